@@ -1,10 +1,20 @@
 """The building blocks of configurations: the section model, and the types of its fields."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    model_validator,
+)
 
 
 class Section(BaseModel):
@@ -15,6 +25,20 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class NamedSections(Section):
+    """Sections that are on if they are named. A name without options has the defaults, as in otelcol.
+
+    Each field is a section or None, for off. None cannot be written: `print-config` leaves such fields out.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_defaults(cls, sections: Any) -> Any:
+        if not isinstance(sections, Mapping):
+            return {} if sections is None else sections
+        return {name: {} if options is None else options for name, options in sections.items()}
 
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")

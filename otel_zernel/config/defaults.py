@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from otel_zernel.config.settings import Settings
 from otel_zernel.config.show import dump, plain
 from otel_zernel.registry import KINDS
+from otel_zernel.types import NamedSections
 
 _WIDTH = 120
 
@@ -41,6 +42,8 @@ def _section(key: str, model: BaseModel, indent: str, redacted: bool) -> Iterato
     yield f"{indent}{_key(key)}:"
     dumped, comments = model.model_dump(), descriptions(type(model))
     for name, info in fields.items():
+        if isinstance(model, NamedSections) and getattr(model, name) is None:
+            continue
         key_of_field = info.alias or name
         if comment := comments.get(name):
             yield from (f"{indent}  # {line}" for line in textwrap.wrap(comment, _WIDTH - len(indent) - 4))

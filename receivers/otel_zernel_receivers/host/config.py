@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from otel_zernel.component import ScraperConfig
-from otel_zernel.types import Duration, PositiveDuration, Section
+from otel_zernel.types import Duration, NamedSections, PositiveDuration, Section
 from otel_zernel_receivers.host.metrics import ScraperName, of_scraper
 
 
@@ -210,7 +210,7 @@ class ProcessConfig(OneScraperConfig):
     """Whether files that may not be read are no error. Without it, each such process is an error once."""
 
 
-class ScrapersConfig(Section):
+class ScrapersConfig(NamedSections):
     """The scrapers to run. A scraper that is not named does not run."""
 
     cpu: CpuConfig | None = None
@@ -224,14 +224,6 @@ class ScrapersConfig(Section):
     cgroup: CgroupConfig | None = None
     processes: ProcessCountsConfig | None = None
     process: ProcessConfig | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_is_default(cls, fields: Any) -> Any:
-        """`cpu:` without options runs the scraper with its defaults, as in the OpenTelemetry Collector."""
-        if not isinstance(fields, Mapping):
-            return fields
-        return {name: {} if options is None else options for name, options in fields.items()}
 
     @model_validator(mode="after")
     def _one_runs(self) -> Self:

@@ -10,7 +10,7 @@ from otel_zernel.component import ComponentConfig
 from otel_zernel.net.access import HttpAuthConfig
 from otel_zernel.net.cors import CorsConfig
 from otel_zernel.net.tls_config import ServerTlsConfig
-from otel_zernel.types import Address, Duration, PositiveDuration, SecretHeaders, Section, parse_address
+from otel_zernel.types import Address, Duration, NamedSections, PositiveDuration, SecretHeaders, Section, parse_address
 
 Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
 Compression = Literal["", "gzip", "zstd", "zlib", "deflate"]
@@ -159,20 +159,11 @@ class HttpConfig(ProtocolConfig):
         return self
 
 
-class ProtocolsConfig(Section):
+class ProtocolsConfig(NamedSections):
     """The protocols to serve. A protocol that is not listed is not served."""
 
     grpc: GrpcConfig | None = None
     http: HttpConfig | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_defaults(cls, protocols: Any) -> Any:
-        if protocols is None:
-            return {}
-        if not isinstance(protocols, dict):
-            return protocols
-        return {name: {} if options is None else options for name, options in protocols.items()}
 
     @model_validator(mode="after")
     def _at_least_one(self) -> Self:

@@ -21,7 +21,7 @@ service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{metrics: {{rece
 
 def command(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "otel_zernel", *arguments]
-    environ = {**os.environ, "OTLP_ENDPOINT": "backend:4317", "OTLP_TOKEN": "x"}
+    environ = {**os.environ, "OTLP_ENDPOINT": "backend:4317", "OTLP_TOKEN": "x", "ZERNEL_TOKEN": "x"}
     return subprocess.run(program, input=text, capture_output=True, text=True, env=environ, timeout=60, check=False)
 
 
@@ -103,6 +103,15 @@ def test_all_options_with_their_defaults_are_the_same_configuration(example: Pat
     assert again.returncode == 0, again.stderr
     assert again.stdout == full
     assert full.count("# ") > 20
+
+
+def test_sections_that_are_off_stay_off_in_the_configuration_with_all_options(tmp_path: Path) -> None:
+    config = "receivers: {otlp: {protocols: {grpc: }}}\nexporters: {debug: }\n"
+    config += "service: {pipelines: {traces: {receivers: [otlp], exporters: [debug]}}}\n"
+    full = command("print-config", "--config", "-", "--defaults", text=config).stdout
+    assert "    grpc:" in full
+    assert "http:" not in full
+    assert command("print-config", "--config", "-", "--defaults", text=full).stdout == full
 
 
 def test_defaults_hide_secrets(config: str) -> None:
