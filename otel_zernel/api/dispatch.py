@@ -39,10 +39,12 @@ class Dispatcher:
     def having(self, owner: str, routes: Iterable[Route]) -> Iterator[None]:
         """Serves the routes while it is entered, see `ApiServer.serve`."""
         served = [*routes]
-        with self.table.having(owner, served):
-            yield
-        for request in [one for one in self.running if any(one.route is route for route in served)]:
-            request.leave()
+        try:
+            with self.table.having(owner, served):
+                yield
+        finally:  # a receiver leaves its routes because it is cancelled
+            for request in [one for one in self.running if any(one.route is route for route in served)]:
+                request.leave()
 
     def leave_all(self) -> None:
         """Ends all requests as if their routes were left."""

@@ -184,6 +184,21 @@ async def test_the_websocket_of_a_component_that_leaves_is_closed_as_at_a_restar
         assert await connection.next() == {"type": "websocket.close", "code": 1012}
 
 
+async def test_a_component_that_is_cancelled_leaves_its_websockets_too() -> None:
+    server = FakeApiServer()
+
+    async def receiver() -> None:
+        with server.serve("receivers::a", WORKERS):
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(receiver())
+    await asyncio.sleep(0)
+    async with server.websocket("/ws") as connection:
+        assert await connection.next() == {"type": "websocket.accept"}
+        running.cancel()
+        assert await connection.next() == {"type": "websocket.close", "code": 1012}
+
+
 async def test_a_route_that_fails_answers_500_and_hides_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     async def fails(scope: Any, receive: Any, send: Any) -> None:
         raise OSError("secret")
