@@ -39,9 +39,15 @@ class Admission:
 
     def permit(self, route: Route, scope: Any) -> None:
         """Raises `ApiError` if only clients with credentials may use the route, and this one needs none."""
-        if route.needs_token and not self._authenticator and not _is_here(scope):
+        if not route.needs_token or self._authenticator:
+            return
+        if not _is_here(scope):
             raise ApiError(
                 403, "other machines may use this only with credentials; set auth of the api extension, or ask locally"
+            )
+        if self._origins.is_foreign(joined_headers(scope["headers"])):
+            raise ApiError(
+                403, "pages of other origins may use this only with credentials; set auth of the api extension"
             )
 
     async def _authenticate(self, authenticator: ServerAuthenticator, scope: Any, headers: Any) -> None:

@@ -40,6 +40,11 @@ class Origins:
                 403, f"pages of {origin:.100} may not do this; add it to cors::allowed_origins of the api extension"
             )
 
+    def is_foreign(self, headers: Mapping[str, str]) -> bool:
+        """Whether the request is of a page that this server has not served, also if its origin is allowed."""
+        origin = headers.get("origin", "")
+        return bool(origin) and not _is_same(origin, headers.get("host", ""))
+
     def _allows_host(self, host: str) -> bool:
         """Requests without a host come from no browser."""
         name = host_name(host)

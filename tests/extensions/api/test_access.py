@@ -67,7 +67,7 @@ async def test_a_name_that_is_not_the_servers_is_refused(host: str, status: int)
 async def test_a_page_of_another_origin_changes_nothing(method: str, origin: str, is_allowed: bool) -> None:
     headers = {"host": "localhost:9095", **({"origin": origin} if origin else {})}
     async with running(cors={"allowed_origins": ["https://*.example.com"]}) as api:
-        answer = await ask(api, "/api/tasks", method, **headers)
+        answer = await ask(api, "/api/notes", method, **headers)
     assert (answer.status_code == 403) == (not is_allowed)
 
 
@@ -142,6 +142,19 @@ async def test_a_route_that_starts_programs_needs_credentials_from_other_machine
         assert "only with credentials" in refused.json()["error"]
     async with running(extensions={"keeper": Keeper()}, auth={"authenticator": "keeper"}) as api:
         fields = {"x_forwarded_for": "192.0.2.1", "authorization": "Bearer right"}
+        assert (await ask(api, "/api/tasks", "POST", **fields)).status_code == 200
+
+
+async def test_a_page_of_an_allowed_origin_starts_programs_only_with_credentials() -> None:
+    cors = {"allowed_origins": ["*"]}
+    async with running(cors=cors) as api:
+        refused = await ask(api, "/api/tasks", "POST", origin="https://evil.com")
+        assert refused.status_code == 403
+        assert "only with credentials" in refused.json()["error"]
+        own = await ask(api, "/api/tasks", "POST", origin=f"http://{api.address}", host=str(api.address))
+        assert own.status_code == 200
+    async with running(cors=cors, extensions={"keeper": Keeper()}, auth={"authenticator": "keeper"}) as api:
+        fields = {"origin": "https://good.com", "authorization": "Bearer right"}
         assert (await ask(api, "/api/tasks", "POST", **fields)).status_code == 200
 
 
