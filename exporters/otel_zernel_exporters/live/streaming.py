@@ -188,7 +188,8 @@ class LiveStream:
     def _after(self, seq: int) -> list[tuple[int, bytes]] | None:
         """The events after the state with this number; None if they are not kept."""
         if seq >= self._newest:
-            return [] if seq in (self._newest, self._state.seq) else None
+            # A state that was read since the last push has a number of its own. Its deltas become events at the next.
+            return [] if seq <= self._state.seq else None
         if not self._events or self._events[0][0] - 1 > seq:
             return None
         return [event for event in self._events if event[0] > seq]

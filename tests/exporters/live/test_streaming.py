@@ -256,6 +256,33 @@ async def test_a_reader_that_reads_nothing_until_it_is_gone_is_counted() -> None
     assert bare.slow == 1
 
 
+class StallingConnection(BlockedConnection):
+    """A client that stalls as soon as its state begins."""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        await super().send(message)
+        if b"event: state" in message.get("body", b""):
+            self.reads.clear()
+
+
+async def test_a_reader_is_kept_if_another_one_gets_a_newer_state_before_the_next_push() -> None:
+    bare, connection, other = BareStream(), StallingConnection(), FakeConnection()
+    reading = asyncio.create_task(bare.stream.answer_stream({"headers": []}, connection.receive, connection.send))
+    await until(lambda: not connection.reads.is_set())
+    bare.collector = {"number": 1}
+    bare.clock.advance(0.5)
+    await bare.stream.answer_state({"headers": []}, other.receive, other.send)
+    connection.reads.set()
+    await until(lambda: connection.from_server.qsize() >= 5)
+    await asyncio.sleep(0.01)
+    await bare.stream.push()
+    await until(lambda: reading.done() or connection.from_server.qsize() >= 6)
+    assert b'"number"],1]' in b"".join(bodies(connection))
+    assert bare.slow == 0
+    connection.from_client.put_nowait({"type": "http.disconnect"})
+    await reading
+
+
 async def test_all_readers_get_the_same_bytes() -> None:
     bare = BareStream()
     first, second = FakeConnection(), FakeConnection()
