@@ -249,6 +249,16 @@ async def test_expired_tasks_and_their_output_are_deleted(tmp_path: Path) -> Non
         assert (await client.get("c"))["status"] == "succeeded"
 
 
+async def test_other_users_cannot_read_the_stored_environments(tmp_path: Path) -> None:
+    def open_files() -> list[str]:
+        return [one.name for one in tmp_path.iterdir() if one.stat().st_mode & 0o077]
+
+    async with running(tmp_path) as client:
+        await client.shell("a", "true", env={"TOKEN": "secret"})
+        await client.end("a")
+        assert open_files() == []
+
+
 async def test_a_relative_directory_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with running(Path("tasks")) as client:

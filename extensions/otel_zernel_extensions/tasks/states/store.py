@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS tasks (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     status TEXT NOT NULL,
-    ended REAL,
+    ended REAL, -- when the end was stored
     version INTEGER NOT NULL,
     spec TEXT NOT NULL,
     state TEXT NOT NULL
@@ -52,7 +52,8 @@ class TaskStore:
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> None:
-        """Raises `sqlite3.Error` if the file cannot be used, or `UnknownSchema`."""
+        """Raises `sqlite3.Error` or `OSError` if the file cannot be used, or `UnknownSchema`."""
+        self._path.touch(0o600)  # SQLite would let everybody read the environments of tasks, which may hold secrets
         connection = sqlite3.connect(self._path, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -143,7 +144,7 @@ class TaskStore:
         return dict.fromkeys(STATUSES, 0) | dict(found)
 
     def expired(self, ended_before: float, most_kept: int, size: int) -> list[StoredTask]:
-        """At most `size` ended tasks: those that ended before that time, or that are beyond `most_kept`."""
+        """At most `size` ended tasks: those whose ends were stored before that time, or that are beyond `most_kept`."""
         rows = self._open_connection.execute(
             f"SELECT {_READ} FROM tasks WHERE ended IS NOT NULL AND (ended < ? OR number IN (SELECT number FROM tasks "  # noqa: S608
             "WHERE ended IS NOT NULL ORDER BY ended DESC, number DESC LIMIT -1 OFFSET ?)) ORDER BY ended LIMIT ?",
@@ -186,7 +187,7 @@ _READ: Final = "version, spec, state"
 
 
 def _row(task: StoredTask) -> tuple[str, float | None, int]:
-    return task.status, task.ended, task.version
+    return task.status, task.recorded, task.version
 
 
 def _json(value: Any) -> str:
