@@ -27,7 +27,7 @@ class TasksConfig(ComponentConfig):
     max_queued: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Queued tasks. Further ones are refused with 429."""
     retention: PositiveDuration = 7 * 86400.0
-    """Seconds from the end of a task to the end of its record and its output."""
+    """Seconds for which the record and the output of an ended task are kept, from when its end was stored."""
     max_finished: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """Ended tasks that are kept. Beyond, the oldest are deleted before `retention`."""
     poll_interval: Annotated[PositiveDuration, Field(ge=0.01)] = 1.0

@@ -56,7 +56,9 @@ def after(task: StoredTask, event: Event, now: float) -> StoredTask:
     if task.is_final:
         return task
     changed = _changed(task, event, now)
-    return task if changed is task or changed == task else replace(changed, version=task.version + 1)
+    if changed is task or changed == task:
+        return task
+    return replace(changed, version=task.version + 1, recorded=now if changed.is_final else None)
 
 
 def _changed(task: StoredTask, event: Event, now: float) -> StoredTask:

@@ -25,6 +25,8 @@ class StoredTask:
     reason: str = ""
     started: float | None = None
     ended: float | None = None
+    recorded: float | None = None
+    """When the end was stored, by the collector's clock: `ended` is by the engine's, and may be long ago."""
     version: int = 0
     """Grows with each stored change."""
 
