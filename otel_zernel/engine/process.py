@@ -37,17 +37,24 @@ _SETTLED = 10.0
 """Seconds after the start of a service. Its components have imported and created their long-lived objects by then."""
 
 
-def run(read_settings: ReadSettings, *, exit_when_done: bool = False, watched: ReadFiles | None = None) -> int:
+def run(
+    read_settings: ReadSettings,
+    *,
+    exit_when_done: bool = False,
+    watched: ReadFiles | None = None,
+    on_ready: Callable[[], None] = lambda: None,
+) -> int:
     """Runs the collector until it stops. Returns the exit status.
 
-    With `watched`, a change of these files reloads the configuration, as SIGHUP does.
+    With `watched`, a change of these files reloads the configuration, as SIGHUP does. `on_ready` is called as soon as
+    all components have started.
     Raises `ConfigError` or `CannotStart` if it cannot start. With a log in JSON, a `CannotStart` is logged instead, so
     that every line is JSON.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the exporter logs the errors that gRPC's C core would print
     sys.setswitchinterval(_SWITCH_INTERVAL)
     settings = read_settings()
-    process = CollectorProcess(read_settings, exit_when_done, SystemClock())
+    process = CollectorProcess(read_settings, exit_when_done, SystemClock(), on_ready)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             status = runner.run(_logged_as_json(process.run(settings, watched), settings.telemetry.logs))
@@ -79,10 +86,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 class CollectorProcess:
     """Runs one service, and hands each valid new configuration to it."""
 
-    def __init__(self, read_settings: ReadSettings, exit_when_done: bool, clock: Clock) -> None:
+    def __init__(
+        self, read_settings: ReadSettings, exit_when_done: bool, clock: Clock, on_ready: Callable[[], None]
+    ) -> None:
         self._read_settings = read_settings
         self._exit_when_done = exit_when_done
         self._clock = clock
+        self._on_ready = on_ready
         self._service: Service | None = None
         self._settings: Settings | None = None
         """The settings in use."""
@@ -101,7 +111,7 @@ class CollectorProcess:
         Raises `CannotStart` if a component cannot start.
         """
         self._handle_signals()
-        self._service = service = Service(settings, self._clock, self._use)
+        self._service = service = Service(settings, self._clock, self._use, on_ready=self._on_ready)
         freeze_start()
         self._use(settings)
         tasks = [

@@ -70,12 +70,16 @@ class Service:
         clock: Clock | None = None,
         on_change: Callable[[Settings], None] = lambda _: None,
         patience: Patience | None = None,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called with the settings in use after each change."""
+        """`on_change` is called with the settings in use after each change, `on_ready` as soon as all components have
+        started: servers have their ports.
+        """
         self.settings = settings
         self.graph = Graph(clock or SystemClock())
         self._clock = clock or SystemClock()
         self._on_change = on_change
+        self._on_ready = on_ready
         self._patience = patience or Patience()
         self._changed = asyncio.Event()
         """Set when `_supervise` has something to do."""
@@ -96,6 +100,7 @@ class Service:
                 self._start_work()
                 self.graph.health.available(self._clock.time_ns())
                 _logger.info("Everything is ready. Begin running and processing data.")
+                self._on_ready()
                 await self._supervise(transition, stop, exit_when_done)
             except CannotStart:
                 log_losses(self)

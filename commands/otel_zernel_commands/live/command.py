@@ -52,8 +52,7 @@ class LiveCommand(Command):
             settings = replay_settings(
                 options.replay, options.port, installed, speed=options.speed or 1.0, loop=options.loop
             )
-        print(_addresses(options.port), file=sys.stderr, flush=True)
-        return run(lambda: settings)
+        return run(lambda: settings, on_ready=lambda: _print_addresses(options.port))
 
 
 def _speed(text: str) -> float:
@@ -85,10 +84,11 @@ def _check_rights() -> None:
         raise CannotStart(f"watching other processes needs root: run `sudo {program} live`, or replay a recording")
 
 
-def _addresses(port: int) -> str:
+def _print_addresses(port: int) -> None:
     host = socket.gethostname()
-    return (
+    text = (
         f"Live page: http://localhost:{port}/\n"
         f"From another machine: ssh -N -L {port}:localhost:{port} {host}, then open http://localhost:{port}/\n"
         "Ctrl-C ends it."
     )
+    print(text, file=sys.stderr, flush=True)

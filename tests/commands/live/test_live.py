@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -95,6 +96,16 @@ def test_a_wrong_option_has_one_sentence(options: list[str], sentence: str, unus
     assert sentence in printed
     assert "Traceback" not in printed
     assert process.returncode
+
+
+def test_an_address_that_is_taken_is_not_printed() -> None:
+    with socket.create_server(("localhost", 0)) as other:
+        port = other.getsockname()[1]
+        with running("--replay", str(RECORDING), port=port) as process:
+            _, printed = process.communicate(timeout=60)
+    assert process.returncode
+    assert str(port) in printed
+    assert "Live page" not in printed
 
 
 def test_a_path_is_a_name_and_no_pattern(tmp_path: Path) -> None:
