@@ -71,7 +71,7 @@ ROUTES = [
     Route("/api/hello", hello, summary="Greets the world."),
     Route("/api/hello/{name}", hello),
     Route("/api/tasks", length, methods=("POST",), body={"type": "object"}, needs_token=True),
-    Route("/api/notes", length, methods=("POST", "DELETE", "PUT")),
+    Route("/api/notes", length, methods=("POST", "DELETE", "PUT"), listed=False),
     Route("/api/stream", stream, content_type="text/event-stream"),
     Route("/api/ws", echo, kind="websocket"),
     Route("/hidden", hello, listed=False),
