@@ -18,7 +18,7 @@ if ! (set -C; echo "$SLURM_JOB_ID" >"$taken") 2>/dev/null && [ "$(cat "$taken")"
     echo "otel-zernel: cannot take the task by $taken; is it writable, and does another job have the task?" >&2
     exit 125
 fi
-{command}
+(exec {command})
 code=$?
 # Slurm forgets ended jobs after MinJobAge, 5 min by default.
 echo "$code" >"$result.new" && mv "$result.new" "$result"
@@ -32,7 +32,7 @@ def job_name(instance: str, task_id: str) -> str:
 
 
 def script(task: TaskSpec, directory: str) -> str:
-    """The batch script. The command's arguments are quoted: no shell interprets them."""
+    """The batch script. The command is quoted, and its first word follows `exec`: no shell interprets it."""
     path = f"{directory}/{task.id}"
     taken, result = shlex.quote(f"{path}.job"), shlex.quote(f"{path}.exit")
     return _SCRIPT.format(id=task.id, taken=taken, result=result, command=shlex.join(task.command))

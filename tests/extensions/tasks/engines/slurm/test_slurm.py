@@ -141,6 +141,18 @@ def test_the_script_passes_arguments_as_they_are_and_only_one_job_runs_it(tmp_pa
     assert (tmp_path / "t1.job").read_text("utf-8") == "7\n"
 
 
+@pytest.mark.parametrize("program", ["A=b", "exit", "if", "exec"])
+def test_the_shell_takes_no_program_for_a_word_of_its_own(tmp_path: Path, program: str) -> None:
+    (tmp_path / program).symlink_to("/bin/echo")
+    text = script(replace(TASK, command=(program, "3")), str(tmp_path / "shared"))
+    (tmp_path / "shared").mkdir()
+    environment = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout == "3\n"
+    assert done.returncode == 0
+    assert (tmp_path / "shared" / "t1.exit").read_text("utf-8") == "0\n"
+
+
 async def test_a_task_that_is_submitted_twice_runs_once(engine: SlurmEngine, slurm: FakeSlurm) -> None:
     assert await engine.submit(TASK) == await engine.submit(TASK) == HANDLE
     assert len(slurm.submitted) == 1
