@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, sourc
 from otel_zernel_commands.watch.sources.backoff import ReconnectWait
 from otel_zernel_commands.watch.sources.events import EventParser, ServerSentEvent
 from otel_zernel_commands.watch.sources.live_stream import LiveStreamSource
+from otel_zernel_commands.watch.sources.recording import RecordingSource
 from otel_zernel_commands.watch.sources.seed_feed import SeedFeedSource, state_of_message
 from otel_zernel_commands.watch.sources.this_machine import require_probes
 from tests.commands.watch.made_states import job_state, rank_id
@@ -232,6 +234,14 @@ async def test_a_recording_is_replayed_into_a_state() -> None:
     assert rank["steps"] == 150
     assert rank["verdict"]["name"] == "input_bound"
     assert source.title == "training_spans.jsonl, replay has ended"
+
+
+def test_the_path_of_a_recording_is_a_name_and_no_pattern(tmp_path: Path) -> None:
+    path = tmp_path / "a [1] ${HOME} *.jsonl"
+    path.write_bytes(RECORDING.read_bytes())
+    settings = RecordingSource(path, 1)._settings()
+    (pattern,) = settings.receivers["otlp_json_file"].config.model_dump()["include"]
+    assert glob(pattern) == [str(path)]  # noqa: PTH207  # as the receiver does
 
 
 async def test_a_saved_state_is_shown_as_it_was(tmp_path: Path) -> None:

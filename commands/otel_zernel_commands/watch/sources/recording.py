@@ -1,5 +1,6 @@
 """A recorded run: a live state as JSON, or a recording of the file exporter."""
 
+import glob
 import json
 import time
 from pathlib import Path
@@ -45,7 +46,8 @@ class RecordingSource(InProcessSource):
     def __init__(self, path: Path, speed: float) -> None:
         """`speed`: 1 is the recorded pace; 0 is as fast as possible."""
         pace = {"speed": speed, "timestamps": "now"} if speed else {}
-        receivers = {"otlp_json_file": {"include": [str(path.absolute())], **pace}}
+        include = glob.escape(str(path.absolute())).replace("$", "$$")
+        receivers = {"otlp_json_file": {"include": [include], **pace}}
         processors = (
             {} if _has_results(path) else {"phases": {"interval": "1s", "window": "30s", "traces": {"sample": 1}}}
         )
