@@ -109,6 +109,17 @@ async def test_a_damaged_event_begins_anew_with_a_whole_state() -> None:
     assert "last-event-id" not in server.heads[1]
 
 
+async def test_an_id_that_no_header_can_have_begins_anew_with_a_whole_state() -> None:
+    odd = event("delta", 8, delta(8)).replace(b"id: 8", "id: 8é".encode())
+    again = job_state(1)
+    again["ranks"][rank_id(0)]["step_rate"] = 3.25
+    async with serving(ScriptedServer(event("state", 7, job_state(1)) + odd, event("state", 9, again))) as server:
+        source = LiveStreamSource(server.url)
+        async with following(source):
+            await until(lambda: rate_of(source) == 3.25)
+    assert "last-event-id" not in server.heads[1]
+
+
 async def test_while_the_connection_is_lost_the_state_stays_and_the_trouble_is_a_sentence() -> None:
     async with serving(ScriptedServer(event("state", 7, job_state(1)), b"", b"x")) as server:
         source = LiveStreamSource(server.url)
@@ -119,7 +130,12 @@ async def test_while_the_connection_is_lost_the_state_stays_and_the_trouble_is_a
 
 @pytest.mark.parametrize(
     ("status", "sentence"),
-    [("401 Unauthorized", "--token-file"), ("404 Not Found", "the exporter live"), ("500 Oops", "status 500")],
+    [
+        ("401 Unauthorized", "--token-file"),
+        ("404 Not Found", "the exporter live"),
+        ("421 Misdirected Request", "allowed_hosts"),
+        ("500 Oops", "status 500"),
+    ],
 )
 async def test_a_refusal_at_the_start_says_what_to_do(status: str, sentence: str) -> None:
     async with serving(ScriptedServer(b"x", status=status)) as server:

@@ -29,6 +29,7 @@ _REFUSALS: Final = {
     401: "wants a token; give its file with --token-file",
     403: "refuses the token; give the right one with --token-file",
     404: "has no live state; add the exporter live to a pipeline of this collector",
+    421: "does not serve this host name; add the name to allowed_hosts of its extension api",
 }
 _CLOCKS_AGREE: Final = 2000.0
 """The header `Date` has whole seconds: a smaller difference is none."""
@@ -121,7 +122,7 @@ class LiveStreamSource(WatchSource):
                 return
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise DecodeError("an event cannot be read") from error
-        self._last_id = event.id
+        self._last_id = event.id if event.id.isascii() else ""  # else no header can have it
         self.trouble = ""
         self._wait.reset()
 

@@ -72,7 +72,7 @@ class SlurmEngine(Engine):
         answer = await self._client.call("POST", f"{self._path}/job/submit", body=submission(task, self._config))
         number = number_of(answer.body)
         if not answer.ok or error_numbers(answer) - {0} or not number:
-            if answer.status < 500 or error_numbers(answer) - _PASSING - {0}:
+            if 400 <= answer.status < 500 or error_numbers(answer) - _PASSING - {0}:
                 del self._unsure[task.id]
             if answer.status in (401, 404) or not error_numbers(answer) - _PASSING - {0}:
                 raise unavailable(answer, "take the job")
