@@ -89,6 +89,7 @@ async def until_state(engine: KubernetesEngine, status: str, handle: str = NAME)
 
 async def until_unknown(engine: KubernetesEngine, handle: str) -> None:
     """Returns when the engine knows no such task. Jobs and pods have watches of their own."""
+
     async def is_known() -> bool:
         try:
             return await state(engine, handle) is not None
