@@ -79,7 +79,7 @@ def _second(number: int, ranks: int, steps: int, segments: int = 10) -> Iterator
 
 
 def _traced(batch: Batch, segments: int) -> Batch:
-    """With the spans of the parts of the step, of which the state reads the names alone."""
+    """With the spans of the parts of the step. The state reads only their names."""
     (scope,) = batch.edit_spans().resource_spans[0].scope_spans
     for _ in range(segments):
         scope.spans.add().CopyFrom(scope.spans[0])

@@ -167,19 +167,23 @@ def test_control_characters_of_a_feed_never_reach_the_terminal(page: Any) -> Non
 
 
 @pytest.mark.parametrize("wrong", [None, "x", 3, -1e300, float("nan"), [], [[]], {}, {"a": {"b": 1}}, True])
-def test_a_field_of_another_type_is_as_if_it_were_missing(wrong: Any) -> None:
+def test_a_field_of_another_type_leaves_a_screen_that_fits(wrong: Any) -> None:
     whole = job_state(2)
-    for table in ("collector", "gpus", "ranks", "jobs", "timeline", "shares", "heat", "time", "limits"):
-        for page in ("table", "rank"):
-            screen({**whole, table: wrong}, 200, 30, WatchView(page=page))
+    changed: list[tuple[dict[str, Any], str]] = [
+        ({**whole, table: wrong}, "")
+        for table in ("collector", "gpus", "ranks", "jobs", "timeline", "shares", "heat", "time", "limits")
+    ]
     for table in ("ranks", "gpus", "jobs", "timeline"):
         for id_, entry in whole[table].items():
-            screen({**whole, table: {id_: wrong}}, 200, 30)
-            for field in entry if isinstance(entry, dict) else ():
-                for page in ("table", "rank"):
-                    changed = {**whole, table: {id_: {**entry, field: wrong}}}
-                    screen(changed, 200, 40, WatchView(page=page, selected=id_))  # type: ignore[arg-type]
-    screen({**whole, "timeline": {rank_id(0): [wrong, [wrong] * 5]}}, 200, 40, WatchView(page="rank"))
+            fields = entry if isinstance(entry, dict) else ()
+            changed += [({**whole, table: {id_: {**entry, field: wrong}}}, id_) for field in fields]
+            changed.append(({**whole, table: {id_: wrong}}, id_))
+    changed.append(({**whole, "timeline": {rank_id(0): [wrong, [wrong] * 5]}}, rank_id(0)))
+    for state, selected in changed:
+        for view in (WatchView(), WatchView(page="rank", selected=selected)):
+            lines = screen(state, 200, 40, view).splitlines()
+            assert 2 < len(lines) <= 40
+            assert all(cells(line) <= 200 for line in lines)
 
 
 def test_a_wide_character_takes_two_cells() -> None:

@@ -12,7 +12,7 @@ def rank(number: int) -> Attributes:
 
 
 async def shown(job: Attributes, *ranks: Attributes) -> Any:
-    """The state of a job with these ranks, of which rank 1 is late."""
+    """The state of a job with these ranks. Rank 1 is late."""
     return await LiveRun().add(
         points("zernel.job.verdict", [({"zernel.job.verdict": "straggler"}, 1)], job),
         points("zernel.job.rank.lateness", [({"zernel.rank": 0}, 0.0), ({"zernel.rank": 1}, 0.2)], job),

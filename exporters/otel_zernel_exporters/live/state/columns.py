@@ -1,5 +1,6 @@
 """Series of columns over time, a second of arrivals each: the heat of step durations, and the mean phase shares."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ SHARES_LENGTH: Final = 600
 Open = TypeVar("Open")
 
 
-class ColumnSeries(Generic[Open]):
+class ColumnSeries(ABC, Generic[Open]):
     """Closed columns, `[time_ms, values]`, and the open one. Times are monotonic, in s, unless noted otherwise."""
 
     def __init__(self, most: int) -> None:
@@ -47,11 +48,11 @@ class ColumnSeries(Generic[Open]):
         new, self._new = min(self._new, len(self.closed)), 0
         return list(self.closed)[len(self.closed) - new :]
 
-    def _empty(self) -> Open:
-        raise NotImplementedError
+    @abstractmethod
+    def _empty(self) -> Open: ...
 
-    def _values(self, column: Open) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _values(self, column: Open) -> list[Any]: ...
 
 
 class Heat(ColumnSeries[list[int]]):

@@ -43,7 +43,7 @@ Resource = Mapping[str, AttributeValue]
 
 
 class TrainingState:
-    """The ranks, GPUs and jobs of which data arrives. All times are monotonic (s) unless noted otherwise."""
+    """The ranks, GPUs and jobs whose data arrives. All times are monotonic (s) unless noted otherwise."""
 
     def __init__(self, history: int, expiration: float, drop: Callable[[int, str], None]) -> None:
         """`history` is the number of steps shown of a rank. Data about what has no room is dropped by reason."""
