@@ -7,15 +7,36 @@
 #define LONGEST_ISSUE 500000  /* ns on the CPU between the issue of a collective and the wait for it */
 #define LEAST_WORK_WAIT 50000 /* ns: shorter waits are no events; low, since waits of many small collectives add up */
 
-/* Counts the collectives of a process. The ranks issue them in the same order, so a collective has the same number on all of
- * them if the first was seen. That is certain if the process has started after all probes were attached. */
+#define SIZE_IN_CONTEXT 12 /* gloo/context.h: a pointer to virtual functions, then `const int rank; const int size;` */
+
+/* c10d::ProcessGroupGloo::AsyncWork::AsyncWork, which calls c10d::Work::Work. A group of gloo numbers its collectives, and its
+ * ranks issue them in the same order. So a collective has the same number on all ranks, whenever the probes were attached.
+ * The group with the most ranks counts. Arguments: the number; the address of the pointer to the group's gloo::Context. */
+static __always_inline void number_work(struct hit *hit)
+{
+	struct process *process = process_of(hit->thread);
+	__u64 pointer = needed_argument(hit, 1), context = 0;
+	__u32 ranks = 0;
+
+	if (!process)
+		return;
+	if (pointer && !bpf_probe_read_user(&context, sizeof(context), (void *)pointer))
+		bpf_probe_read_user(&ranks, sizeof(ranks), (void *)(context + SIZE_IN_CONTEXT));
+	if (ranks >= NUMBERED || (ranks | NUMBERED) < process->numbered_ranks)
+		return;
+	process->numbered_ranks = ranks | NUMBERED;
+	process->works = needed_argument(hit, 0);
+}
+
+/* Counts the collectives of a process without such numbers. The ranks issue them in the same order, so a collective has the same
+ * number on all of them if the first was seen. That is certain if the process has started after all probes were attached. */
 static __always_inline void count_work(struct process *process)
 {
 	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
 	__u32 zero = 0;
 	__u64 *attached = bpf_map_lookup_elem(&attached_at, &zero);
 
-	if (process->works == UNCOUNTED_WORKS)
+	if (process->numbered_ranks || process->works == UNCOUNTED_WORKS)
 		return;
 	if (!process->works && !(attached && leader->start_time > *attached))
 		process->works = UNCOUNTED_WORKS;

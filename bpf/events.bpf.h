@@ -50,7 +50,8 @@ struct run_facts {
 	__u32 parts;
 	__u32 is_without_grad;
 	__u32 is_update;
-	__u32 has_gap;
+	__u16 has_gap;
+	__u16 are_file_faults; /* faults are those on files, else all */
 	__u32 ending; /* enum run_ending */
 };
 

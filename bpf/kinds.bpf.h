@@ -40,7 +40,8 @@
 	ENTRY_ONLY(UPDATE, begin_operator) \
 	ENTRY_ONLY(GRAD_MODE, set_grad_mode) \
 	ENTRY_ONLY(INFERENCE_BEGIN, begin_inference) \
-	ENTRY_ONLY(INFERENCE_END, end_inference)
+	ENTRY_ONLY(INFERENCE_END, end_inference) \
+	ENTRY_ONLY(WORK_NUMBER, number_work)
 
 #define NAME_OF_ROW(kind, ...) kind,
 

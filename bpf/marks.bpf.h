@@ -11,7 +11,7 @@ static __always_inline void note_mark(struct thread *thread, __u64 now)
 	thread->mark.time = now;
 	thread->mark.blocked = thread->blocked;
 	thread->mark.copies = thread->copies;
-	thread->mark.faults = page_faults_of(task);
+	thread->mark.faults = page_faults_of(thread, task);
 	thread->mark.read = bytes_read_by(task);
 }
 
@@ -24,7 +24,7 @@ static __always_inline void measure_gap(struct thread *thread)
 	gap->time = mark->time;
 	gap->blocked = thread->blocked - mark->blocked;
 	gap->copies = thread->copies - mark->copies;
-	gap->faults = page_faults_of(task) - mark->faults;
+	gap->faults = page_faults_of(thread, task) - mark->faults;
 	gap->read = read == UNKNOWN_BYTES ? read : read - mark->read;
 }
 
@@ -37,7 +37,7 @@ static __always_inline void measure_tail(struct thread *thread, struct event *ev
 
 	event->bytes = thread->blocked - mark->blocked;
 	event->communicator = read == UNKNOWN_BYTES ? 0 : read - mark->read;
-	event->communicator_size = page_faults_of(task) - mark->faults;
+	event->communicator_size = page_faults_of(thread, task) - mark->faults;
 }
 
 /* The host has got a result of the GPU or of other ranks: the thread's latest operators are over. The time blocked in that wait

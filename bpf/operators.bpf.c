@@ -71,6 +71,7 @@ __noinline int end_run(struct thread *thread, __u64 next)
 	facts->read = run->gap.read;
 	facts->copies = run->gap.copies;
 	facts->has_gap = !!run->gap.time;
+	facts->are_file_faults = knows_file_faults(bpf_get_current_task_btf());
 	facts->covered = run->covered + end - run->part;
 	facts->count = run->count;
 	facts->parts = run->parts;
@@ -236,12 +237,13 @@ static __always_inline void end_region(struct thread *thread, struct process *pr
 	note_mark(thread, now);
 }
 
-/* A run that waits for another region must not wait while the thread is idle. A rollout may sleep after each region, but gets
- * no event for each. */
+/* A run must not wait long for its next operator or region, or user space gets it too late. A rollout may sleep after each
+ * region, but gets no event for each. A pass may pause for seconds, for example while Python imports a module. */
 static __always_inline void end_idle_run(struct thread *thread, __u64 now, int is_asleep)
 {
 	const struct run *run = &thread->run;
 
-	if (run->over && (now - run->over > LONGEST_MERGE_GAP || (is_asleep && now - run->emitted > LONGEST_MERGE_GAP)))
+	if (run->over ? now - run->over > LONGEST_MERGE_GAP || (is_asleep && now - run->emitted > LONGEST_MERGE_GAP)
+		      : run->first && now - run->last > LONGEST_RUN)
 		end_run(thread, 0);
 }

@@ -46,7 +46,7 @@ struct process {
 	__u32 trains; /* 1 once it has used CUDA or NCCL, computed gradients, or opened a scope of a DataLoader or optimizer */
 	__u32 backward_thread; /* that began the latest backward pass; 0 if it is over */
 	__u32 works; /* of c10d so far; see distributed.bpf.c */
-	__u32 reserved;
+	__u32 numbered_ranks; /* NUMBERED | the ranks of the group that gave the latest number in `works`; 0 if they are counted */
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
@@ -115,6 +115,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->backward_thread = 0;
 	process->trains = 0;
 	process->works = 0;
+	process->numbered_ranks = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;
@@ -232,8 +233,9 @@ static __always_inline struct process *process_of(struct thread *thread)
 }
 
 #define UNCOUNTED_WORKS 0xffffffffU
+#define NUMBERED 0x80000000U
 
-/* The number of collectives that the process has issued; 0 if not known. See distributed.bpf.c. */
+/* The number of the latest collective that the process has issued; 0 if not known. See distributed.bpf.c. */
 static __always_inline __u32 works_of(const struct process *process)
 {
 	return process->works == UNCOUNTED_WORKS ? 0 : process->works;

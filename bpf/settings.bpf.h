@@ -12,6 +12,8 @@ struct settings {
 	__u32 hdr_length;
 	/* The shortest wait for which an event is emitted, ns. */
 	__u64 long_wait;
+	/* 1 if the program pages_mapped is loaded. */
+	__u64 counts_file_faults;
 };
 
 /* The only constant in .rodata, since user space writes the whole section. */

@@ -14,6 +14,13 @@ struct signal_struct {
 	unsigned long long sum_sched_runtime; /* of the process's threads that have ended, ns */
 } __attribute__((preserve_access_index));
 
+struct mm_struct;
+
+/* Up to Linux 6.1, most threads collect changes of their address space's counters here first, so rss_stat fires rarely. */
+struct task_rss_stat {
+	int events;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	__u64 start_time; /* CLOCK_MONOTONIC, ns */
 	struct sched_entity se;
@@ -26,15 +33,18 @@ struct task_struct {
 	unsigned int __state;
 	unsigned long min_flt; /* page faults without and with I/O */
 	unsigned long maj_flt;
+	struct mm_struct *mm;
+	struct task_rss_stat rss_stat;
 	struct task_io_accounting ioac;
 } __attribute__((preserve_access_index));
 
 #define UNKNOWN_BYTES (~0ULL)
 #define FIELD_EXISTS 2 /* BPF_FIELD_EXISTS of bpf_core_read.h */
 
-static __always_inline __u64 page_faults_of(struct task_struct *task)
+/* Whether page faults on files are counted: see faults.bpf.c. */
+static __always_inline int knows_file_faults(struct task_struct *task)
 {
-	return task->min_flt + task->maj_flt;
+	return settings.counts_file_faults && !__builtin_preserve_field_info(task->rss_stat, FIELD_EXISTS);
 }
 
 /* A kernel without CONFIG_TASK_XACCT does not count the bytes. */

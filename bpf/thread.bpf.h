@@ -64,7 +64,7 @@ struct frame {
 struct mark {
 	__u64 time; /* ns; 0 if it has made no mark */
 	__u64 blocked; /* and in waits for the GPU or for other ranks since then */
-	__u64 faults;
+	__u64 faults; /* on files, or all: see page_faults_of */
 	__u64 read;
 	__u64 copies;
 };
@@ -120,6 +120,7 @@ struct thread {
 	__u32 is_autograd;     /* one of autograd's own threads */
 	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
 	__u64 copies;	       /* from the host to a device */
+	__u64 file_faults;     /* see faults.bpf.c */
 	__u32 times; /* its element of `thread_times`, + 1; 0 if none: see thread_state.bpf.h */
 	__u32 times_generation; /* of the row when it got the element */
 	__u32 outer_call; /* the number of frames up to its outermost call of CUDA or NCCL; 0 if none */
@@ -129,6 +130,12 @@ struct thread {
 	struct run run;
 	struct frame frames[FRAMES];
 };
+
+/* The page faults of the current thread: those on files if they are known, else all. */
+static __always_inline __u64 page_faults_of(const struct thread *thread, struct task_struct *task)
+{
+	return knows_file_faults(task) ? thread->file_faults : task->min_flt + task->maj_flt;
+}
 
 /* Task storage ends with its thread: it needs no clean-up and is never full. */
 struct {

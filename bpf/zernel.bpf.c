@@ -31,6 +31,7 @@
 #include "torch.bpf.c"
 #include "sched.bpf.c"
 #include "reads.bpf.c"
+#include "faults.bpf.c"
 #include "lifetime.bpf.c"
 #include "probe.bpf.c"
 

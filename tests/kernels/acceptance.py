@@ -25,7 +25,9 @@ FULL = tuple(
         "jobs/test_scope_nesting.py",
         "jobs/test_operators.py::test_runs_are_the_same_in_every_mode",
         "jobs/test_operators.py::test_the_closure_of_an_optimizer_is_a_run_and_computes",
-        "jobs/test_operators.py::test_the_gap_shows_bytes_page_faults_and_copies",
+        "jobs/test_operators.py::test_the_gap_shows_bytes_and_copies",
+        "jobs/test_operators.py::test_the_gap_shows_page_faults_on_files",
+        "jobs/test_operators.py::test_new_memory_is_no_page_fault_on_a_file",
         "jobs/test_launches.py",
         "jobs/test_cuda.py",  # calls inside calls, memory, devices
         "jobs/test_nccl.py",

@@ -163,7 +163,7 @@ class ProbedFiles:
             if group not in self._failed:  # it is tried again in every interval
                 self._failed.add(group)
                 self._context.logger.warning(
-                    "Cannot put the probes of %s on again, so their calls are not counted until it works: %s",
+                    "Cannot attach the probes of %s again, so their calls are not counted until it works: %s",
                     group,
                     error,
                 )

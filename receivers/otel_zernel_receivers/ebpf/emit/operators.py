@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import RUN_FACTS, UNKNOWN_BYTES, Interval, RunEnding
 
-_FACTS = struct.Struct("<QQQQQIIIIII")
+_FACTS = struct.Struct("<QQQQQIIIIHHI")
 assert _FACTS.size == RUN_FACTS.itemsize  # noqa: S101  # a mistake in this file
 _EDGES = struct.Struct("<32H")
 _ENDINGS = {RunEnding.AT_OPERATOR: "operator", RunEnding.AT_REGION: "region", RunEnding.AT_NEXT_RUN: "next"}
@@ -24,9 +24,9 @@ def attributes_of_run(
     beginnings and ends of the parts, from an event of its own. `knows_blocked` is False on kernels where time off the
     CPU is not counted.
     """
-    blocked, faults, read, copies, covered, count, parts, is_without_grad, is_update, has_gap, ending = _FACTS.unpack(
-        facts.ljust(_FACTS.size, b"\0")
-    )
+    values = _FACTS.unpack(facts.ljust(_FACTS.size, b"\0"))
+    blocked, faults, read, copies, covered, count, parts, is_without_grad, is_update, has_gap, on_files, ending = values
+    kind_of_faults = "file.faults" if on_files else "faults"
     attributes: Attributes = {
         "zernel.operators.count": count,
         "zernel.operators.kind": "update" if is_update else "model",
@@ -39,12 +39,12 @@ def attributes_of_run(
             times = _EDGES.unpack(edges.ljust(_EDGES.size, b"\0"))[: 2 * parts]
             attributes["zernel.operators.edges"] = " ".join(map(str, times))
     if has_gap:
-        attributes |= {"zernel.gap.faults": faults, "zernel.gap.copies": copies}
+        attributes |= {f"zernel.gap.{kind_of_faults}": faults, "zernel.gap.copies": copies}
         if knows_blocked:
             attributes["zernel.gap.blocked"] = blocked / 1e9
         if read != UNKNOWN_BYTES:
             attributes["zernel.gap.read"] = read
-    for name, value in zip(("faults", "read"), tail[1:], strict=True):
+    for name, value in zip((kind_of_faults, "read"), tail[1:], strict=True):
         if value:
             attributes[f"zernel.tail.{name}"] = value
     if tail[0] and knows_blocked:

@@ -113,7 +113,7 @@ PROCESS = np.dtype(
         ("trains", "<u4"),
         ("backward_thread", "<u4"),
         ("works", "<u4"),
-        ("reserved", "<u4"),
+        ("numbered_ranks", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -173,7 +173,8 @@ RUN_FACTS = np.dtype(
         ("parts", "<u4"),
         ("is_without_grad", "<u4"),
         ("is_update", "<u4"),
-        ("has_gap", "<u4"),
+        ("has_gap", "<u2"),
+        ("are_file_faults", "<u2"),
         ("ending", "<u4"),
     ]
 )
@@ -230,7 +231,7 @@ STRUCTS = {
 
 COUNTERS_PER_ELEMENT = 2
 
-SETTINGS = struct.Struct("<QQIIQ")
+SETTINGS = struct.Struct("<QQIIQQ")
 NUMBER = struct.Struct("<I")
 """A row, a slot or a process id as a key or value of a map."""
 COUNT = struct.Struct("<Q")

@@ -21,7 +21,7 @@ class Mode(StrEnum):
     PERF = "perf"
 
 
-TRACEPOINTS = ("process_exit", "process_exec", "sched_switch", "sched_switch_old", "system_call_exit")
+TRACEPOINTS = ("process_exit", "process_exec", "sched_switch", "sched_switch_old", "system_call_exit", "pages_mapped")
 """The programs that attach to the tracepoint which their section names."""
 
 

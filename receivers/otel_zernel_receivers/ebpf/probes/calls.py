@@ -87,6 +87,7 @@ class CallKind(IntEnum):
     GRAD_MODE = 29
     INFERENCE_BEGIN = 30
     INFERENCE_END = 31
+    WORK_NUMBER = 32
 
 
 class Flag(IntFlag):
@@ -122,6 +123,7 @@ ENTRY_ONLY = (
     CallKind.GRAD_MODE,
     CallKind.INFERENCE_BEGIN,
     CallKind.INFERENCE_END,
+    CallKind.WORK_NUMBER,
 )
 """Kinds of calls whose return is not probed."""
 

@@ -7,6 +7,7 @@ import platform
 from dataclasses import dataclass, replace
 
 from otel_zernel_receivers.ebpf.binaries.spellings import ANY, beginnings
+from otel_zernel_receivers.ebpf.probes import operators
 from otel_zernel_receivers.ebpf.probes.calls import ENTRY_ONLY, CallKind, Flag, Operation
 
 
@@ -158,39 +159,6 @@ def _python(function: str, kind: CallKind, *mangled: str) -> Probe:
 # to the characters, which the kernel side reads. Strings of libc++ do not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
-# Model operators: at::_ops::NAME::call, which PyTorch generates for every operator. Each hit takes 0.7 us, so this list
-# has neither operators that call others of the list (linear, conv2d), nor those that backward calls often (mm).
-_OPERATORS = (
-    *("addmm", "addmm_out", "matmul", "einsum", "baddbmm", "_sparse_mm", "scaled_dot_product_attention"),
-    *("embedding", "embedding_bag", "scatter_add", "scatter_reduce_two", "convolution"),
-    *(f"{cell}_{overload}" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu") for overload in ("input", "data")),
-)
-_LOSSES = (
-    *("cross_entropy_loss", "nll_loss_nd", "ctc_loss_IntList", "ctc_loss_Tensor", "kl_div", "log_softmax_int"),
-    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
-    *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
-)
-"""Operators that are usually the last of a pass. Their result is what the program looks at."""
-_REDUCTIONS = ("mean", "sum")
-"""Operators that may end a pass but begin none."""
-_SAMPLES = (
-    *("argmax", "argmin", "max", "max_dim", "min_dim"),
-    *("multinomial", "bernoulli", "normal_Tensor_Tensor"),
-)
-"""Operators that choose tokens or actions. They begin no pass. The program usually waits for their result.
-
-`topk` is none: a mixture of experts calls it in every layer.
-"""
-_UPDATES = (
-    *("_foreach_add__List", "_foreach_add__Scalar", "_foreach_mul__Scalar", "_foreach_lerp__Scalar", "_foreach_sqrt"),
-    *(
-        f"_foreach_{operator}__{overload}"
-        for operator in ("addcdiv", "addcmul")
-        for overload in ("Scalar", "ScalarList")
-    ),
-)
-"""Operators with which optimizers update all parameters at once."""
-
 
 def _operators(kind: CallKind, *names: str) -> tuple[Probe, ...]:
     return tuple(_torch(f"at::_ops::{name}::call", kind) for name in names)
@@ -207,19 +175,34 @@ _SCOPE_EXIT = replace(
     is_at_tail_call=True,
     is_optional=True,
 )
+# The constructor of gloo's collectives gets their number in the group. Objects are passed by address, in a register.
+_WORK_NUMBER = _torch("c10d::ProcessGroupGloo::AsyncWork::AsyncWork", CallKind.WORK_NUMBER)
+_WORK_NUMBERS = (
+    replace(
+        _WORK_NUMBER,
+        first_arguments=("St10shared_ptrIN4gloo7ContextEESt6vectorIS6_IN2at6TensorESaIS8_EESaISA_EENS_6OpTypeEm",),
+        arguments=(5, 2),
+    ),
+    replace(
+        _WORK_NUMBER,
+        first_arguments=("St6vectorIS2_IN2at6TensorESaIS4_EESaIS6_EENS_6OpTypeEm",),  # PyTorch 2.6 and older
+        arguments=(4,),
+    ),
+)
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
     _SCOPE_EXIT,
     _torch("at::RecordFunction::end", CallKind.SCOPE_END),
     _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
+    *_WORK_NUMBERS,
     _torch("c10d::Work::wait", CallKind.WORK_WAIT),
     _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
     _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
-    *_operators(CallKind.OPERATOR, *_OPERATORS),
-    *_operators(CallKind.LOSS, *_LOSSES),
-    *_operators(CallKind.REDUCTION, *_REDUCTIONS),
-    *_operators(CallKind.SAMPLE, *_SAMPLES),
-    *_operators(CallKind.UPDATE, *_UPDATES),
+    *_operators(CallKind.OPERATOR, *operators.OPERATORS),
+    *_operators(CallKind.LOSS, *operators.LOSSES),
+    *_operators(CallKind.REDUCTION, *operators.REDUCTIONS),
+    *_operators(CallKind.SAMPLE, *operators.SAMPLES),
+    *_operators(CallKind.UPDATE, *operators.UPDATES),
 )
 _INFERENCE_MODE = (
     "_ZZN8pybind1112cpp_function10initializeIZN5torch4impl29py_context_manager_DEPRECATEDIN3c1013InferenceModeEJbEEEvR"

@@ -24,13 +24,13 @@ from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 _OMITTED = (
     ("sched_switch_old",),
     ("sched_switch",),
-    ("sched_switch", "sched_switch_old"),
-    ("sched_switch", "sched_switch_old", "system_call_exit"),
+    ("sched_switch", "sched_switch_old", "pages_mapped"),
+    ("sched_switch", "sched_switch_old", "pages_mapped", "system_call_exit"),
 )
 """The programs that are left out in each trial.
 
 `sched_switch` needs Linux 5.18, and `sched_switch_old` is for older kernels. The last two trials give up the time off
-the CPU, then also reads.
+the CPU and the page faults on files, then also reads.
 """
 
 TIME_OFF_CPU = "time off the CPU"
@@ -138,7 +138,12 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
         layout = limits.layout
         bpf.constants.initialize(
             SETTINGS.pack(
-                namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length, round(limits.long_wait * 1e9)
+                namespace.st_dev,
+                namespace.st_ino,
+                layout.magnitude,
+                layout.length,
+                round(limits.long_wait * 1e9),
+                "pages_mapped" not in omitted,
             )
         )
         for name in bpf.programs.keys() & set(omitted):

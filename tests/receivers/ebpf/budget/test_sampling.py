@@ -75,4 +75,4 @@ def test_a_group_that_cannot_be_put_on_again_counts_as_off(
         again, launches = sampled(64)
         assert 0 < again.shares[Group.LAUNCH] < 1
         assert launches > 100
-    assert caplog.text.count("Cannot put the probes of launch on again") == 1, "it is logged once"
+    assert caplog.text.count("Cannot attach the probes of launch again") == 1, "it is logged once"

@@ -45,6 +45,7 @@ CASES = [
     (CallKind.GRAD_MODE, C10, "set_grad_enabled", 1),
     (CallKind.INFERENCE_BEGIN, TORCH_PYTHON, "inference_mode.__enter__", 1),
     (CallKind.INFERENCE_END, TORCH_PYTHON, "inference_mode.__exit__", 1),
+    (CallKind.WORK_NUMBER, TORCH_CPU, "AsyncWork::AsyncWork", 1),
 ]
 
 

@@ -5,7 +5,8 @@
  * A line of the script is one of:
  *   load LIBRARY
  *   sleep ms=N
- *   read size=N times=N     one read and one pread each time
+ *   read size=N times=N     one read and one pread each time, into new memory
+ *   map size=N              maps a file of N bytes, and touches each of its pages
  *   open NAME               opens a scope of PyTorch
  *   close, abandon          the innermost scope: ends it, or drops it without ending it
  *   the name of a function of CUDA, NCCL or PyTorch, with its options:
@@ -14,6 +15,7 @@
  *     cudaMalloc size=4096 times=3
  *     cudaFree times=3
  *
+ * `AsyncWork::AsyncWork count=N ranks=M` issues the collective N of a group of gloo with M ranks.
  * `spin work=N` computes for N ns. `set_grad_enabled count=0` switches gradients off.
  * `THPEngine_run_backward count=N size=M` calls N operators on a thread of autograd, M on the calling thread, and switches
  * gradients off, as backward does. Without count, it calls nothing.
@@ -494,6 +496,21 @@ COLLECTIVE(receive_from, ncclRecv, NULL, o->count, o->type, 0)
 
 PYTORCH(end_scope, "_ZN2at14RecordFunction3endEv")
 PYTORCH(make_work, "_ZN4c10d4WorkC2EiNS_6OpTypeEPKcRKSt8optionalISt6vectorIN2at6TensorESaIS7_EEE")
+
+/* A collective with a number, in a group of gloo: its context has its rank and its size after a pointer. */
+static void make_numbered_work(const struct options *o, struct record *r)
+{
+    struct { void *functions; int rank, size; } group = {NULL, o->rank, o->ranks};
+    void *context = &group;
+    int (*f)(void *, void **, void *, unsigned char, uint64_t) = MANGLED(
+        "_ZN4c10d16ProcessGroupGloo9AsyncWorkC2ESt10shared_ptrIN4gloo7ContextEESt6vectorIS6_IN2at6TensorESaIS8_EESaISA_"
+        "EENS_6OpTypeEmNSt6chrono8durationIlSt5ratioILl1ELl1000EEEEPKcRKSt8optionalISA_E",
+        int (*)(void *, void **, void *, unsigned char, uint64_t));
+    r->start = now();
+    r->result = f(NULL, &context, NULL, 0, o->count);
+    r->end = now();
+}
+
 PYTORCH(wait_for_work, "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE")
 PYTORCH(finalize_backward, "_ZN4c10d7Reducer17finalize_backwardEv")
 
@@ -651,6 +668,7 @@ static const struct { const char *name; function *call; } functions[] = {
     {"record_function_enter_new", enter_scope},
     {"RecordFunction::end", end_scope},
     {"Work::Work", make_work},
+    {"AsyncWork::AsyncWork", make_numbered_work},
     {"Work::wait", wait_for_work},
     {"Reducer::finalize_backward", finalize_backward},
     {"THPEngine_run_backward", run_backward},
@@ -734,6 +752,19 @@ static void read_zeros(const struct options *o)
     munmap(bytes, o->size);
 }
 
+static void touch_file(const struct options *o)
+{
+    FILE *file = tmpfile();
+    if (!file || ftruncate(fileno(file), o->size))
+        fail("cannot make", "a file");
+    const volatile char *bytes = mmap(NULL, o->size, PROT_READ, MAP_PRIVATE, fileno(file), 0);
+    if (bytes == MAP_FAILED)
+        fail("cannot map", "a file");
+    for (long i = 0; i < o->size; i += 4096)
+        (void)bytes[i];
+    fclose(file); /* the mapping remains: to remove it would change the counters of pages again */
+}
+
 static void run(const char *name, char *words)
 {
     if (!strcmp(name, "load")) {
@@ -759,6 +790,10 @@ static void run(const char *name, char *words)
     }
     if (!strcmp(name, "read")) {
         read_zeros(&job.options);
+        return;
+    }
+    if (!strcmp(name, "map")) {
+        touch_file(&job.options);
         return;
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)

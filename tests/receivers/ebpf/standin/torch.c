@@ -11,6 +11,9 @@ struct scope_object record_function_enter_new(const struct string *name, const v
 int record_function_end(void *function) SYMBOL("_ZN2at14RecordFunction3endEv");
 int make_work(void *work)
     SYMBOL("_ZN4c10d4WorkC2EiNS_6OpTypeEPKcRKSt8optionalISt6vectorIN2at6TensorESaIS7_EEE");
+int make_numbered_work(void *work, void **context, void *outputs, unsigned char operation, uint64_t number)
+    SYMBOL("_ZN4c10d16ProcessGroupGloo9AsyncWorkC2ESt10shared_ptrIN4gloo7ContextEESt6vectorIS6_IN2at6TensorESaIS8_EESaISA_"
+           "EENS_6OpTypeEmNSt6chrono8durationIlSt5ratioILl1ELl1000EEEEPKcRKSt8optionalISA_E");
 int work_wait(void *work) SYMBOL("_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE");
 int finalize_backward(void *reducer) SYMBOL("_ZN4c10d7Reducer17finalize_backwardEv");
 int addmm(void *tensor) SYMBOL("_ZN2at4_ops5addmm4callERKNS_6TensorES4_S4_RKN3c106ScalarES8_");
@@ -47,6 +50,12 @@ int make_work(void *work)
 {
     NOTHING;
     return 0;
+}
+
+int make_numbered_work(void *work, void **context, void *outputs, unsigned char operation, uint64_t number)
+{
+    NOTHING;
+    return 8;
 }
 
 AS_IT_IS static void synchronize(void *work) { NOTHING; }

@@ -26,6 +26,8 @@ SCRIPT = Path(__file__).with_name("train_ranks.py")
 PATIENCE_S = 200
 FEWEST = 30
 """Steps that each collector sees. It sees more, unless the machine is very busy."""
+LATE_S = 10
+"""The third collector attaches so long after the first steps."""
 SETTINGS = {"interval": "1s", "window": "10s", "max_spans": 100_000, "traces": {"sample": 1, "max_steps": 100_000}}
 
 
@@ -51,6 +53,8 @@ def traces(python: str, tmp_path_factory: pytest.TempPathFactory) -> Traces:
         job = stack.enter_context(subprocess.Popen([python, *TORCHRUN, SCRIPT, folder]))
         stack.callback((folder / "end").touch)
         read_until((folder / "started").exists, collectors[:2])
+        late = time.monotonic() + LATE_S
+        read_until(lambda: time.monotonic() > late, collectors[:2])
         collectors[2].attach()
         read_until(lambda: all(updates_in(one) >= FEWEST * RANKS for one in collectors), collectors)
         (folder / "end").touch()
@@ -113,8 +117,12 @@ def test_each_step_is_one_trace_of_all_ranks(traces: Traces, collector: str) -> 
 
 
 @pytest.mark.timeout(300)
-def test_collectors_that_attach_at_different_moments_make_the_same_ids(traces: Traces) -> None:
-    one, other = ({trace_id: ids_of(trace) for trace_id, trace in whole(made).items()} for made in traces[:2])
+@pytest.mark.parametrize("later", ["second", "late"])
+def test_collectors_that_attach_at_different_moments_make_the_same_ids(traces: Traces, python: str, later: str) -> None:
+    if later == "late" and "/2.1." in python:
+        pytest.skip("gloo numbers its collectives in newer releases of PyTorch")
+    made = traces.first, getattr(traces, later)
+    one, other = ({trace_id: ids_of(trace) for trace_id, trace in whole(some).items()} for some in made)
     both = one.keys() & other.keys()
     assert len(both) >= FEWEST / 2
     assert {trace_id: one[trace_id] for trace_id in both} == {trace_id: other[trace_id] for trace_id in both}
