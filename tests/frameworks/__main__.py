@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.training.runs import Run
-from tests.frameworks.programs import PROGRAMS, SCORED
-from tests.frameworks.report import keep, result_of
+from tests.frameworks.programs import PROGRAMS
+from tests.frameworks.report import keep, result_of, result_of_states
 from tests.frameworks.running import run, save, saved
 from tests.frameworks.scoring import job_in, lines, scores
+from tests.frameworks.thread_states import share_of_waits, states_of
 
 
 def main() -> int:
@@ -29,16 +30,26 @@ def _scored(name: str, options: argparse.Namespace) -> bool:
     begin, program = time.monotonic(), PROGRAMS[name]
     try:
         watched = _run(name, options)
+        if not program.scopes:
+            return _scored_states(name, watched, keeps=options.keep)
         found = scores(watched, program)
     except RuntimeError as failed:
         print(f"{name}: {failed}", flush=True)
         return False
-    if options.keep and name in SCORED:
+    if options.keep:
         keep([result_of(name, found, datetime.now(UTC).date())])
     print(*lines(name, found, program.floor), f"    {time.monotonic() - begin:.0f} s", sep="\n", flush=True)
     if program.ranks > 1:
         print(f"    {job_in(watched[0])}", flush=True)
     return all(one.agreement >= program.floor for one in found)
+
+
+def _scored_states(name: str, watched: Run, *, keeps: bool) -> bool:
+    share, (truth,) = share_of_waits(watched), watched[1]
+    if keeps:
+        keep([result_of_states(name, share, truth["versions"], datetime.now(UTC).date())])
+    print(f"{name}: {share:.2%} of the waits for the GPU, {states_of(watched[0], truth['pid'])}", flush=True)
+    return share >= PROGRAMS[name].floor
 
 
 def _run(name: str, options: argparse.Namespace) -> Run:

@@ -2,12 +2,12 @@
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from datetime import date
 from pathlib import Path
 
-from tests.frameworks.programs import SCORED
+from tests.frameworks.programs import PROGRAMS
 from tests.frameworks.scoring import Score
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -43,8 +43,15 @@ def result_of(name: str, scores: Sequence[Score], day: date) -> Result:
     boundary = worst.boundaries.most_common(1)[0][0] if worst.boundaries else ""
     versions = " ".join(f"{package} {version}" for package, version in worst.versions.items())
     true, found = worst.steps
-    shares = f"{worst.agreement:.4f}", str(SCORED[name].floor)
+    shares = f"{worst.agreement:.4f}", str(PROGRAMS[name].floor)
     return Result(name, versions, str(true), str(found), boundary, *shares, worst.verdict, day.isoformat())
+
+
+def result_of_states(name: str, share: float, versions: Mapping[str, str], day: date) -> Result:
+    """The result of a program without PyTorch's scopes: it has neither steps nor a verdict of its own."""
+    package = PROGRAMS[name].package
+    text = f"{package} {versions[package]}"
+    return Result(name, text, "", "", "", f"{share:.4f}", str(PROGRAMS[name].floor), "", day.isoformat())
 
 
 def kept() -> list[Result]:
@@ -56,7 +63,7 @@ def kept() -> list[Result]:
 def keep(results: Iterable[Result]) -> None:
     """Adds results to the file, or replaces those of the same programs, and writes the page."""
     found = {result.program: result for result in [*(kept() if KEPT.exists() else ()), *results]}
-    ordered = [found[name] for name in SCORED if name in found]
+    ordered = [found[name] for name in PROGRAMS if name in found]
     with KEPT.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(field.name for field in fields(Result))

@@ -11,17 +11,15 @@ from tests.frameworks.running import require_frameworks, run
 from tests.frameworks.scoring import lines, scores
 from tests.receivers.ebpf.watching import require_ebpf
 
-TRIES = 3
-"""Attempts: other work on the machine runs between the program's own clock and a probe."""
 BUSY = 0.9
-"""The agreement on a busy machine. The floors of the programs are for a quiet one."""
+"""The agreement on a busy machine, where other work runs between the program's own clock and a probe. The floors of the
+programs are for a quiet one."""
 SHORT = [pytest.param(name, marks=[pytest.mark.soak] if program.soak else []) for name, program in SCORED.items()]
 
 
 @lru_cache(maxsize=1)
-def run_of(job: str, ranks: int, attempt: int) -> Run:
-    """An attempt at a job. Programs of the same job, which follow each other, share it."""
-    del attempt
+def run_of(job: str, ranks: int) -> Run:
+    """A run of a job. Programs of the same job, which follow each other, share it."""
     return run(next(name for name, program in PROGRAMS.items() if (program.job, program.ranks) == (job, ranks)))
 
 
@@ -42,10 +40,8 @@ def assert_agreement(name: str, floor: float) -> None:
     """Runs the program, and compares the live phases with its log."""
     require_ebpf()
     require_frameworks()
-    program, report = replace(PROGRAMS[name], floor=floor), ""
-    for attempt in range(TRIES):
-        found = scores(run_of(program.job, program.ranks, attempt), program)
-        report += "\n".join(lines(name, found, program.floor)) + "\n"
-        if found and all(one.agrees_with(program) for one in found):
-            return
-    pytest.fail(report)
+    program = replace(PROGRAMS[name], floor=floor)
+    found = scores(run_of(program.job, program.ranks), program)
+    report = "\n".join(lines(name, found, program.floor))
+    assert found, "the program has no loop"
+    assert all(one.agrees_with(program) for one in found), report

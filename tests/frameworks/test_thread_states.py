@@ -1,25 +1,13 @@
 """Programs without PyTorch's scopes: the states of their threads agree with their own log."""
 
-from collections import defaultdict
-from collections.abc import Iterable
-
 import pytest
 
-from otel_zernel.batch import Batch
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.frameworks.running import require_frameworks, run
+from tests.frameworks.thread_states import states_of, waits_in
 from tests.processors.phases.training import values_of
 from tests.receivers.ebpf.watching import require_ebpf
-
-
-def states_of(batches: Iterable[Batch], pid: int) -> dict[str, float]:
-    """The time in s of the thread that calls CUDA most, by state."""
-    times: defaultdict[str, float] = defaultdict(float)
-    for attributes, value in values_of(batches, "zernel.cuda.lead_thread.time"):
-        if attributes["process.pid"] == pid:
-            times[str(attributes["zernel.thread.state"])] += value
-    return times
 
 
 @pytest.mark.timeout(400)
@@ -28,9 +16,7 @@ def test_jax_waits_for_the_gpu_as_long_as_it_says(share: float) -> None:
     require_ebpf()
     require_frameworks()
     batches, (truth,) = run("JAX")
-    waits, earlier = (
-        sum(end - start for name, start, end in truth[marks] if name == "wait") / 1e9 for marks in ("marks", "before")
-    )
+    waits, earlier = waits_in(truth)
     loop = (truth["loop"][1] - truth["loop"][0]) / 1e9
     found = states_of(batches, truth["pid"])
     # The calls lie inside the marks, and a busy machine may pause the program between a mark and its call. The receiver

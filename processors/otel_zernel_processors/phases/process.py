@@ -83,7 +83,7 @@ class TrainingProcess:
         self._signals = SignalReader(config.signals)
         self._thread_states = ThreadStates()
         self._durations = StepDurations()
-        self._rank_steps: dict[int, RankSteps] = {}
+        self._rank_steps: defaultdict[int, RankSteps] = defaultdict(RankSteps)
         """By thread. The first thread that trains is the rank."""
         self._new_steps: list[RankStep] = []
         self._traced: list[TraceCandidate] = []
@@ -288,9 +288,9 @@ class TrainingProcess:
             self._add_step(closed)
 
     def _add_step(self, closed: ClosedStep) -> None:
-        thread = closed.step.thread
-        step = self._rank_steps.setdefault(thread, RankSteps()).next(closed)
-        is_rank = self.rank is not None and thread == next(iter(self._rank_steps))
+        steps = self._rank_steps[closed.step.thread]
+        is_rank = self.rank is not None and steps is next(iter(self._rank_steps.values()))
+        step = steps.next(closed, is_rank=is_rank)
         if self._sampler:
             self._sampler.add(closed, step, is_rank=is_rank)
         if is_rank and len(self._new_steps) < self._config.max_spans:

@@ -2,7 +2,7 @@
 
 import queue as queues
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.models.gpt import BLOCK, VOCABULARY, Gpt
-from tests.frameworks.jobs.models.small import BATCH, STEPS, busy, layers, random_batch
+from tests.frameworks.jobs.models.small import BATCH, STEPS, layers, random_batch
 from tests.frameworks.jobs.recording.pytorch import TorchRun
-from tests.frameworks.jobs.recording.run import SLOWER_S
+from tests.frameworks.jobs.recording.slowness import busy
 
 TOKENS = 20_000_000
 ROWS = 6
@@ -32,18 +32,17 @@ class _Tokens:
     def get_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs, and the tokens that follow them."""
         with self.run.truth.region("data"):
-            if self.run.slow == "loader":
-                self._read_more()
+            self.run.delay("loader", self._read_more)
             data = np.memmap(self.path, dtype=np.uint16, mode="r")
             rows = torch.randint(len(data) - BLOCK, (ROWS,)).tolist()
             inputs, targets = (torch.stack([_row(data, row + shift) for row in rows]) for shift in (0, 1))
             return inputs, targets
 
-    def _read_more(self) -> None:
+    def _read_more(self, seconds: float) -> None:
         data = np.memmap(self.path, dtype=np.uint16, mode="r")
-        busy(SLOWER_S / 2)
+        busy(seconds / 2)
         int(data[::2048].sum())
-        busy(SLOWER_S / 2)
+        busy(seconds / 2)
 
 
 def _row(data: Any, start: int) -> torch.Tensor:
@@ -97,7 +96,7 @@ def _from_queue(run: TorchRun, accumulate: int) -> None:
 
     def prefetch() -> None:
         while not done.is_set():
-            pause.wait(0.15 + run.slower_data)  # as from a network
+            pause.wait(0.15 + run.slowness.seconds)  # as from a network
             batches.put(random_batch())
 
     thread = threading.Thread(target=prefetch)
@@ -105,7 +104,7 @@ def _from_queue(run: TorchRun, accumulate: int) -> None:
     run.get_ready()
     with run.truth.loop():
         for number in range(1, STEPS + 1):
-            with run.truth.region("data"):
+            with run.truth.region("data"), run.slowness.part() if run.slow == "loader" else nullcontext():
                 inputs, targets = batches.get()
             with run.truth.region("forward"):
                 loss = nn.functional.cross_entropy(model(inputs), targets)

@@ -16,8 +16,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from tests.frameworks.jobs.models.small import STEPS, busy
+from tests.frameworks.jobs.models.small import STEPS
 from tests.frameworks.jobs.recording.pytorch import TorchRun
+from tests.frameworks.jobs.recording.slowness import busy
 
 VOCABULARY, LENGTH, ROWS = 256, 48, 8
 SENTENCES = 16
@@ -27,13 +28,14 @@ class _Texts(Dataset[Any]):
     """Random tokens."""
 
     def __init__(self, run: TorchRun, count: int) -> None:
-        self._count, self._cost = count, 0.01 / ROWS + run.slower_data / ROWS
+        self._run, self._count = run, count
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, _: int) -> dict[str, torch.Tensor]:
-        busy(self._cost)
+        busy(0.01 / ROWS)
+        self._run.delay("loader")
         tokens = torch.randint(0, VOCABULARY, (LENGTH,))
         return {"input_ids": tokens, "labels": tokens}
 

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.models.small import BATCH, CLASSES, STEPS, WIDTH
 from tests.frameworks.jobs.recording.pytorch import TorchRun
-from tests.frameworks.jobs.recording.run import SLOWER_S
 
 
 class _Counted(keras.callbacks.Callback):
@@ -22,14 +21,18 @@ class _Counted(keras.callbacks.Callback):
         self.run.truth.stepped()
 
 
-def _slow_down(optimizer: keras.optimizers.Optimizer) -> None:
-    """Makes the optimizer apply its gradients again and again, for SLOWER_S."""
+def _slow_down(run: TorchRun, optimizer: keras.optimizers.Optimizer) -> None:
+    """Makes the optimizer apply its gradients again and again."""
     apply = optimizer.apply
 
     def slow(*args: Any) -> None:
-        end = time.monotonic() + SLOWER_S
-        while time.monotonic() < end:
-            apply(*args)
+        def repeat(seconds: float) -> None:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                apply(*args)
+
+        apply(*args)
+        run.delay("optimizer", repeat)
 
     optimizer.apply = slow
 
@@ -43,7 +46,7 @@ def fit(run: TorchRun) -> None:
     run.truth.wrap(model, "call", "forward")
     run.truth.wrap(model, "compute_loss", "forward")
     if run.slow == "optimizer":
-        _slow_down(optimizer)
+        _slow_down(run, optimizer)
     run.truth.wrap(optimizer, "apply", "optimizer")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss)

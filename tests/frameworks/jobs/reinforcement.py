@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.frameworks.jobs.models.small import busy, layers
+from tests.frameworks.jobs.models.small import layers
 from tests.frameworks.jobs.recording.pytorch import TorchRun
+from tests.frameworks.jobs.recording.slowness import busy
 
 STATES, ACTIONS = 24, 4
 HORIZON = 100
@@ -24,7 +25,6 @@ class Walk(gymnasium.Env[Any, Any]):
 
     def __init__(self, run: TorchRun) -> None:
         self.run, self.count = run, 0
-        self.cost = ENVIRONMENT_S + run.slower_data / HORIZON
 
     def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
         self.count = 0
@@ -32,7 +32,8 @@ class Walk(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         with self.run.truth.region("host"):
-            busy(self.cost)
+            busy(ENVIRONMENT_S)
+            self.run.delay("loader")
             self.count += 1
             return self.observation_space.sample(), float(action == 0), self.count >= HORIZON, False, {}
 

@@ -16,10 +16,11 @@ from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
 from otel_zernel.errors import Refused
 from otel_zernel.registry import Registry
+from otel_zernel.runtime.memory import resident_memory
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.memory_limiter import MemoryLimiterProcessor
 from otel_zernel_processors.memory_limiter.config import MIB
-from otel_zernel_processors.memory_limiter.usage import MemorySources, free_memory, resident_memory
+from otel_zernel_processors.memory_limiter.usage import MemorySources, free_memory
 from tests.core.parts import batch_of
 
 

@@ -58,20 +58,24 @@ class Cluster:
     written: Path
 
     async def send_all(self) -> None:
-        """Every rank sends its values to its sidecar, some of them after an output of the percentiles."""
+        """Every rank sends its values to its sidecar, each time after an output of the gateway."""
         for number in range(ROUNDS):
+            before = self._lines()
             await asyncio.gather(
                 *(
                     send(port, gauge(values_of(rank)[number], resource={"rank": rank}).metrics_bytes())
                     for rank, port in enumerate(self.ports)
                 )
             )
-            await asyncio.sleep(0.5)
+            await until(lambda before=before: self._lines() > before, within=60)  # type: ignore[misc]
+
+    def _lines(self) -> int:
+        return self.written.read_text().count("\n") if self.written.exists() else 0
 
     def newest(self) -> dict[str, Any]:
         """The newest point of each metric of the gateway."""
         found: dict[str, Any] = {}
-        for line in self.written.read_text().splitlines() if self.written.exists() else ():
+        for line in self.written.read_text().splitlines() if self._lines() else ():
             for resource in ParseDict(json.loads(line), MetricsData()).resource_metrics:
                 for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
                     kind = metric.WhichOneof("data") or ""

@@ -29,5 +29,5 @@ def critical_path(steps: Mapping[int, RankStep]) -> CriticalPath | None:
     meeting to meeting."""
     if not steps or not all(step.path for step in steps.values()):
         return None
-    last = min(sorted(steps), key=lambda rank: steps[rank].path[COLLECTIVE])
+    last = min(sorted(steps), key=lambda rank: steps[rank].path.get(COLLECTIVE, 0))
     return CriticalPath(last, {phase: spent for phase, spent in steps[last].path.items() if spent})

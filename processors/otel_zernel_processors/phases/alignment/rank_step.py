@@ -1,13 +1,16 @@
 """The part of a step that its job needs: when its ranks met, and a rank's phases since they met before."""
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel_processors.phases.alignment.sequences import CollectiveNumber, first_number, issued_by_end
+from otel_zernel_processors.phases.scopes.activities import PHASE_OF
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 COLLECTIVE = "nccl_collective"
 """The phase in which a rank waits for the others."""
+_LOWER = 8
+"""After so many steps in a row with lower numbers, they are those of a new group."""
 
 
 @dataclass(slots=True)
@@ -25,7 +28,7 @@ class RankStep:
     """When (ns) its last wait for a collective ended; 0 if it waits for none."""
     meeting: int = 0
     """The number of this meeting in its process, from 1; 0 if it has none."""
-    path: Counter[str] = field(default_factory=Counter)
+    path: Mapping[str, int] = field(default_factory=dict)
     """The time (ns) in each phase from the meeting before to this one. Empty if the step has none, or if events were
     lost in between."""
 
@@ -40,40 +43,51 @@ class RankSteps:
 
     def __init__(self) -> None:
         self._steps = self._meetings = 0
-        self._since: Counter[str] = Counter()
+        self._since: dict[str, int] = {}
         """The time (ns) in each phase since the latest meeting."""
-        self._issued = 0
-        """The number of c10d collectives that were issued before the step."""
         self._is_lossy = False
-        """Whether events were lost since then."""
+        """Whether it is not known, since events were lost."""
+        self._issued = self._lower = 0
+        """The number of the latest c10d collective before the step, and the steps in a row with a lower number."""
 
-    def next(self, closed: ClosedStep) -> RankStep:
-        """Describes the next step."""
+    def next(self, closed: ClosedStep, *, is_rank: bool = True) -> RankStep:
+        """Describes the next step. `is_rank`: whether the process is one of several ranks. Else it meets none."""
         self._steps += 1
-        step = RankStep(self._steps, closed.step.start, closed.step.end, self._first_number(closed))
-        step.met = max((one.end for one in closed.attribution.segments if one.phase == COLLECTIVE), default=0)
-        before, after = _split(closed, step.met)
-        self._since += before
-        self._is_lossy |= closed.step.lossy
-        if step.met:
-            self._meetings += 1
-            step.meeting = self._meetings
-            step.path = Counter() if self._is_lossy else self._since
-            self._since, self._is_lossy = after, closed.step.lossy
+        step = RankStep(self._steps, closed.step.start, closed.step.end)
+        if is_rank:
+            step.collective = self._first_number(closed)
+            self._meet(step, closed)
+        else:
+            self._is_lossy = True
         return step
 
+    def _meet(self, step: RankStep, closed: ClosedStep) -> None:
+        """Adds the time of the step to its path, up to its last wait for a collective."""
+        segments, spent = closed.attribution.segments, self._since
+        last = next((at for at in range(len(segments) - 1, -1, -1) if segments[at].phase == COLLECTIVE), -1)
+        self._is_lossy |= closed.step.lossy
+        for start, end, activity in segments[: last + 1]:
+            phase = PHASE_OF[activity]
+            spent[phase] = spent.get(phase, 0) + end - start
+        if last >= 0:
+            self._meetings += 1
+            step.met, step.meeting = segments[last].end, self._meetings
+            step.path = {} if self._is_lossy else spent
+            self._is_lossy = closed.step.lossy
+            self._since = spent = {}
+        for start, end, activity in segments[last + 1 :]:
+            phase = PHASE_OF[activity]
+            spent[phase] = spent.get(phase, 0) + end - start
+
     def _first_number(self, closed: ClosedStep) -> CollectiveNumber | None:
-        """The number of the step's first collective: on NCCL's largest communicator, or else of all of c10d's."""
+        """The number of the step's first collective: on NCCL's largest communicator, or else of c10d's largest group.
+
+        Two groups may be equally large. Then one of them must not repeat the numbers of the other.
+        """
         before, issued = self._issued, issued_by_end(closed)
-        self._issued = issued
+        if 0 < issued < before and self._lower < _LOWER:
+            self._lower += 1
+            return first_number(closed)
+        self._issued, self._lower = issued, 0
         c10d = CollectiveNumber(0, before + 1, "") if 0 < before < issued else None
         return first_number(closed) or c10d
-
-
-def _split(closed: ClosedStep, met: int) -> tuple[Counter[str], Counter[str]]:
-    """The time in each phase until the meeting and since then. All of it is before if there is no meeting."""
-    before, after = Counter[str](), Counter[str]()
-    for segment in closed.attribution.segments:
-        part = after if 0 < met <= segment.start else before
-        part[segment.phase] += segment.end - segment.start
-    return before, after

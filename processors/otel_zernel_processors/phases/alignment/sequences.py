@@ -36,17 +36,11 @@ def first_number(closed: ClosedStep) -> CollectiveNumber | None:
 
 
 def issued_by_end(closed: ClosedStep) -> int:
-    """The number of c10d collectives that the process had issued by the end of the step; 0 if unknown.
+    """The number of the latest c10d collective that the process had issued by the end of the step; 0 if unknown.
 
     Only spans that every step of every rank has carry it. A wait has a span only if it was long.
     """
-    spans = (one.span for one in closed.step.intervals if one.span and one.kind in _ISSUED_BY)
-    return max((_issued(span) for span in spans), default=0)
-
-
-def _issued(span: Span) -> int:
-    found = (one.value.int_value for one in span.attributes if one.key == "zernel.collective.issued")
-    return next(found, 0)
+    return next((one.issued for one in reversed(closed.step.intervals) if one.kind in _ISSUED_BY), 0)
 
 
 def _number(span: Span) -> tuple[int, tuple[int, str, str]] | None:

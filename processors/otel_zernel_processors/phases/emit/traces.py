@@ -102,16 +102,18 @@ class TraceSampler:
         lasted = step.duration_ns
         sampled = self._is_sampled(step) if is_rank else _every(step.number, self._config.sample)
         most = self._config.slowest * (_SPARE if is_rank else 1)
-        candidate = TraceCandidate(step.number, closed, f"{self._seed} {step.start} {step.number}", sampled)
         if sampled or (self._slow_ns and lasted > self._slow_ns):
             if len(self._chosen) >= self._config.max_steps:
                 self._drop(1, "max_steps")
             else:
-                self._chosen.append(candidate)
+                self._chosen.append(self._candidate(closed, step, sampled=sampled))
         elif len(self._slowest) < most:
-            heapq.heappush(self._slowest, (lasted, -step.number, candidate))
+            heapq.heappush(self._slowest, (lasted, -step.number, self._candidate(closed, step)))
         elif self._slowest and lasted > self._slowest[0][0]:
-            heapq.heapreplace(self._slowest, (lasted, -step.number, candidate))
+            heapq.heapreplace(self._slowest, (lasted, -step.number, self._candidate(closed, step)))
+
+    def _candidate(self, closed: ClosedStep, step: RankStep, *, sampled: bool = False) -> TraceCandidate:
+        return TraceCandidate(step.number, closed, f"{self._seed} {step.start} {step.number}", sampled)
 
     def pop_chosen(self) -> list[TraceCandidate]:
         """The steps chosen since the last call, in order."""

@@ -33,9 +33,9 @@ _OPERATORS = "operators"
 """The value of `zernel.interval` for a run of operators."""
 _EDGES = 64
 """Edges of parts in one run; more are ignored."""
-_KEPT = frozenset({"collective", "sync", "data_loading", "optimizer"})
+_KEPT = frozenset({"collective", "sync"})
 """Kinds whose spans are kept: for the traces, and for the numbers of collectives."""
-_WITH_MORE = frozenset({"collective", _PROCESS, _OPERATORS})
+_WITH_MORE = frozenset({"collective", "data_loading", "optimizer", _PROCESS, _OPERATORS})
 """Kinds for which attributes other than `zernel.interval` and `thread.id` matter."""
 
 
@@ -46,7 +46,9 @@ class Evidence:
     blocked_ns: int = 0
     """Time for which it was off the CPU by its own will."""
     faults: int = 0
-    """Page faults."""
+    """Page faults; 0 if those on files are known."""
+    file_faults: int = 0
+    """Page faults on files."""
     read: int = 0
     """Bytes read by system calls."""
     copies: int = 0
@@ -84,9 +86,11 @@ class ThreadInterval(NamedTuple):
     in_flight: bool = False
     """For a collective: True if the interval lasts until the collective completed, False if it covers only the call."""
     span: Span | None = None
-    """The span itself, for the kinds whose attributes matter later: collectives, syncs, loads and optimizers."""
+    """The span itself, for the kinds whose attributes matter later: collectives and syncs."""
     operators: Operators | None = None
     """For a run of operators: its attributes."""
+    issued: int = 0
+    """For a load or an optimizer: `zernel.collective.issued`; 0 if unknown."""
 
     @property
     def waits_for_collective(self) -> bool:
@@ -121,7 +125,7 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
     """Reads the spans of one resource and scope."""
     read = SpanInput()
     for span in spans:
-        kind, thread, source, end = _attributes_of(span)
+        kind, thread, source, end, issued = _attributes_of(span)
         if kind is None:
             read.others.append(span)
         elif kind in _LIVES:
@@ -129,7 +133,7 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
             read.others.append(span)
             if kind == _PROCESS and end in _ENDS:
                 read.process_end = max(read.process_end, span.end_time_unix_nano)
-        elif interval := _interval(span, kind, thread, source):
+        elif interval := _interval(span, kind, thread, source, issued):
             read.intervals.append(interval)
         else:
             read.invalid += 1
@@ -137,9 +141,10 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
     return read
 
 
-def _attributes_of(span: Span) -> tuple[str | None, int, str, str]:
-    """`zernel.interval` (None if absent), `thread.id`, `zernel.timing.source` and `zernel.process.end`."""
-    kind, thread, source, end = None, 0, "", ""
+def _attributes_of(span: Span) -> tuple[str | None, int, str, str, int]:
+    """`zernel.interval` (None if absent), `thread.id`, `zernel.timing.source`, `zernel.process.end` and
+    `zernel.collective.issued`."""
+    kind, thread, source, end, issued = None, 0, "", "", 0
     for attribute in span.attributes:
         key = attribute.key  # reading a field of a message dominates the cost of this function
         if key == "zernel.interval":
@@ -154,7 +159,9 @@ def _attributes_of(span: Span) -> tuple[str | None, int, str, str]:
             source = attribute.value.string_value
         elif key == "zernel.process.end":
             end = attribute.value.string_value
-    return kind, thread, source, end
+        elif key == "zernel.collective.issued":
+            issued = attribute.value.int_value
+    return kind, thread, source, end, issued
 
 
 def _copy_of(span: Span) -> Span:
@@ -164,7 +171,7 @@ def _copy_of(span: Span) -> Span:
     return copy
 
 
-def _interval(span: Span, kind: str, thread: int, source: str) -> ThreadInterval | None:
+def _interval(span: Span, kind: str, thread: int, source: str, issued: int) -> ThreadInterval | None:
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     if not 0 < start <= end:
         return None
@@ -172,8 +179,10 @@ def _interval(span: Span, kind: str, thread: int, source: str) -> ThreadInterval
         return _run(span, start, end, thread)
     if kind not in KINDS:
         return None
-    kept = _copy_of(span) if kind in _KEPT else None
-    return ThreadInterval(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)
+    if kind not in _KEPT:
+        return ThreadInterval(end, start, thread, kind, span.name, issued=issued)
+    in_flight = kind == "collective" and source != "host_enqueue"
+    return ThreadInterval(end, start, thread, kind, span.name, in_flight, _copy_of(span))
 
 
 def _run(span: Span, start: int, end: int, thread: int) -> ThreadInterval:
@@ -203,7 +212,7 @@ def _edges(text: str) -> tuple[int, ...]:
 
 
 def _evidence(values: Mapping[str, AnyValue], prefix: str) -> Evidence:
-    counts = (_number(values, f"{prefix}.{name}") for name in ("faults", "read", "copies"))
+    counts = (_number(values, f"{prefix}.{name}") for name in ("faults", "file.faults", "read", "copies"))
     return Evidence(_duration(values, f"{prefix}.blocked"), *counts)
 
 

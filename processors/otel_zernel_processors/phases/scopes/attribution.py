@@ -45,6 +45,8 @@ _UNCOVERED = frozenset({"forward", "compute", "unknown"})
 """The activities of time without an interval. A short time between two scopes of one phase belongs to it."""
 _NESTED = 64
 """Intervals before an enqueued collective among which one may enclose it."""
+_CALLS = frozenset({"collective", "sync", "ddp"})
+"""Kinds whose precedence also depends on other facts."""
 _NO_WORK = RUNS - {"update"} | {"data_loading", "collective", "user"}
 
 
@@ -101,25 +103,26 @@ def attribute_in_chunks(
     step: Step, in_flight: Sequence[TimeRange], bridge_ns: int
 ) -> Generator[None, None, Attribution]:
     """Returns the attribution of a step. For a long step it yields every few ms, so that others get the event loop."""
-    flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight])
+    flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
+    is_long = step.is_long
     marks = marks_of(step, bridge_ns) if step.has_runs else None
-    if step.is_long:
+    if is_long:
         yield
     covered = _covered(step.intervals, marks)
     if flights:
         waits = union((start, end) for start, end, at in covered if at == SYNC)
         covered += [(start, end, COLLECTIVE) for start, end in intersection(waits, flights)]
         covered += _short_waits(covered, flights, bridge_ns)
-    if step.is_long:
+    if is_long:
         yield
     bounds = _work(step)
     if marks is None and step.boundary != "loader":
         marks = marks_of(step, bridge_ns)
     gaps = _gaps(step, marks, bounds, bridge_ns) if marks and not step.lossy else []
-    if step.is_long:
+    if is_long:
         yield
     covered.sort()
-    if step.is_long:
+    if is_long:
         yield
     cuts = yield from cuts_of(step, covered, bounds, gaps)
     segments = []
@@ -128,12 +131,16 @@ def attribute_in_chunks(
         if len(segments) % CHUNK == 0:
             yield
     exposed = [(start, end) for start, end, activity in segments if activity == "collective"] if flights else []
-    return Attribution(segments, length(flights) - length(intersection(flights, exposed)))
+    return Attribution(segments, length(flights) - length(intersection(flights, exposed)) if flights else 0)
 
 
 def _covered(intervals: Iterable[ThreadInterval], marks: Iterable[ThreadMark] | None) -> list[Cover]:
     """The intervals that show an activity. `marks` replace scopes and passes."""
-    covered = [(one.start, one.end, at) for one in intervals if (at := _precedence(one)) is not None]
+    covered = [
+        (one.start, one.end, at)
+        for one in intervals
+        if (at := _precedence(one) if one.kind in _CALLS else PRECEDENCE.get(one.kind)) is not None
+    ]
     if marks is None:
         return covered
     calls = [cover for cover in covered if not IS_SCOPE[cover[2]]]

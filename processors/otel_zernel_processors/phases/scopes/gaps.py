@@ -18,10 +18,10 @@ _WHOLLY_BLOCKED = 0.8
 """Share of a gap: the rest then belongs to the wait, too. Else it is other code, which comes before it."""
 _READ = 4096
 """Bytes that a thread reads in a gap if it loads data; less than that is, for example, a read of /proc."""
-_FAULTS = 8
-"""Page faults in a gap if a thread loads data from mapped memory,"""
-_FAULT_NS = 250_000
-"""and the time for each."""
+_FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
+"""Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
+_FAULTS, _FAULT_NS = 8, 250_000
+"""The same if only the number of all page faults is known: new memory causes faults, too."""
 _FEW_OPERATORS = 8
 _LATE = 8
 """If a run of few operators is shorter than the gap before it by this factor, it is the loss of a pass whose operators
@@ -220,18 +220,24 @@ def _wait(evidence: Evidence, lasted: int) -> str:
         return "queue_wait"
     if evidence.copies:
         return "copy"
-    return "io" if evidence.faults >= max(_FAULTS, lasted / _FAULT_NS) else ""
+    return "io" if _maps_files(evidence, lasted) else ""
+
+
+def _maps_files(evidence: Evidence, lasted: int = 0) -> bool:
+    """Whether page faults show a load from mapped memory in a period of `lasted` ns. Without it, few are enough."""
+    on_files = evidence.file_faults >= max(_FILE_FAULTS, lasted / _FILE_FAULT_NS)
+    return on_files or evidence.faults >= max(_FAULTS, lasted / _FAULT_NS)
 
 
 def _wait_as_in_pauses(marks: Iterable[ThreadMark], run: ThreadMark, evidence: Evidence) -> str:
     """The wait before an evaluation whose later batches come from mapped memory: its first batch does, too."""
     has_waits = run.kind == "inference" and any(mark.kind == "io" for mark in marks)
-    return "io" if has_waits and evidence.faults >= _FAULTS else ""
+    return "io" if has_waits and _maps_files(evidence) else ""
 
 
 def _wait_in_pass(evidence: Evidence, lasted: int) -> str:
     """The same for a pause within a pass: here, other code rarely runs."""
-    return _wait(evidence, lasted) or ("io" if evidence.faults >= _FAULTS else "")
+    return _wait(evidence, lasted) or ("io" if _maps_files(evidence) else "")
 
 
 def _length_of(wait: str, evidence: Evidence, lasted: int) -> int:

@@ -176,13 +176,16 @@ class Timeline:
         self._collectives.append(collective)
 
     def _closed(self, step: Step) -> ClosedStep:
-        step.lossy = any(start < step.end and step.start < end for start, end in self._losses)
+        if self._losses:
+            step.lossy = any(start < step.end and step.start < end for start, end in self._losses)
+        self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
+        if not self._collectives:
+            return ClosedStep(step, [], [], self._bridge_ns)
         in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
         began = [one for one in self._collectives if step.start <= one.start < step.end]
-        begins = min(self._threads.begins or step.end, step.end) if self._collectives else 0
+        begins = min(self._threads.begins or step.end, step.end)
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
-        self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         return ClosedStep(step, began, in_flight, self._bridge_ns)
 
 

@@ -7,8 +7,11 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tests.frameworks.jobs.models.small import STEPS, WIDTH, Samples, busy
-from tests.frameworks.jobs.recording.run import SLOWER_S, Run
+from tests.frameworks.jobs.models.small import STEPS, WIDTH, Samples
+from tests.frameworks.jobs.recording.run import Run
+
+LATE_RANK = 1
+"""The rank whose forward pass is slow, if a rank is slow."""
 
 
 class TorchRun(Run):
@@ -16,7 +19,7 @@ class TorchRun(Run):
 
     def samples(self, batches: int = STEPS) -> Samples:
         """The data of the program."""
-        return Samples(batches, self.slower_data)
+        return Samples(batches, lambda: self.delay("loader"))
 
     def get_ready(self) -> None:
         """Opens scopes until the collector has found the process."""
@@ -32,9 +35,9 @@ class TorchRun(Run):
 
     def slow_down(self, model: nn.Module) -> None:
         """Makes the forward pass slow, if it should be."""
-        late = self.slow == "rank" and self.truth.rank == 1
+        late = self.slow == "rank" and self.truth.rank == LATE_RANK
         if self.slow == "forward" or late:
-            model.register_forward_pre_hook(lambda *_: compute(SLOWER_S))
+            model.register_forward_pre_hook(lambda *_: self.delay(self.slow, compute))
 
     def watch_torch(self) -> None:
         """Marks loads, backward passes and optimizers."""
@@ -48,8 +51,7 @@ class TorchRun(Run):
 
     def _step_begins(self, *_: Any) -> None:
         self.truth.own.enter("optimizer")
-        if self.slow == "optimizer":
-            busy(SLOWER_S)
+        self.delay("optimizer")
 
 
 _WEIGHT, _INPUTS = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)

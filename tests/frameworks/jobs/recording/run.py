@@ -1,12 +1,11 @@
 """One run of a program: its options and its record. It needs no framework."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.frameworks.jobs.recording.slowness import Slowness, busy
 from tests.frameworks.jobs.recording.truth import Recorder
-
-SLOWER_S = 0.12
-"""The time that an injected slowness adds to each step."""
 
 
 @dataclass
@@ -15,12 +14,14 @@ class Run:
 
     truth: Recorder
     slow: str
-    """The part of each step that takes SLOWER_S longer: `loader`, `forward`, `optimizer`, `rank` or none."""
+    """The slow part of each step: `loader`, `forward`, `optimizer`, `rank` or none."""
+    slowness: Slowness = field(default_factory=Slowness)
 
-    @property
-    def slower_data(self) -> float:
-        """Seconds that each batch takes longer."""
-        return SLOWER_S if self.slow == "loader" else 0.0
+    def delay(self, part: str, spend: Callable[[float], None] = busy) -> None:
+        """Spends the time (s) of the slow part, if this is the slow part."""
+        if part == self.slow:
+            with self.slowness.part():
+                spend(self.slowness.seconds)
 
     @property
     def go(self) -> Path:

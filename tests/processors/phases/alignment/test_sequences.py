@@ -25,7 +25,7 @@ def collective(sequence: int, size: int, address: str, shared: str = "") -> Thre
 
 
 def closed(*collectives: ThreadInterval, issued: int = 0) -> ClosedStep:
-    load = ThreadInterval(90, 80, 1, "data_loading", "load", False, span(collective__issued=issued) if issued else None)
+    load = ThreadInterval(90, 80, 1, "data_loading", "load", issued=issued)
     return ClosedStep(Step(0, 90, "training", [load]), list(collectives), [], 0)
 
 
@@ -58,3 +58,15 @@ def test_without_nccl_the_collectives_that_a_process_has_issued_give_the_number(
         None,  # unknown before this step
         CollectiveNumber(0, 12, ""),
     ]
+
+
+def test_two_groups_of_one_size_never_give_two_steps_the_same_number() -> None:
+    steps = RankSteps()
+    found = [steps.next(closed(issued=issued)).collective for issued in (100, 104, 7, 108, 8, 9, 112)]
+    assert [one and one.sequence for one in found] == [None, 101, None, 105, None, None, 109]
+
+
+def test_a_new_group_that_replaces_another_gives_the_numbers() -> None:
+    steps = RankSteps()
+    found = [steps.next(closed(issued=issued)).collective for issued in (100, *range(2, 22, 2))]
+    assert [one and one.sequence for one in found] == [*[None] * 10, 19]

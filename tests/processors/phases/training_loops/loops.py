@@ -22,19 +22,37 @@ from tests.processors.phases.training_loops.simulated_thread import SimulatedThr
 
 def nanogpt(thread: SimulatedThread) -> None:
     """`get_batch` reads mapped memory. An evaluation now and then, and clipping."""
+    _nanogpt(thread, gap_file_faults=6)
+
+
+def nanogpt_without_types_of_faults(thread: SimulatedThread) -> None:
+    """The same on a kernel that counts all page faults together."""
+    _nanogpt(thread, gap_faults=40)
+
+
+def _nanogpt(thread: SimulatedThread, **evidence: float) -> None:
     for number in range(30):
         if number % 10 == 0:
             for _ in range(3):
-                thread.data(1.5, gap_faults=40)
+                thread.data(1.5, **evidence)
                 thread.inference(8)
             thread.host(0.5)
-        thread.data(1.5, gap_faults=40)
+        thread.data(1.5, **evidence)
         thread.forward()
         thread.backward()
         thread.spend("gpu_compute", 1.0)  # clips gradients
         thread.optimizer()
         thread.zero_grad()
         thread.host(0.3)
+
+
+def new_memory(thread: SimulatedThread) -> None:
+    """Batches are made by computing, in new memory: its page faults are not those of files."""
+    for _ in range(20):
+        thread.spend("unknown", 20, gap_file_faults=0)
+        thread.forward()
+        thread.backward()
+        thread.optimizer()
 
 
 def data_after_forward(thread: SimulatedThread) -> None:
@@ -222,7 +240,17 @@ def by_backward(thread: SimulatedThread) -> None:
 LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
     loop.__name__: loop
     for loop in (
-        *(nanogpt, gan, wasserstein_gan, gan_of_two_loaders, accumulation, lbfgs, lightning),
+        *(
+            nanogpt,
+            nanogpt_without_types_of_faults,
+            new_memory,
+            gan,
+            wasserstein_gan,
+            gan_of_two_loaders,
+            accumulation,
+            lbfgs,
+            lightning,
+        ),
         *(in_backward, in_hooks_of_autograd),
         *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
         *(
