@@ -7,6 +7,7 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch.counts import count_items, temporalities_of
+from otel_zernel.batch.parsing import parse
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import MESSAGE_TYPES, Signal, SignalData
 from otel_zernel.errors import DecodeError
@@ -75,7 +76,7 @@ class Content:
 
     def _parse(self) -> SignalData:
         try:
-            return MESSAGE_TYPES[self._signal].FromString(self._encoded or b"")
+            return parse(MESSAGE_TYPES[self._signal], self._encoded or b"")
         except ProtobufDecodeError as error:
             raise DecodeError(str(error)) from error
 

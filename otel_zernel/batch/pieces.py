@@ -4,8 +4,7 @@ Parsing holds Python's lock. A message of 20 MiB of empty parts held it for 0.7 
 piece is a row of fields of one message, which is an encoded message of the same type.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
@@ -48,29 +47,24 @@ def count_encoded(
     piece: int = PIECE,
     *,
     temporalities: set[int] | None = None,
-    rest: Callable[[float], None] | None = None,
 ) -> int:
     """The number of items in an encoded message of this signal. Raises `DecodeError` if it is not valid.
 
     Adds the aggregation temporalities of its sums and histograms to `temporalities`; 0 may be too many, since pieces
     of a metric lack theirs.
     `piece` is in bytes. A hostile message of 20 MiB may take a second. Others can run meanwhile if it is in a thread.
-    `rest` is called after each piece with the seconds of CPU time that it took: with `time.sleep`, a thread leaves
-    Python's lock to others for as long as it has worked.
     """
     if len(encoded) <= piece:
         return count_at_once(signal, encoded, temporalities=temporalities)
-    counting = _Counting(piece, set() if temporalities is None else temporalities, rest)
+    counting = _Counting(piece, set() if temporalities is None else temporalities)
     return sum(counting.pieces(thin_type(signal).DESCRIPTOR, encoded, 0, len(encoded)))
 
 
 class _Counting:
     """The counting of one message."""
 
-    def __init__(self, piece: int, temporalities: set[int], rest: Callable[[float], None] | None) -> None:
+    def __init__(self, piece: int, temporalities: set[int]) -> None:
         self._piece = piece
-        self._rest = rest
-        self._worked = time.thread_time()
         self._temporalities = temporalities
         self._containers = 0
 
@@ -79,8 +73,11 @@ class _Counting:
         begin = position = start
         fields = 0
         kinds: set[int] = set()
+        most = _most_parts(self._piece)
         while position < end:
-            key, content, after = _read_field(data, position, end)
+            key, content, after = read_field(data, position, end)
+            if fields > most:  # no piece may have as many: the rest of it need not be read
+                raise _too_many_parts(fields, position - begin)
             fields += 1
             if type_.name == "Metric":
                 _add_kind(kinds, type_, key)
@@ -107,9 +104,6 @@ class _Counting:
             raise DecodeError(str(error)) from error
         items = self._items(message)
         _check_average(items, len(encoded))
-        if self._rest:
-            began, self._worked = self._worked, time.thread_time()
-            self._rest(self._worked - began)
         return items
 
     def _items(self, message: Message) -> int:
@@ -130,12 +124,21 @@ class _Counting:
     def _add_containers(self, number: int) -> None:
         self._containers += number
         if self._containers > MOST_CONTAINERS:
-            raise TooManyContainers(MOST_CONTAINERS)
+            raise TooManyContainers(MOST_CONTAINERS, self._containers)
 
 
 def _check_average(parts: int, size: int) -> None:
-    if parts * _LEAST_FIELD > max(size, PIECE // 16):
-        raise DecodeError(f"{parts} fields in {size} bytes: most of them are empty")
+    if parts > _most_parts(size):
+        raise _too_many_parts(parts, size)
+
+
+def _most_parts(size: int) -> int:
+    """The parts that `size` bytes may have. A few small ones are no attack."""
+    return max(size, PIECE // 16) // _LEAST_FIELD
+
+
+def _too_many_parts(parts: int, size: int) -> DecodeError:
+    return DecodeError(f"{parts} fields in {size} bytes: most of them are empty")
 
 
 def _add_kind(kinds: set[int], type_: _Descriptor, key: int) -> None:
@@ -170,7 +173,7 @@ def _holds_item(type_: _Descriptor, key: int) -> bool:
     return bool(type_.fields_by_number[key >> 3].name == _ITEMS.get(type_.name))
 
 
-def _read_field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
+def read_field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
     """The key of the field at `position`, and where its content begins and ends. Raises `DecodeError`."""
     try:
         key = data[position]

@@ -21,8 +21,8 @@ def split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
     for resource in metrics.resource_metrics:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                header = _without_points(metric)
                 rest = points(metric)[:]
+                header = _without_points(metric) if rest else metric  # a metric may have no data
                 while rest:
                     moved, rest = rest[:room], rest[room:]
                     points(_add_metric(piece, resource, scope, header)).extend(moved)

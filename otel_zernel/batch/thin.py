@@ -38,8 +38,10 @@ ADDABLE: Final = frozenset({"sum", "histogram", "exponential_histogram"})
 class TooManyContainers(DecodeError):
     """A message has too many resources, scopes and metrics."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, found: int) -> None:
         super().__init__(f"more than {most} resources, scopes and metrics in one message")
+        self.found = found
+        """The number of those that were found until the check ended."""
 
 
 def count_at_once(
@@ -75,7 +77,7 @@ def count_at_once(
 def _bounded(containers: int, most: int) -> int:
     """The number, unless it is too large to look at each one."""
     if containers > most:
-        raise TooManyContainers(most)
+        raise TooManyContainers(most, containers)
     return containers
 
 

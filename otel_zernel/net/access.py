@@ -41,10 +41,14 @@ def protected(app: App, authenticator: ServerAuthenticator | None) -> App:
 def joined_headers(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
     """The headers of an ASGI request by name. Repeated ones are joined by commas (RFC 9110, 5.3)."""
     joined: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
     for raw_name, raw_value in headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        joined[name] = f"{joined[name]},{value}" if name in joined else value
-    return joined
+        if name in joined:
+            repeated.setdefault(name, [joined[name]]).append(value)
+        else:
+            joined[name] = value
+    return joined | {name: ",".join(values) for name, values in repeated.items()} if repeated else joined
 
 
 def warn_if_open(place: Address | Path, setting: str, logger: Logger, *, tls: bool, auth: bool) -> None:

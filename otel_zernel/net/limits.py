@@ -37,7 +37,7 @@ class ServerLimits:
     ping_timeout: float = 20.0
     """For the answer to a ping. A client that sends one frame for longer than both times is disconnected."""
     send_buffer: int = 0
-    """Bytes that the kernel holds for a client that reads slowly; it takes twice as many. 0 for its own choice, up to
-    4 MiB for each client."""
+    """Bytes that the kernel holds for a client that reads slowly. The kernel takes twice as many. 0 leaves the choice
+    to the kernel: up to 4 MiB for each client."""
     write_buffer: int = 0
     """Bytes that this process holds for a WebSocket client that reads slowly, besides one message. 0 for 64 KiB."""

@@ -11,6 +11,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.net.limits import ServerLimits
@@ -79,7 +80,7 @@ class HttpServer:
                     await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.abort()
-        await asyncio.sleep(0)  # the aborted connections tell their requests
+        await asyncio.sleep(0)  # the requests of the aborted connections learn of it
         if self._protocol:
             await _cancel(*self._protocol.state.tasks)
 
@@ -100,19 +101,18 @@ class HttpServer:
                 continue
             opening = asyncio.create_task(self._open(protocol, client, peer, surplus), name="http connection")
             self._opening[opening] = None
-            opening.add_done_callback(self._end_opening)
+            opening.add_done_callback(partial(self._ended, client))
 
     async def _load_protocol(self, client: socket.socket) -> "HttpProtocol":
         """The protocol of all connections. Several listeners may need it at the same time."""
-        async with self._loading:
-            if self._protocol:
+        try:
+            async with self._loading:
+                if not self._protocol:
+                    self._protocol = await asyncio.to_thread(_protocol, self._app, self._limits)
                 return self._protocol
-            try:
-                self._protocol = await asyncio.to_thread(_protocol, self._app, self._limits)
-            except asyncio.CancelledError:
-                client.close()
-                raise
-            return self._protocol
+        except asyncio.CancelledError:
+            client.close()
+            raise
 
     async def _open(self, protocol: "HttpProtocol", client: socket.socket, peer: Any, surplus: bool) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -136,9 +136,12 @@ class HttpServer:
         except OSError as error:  # also ssl.SSLError and TimeoutError
             _logger.debug("A connection failed before its first request: %s", error)
             self._misdirected.failed_handshake(error, peer)
-        except asyncio.CancelledError:
+
+    def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step never runs, so its socket is closed here."""
+        self._end_opening(task)
+        if task.cancelled():
             client.close()
-            raise
 
     def _end_opening(self, task: asyncio.Task[None] | None) -> None:
         if task:
@@ -149,6 +152,7 @@ class HttpServer:
         if victim := next(iter(self._idle), None):
             victim.abort()
         elif opening := next(iter(self._opening), None):
+            self._end_opening(opening)  # at once: the next connection of a burst must not choose the same task
             opening.cancel()
         else:
             return False

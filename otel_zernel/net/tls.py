@@ -4,9 +4,8 @@ Changed files are read again while the server runs. If the new files are unusabl
 """
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
@@ -19,8 +18,7 @@ _CLIENT_CA_INTERVAL: Final = 1.0
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPem:
+class ServerPem(NamedTuple):
     """The PEM texts of a server. `client_ca` is None if clients need no certificate."""
 
     certificate: bytes
@@ -28,8 +26,7 @@ class ServerPem:
     client_ca: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPem:
+class LoadedPem(NamedTuple):
     """PEM texts that were found to be usable, and the context made of them."""
 
     pem: ServerPem

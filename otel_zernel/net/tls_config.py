@@ -35,7 +35,7 @@ def _version(value: object) -> object:
 def _cipher(name: str) -> str:
     if name not in _TLS12_CIPHERS and name not in _TLS13_CIPHERS:
         raise ValueError(
-            f"{name!r} is no secure cipher suite; valid names: {', '.join((*_TLS12_CIPHERS, *_TLS13_CIPHERS))}"
+            f"{name!r} is not a secure cipher suite; valid names: {', '.join((*_TLS12_CIPHERS, *_TLS13_CIPHERS))}"
         )
     return name
 

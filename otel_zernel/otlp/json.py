@@ -15,7 +15,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.otlp.json_decoding import decode_json
+from otel_zernel.otlp.json_pieces import decode_json_in_pieces
 
 # Keys of objects are always field names, and quotes inside strings are escaped. So no user's text matches.
 _BASE64_ID = re.compile(r'"(traceId|spanId|parentSpanId)":"([A-Za-z0-9+/=]*)"')
@@ -38,17 +38,17 @@ def logs_json(logs: LogsData) -> bytes:
 
 def parse_metrics_json(text: bytes | str) -> MetricsData:
     """The metrics of one JSON document; unknown fields are ignored. Raises `DecodeError`."""
-    return cast("MetricsData", decode_json("metrics", text))
+    return cast("MetricsData", decode_json_in_pieces("metrics", text))
 
 
 def parse_spans_json(text: bytes | str) -> TracesData:
     """The spans of one JSON document; unknown fields are ignored. Raises `DecodeError`."""
-    return cast("TracesData", decode_json("traces", text))
+    return cast("TracesData", decode_json_in_pieces("traces", text))
 
 
 def parse_logs_json(text: bytes | str) -> LogsData:
     """The log records of one JSON document; unknown fields are ignored. Raises `DecodeError`."""
-    return cast("LogsData", decode_json("logs", text))
+    return cast("LogsData", decode_json_in_pieces("logs", text))
 
 
 def _encode(message: Message) -> bytes:

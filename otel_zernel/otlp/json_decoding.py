@@ -38,7 +38,7 @@ _IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id"})
 
 def decode_json(signal: Signal, text: bytes | str) -> SignalData:
     """The message of one JSON document. Raises `DecodeError`."""
-    _check_density(text.encode() if isinstance(text, str) else text)
+    check_density(text.encode() if isinstance(text, str) else text)
     try:
         fields = json.loads(text)
         if type(fields) is not dict:
@@ -48,19 +48,21 @@ def decode_json(signal: Signal, text: bytes | str) -> SignalData:
         raise DecodeError(f"not valid OTLP/JSON: {error}") from error
 
 
-def _check_density(text: bytes) -> None:
+def check_density(text: bytes) -> None:
     """Raises `DecodeError` if the document is mostly brackets: 20 MB of empty objects would take 1.5 GB of memory."""
     if text.count(b"{") + text.count(b"[") > _FREE_BRACKETS + len(text) // _BYTES_A_BRACKET:
         raise DecodeError("not valid OTLP/JSON: too many empty objects or arrays")
 
 
-def _object(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> dict[str, Any]:
+    """The object itself. Raises `ValueError` if it is another value."""
     if type(value) is not dict:
         raise ValueError(f"expected a JSON object, not {_shown(value)}")
     return value
 
 
-def _list(value: Any) -> list[Any]:
+def list_of(value: Any) -> list[Any]:
+    """The array itself. Raises `ValueError` if it is another value."""
     if type(value) is not list:
         raise ValueError(f"expected a JSON array, not {_shown(value)}")
     return value
@@ -121,7 +123,7 @@ def _bytes(value: Any) -> bytes:
 def _any_value(value: Any, levels: int = _LEVELS) -> dict[str, Any]:
     """An `AnyValue`. `levels` is the number of nested messages that it may contain."""
     decoded: dict[str, Any] = {}
-    for name, content in _object(value).items():
+    for name, content in object_of(value).items():
         if content is None:
             continue
         if name == "stringValue":
@@ -142,14 +144,14 @@ def _array(value: Any, levels: int) -> list[dict[str, Any]]:
 
 
 def _values(value: Any) -> list[Any]:
-    return _list(_object(value).get("values") or [])
+    return list_of(object_of(value).get("values") or [])
 
 
 def _key_values(value: Any, levels: int = _LEVELS) -> list[dict[str, Any]]:
     """A list of `KeyValue`. This is most of the work, so the usual case, a string, comes first and has no call."""
     _check_depth(levels)
     decoded = []
-    for pair in _list(value):
+    for pair in list_of(value):
         try:
             content = pair["value"]["stringValue"]
             if type(content) is str and len(pair) == 2 and len(pair["value"]) == 1:
@@ -163,7 +165,7 @@ def _key_values(value: Any, levels: int = _LEVELS) -> list[dict[str, Any]]:
 
 def _key_value(pair: Any, levels: int) -> dict[str, Any]:
     decoded: dict[str, Any] = {}
-    for name, content in _object(pair).items():
+    for name, content in object_of(pair).items():
         if content is None:
             continue
         if name == "value":
@@ -184,7 +186,7 @@ def _message(fields: Fields) -> Convert:
 
     def decode(value: Any) -> dict[str, Any]:
         decoded = {}
-        for name, content in _object(value).items():
+        for name, content in object_of(value).items():
             if content is not None and (known := fields.get(name)):
                 decoded[known[0]] = known[1](content)
         return decoded
@@ -193,17 +195,19 @@ def _message(fields: Fields) -> Convert:
 
 
 def _each(convert: Convert) -> Convert:
-    return lambda value: [convert(one) for one in _list(value)]
+    return lambda value: [convert(one) for one in list_of(value)]
 
 
-def _converter(field: FieldDescriptor, known: dict[Descriptor, Convert]) -> Convert:
+def converter_of(field: FieldDescriptor, known: dict[Descriptor, Convert]) -> Convert:
+    """Converts the value of a field."""
     if field.message_type is KeyValue.DESCRIPTOR and field.is_repeated:
         return _key_values
-    convert = _single(field, known)
+    convert = single_converter(field, known)
     return _each(convert) if field.is_repeated else convert
 
 
-def _single(field: FieldDescriptor, known: dict[Descriptor, Convert]) -> Convert:
+def single_converter(field: FieldDescriptor, known: dict[Descriptor, Convert]) -> Convert:
+    """Converts the value of a field, or one element if the field is repeated."""
     if field.message_type is not None:
         return _decoder(field.message_type, known)
     if field.name in _IDS:
@@ -228,20 +232,21 @@ def _decoder(message: Descriptor, known: dict[Descriptor, Convert]) -> Convert:
     if message not in known:
         fields: Fields = {}
         known[message] = _message(fields)
-        fields.update((field.json_name, (field.name, _converter(field, known))) for field in message.fields)
+        fields.update((field.json_name, (field.name, converter_of(field, known))) for field in message.fields)
     return known[message]
 
 
 def _scalar_fields(message: Descriptor) -> Fields:
     scalars = (field for field in message.fields if field.message_type is None)
-    return {field.json_name: (field.name, _single(field, {})) for field in scalars}
+    return {field.json_name: (field.name, single_converter(field, {})) for field in scalars}
 
 
 _SCALARS: Final = _scalar_fields(AnyValue.DESCRIPTOR)
 _PAIR: Final = _scalar_fields(KeyValue.DESCRIPTOR)
-_known: Final[dict[Descriptor, Convert]] = {AnyValue.DESCRIPTOR: _any_value}
+CONVERTERS: Final[dict[Descriptor, Convert]] = {AnyValue.DESCRIPTOR: _any_value}
+"""The converters of messages, which are made when they are first needed."""
 _ROOTS: Final[Mapping[Signal, Convert]] = {
-    "metrics": _decoder(MetricsData.DESCRIPTOR, _known),
-    "traces": _decoder(TracesData.DESCRIPTOR, _known),
-    "logs": _decoder(LogsData.DESCRIPTOR, _known),
+    "metrics": _decoder(MetricsData.DESCRIPTOR, CONVERTERS),
+    "traces": _decoder(TracesData.DESCRIPTOR, CONVERTERS),
+    "logs": _decoder(LogsData.DESCRIPTOR, CONVERTERS),
 }

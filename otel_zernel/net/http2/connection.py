@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from otel_zernel.net.http2 import limits as bounds
-from otel_zernel.net.http2.call import Route
-from otel_zernel.net.http2.limits import Http2Limits
+from otel_zernel.net.http2.parts import ServerParts
 from otel_zernel.net.http2.reading import FrameReader
 from otel_zernel.net.http2.streams import Streams
 from otel_zernel.net.http2.wire import (
@@ -27,7 +26,6 @@ from otel_zernel.net.http2.wire import (
 )
 from otel_zernel.net.misdirected import protocol_of
 from otel_zernel.net.requests.failures import overloaded, too_slow
-from otel_zernel.net.requests.room import Room
 
 
 class Http2Connection(asyncio.Protocol):
@@ -35,19 +33,16 @@ class Http2Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        route: Route,
-        room: Room,
-        limits: Http2Limits,
-        now: Callable[[], float],
+        parts: ServerParts,
         began: Callable[["Http2Connection"], None],
         ended: Callable[["Http2Connection"], None],
         mistook: Callable[[str], None],
     ) -> None:
         """`mistook` gets the protocol of a client that does not speak HTTP/2."""
-        self.idle_since = now()
+        self.idle_since = parts.now()
         self._opened_at = self.idle_since
-        self._limits = limits
-        self._now = now
+        self._limits = parts.limits
+        self._now = parts.now
         self._began = began
         """Called when the connection is made, after a TLS handshake."""
         self._ended = ended
@@ -57,7 +52,7 @@ class Http2Connection(asyncio.Protocol):
         self._unwritten_size = 0
         self._is_reading = False
         self._after_reading: list[Callable[[], None]] = []
-        self._streams = Streams(route, room, limits, now, self._write, self._unread, self._later, self._become_idle)
+        self._streams = Streams(parts, self)
         self._reader = FrameReader(self._streams)
         self._write_deadline: float | None = None
         self._going_since: float | None = None
@@ -89,7 +84,7 @@ class Http2Connection(asyncio.Protocol):
             MAX_FRAME_SIZE: bounds.FRAME,
             MAX_HEADER_LIST_SIZE: bounds.HEADER_BLOCK,
         }
-        self._write(settings(ours) + window_update(0, bounds.CONNECTION_WINDOW - DEFAULT_WINDOW))
+        self.write(settings(ours) + window_update(0, bounds.CONNECTION_WINDOW - DEFAULT_WINDOW))
 
     def data_received(self, data: bytes) -> None:
         self._streams.pings.heard()
@@ -134,21 +129,21 @@ class Http2Connection(asyncio.Protocol):
 
     # Writing
 
-    def _later(self, function: Callable[[], None]) -> None:
+    def later(self, function: Callable[[], None]) -> None:
         """Calls a function after everything that was read is handled."""
         if self._is_reading:
             self._after_reading.append(function)
         else:
             asyncio.get_running_loop().call_soon(function)
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Writes after everything that was read is handled: one system call for the answers to many requests."""
         if not self._unwritten and not self._is_reading:
             asyncio.get_running_loop().call_soon(self._write_all)
         self._unwritten.append(data)
         self._unwritten_size += len(data)
 
-    def _unread(self) -> int:
+    def unread(self) -> int:
         """Bytes that were written, and that the system has not taken."""
         return self._unwritten_size + (self._transport.get_write_buffer_size() if self._transport else 0)
 
@@ -164,7 +159,7 @@ class Http2Connection(asyncio.Protocol):
         if self._going_since is None:
             self._going_since = self._now()
             self._streams.accepts = False
-            self._write(goaway(self._streams.last, code, message))
+            self.write(goaway(self._streams.last, code, message))
             if self.is_idle:
                 self._close()
 
@@ -186,7 +181,7 @@ class Http2Connection(asyncio.Protocol):
         if self._transport:
             self._transport.close()
 
-    def _become_idle(self) -> None:
+    def become_idle(self) -> None:
         self.idle_since = self._now()
         if self._going_since is not None:
             self._close()
@@ -201,7 +196,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self._end_slow_calls(now)
         if pings.is_due(now):
-            self._write(frame(PING, 0, 0, bytes(8)))
+            self.write(frame(PING, 0, 0, bytes(8)))
         self._retire(now)
 
     def _end_slow_calls(self, now: float) -> None:

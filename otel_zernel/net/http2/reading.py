@@ -49,7 +49,7 @@ class FrameReader:
         """Bytes of padding behind them."""
 
     def feed(self, data: bytes) -> None:
-        """Reads what has arrived. Raises `ConnectionBroken`."""
+        """Reads the bytes that have arrived. Raises `ConnectionBroken`."""
         if self._rest:
             data, self._rest = self._rest + data, b""
         position = 0 if self.has_preface else self._read_preface(data)

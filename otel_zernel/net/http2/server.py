@@ -10,11 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from otel_zernel.component import Logger
-from otel_zernel.net.http2.call import Route
 from otel_zernel.net.http2.connection import Http2Connection
-from otel_zernel.net.http2.limits import Http2Limits
+from otel_zernel.net.http2.parts import ServerParts
 from otel_zernel.net.misdirected import Misdirected
-from otel_zernel.net.requests.room import Room
 
 _SWEEP: Final = 0.25
 """Seconds between two checks of the connections' deadlines."""
@@ -34,18 +32,13 @@ class Http2Server:
 
     def __init__(
         self,
-        route: Route,
-        room: Room,
-        limits: Http2Limits,
-        now: Callable[[], float],
+        parts: ServerParts,
         logger: Logger,
         tls: Callable[[], ssl.SSLContext] | None,
         misdirected: Misdirected | None = None,
     ) -> None:
-        self._route = route
-        self._room = room
-        self._limits = limits
-        self._now = now
+        self._parts = parts
+        limits = parts.limits
         self._logger = logger
         self._tls = tls
         self._misdirected = misdirected or Misdirected("http2", "grpc")
@@ -74,10 +67,10 @@ class Http2Server:
 
     async def sweep(self) -> None:
         """Ends what takes too long, until cancelled."""
-        swept = self._now()
+        swept = self._parts.now()
         while True:
             await asyncio.sleep(_SWEEP)
-            now = self._now()
+            now = self._parts.now()
             elapsed, swept = now - swept, now
             for number, connection in enumerate(list(self._connections), 1):
                 connection.sweep(now, elapsed)
@@ -110,7 +103,7 @@ class Http2Server:
         if self._tls:
             context = self._tls()
             context.set_alpn_protocols(["h2"])
-            tls = {"ssl": context, "ssl_handshake_timeout": self._limits.head_time, "ssl_shutdown_timeout": 1.0}
+            tls = {"ssl": context, "ssl_handshake_timeout": self._parts.limits.head_time, "ssl_shutdown_timeout": 1.0}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: self._make(peer), client, **tls)
         except OSError as error:  # also ssl.SSLError and TimeoutError
@@ -125,7 +118,7 @@ class Http2Server:
             self._misdirected.mistook(protocol, peer)
 
         began, ended = self._connections.add, self._connections.discard
-        return Http2Connection(self._route, self._room, self._limits, self._now, began, ended, mistook)
+        return Http2Connection(self._parts, began, ended, mistook)
 
     def _make_room(self) -> bool:
         """Closes the connection that is idle longest, or that has not finished its handshake longest."""

@@ -8,10 +8,10 @@ from typing import Final
 
 from otel_zernel.net.http2 import limits as bounds
 from otel_zernel.net.http2.answers import refusal
-from otel_zernel.net.http2.call import Call, Route
+from otel_zernel.net.http2.call import Call
 from otel_zernel.net.http2.headers import HeaderBlocks, check_request
-from otel_zernel.net.http2.limits import Http2Limits
 from otel_zernel.net.http2.nuisances import Nuisances
+from otel_zernel.net.http2.parts import FrameOutlet, ServerParts
 from otel_zernel.net.http2.pings import Pings
 from otel_zernel.net.http2.settings import check_acknowledgement, initial_window
 from otel_zernel.net.http2.wire import (
@@ -38,7 +38,6 @@ from otel_zernel.net.http2.wire import (
     window_update,
 )
 from otel_zernel.net.requests.failures import RequestFailure
-from otel_zernel.net.requests.room import Room
 
 _OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
 _OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
@@ -46,28 +45,15 @@ _EVEN: Final = "a client has odd streams"
 
 
 class Streams:
-    """Handles the frames of one connection. `write` sends frames; `unread` is the number of bytes that it has not sent.
+    """Handles the frames of one connection."""
 
-    `later` calls a function when all that was read is handled. `emptied` is called when the last call ends.
-    """
-
-    def __init__(
-        self,
-        route: Route,
-        room: Room,
-        limits: Http2Limits,
-        now: Callable[[], float],
-        write: Callable[[bytes], None],
-        unread: Callable[[], int],
-        later: Callable[[Callable[[], None]], None],
-        emptied: Callable[[], None],
-    ) -> None:
-        self.limits = limits
-        self.room = room
-        self.now = now
-        self.write = write
-        self.unread = unread
-        self.later = later
+    def __init__(self, parts: ServerParts, outlet: FrameOutlet) -> None:
+        limits = self.limits = parts.limits
+        now = self.now = parts.now
+        self.room = parts.room
+        self.write: Callable[[bytes], None] = outlet.write
+        self.unread = outlet.unread
+        self.later: Callable[[Callable[[], None]], None] = outlet.later
         self.queued = 0
         self.calls: dict[int, Call] = {}
         self.pings = Pings(limits, now)
@@ -81,8 +67,8 @@ class Streams:
         """For the first settings, and for a header block."""
         self.accepts = True
         """Whether new calls are answered. They are ignored after GOAWAY."""
-        self._route = route
-        self._emptied = emptied
+        self._route = parts.route
+        self._emptied = outlet.become_idle
         self._blocks = HeaderBlocks()
         self._body_of: Call | None = None
         """The call whose data is arriving; None if it is forgotten."""

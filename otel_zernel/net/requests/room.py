@@ -41,8 +41,9 @@ class Room:
             oldest, start = next(iter(self._arriving.items()))
             if self._now() - start < SLOW_AFTER:
                 break
+            evict = oldest.evict
             oldest.give_back()
-            oldest.evict(overloaded("the request arrives slowly, and the receiver needs its room; send again later"))
+            evict(overloaded("the request arrives slowly, and the receiver needs its room; send again later"))
         if self.used + size > self.limit:
             limit = self.limit >> 20
             raise overloaded(f"the receiver holds max_in_flight_mib ({limit} MiB) of requests; send again later")
@@ -74,6 +75,11 @@ class Hold:
         self.size -= size
 
     def give_back(self) -> None:
-        """Frees everything. Safe to call twice."""
+        """Frees everything, and forgets the request: no cycle is left for Python to collect. Safe to call twice."""
         self.arrived()
         self.shrink(self.size)
+        self.evict = _nobody
+
+
+def _nobody(_: RequestFailure) -> None:
+    """The request has ended."""

@@ -156,3 +156,9 @@ def test_a_large_metric_that_is_counted_in_pieces_has_its_temporality() -> None:
 
 def test_batches_without_metrics_have_no_temporalities() -> None:
     assert Batch(spans=spans(1)).temporalities == set()
+
+
+def test_a_metric_without_data_does_not_stop_a_split() -> None:
+    batch = batch_of(1.0, 2.0)
+    batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics.add(name="empty")
+    assert [values_of([part]) for part in batch.split(1)] == [[1.0], [2.0]]

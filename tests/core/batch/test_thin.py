@@ -103,16 +103,6 @@ def test_a_changed_byte_never_changes_the_count_of_a_message_that_both_parses_ac
     assert count_encoded("metrics", bytes(data)) == full
 
 
-def test_a_thread_that_counts_a_large_message_rests_after_each_piece() -> None:
-    points = [NumberDataPoint(attributes=ATTRIBUTES)] * (3 * PIECE // 20)
-    message = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[])])])
-    message.resource_metrics[0].scope_metrics[0].metrics.append(Metric(gauge=Gauge(data_points=points)))
-    rests: list[float] = []
-    assert count_encoded("metrics", message.SerializeToString(), rest=rests.append) == len(points)
-    assert len(rests) >= 3
-    assert min(rests) >= 0
-
-
 def test_a_mistake_that_the_thin_parse_does_not_see_is_found_when_the_message_is_read() -> None:
     broken = bytearray(METRICS.SerializeToString())
     place = broken.index(b"\x0a\x01k")
@@ -159,6 +149,13 @@ def test_a_large_message_of_empty_parts_is_refused_before_they_take_memory(signa
     with pytest.raises(DecodeError, match=r"most of them are empty|more than 100000"):
         count_encoded(signal, message)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resources_before < 60 << 10
+
+
+def test_the_rest_of_a_message_of_empty_parts_is_not_read() -> None:
+    """Else the mistake would be the group in the same piece."""
+    group = bytes([0x0B])
+    with pytest.raises(DecodeError, match="most of them are empty"):
+        count_encoded("metrics", bytes([0x0A, 0]) * (PIECE // 4) + group + bytes(PIECE))
 
 
 def test_a_large_message_of_usual_parts_is_counted() -> None:

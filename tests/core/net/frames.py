@@ -20,10 +20,11 @@ TEXT, BINARY, CONTINUATION, CLOSE, PING = 1, 2, 0, 8, 9
 
 
 class Echo:
-    """Answers each message with itself, `big` with 1 MiB. Serves plain HTTP with `http`. Counts its connections."""
+    """Answers each message with itself, `big` with 1 MiB. Serves plain HTTP with `http`. Counts its connections, and
+    those to `/silent`, which it does not answer."""
 
     def __init__(self) -> None:
-        self.open = 0
+        self.open = self.silent = 0
         self.codes: list[int] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -33,6 +34,7 @@ class Echo:
             return
         await receive()
         if scope["path"] == "/silent":
+            self.silent += 1
             await asyncio.Event().wait()
         await send({"type": "websocket.accept"})
         self.open += 1

@@ -179,15 +179,18 @@ def test_an_upgrade_is_ignored(run: Run) -> None:
 def test_the_end_of_a_server_ends_every_connection_and_request(run: Run) -> None:
     """Requests that do not finish within the grace period are cancelled, without a traceback."""
 
-    async def never(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.Event().wait()
-
     async def test() -> None:
+        asked = asyncio.Event()
+
+        async def never(scope: Any, receive: Any, send: Any) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
         async with serve(never, Address("localhost", 0), "a::b") as address:
             reader, writer = await asyncio.open_connection(address.host, address.port)
             idle = await asyncio.open_connection(address.host, address.port)
             writer.write(GET)
-            await asyncio.sleep(0.05)
+            await asked.wait()
         assert await reader.read() == b""
         assert await idle[0].read() == b""
         for each in (writer, idle[1]):

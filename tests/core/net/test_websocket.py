@@ -169,8 +169,9 @@ def test_a_websocket_may_follow_another_request(run: Run) -> None:
 
 def test_a_frame_before_the_answer_of_the_handshake_ends_the_connection(run: Run) -> None:
     async def test() -> None:
-        async with served(Echo()) as address, raw(address, "/silent") as (reader, writer):
-            await asyncio.sleep(0.3)
+        echo = Echo()
+        async with served(echo) as address, raw(address, "/silent") as (reader, writer):
+            await until(lambda: echo.silent)
             writer.write(frame(3))
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""

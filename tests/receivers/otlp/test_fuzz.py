@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import SIGNALS
 from otel_zernel.clock import SystemClock
-from otel_zernel.net.http2 import Http2Limits, Method
+from otel_zernel.net.http2 import Http2Limits, Method, ServerParts
 from otel_zernel.net.http2.connection import Http2Connection
 from otel_zernel.net.http2.wire import (
     CONTINUATION,
@@ -188,15 +188,9 @@ async def connect_damaged(seed: int) -> None:
     for _ in range(REQUESTS_A_SEED):
         begun: list[Http2Connection] = []
         ended: list[Http2Connection] = []
-        connection = Http2Connection(
-            route,
-            intake.room,
-            Http2Limits(message=1 << 20, streams=3),
-            SystemClock().monotonic,
-            begun.append,
-            ended.append,
-            lambda _: None,
-        )
+        limits = Http2Limits(message=1 << 20, streams=3)
+        parts = ServerParts(route, intake.room, limits, SystemClock().monotonic)
+        connection = Http2Connection(parts, begun.append, ended.append, lambda _: None)
         wire = Wire()
         connection.connection_made(wire)
         data = PREFACE + settings_frame({}) + some_frames(chance)

@@ -9,7 +9,7 @@ from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.component import Context
 from otel_zernel.net.grpc.health import HealthService
 from otel_zernel.net.grpc.routing import with_standard_services
-from otel_zernel.net.http2 import Http2Limits, Http2Server, Method, serve_http2
+from otel_zernel.net.http2 import Http2Limits, Http2Server, Method, ServerParts, serve_http2
 from otel_zernel.net.misdirected import Misdirected
 from otel_zernel_receivers.otlp.config import GrpcConfig
 from otel_zernel_receivers.otlp.grpc.export import ExportMethod
@@ -35,8 +35,8 @@ async def serve_grpc(
     }
     route = with_standard_services(methods, health, SERVICES.values(), FILES)
     misdirected = Misdirected(f"{context.path}::protocols::grpc::endpoint", "grpc", context.clock)
-    now, logger = context.clock.monotonic, context.logger
-    server = Http2Server(route, intake.room, limits, now, logger, tls, misdirected)
+    parts = ServerParts(route, intake.room, limits, context.clock.monotonic)
+    server = Http2Server(parts, context.logger, tls, misdirected)
     async with serve_http2(server, listeners, health.stop):
         yield
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -25,11 +26,11 @@ from otel_zernel.net.requests.failures import (
     unsupported,
 )
 from otel_zernel.net.requests.room import Hold
-from otel_zernel.otlp.json_decoding import decode_json
+from otel_zernel.otlp.json_pieces import decode_json_in_pieces
 from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.grpc.services import unused
 from otel_zernel_receivers.otlp.intake import OtlpIntake
-from otel_zernel_receivers.otlp.threads import in_thread_if_large
+from otel_zernel_receivers.otlp.threads import LARGE, in_thread_if_large
 
 TRANSPORT: Final = "http"
 LIMIT: Final = "max_request_body_size"
@@ -198,8 +199,10 @@ class HttpApp:
             hold.add(len(body))
         if encoding == "proto":
             batch = await self._intake.decode(signal, body)
+        elif len(body) < LARGE:
+            batch = _batch_of_json(signal, body)
         else:
-            batch = await in_thread_if_large(len(body), _batch_of_json, signal, body)
+            batch = await self._intake.in_turn(partial(_batch_of_json, signal, body))
         if not self._intake.accept_at_once(batch, TRANSPORT):
             await self._intake.accept(batch, TRANSPORT)
 
@@ -213,7 +216,7 @@ def _parameters(query: str) -> dict[str, str]:
 
 def _batch_of_json(signal: Signal, body: bytes) -> Batch:
     try:
-        message = decode_json(signal, body)
+        message = decode_json_in_pieces(signal, body)
     except DecodeError as error:
         raise undecodable(str(error)) from error
     return Batch.of_signal(signal, message.SerializeToString(), count_items(message))

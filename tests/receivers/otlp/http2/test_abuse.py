@@ -16,7 +16,7 @@ from otel_zernel.net.grpc.fields import encode_field
 from otel_zernel.net.grpc.health import NAME as HEALTH
 from otel_zernel.net.grpc.health import HealthService
 from otel_zernel.net.grpc.reflection import NAMES
-from otel_zernel.net.http2 import Http2Limits, Http2Server, serve_http2
+from otel_zernel.net.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
 from otel_zernel.net.http2.connection import Http2Connection
 from otel_zernel.net.http2.wire import (
     DATA,
@@ -128,7 +128,8 @@ async def _health_server(limits: Http2Limits) -> AsyncIterator[Address]:
     health, logger = HealthService([]), make_context("receivers", "otlp").logger
     methods = health.methods()
     room = Room(1 << 20, time.monotonic)
-    server = Http2Server(lambda headers: methods[headers[":path"]], room, limits, time.monotonic, logger, None)
+    parts = ServerParts(lambda headers: methods[headers[":path"]], room, limits, time.monotonic)
+    server = Http2Server(parts, logger, None)
     listener = listen(Address("localhost", 0), "endpoint")
     async with serve_http2(server, [listener], health.stop):
         yield Address(*listener.getsockname()[:2])
