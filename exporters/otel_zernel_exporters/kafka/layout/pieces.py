@@ -1,0 +1,142 @@
+"""The pieces of a batch that become messages of their own, by their topics and keys."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+from google.protobuf.message import Message
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch.pieces import count_encoded
+from otel_zernel.batch.thin import thin_type
+from otel_zernel.errors import DecodeError
+from otel_zernel.kafka.client_config import check_topic
+from otel_zernel_exporters.kafka.config import KafkaExporterConfig
+from otel_zernel_exporters.kafka.layout.attributes_hash import attributes_hash
+
+_FIELDS: Final[Mapping[Signal, tuple[str, str, str]]] = {
+    "metrics": ("resource_metrics", "scope_metrics", "metrics"),
+    "traces": ("resource_spans", "scope_spans", "spans"),
+    "logs": ("resource_logs", "scope_logs", "log_records"),
+}
+_KNOWN_RESOURCES: Final = 4096
+"""Resources whose topics and keys are remembered."""
+
+Place = tuple[str, bytes | None]
+"""A topic and a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePiece:
+    """A part of a batch for one message."""
+
+    signal: Signal
+    encoded: bytes
+    topic: str
+    key: bytes | None = None
+
+    def batch(self) -> Batch:
+        """The piece as a batch. Raises `DecodeError`."""
+        return Batch.of_signal(self.signal, self.encoded, count_encoded(self.signal, self.encoded))
+
+
+class MessageLayout:
+    """Divides batches by the topics and keys of their resources or traces."""
+
+    def __init__(self, config: KafkaExporterConfig) -> None:
+        self._config = config
+        self._by_resource: dict[Signal, bool | list[str]] = {
+            "metrics": config.partition_metrics_by_resource_attributes,
+            "traces": False,
+            "logs": config.partition_logs_by_resource_attributes,
+        }
+        self._by_trace: dict[Signal, bool] = {
+            "metrics": False,
+            "traces": config.partition_traces_by_id,
+            "logs": config.partition_logs_by_trace_id,
+        }
+        self._place = lru_cache(_KNOWN_RESOURCES)(self._place_of)
+
+    def divides(self, signal: Signal) -> bool:
+        """Whether batches of the signal have to be read."""
+        return bool(self._config.topic_from_attribute or self._by_resource[signal] or self._by_trace[signal])
+
+    def pieces(self, signal: Signal, batch: Batch) -> list[MessagePiece]:
+        """The pieces of one signal of a batch. Raises `DecodeError`."""
+        encoded = batch.bytes_of(signal)
+        if not self.divides(signal):
+            return [MessagePiece(signal, encoded, self._config.topic_of(signal).topic)]
+        try:
+            groups = self._groups(signal, thin_type(signal).FromString(encoded))
+        except ProtobufDecodeError as error:
+            raise DecodeError(str(error)) from error
+        if len(groups) == 1:
+            ((topic, key),) = groups
+            return [MessagePiece(signal, encoded, topic, key)]
+        return [
+            MessagePiece(signal, message.SerializeToString(), topic, key) for (topic, key), message in groups.items()
+        ]
+
+    def _groups(self, signal: Signal, message: Message) -> dict[Place, Message]:
+        empty = thin_type(signal)
+        groups: dict[Place, Message] = {}
+        resources, scopes, items = _FIELDS[signal]
+        for resource in getattr(message, resources):
+            place = self._place(signal, resource.resource.SerializeToString())
+            if not self._by_trace[signal]:
+                getattr(groups.setdefault(place, empty()), resources).append(resource)
+                continue
+            for key, parts in _by_trace(resource, scopes, items).items():
+                target = getattr(groups.setdefault((place[0], key), empty()), resources).add(
+                    resource=resource.resource, schema_url=resource.schema_url
+                )
+                for scope, found in parts:
+                    getattr(target, scopes).add(scope=scope.scope, schema_url=scope.schema_url, **{items: found})
+        return groups
+
+    def _place_of(self, signal: Signal, resource: bytes) -> Place:
+        attributes = Resource.FromString(resource).attributes
+        return self._topic(signal, attributes), self._key(signal, attributes)
+
+    def _topic(self, signal: Signal, attributes: Iterable[KeyValue]) -> str:
+        topic = self._config.topic_of(signal).topic
+        name = self._config.topic_from_attribute
+        found = next((one.value.string_value for one in attributes if name and one.key == name), "")
+        try:
+            return check_topic(found) if found else topic
+        except ValueError:
+            return topic
+
+    def _key(self, signal: Signal, attributes: Iterable[KeyValue]) -> bytes | None:
+        chosen = self._by_resource[signal]
+        if not chosen:
+            return None
+        return attributes_hash(attributes if chosen is True else [one for one in attributes if one.key in chosen])
+
+
+def _by_trace(resource: Any, scopes: str, items: str) -> dict[bytes, list[tuple[Any, list[Any]]]]:
+    """The items of a resource by the trace id as hexadecimal digits: for each, the scopes and their items."""
+    found: dict[bytes, list[tuple[Any, list[Any]]]] = {}
+    for scope in getattr(resource, scopes):
+        for key, group in _grouped(getattr(scope, items), lambda item: item.trace_id.hex().encode()).items():
+            found.setdefault(key, []).append((scope, group))
+    return found
+
+
+def _grouped(items: Iterable[Any], key: Callable[[Any], bytes]) -> dict[bytes, list[Any]]:
+    groups: dict[bytes, list[Any]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def names(batch: Batch) -> Iterator[str]:
+    """The names of the metrics and spans in a batch, for messages."""
+    for resource in batch.metrics.resource_metrics:
+        yield from (metric.name for scope in resource.scope_metrics for metric in scope.metrics)
+    for spans in batch.spans.resource_spans:
+        yield from (span.name for scope in spans.scope_spans for span in scope.spans)

@@ -1,0 +1,63 @@
+"""The errors of Kafka: whether a repetition may help, and a sentence for the user."""
+
+from typing import TYPE_CHECKING, Final
+
+from otel_zernel.errors import ZernelError
+
+if TYPE_CHECKING:  # an optional package
+    from confluent_kafka import KafkaError
+
+
+class KafkaFailed(ZernelError):
+    """A request to the brokers failed. The message is the cause, and the remedy if it is known."""
+
+
+MSG_SIZE_TOO_LARGE: Final = 10
+RECORD_LIST_TOO_LARGE: Final = 18
+TOO_LARGE: Final = frozenset({MSG_SIZE_TOO_LARGE, RECORD_LIST_TOO_LARGE})
+_INVALID_ARGUMENT: Final = -186
+
+_RETRIABLE: Final = frozenset(
+    {
+        *(2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 38, 41, 56, 71, 72, 74, 75, 78, 79, 80, 84, 88, 89, 100, 103),
+        *(45, 46, 47, 59, 67, 90),  # of idempotent producers: a new one has a new identity
+    }
+)
+"""Codes of brokers. The first row is that of https://kafka.apache.org/protocol#protocol_error_codes."""
+
+_ADVICE: Final = {
+    -152: KafkaFailed("the client ended before it sent the message"),
+    -151: KafkaFailed("the client ended before the broker confirmed the message"),
+    -192: KafkaFailed("no broker confirmed the messages in time"),
+    -195: KafkaFailed("the connection to the broker is lost"),
+    -193: KafkaFailed("the host of the broker cannot be resolved: check brokers"),
+    -187: KafkaFailed("no broker can be reached: check brokers, and whether they run"),
+    -188: KafkaFailed("the topic does not exist: create it, or let the brokers create topics"),
+    -190: KafkaFailed("the partition does not exist"),
+    -181: KafkaFailed("TLS fails: check tls::ca_file, and whether this port of the broker speaks TLS"),
+    -169: KafkaFailed("the broker refuses the credentials: check auth::sasl"),
+    3: KafkaFailed("the topic or the partition does not exist: create it, or let the brokers create topics"),
+    10: KafkaFailed("the message is larger than the broker or the topic allows (max.message.bytes)"),
+    17: KafkaFailed("the broker refuses the name of the topic"),
+    19: KafkaFailed("too few replicas of the partition are in sync (min.insync.replicas)"),
+    20: KafkaFailed("too few replicas of the partition are in sync (min.insync.replicas)"),
+    29: KafkaFailed("the user may not use this topic: add an ACL for the topic"),
+    30: KafkaFailed("the user may not use this consumer group: add an ACL for the group"),
+    31: KafkaFailed("the user may not use this cluster: add an ACL for the cluster (IdempotentWrite, for acks all)"),
+    58: KafkaFailed("the broker refuses the credentials: check auth::sasl"),
+}
+
+
+def is_retriable(code: int) -> bool:
+    """Whether a message that failed with this code may succeed later.
+
+    Negative codes are those of the client: outages, timeouts, and its own end.
+    """
+    return code in _RETRIABLE or (code < 0 and code != _INVALID_ARGUMENT)
+
+
+def kafka_reason(error: "KafkaError") -> str:
+    """The cause, with the words of the library in parentheses."""
+    words = (error.str() or error.name()).strip()
+    advice = _ADVICE.get(error.code())
+    return f"{advice} ({words})" if advice else words

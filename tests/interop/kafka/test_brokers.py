@@ -1,0 +1,156 @@
+"""The exporter and the receiver with real brokers: Tansu, and the one in KAFKA_BOOTSTRAP."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.errors import Retryable
+from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel_exporters.kafka import KafkaExporter
+from tests.core.kafka.test_tokens import Tokens
+from tests.core.parts import batch_of, every_signal, values_of
+from tests.exporters.kafka.exporting import exporting
+from tests.exporters.otlp.certificates import Authority
+from tests.free_ports import free_port
+from tests.interop.kafka.proxies import SaslCheck, proxy
+from tests.interop.kafka.tansu import tansu
+from tests.receivers.kafka.receiving import committed, receiving
+
+PARTITIONS = 6
+
+
+@pytest.fixture(params=["tansu", "KAFKA_BOOTSTRAP"])
+def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    if request.param == "tansu":
+        with tansu(tmp_path) as address:
+            yield [address]
+    elif address := os.environ.get("KAFKA_BOOTSTRAP", ""):
+        yield address.split(",")
+    else:
+        pytest.skip("KAFKA_BOOTSTRAP names no broker")
+
+
+async def create(brokers: list[str], *topics: str) -> None:
+    """Creates topics, once the broker answers."""
+    admin = AdminClient({"bootstrap.servers": ",".join(brokers), "log_level": 0})
+    new = [NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1) for topic in topics]
+    for done in admin.create_topics(new, operation_timeout=30).values():
+        await asyncio.to_thread(done.result, 60)
+
+
+async def test_every_signal_goes_through_the_broker(brokers: list[str]) -> None:
+    run = uuid4().hex[:8]
+    topics = {signal: f"{signal}-{run}" for signal in ("metrics", "traces", "logs")}
+    await create(brokers, *topics.values())
+    batch, downstream = every_signal(), Downstream()
+    writing = {signal: {"topic": topic} for signal, topic in topics.items()}
+    reading = {signal: {"topics": [topic]} for signal, topic in topics.items()}
+    async with exporting(brokers, **writing, producer={"compression": "zstd"}) as exporter:
+        await exporter.export(batch)
+        async with receiving(brokers, downstream, **reading, group_id=run):
+            await until(lambda: len(downstream.batches) == 3)
+        assert await asyncio.to_thread(committed, brokers, topics["metrics"], PARTITIONS, run) == 1
+    for found in downstream.batches:
+        (signal,) = found.signals
+        assert found.bytes_of(signal) == batch.bytes_of(signal)
+
+
+async def test_two_members_share_the_partitions_and_lose_nothing(brokers: list[str]) -> None:
+    run = uuid4().hex[:8]
+    topic = f"metrics-{run}"
+    await create(brokers, topic)
+    members = [Downstream(), Downstream()]
+    options = {"metrics": {"topics": [topic]}, "group_id": run, "session_timeout": "6s"}
+
+    def seen() -> Counter[float]:
+        return Counter(value for member in members for value in values_of(member.batches))
+
+    keyed = {"metrics": {"topic": topic}, "record_partitioner": {"round_robin": None}}
+    async with exporting(brokers, **keyed) as exporter, receiving(brokers, members[0], **options):
+        for number in range(50):
+            await exporter.export(batch_of(float(number)))
+        await until(lambda: len(seen()) == 50)
+        async with receiving(brokers, members[1], **options):
+            number = 50
+            while not members[1].batches:
+                await exporter.export(batch_of(float(number)))
+                number += 1
+            await until(lambda: len(seen()) == number)
+    assert set(seen()) == {float(one) for one in range(number)}
+
+
+async def test_data_pass_through_tls_with_client_certificates(
+    tmp_path: Path,
+) -> None:
+    """A proxy ends the TLS, and knows the client by its certificate."""
+    authority, port = Authority(tmp_path), free_port()
+    client = authority.issue("client")
+    tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
+    context = authority.issue("127.0.0.1").server_context(authority.ca_file)
+    with tansu(tmp_path, port) as broker:
+        async with proxy(port, broker, context):
+            downstream = Downstream()
+            async with exporting([f"127.0.0.1:{port}"], tls=tls) as exporter:
+                await _insist(exporter.export, batch_of(1.0, 2.0))
+            async with receiving([f"127.0.0.1:{port}"], downstream, tls=tls):
+                await until(lambda: downstream.point_count == 2)
+    assert values_of(downstream.batches) == [1.0, 2.0]
+
+
+async def test_a_username_and_a_password_open_the_broker(tmp_path: Path) -> None:
+    port, check = free_port(), SaslCheck("PLAIN", b"\0user\0secret")
+    sasl = {"mechanism": "PLAIN", "username": "user", "password": "secret"}
+    with tansu(tmp_path, port) as broker:
+        async with proxy(port, broker, first=check):
+            downstream = Downstream()
+            options: dict[str, Any] = {"auth": {"sasl": sasl}}
+            async with exporting([f"127.0.0.1:{port}"], **options) as exporter:
+                await _insist(exporter.export, batch_of(1.0))
+            async with receiving([f"127.0.0.1:{port}"], downstream, **options):
+                await until(lambda: downstream.point_count)
+    assert check.seen == {check.expected}
+
+
+async def test_a_token_of_an_extension_opens_the_broker(tmp_path: Path) -> None:
+    port, check = free_port(), SaslCheck("OAUTHBEARER", b"n,,\x01auth=Bearer opaque\x01\x01")
+    options = {
+        "brokers": [f"127.0.0.1:{port}"],
+        "timeout": "60s",
+        "auth": {"sasl": {"mechanism": "OAUTHBEARER", "oauthbearer_token_source": "tokens"}},
+    }
+    extensions = {"tokens": Tokens("Bearer opaque")}
+    context = make_context("exporters", "kafka", clock=SystemClock(), extensions=extensions)
+    with tansu(tmp_path, port) as broker:
+        exporter = KafkaExporter(KafkaExporter.Config.model_validate(options), context)
+        async with proxy(port, broker, first=check), exporter:
+            await _insist(exporter.export, batch_of(1.0))
+    assert check.seen == {check.expected}
+
+
+async def test_wrong_credentials_are_one_sentence(tmp_path: Path) -> None:
+    sasl = {"mechanism": "SCRAM-SHA-256", "username": "u", "password": "p"}
+    with tansu(tmp_path, 0, "--authentication") as broker:
+        async with exporting([broker], auth={"sasl": sasl}, timeout="3s") as exporter:
+            with pytest.raises(Retryable, match="no broker confirmed") as refused:
+                await exporter.export(batch_of(1.0))
+            assert str(refused.value) != "p"
+
+
+async def _insist(export: Callable[..., object], batch: object) -> None:
+    """The broker may still start."""
+    while True:
+        try:
+            await export(batch)  # type: ignore[misc]
+        except (Retryable, KafkaException):
+            continue
+        return

@@ -1,0 +1,53 @@
+"""Receivers of Kafka for tests, and the offsets that a group has committed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.component import Emit
+from otel_zernel.testing import Dropped, make_context
+from otel_zernel_receivers.kafka import KafkaReceiver
+
+METRICS = "otlp_metrics"
+
+
+def receiver_of(brokers: list[str], **options: Any) -> KafkaReceiver:
+    settings = {"brokers": brokers, "initial_offset": "earliest", "session_timeout": "6s", **options}
+    settings.setdefault("heartbeat_interval", "200ms")
+    settings.setdefault("autocommit", {"interval": "100ms"})
+    config = KafkaReceiver.Config.model_validate(settings)
+    return KafkaReceiver(config, make_context("receivers", "kafka", clock=SystemClock()))
+
+
+@asynccontextmanager
+async def receiving(brokers: list[str], emit: Emit, **options: Any) -> AsyncIterator[KafkaReceiver]:
+    """A running receiver. It is stopped at the end, as the collector stops it."""
+    receiver = receiver_of(brokers, **options)
+    running = asyncio.create_task(receiver.run(emit))
+    try:
+        yield receiver
+        if running.done():
+            running.result()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def dropped_by(receiver: KafkaReceiver) -> dict[str, int]:
+    """The lost records and items by reason."""
+    assert isinstance(receiver.context.drop, Dropped)
+    return dict(receiver.context.drop.counts)
+
+
+def committed(brokers: list[str], topic: str = METRICS, partitions: int = 4, group: str = "otel-collector") -> int:
+    """The sum of the committed offsets of a group."""
+    consumer = Consumer({"bootstrap.servers": ",".join(brokers), "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(topic, one) for one in range(partitions)], timeout=10)
+        return sum(max(0, one.offset) for one in found)
+    finally:
+        consumer.close()

@@ -1,0 +1,69 @@
+"""Pipelines that take nothing: the receiver pauses, keeps its place in the group, and goes on."""
+
+import asyncio
+
+from otel_zernel.batch import Batch
+from otel_zernel.testing import until
+from tests.core.kafka.mock_cluster import MockCluster, write
+from tests.core.parts import batch_of, values_of
+from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, receiving
+
+
+async def test_a_receiver_that_cannot_deliver_holds_little_and_resumes_without_loss(cluster: MockCluster) -> None:
+    """50 kB records: a fetch has at most 2 MiB, and two wait besides the one in the pipelines."""
+    count = 40
+    points = [batch_of(*(float(number),) * 1700).metrics_bytes() for number in range(count)]
+    free, held, largest = asyncio.Event(), 0, 0
+    taken: list[float] = []
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        nonlocal held, largest
+        held += 1
+        largest = max(largest, len(batch.metrics_bytes()))
+        await free.wait()
+        taken.extend(values_of([batch])[::1700])
+
+    for half in (points[:20], points[20:]):
+        write(cluster.brokers, METRICS, *half)
+    async with receiving(cluster.brokers, emit, session_timeout="6s") as receiver:
+        await until(lambda: held)
+        write(cluster.brokers, METRICS, *points[:5], partition=1)
+        await asyncio.sleep(3)  # longer than the patience of the receiver: it pauses
+        assert held == 1
+        assert await asyncio.to_thread(committed, cluster.brokers) == 0
+        free.set()
+        await until(lambda: len(taken) == count + 5)
+    assert sorted(taken) == sorted([*map(float, range(count)), *map(float, range(5))])
+    assert [value for value in taken if value > 5] == [float(number) for number in range(6, count)]
+    assert largest <= 2 << 20
+    assert dropped_by(receiver) == {}
+    assert await asyncio.to_thread(committed, cluster.brokers) == count + 5
+
+
+async def test_at_most_once_commits_before_the_pipelines_take_a_record(cluster: MockCluster) -> None:
+    """otelcol's default, on request."""
+    write(cluster.brokers, METRICS, batch_of(1.0).metrics_bytes())
+    stuck = asyncio.Event()
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        await stuck.wait()
+
+    async with receiving(cluster.brokers, emit, message_marking={"after": False}):
+        await until(lambda: committed(cluster.brokers) == 1)
+
+
+async def test_the_end_of_the_brokers_is_survived(cluster: MockCluster) -> None:
+    write(cluster.brokers, METRICS, batch_of(1.0).metrics_bytes())
+    taken: list[float] = []
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        taken.extend(values_of([batch]))
+
+    async with receiving(cluster.brokers, emit) as receiver:
+        await until(lambda: taken == [1.0])
+        cluster.take_down()
+        await until(lambda: receiver.context.health.problems)
+        cluster.bring_up()
+        await asyncio.to_thread(write, cluster.brokers, METRICS, batch_of(2.0).metrics_bytes())
+        await until(lambda: set(taken) == {1.0, 2.0})
+        await until(lambda: not receiver.context.health.problems)

@@ -1,0 +1,147 @@
+"""The way of records into the pipelines, and the moment of the commit."""
+
+import asyncio
+import logging
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.errors import Rejected
+from otel_zernel.otlp.json import metrics_json
+from otel_zernel.testing import Downstream, until
+from tests.core.kafka.mock_cluster import MockCluster, messages_in, write
+from tests.core.parts import batch_of, every_signal, values_of
+from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, receiving
+
+
+def encoded(*values: float) -> bytes:
+    return batch_of(*values).metrics_bytes()
+
+
+async def test_records_of_every_signal_arrive_as_batches(cluster: MockCluster) -> None:
+    batch, downstream = every_signal(), Downstream()
+    write(cluster.brokers, "otlp_metrics", batch.metrics_bytes())
+    write(cluster.brokers, "otlp_spans", batch.spans_bytes())
+    write(cluster.brokers, "otlp_logs", batch.logs_bytes())
+    async with receiving(cluster.brokers, downstream):
+        await until(lambda: len(downstream.batches) == 3)
+    assert {signal for one in downstream.batches for signal in one.signals} == {"metrics", "traces", "logs"}
+    assert all(one.bytes_of(one.signals[0]) == batch.bytes_of(one.signals[0]) for one in downstream.batches)
+
+
+async def test_the_records_of_a_fetch_are_joined_in_their_order(cluster: MockCluster) -> None:
+    downstream = Downstream()
+    write(cluster.brokers, METRICS, *(encoded(float(number)) for number in range(50)))
+    async with receiving(cluster.brokers, downstream):
+        await until(lambda: downstream.point_count == 50)
+    assert values_of(downstream.batches) == [float(number) for number in range(50)]
+    assert len(downstream.batches) < 50
+
+
+async def test_an_offset_is_committed_only_after_the_pipelines_have_taken_the_record(cluster: MockCluster) -> None:
+    write(cluster.brokers, METRICS, *(encoded(float(number)) for number in range(5)))
+    offered, free = asyncio.Event(), asyncio.Event()
+    taken: list[Batch] = []
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        offered.set()
+        await free.wait()
+        taken.append(batch)
+
+    async with receiving(cluster.brokers, emit):
+        await offered.wait()
+        await asyncio.sleep(0.5)  # several intervals of the commit
+        assert await asyncio.to_thread(committed, cluster.brokers) == 0
+        free.set()
+        await until(lambda: taken)
+    assert await asyncio.to_thread(committed, cluster.brokers) == 5
+
+
+async def test_refused_records_are_offered_again_and_committed_once_accepted(cluster: MockCluster) -> None:
+    write(cluster.brokers, METRICS, encoded(1.0), encoded(2.0))
+    downstream = Downstream(refuse=3)
+    async with receiving(cluster.brokers, downstream, error_backoff={"initial_interval": "1ms"}) as receiver:
+        await until(lambda: downstream.point_count == 2)
+    assert values_of(downstream.batches) == [1.0, 2.0]
+    assert dropped_by(receiver) == {}
+    assert await asyncio.to_thread(committed, cluster.brokers) == 2
+
+
+async def test_rejected_records_are_passed_over(cluster: MockCluster, caplog: pytest.LogCaptureFixture) -> None:
+    write(cluster.brokers, METRICS, encoded(1.0))
+    calls = 0
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        nonlocal calls
+        calls += 1
+        raise Rejected("an exporter without a queue dropped the batch")
+
+    with caplog.at_level(logging.WARNING):
+        async with receiving(cluster.brokers, emit):
+            await until(lambda: "Downstream rejected 1 items" in caplog.text)
+            await until(lambda: committed(cluster.brokers) == 1)
+    assert calls == 1
+
+
+async def test_after_a_restart_the_group_goes_on_where_it_was(cluster: MockCluster) -> None:
+    first, second = Downstream(), Downstream()
+    write(cluster.brokers, METRICS, encoded(1.0), encoded(2.0))
+    async with receiving(cluster.brokers, first):
+        await until(lambda: first.point_count == 2)
+    write(cluster.brokers, METRICS, encoded(3.0))
+    async with receiving(cluster.brokers, second):
+        await until(lambda: second.point_count)
+    assert (values_of(first.batches), values_of(second.batches)) == ([1.0, 2.0], [3.0])
+
+
+POISON = b"\xff\xff no otlp"
+
+
+@pytest.mark.parametrize("position", range(4))
+async def test_a_poisoned_record_goes_to_the_dead_letters_and_holds_up_nothing(
+    cluster: MockCluster, position: int
+) -> None:
+    values = [encoded(1.0), encoded(2.0), encoded(3.0)]
+    values.insert(position, POISON)
+    write(cluster.brokers, METRICS, *values, key=b"k", headers=[("team", b"a")])
+    downstream = Downstream()
+    async with receiving(cluster.brokers, downstream, dead_letter_topic="dead") as receiver:
+        await until(lambda: downstream.point_count == 3)
+        (letter,) = await asyncio.to_thread(messages_in, cluster.brokers, "dead", 1)
+        await until(lambda: committed(cluster.brokers) == 4)
+    assert values_of(downstream.batches) == [1.0, 2.0, 3.0]
+    assert (letter.value(), letter.key()) == (POISON, b"k")
+    headers = dict(letter.headers() or [])
+    expected = {"team": b"a", "kafka.topic": METRICS.encode(), "kafka.partition": b"0"}
+    assert expected.items() <= headers.items()
+    assert headers["kafka.offset"] == str(position).encode()
+    assert dropped_by(receiver) == {}
+
+
+async def test_without_a_dead_letter_topic_poisoned_records_are_counted_and_dropped(
+    cluster: MockCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(cluster.brokers, METRICS, POISON, None, encoded(1.0), POISON)
+    downstream = Downstream()
+    with caplog.at_level(logging.WARNING):
+        async with receiving(cluster.brokers, downstream) as receiver:
+            await until(lambda: committed(cluster.brokers) == 4)
+    assert values_of(downstream.batches) == [1.0]
+    assert dropped_by(receiver) == {"not_otlp": 2}
+    assert f"not OTLP, the first one at offset 0 of {METRICS}[0]" in caplog.text
+
+
+async def test_json_and_chosen_headers_arrive(cluster: MockCluster) -> None:
+    options = {
+        "metrics": {"topics": ["^json_.*"], "encoding": "otlp_json", "exclude_topics": ["^json_other$"]},
+        "header_extraction": {"extract_headers": True, "headers": ["tenant"]},
+    }
+    value = metrics_json(batch_of(1.0).metrics)
+    write(cluster.brokers, "json_other", value)
+    write(cluster.brokers, "json_metrics", value, headers=[("tenant", b"blue"), ("secret", b"s")])
+    downstream = Downstream()
+    async with receiving(cluster.brokers, downstream, **options):
+        await until(lambda: downstream.batches)
+    (resource,) = (one.resource for batch in downstream.batches for one in batch.metrics.resource_metrics)
+    found = {one.key: one.value.string_value for one in resource.attributes}
+    assert found == {"host.name": "node", "kafka.header.tenant": "blue"}
