@@ -1,0 +1,1 @@
+"""The sql exporter's stores beside their drivers."""

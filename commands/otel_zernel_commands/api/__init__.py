@@ -1,0 +1,5 @@
+"""`otel-zernel api`: the REST gateway of a store."""
+
+from otel_zernel_commands.api.command import ApiCommand
+
+__all__ = ["ApiCommand"]

@@ -1,0 +1,5 @@
+"""Stores metrics and spans in SQLite or PostgreSQL."""
+
+from otel_zernel_exporters.sql.exporter import SqlExporter
+
+__all__ = ["SqlExporter"]

@@ -1,0 +1,5 @@
+"""The query extension: the points of a store over HTTP."""
+
+from otel_zernel_extensions.query.extension import QueryExtension
+
+__all__ = ["QueryExtension"]

@@ -1,0 +1,1 @@
+"""Answers: JSON, CSV and Arrow, compression, validators of caches, and problems."""

@@ -1,0 +1,47 @@
+"""The query extension."""
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from otel_zernel.api.server import api_server
+from otel_zernel.component import Context, Extension
+from otel_zernel.store.opening import reader_for
+from otel_zernel_extensions.query.config import QueryConfig
+from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
+from otel_zernel_extensions.query.routes import QueryRoutes
+from otel_zernel_extensions.query.swagger.routes import swagger_routes
+
+
+class QueryExtension(Extension):
+    """Serves the points of a store to programs: pages, aggregates, hosts and GPUs, and a page that describes them."""
+
+    Config = QueryConfig
+    stability = "alpha"
+    works_alone = True
+
+    def __init__(self, config: QueryConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._config = config
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        context, config = self.context, self._config
+        server = api_server(config.api, context, f"{context.path}::api")
+        async with AsyncExitStack() as stack:
+            reader = reader_for(config, context.path)
+            stack.push_async_callback(reader.close)
+            store = OpenStore(reader, config.max_series, context.clock.monotonic)
+            try:
+                await store.open()
+            except StoreUnavailable as error:
+                context.logger.warning("Cannot open the store; trying again: %s", error)
+            routes = QueryRoutes(config, store, context.clock.time_ns).routes
+            stack.enter_context(server.serve(context.path, [*routes, *swagger_routes()]))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()

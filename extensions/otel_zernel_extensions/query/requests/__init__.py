@@ -1,0 +1,1 @@
+"""The parameters of requests: reading, checking, and their description."""

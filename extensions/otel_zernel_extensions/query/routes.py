@@ -1,0 +1,189 @@
+"""The routes of the store."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from otel_zernel.api.answers import ApiError, json_answer
+from otel_zernel.api.routes import Route
+from otel_zernel.store.queries.aggregation import SeriesGroup, aggregated, grouped
+from otel_zernel.store.queries.catalogue import SeriesEntry
+from otel_zernel.store.queries.contents import contents_of
+from otel_zernel.store.queries.pages import PointSelection, page
+from otel_zernel_extensions.query import schemas
+from otel_zernel_extensions.query.answers.values import number, record_of, time_text
+from otel_zernel_extensions.query.config import QueryConfig
+from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
+from otel_zernel_extensions.query.request import QueryAnswer, QueryRequest, answering, in_thread_if_many
+from otel_zernel_extensions.query.requests.cursors import written_cursor
+from otel_zernel_extensions.query.requests.wanted import WantedAggregates, WantedPage
+
+_API: Final = "/api/v1"
+_EMPTY: Final = ("format",)
+
+
+class QueryRoutes:
+    """Answers requests from a store."""
+
+    def __init__(self, config: QueryConfig, store: OpenStore, now_ns: Callable[[], int]) -> None:
+        self._config = config
+        self._store = store
+        self._now = now_ns
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes, with their descriptions."""
+        return [
+            self._route(
+                "/telemetry", self._points, "Points, by filters and time.", schemas.PAGE, WantedPage.PARAMETERS
+            ),
+            self._route(
+                "/telemetry/hosts", self._hosts, "The hosts, and their numbers of GPUs.", schemas.HOSTS, _EMPTY
+            ),
+            self._route("/telemetry/hosts/{host_id}/gpus", self._gpus, "The GPUs of a host.", schemas.GPUS, _EMPTY),
+            self._route(
+                "/telemetry/aggregations",
+                self._aggregates,
+                "Averages, extremes, sums, rates and quantiles by labels and time.",
+                schemas.AGGREGATES,
+                WantedAggregates.PARAMETERS,
+            ),
+            self._route("/stats/summary", self._summary, "The contents of the store.", schemas.SUMMARY, ()),
+            Route("/health", self._health, summary="Whether the store answers.", answer=schemas.HEALTH),
+        ]
+
+    def _route(
+        self,
+        path: str,
+        answer: Callable[[QueryRequest], Awaitable[QueryAnswer]],
+        summary: str,
+        schema: Any,
+        parameters: Sequence[str],
+    ) -> Route:
+        return Route(
+            f"{_API}{path}",
+            answering(answer, self._store, self._config, frozenset(parameters), self._now),
+            summary=summary,
+            parameters=schemas.described(parameters),
+            answer=schema,
+            other_types=schemas.OTHER_TYPES if "format" in parameters else (),
+            has_problems=True,
+        )
+
+    async def _points(self, request: QueryRequest) -> QueryAnswer:
+        wanted = WantedPage.of(request.parameters, self._config, request.now_ns)
+        catalogue = self._store.catalogue
+        series = catalogue.selected(wanted.series)
+        selection = PointSelection(series, wanted.start_ns, wanted.end_ns, wanted.series.is_empty, len(catalogue))
+        rows = await page(
+            self._store.reader, selection, wanted.order, wanted.size + 1, after=wanted.after, offset=wanted.offset
+        )
+        has_more, rows = len(rows) > wanted.size, rows[: wanted.size]
+        if any(catalogue.get(row[0]) is None for row in rows):  # a batch has arrived since the catalogue was read
+            await self._store.version()
+        known = [(one, row) for row in rows if (one := catalogue.get(row[0]))]
+        records = await in_thread_if_many(known, lambda: [record_of(one, row, wanted.fields) for one, row in known])
+        cursor = written_cursor((rows[-1][0], rows[-1][1]), wanted.mark) if has_more else None
+        more = {"page": wanted.number, "page_size": wanted.size, "has_more": has_more, "next_cursor": cursor}
+        link = _link(request, cursor) if cursor else []
+        return QueryAnswer(records, wanted.fields, more, headers=link, end_ns=wanted.end_ns)
+
+    async def _aggregates(self, request: QueryRequest) -> QueryAnswer:
+        wanted = WantedAggregates.of(request.parameters, request.now_ns)
+        groups = grouped(self._store.catalogue.selected(wanted.series), wanted.labels)
+        windows, most = wanted.windows, self._config.max_windows
+        if len(groups) * windows.many > most:
+            raise ApiError(
+                422,
+                f"{len(groups)} groups in {windows.many} windows are more than {most} results; "
+                "use a longer step, a shorter time, or a filter such as metric",
+            )
+        found = await aggregated(self._store.reader, groups, windows, wanted.quantiles, self._config.max_histograms)
+        records = []
+        for one in found:
+            begin, end = windows.span(one.window)
+            seconds = (end - begin) / 1e9
+            results = {name: number(one.cell.result(one.group.kind, name, seconds)) for name in wanted.functions}
+            records.append({**_described(one.group, wanted.labels, begin, end), **results})
+        names = ("group", "metric", "unit", "type", "start", "end", *wanted.functions)
+        return QueryAnswer(records, names, end_ns=windows.end_ns)
+
+    async def _hosts(self, request: QueryRequest) -> QueryAnswer:
+        hosts: dict[str, list[SeriesEntry]] = {}
+        for one in self._store.catalogue:
+            if (host := one.label("host_id")) is not None:
+                hosts.setdefault(host, []).append(one)
+        records = [
+            {"host_id": host, "gpus": len(_gpus_of(series)), "series": len(series)}
+            for host, series in sorted(hosts.items())
+        ]
+        return QueryAnswer(records, ("host_id", "gpus", "series"))
+
+    async def _gpus(self, request: QueryRequest) -> QueryAnswer:
+        host = request.path_parameters["host_id"]
+        series = [one for one in self._store.catalogue if one.label("host_id") == host]
+        if not series:
+            raise ApiError(404, f"the store has no host {host:.100}; {_API}/telemetry/hosts lists them")
+        records = [
+            {
+                "gpu_id": members[0].label("gpu_id"),
+                "uuid": members[0].label("uuid"),
+                "model": members[0].label("model"),
+                "series": len(members),
+            }
+            for _, members in sorted(_gpus_of(series).items())
+        ]
+        return QueryAnswer(records, ("gpu_id", "uuid", "model", "series"))
+
+    async def _summary(self, request: QueryRequest) -> QueryAnswer:
+        contents, catalogue = await contents_of(self._store.reader), self._store.catalogue
+        return QueryAnswer.of_object(
+            {
+                "points": contents.points,
+                "points_are_estimated": contents.is_estimate,
+                "series": len(catalogue),
+                "metrics": len({one.metric for one in catalogue}),
+                "hosts": len({host for one in catalogue if (host := one.label("host_id")) is not None}),
+                "gpus": len(_gpus_of(catalogue)),
+                "oldest": None if contents.oldest_ns is None else time_text(contents.oldest_ns),
+                "newest": None if contents.newest_ns is None else time_text(contents.newest_ns),
+            }
+        )
+
+    async def _health(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self._store.version()
+        except StoreUnavailable as error:
+            await json_answer(send, {"status": "unavailable", "reason": str(error)}, 503)
+        else:
+            await json_answer(send, {"status": "ok"})
+
+
+def _gpus_of(series: Any) -> dict[tuple[str, str], list[SeriesEntry]]:
+    """The series of each GPU, by index and UUID."""
+    found: dict[tuple[str, str], list[SeriesEntry]] = {}
+    for one in series:
+        uuid, index = one.label("uuid"), one.label("gpu_id")
+        if uuid is not None or index is not None:
+            host = "" if uuid is not None else one.label("host_id") or ""
+            found.setdefault((index or "", uuid or host), []).append(one)
+    return found
+
+
+def _described(group: SeriesGroup, labels: Sequence[str], begin: int, end: int) -> dict[str, Any]:
+    names = {"counter": "sum", "delta": "sum", "value": "gauge"}
+    return {
+        "group": dict(zip(labels, group.labels, strict=True)),
+        "metric": group.metric,
+        "unit": group.unit,
+        "type": names.get(group.kind, group.kind),
+        "start": time_text(begin),
+        "end": time_text(end),
+    }
+
+
+def _link(request: QueryRequest, cursor: str) -> list[tuple[bytes, bytes]]:
+    """The header `Link` to the next page."""
+    kept = [part for part in request.query.split("&") if part and part.partition("=")[0] not in ("page", "cursor")]
+    query = "&".join([*kept, f"cursor={quote(cursor)}"])
+    return [(b"link", f'<{request.path}?{query}>; rel="next"'.encode("latin-1", "replace"))]

@@ -1,0 +1,1 @@
+"""Swagger UI, without any other server."""
