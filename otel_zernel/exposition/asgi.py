@@ -58,8 +58,7 @@ def metrics_app(render: Callable[[Format], bytes], *, openmetrics: bool = True) 
 
 def _joined_headers(headers: list[Header]) -> dict[bytes, str]:
     """The request's headers by name. Repeated headers are joined by commas (RFC 9110, 5.3)."""
-    joined: dict[bytes, str] = {}
+    values: dict[bytes, list[bytes]] = {}
     for name, value in headers:
-        text = value.decode("latin-1")
-        joined[name] = f"{joined[name]},{text}" if name in joined else text
-    return joined
+        values.setdefault(name, []).append(value)
+    return {name: b",".join(found).decode("latin-1") for name, found in values.items()}

@@ -36,14 +36,18 @@ class Origin:
             self._shared += labels_of(scope.scope.attributes, naming, "otel_scope_")
 
     def label_text(self, attributes: Iterable[KeyValue], reserved: str | None) -> str:
+        """The labels of a point as text. `labels` describes the arguments."""
+        return label_text(self.labels(attributes, reserved))
+
+    def labels(self, attributes: Iterable[KeyValue], reserved: str | None) -> Labels:
         """The labels of a point. An attribute of the point overrides the resource's attribute of the same name.
 
         If the label name is a fixed one (`job`, a constant or scope label) or the `reserved` one (`le`, `quantile`),
-        the attribute's label gets the prefix `exported_`.
+        the attribute's label gets the prefix `exported_`. Values may be empty.
         """
         by_attribute = {one.attribute: one for one in (*self._shared, *labels_of(attributes, self._naming))}
         own = values_by_name(self._renamed_on_conflict(one, reserved) for one in by_attribute.values())
-        return label_text(own | self._fixed)
+        return own | self._fixed
 
     def _renamed_on_conflict(self, label: Label, reserved: str | None = None) -> Label:
         conflicts = label.name == reserved or label.name in self._fixed
@@ -67,7 +71,12 @@ def _scope_labels(scope: ScopeMetrics) -> Labels:
 
 
 def target_infos(origins: Iterable[Origin], *, target_labels: bool) -> list[str]:
-    """The label texts of `target_info`, one for each target (`job` and `instance`).
+    """The label texts of `target_info`. `target_info_labels` describes them."""
+    return [label_text(labels) for labels in target_info_labels(origins, target_labels=target_labels).values()]
+
+
+def target_info_labels(origins: Iterable[Origin], *, target_labels: bool) -> dict[str, Labels]:
+    """The labels of `target_info`, one for each target, by the label text of its `job` and `instance`.
 
     Several resources may share a target, as the GPUs of a host do. PromQL joins need one `target_info` per target, so
     only the labels that all these resources agree on are kept. A target without such labels has no `target_info`.
@@ -78,4 +87,4 @@ def target_infos(origins: Iterable[Origin], *, target_labels: bool) -> list[str]
             key = label_text(origin.target)
             _, common = infos.get(key, ({}, origin.info))
             infos[key] = origin.constant | origin.target, dict(common.items() & origin.info.items())
-    return [label_text(common | fixed) for fixed, common in infos.values() if common]
+    return {key: common | fixed for key, (fixed, common) in infos.items() if common}

@@ -4,8 +4,9 @@ A native bucket of index i counts the values in (base^(i-1), base^i], so its ind
 (OpenTelemetry specification, compatibility/prometheus_and_openmetrics.md, "Exponential Histograms").
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from otel_zernel.exposition.histograms.exponential import Counts, ExponentialBuckets, edge
 
@@ -20,8 +21,7 @@ _MAX_GAP = 2
 """The most empty buckets written between two others. A new span takes more bytes than two counts of zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """The buckets on one side of zero."""
 
     spans: list[tuple[int, int]]
@@ -30,8 +30,7 @@ class Side:
     """The count of each bucket minus that of the bucket before."""
 
 
-@dataclass(frozen=True, slots=True)
-class NativeBuckets:
+class NativeBuckets(NamedTuple):
     """The buckets of a native histogram."""
 
     schema: int
@@ -49,6 +48,11 @@ def native_buckets(buckets: ExponentialBuckets) -> NativeBuckets | None:
     shown = _without_overlap(replace(buckets.at_scale(min(buckets.scale, _FINEST_SCHEMA)), zero_threshold=threshold))
     positive, negative = _side(shown.positive), _side(shown.negative)
     return NativeBuckets(shown.scale, shown.zero_threshold, shown.zero_count, positive, negative)
+
+
+def custom_side(counts: Sequence[int]) -> Side:
+    """The buckets of a native histogram with custom bounds (schema -53). The first bucket has the index 0."""
+    return _side({index - 1: count for index, count in enumerate(counts) if count})
 
 
 def _without_overlap(buckets: ExponentialBuckets) -> ExponentialBuckets:

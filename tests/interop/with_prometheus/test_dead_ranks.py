@@ -20,7 +20,9 @@ README = Path(ebpf.__file__).with_name("README.md")
 async def test_the_documented_query_names_the_rank_that_died_and_the_signal(
     loadable: None, standin: Standin, peer: Callable[[str], Path], tmp_path: Path, unused_tcp_port: int
 ) -> None:
-    (query,) = re.findall(r"^\| Which rank died, of what\? \| Prometheus: `([^`]+)`", README.read_text(), re.MULTILINE)
+    (query,) = re.findall(
+        r"^\| Which rank died, and for which reason\? \| Prometheus: `([^`]+)`", README.read_text(), re.MULTILINE
+    )
     with collector(tmp_path) as running:
         await until(running.page)
         async with scraping(peer("prometheus"), tmp_path, unused_tcp_port, training=running.port) as prometheus:

@@ -1,0 +1,109 @@
+"""The answer of a server to a request of remote write."""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from otel_zernel.client.proxies import advice as proxy_advice
+from otel_zernel.client.proxies import http_proxy
+from otel_zernel.client.waits import retry_after
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.text import shown_url, without_query
+
+if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
+    import httpx
+
+_LONGEST_BODY = 64 * 1024
+"""Bytes of a response body that are read; the rest is ignored."""
+_LONGEST_MESSAGE = 500
+"""Characters of a server's message that are shown."""
+_WRITTEN: Final = tuple(f"x-prometheus-remote-write-{kind}-written" for kind in ("samples", "histograms", "exemplars"))
+_COUNT: Final = re.compile(r"[0-9]{1,18}")
+_CONTENT: Final = frozenset({400, 413, 422})
+"""Statuses for a request with samples that the server does not take."""
+_UNAUTHENTICATED: Final = frozenset({401, 403})
+_REASONS: Final = (
+    ("out_of_order", re.compile(r"out.of.order", re.IGNORECASE)),
+    ("duplicate", re.compile(r"duplicate sample", re.IGNORECASE)),
+    ("too_old", re.compile(r"out of bounds|too old|too far in the past", re.IGNORECASE)),
+    ("too_new", re.compile(r"too far in (the )?future", re.IGNORECASE)),
+)
+_NO_NATIVE: Final = re.compile(r"native histogram.{0,40}(disabled|not enabled|not supported)", re.IGNORECASE)
+_NO_PATH: Final = (
+    "; this path does not accept remote write: set the endpoint to http://host:9090/api/v1/write for Prometheus, which"
+    " needs --web.enable-remote-write-receiver, or to http://host/api/v1/push for Mimir"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAnswer:
+    """The status, the headers that matter, and the beginning of the body."""
+
+    status: int
+    phrase: str
+    retry_after: str
+    location: str
+    written: tuple[int, int, int] | None
+    """The numbers of written samples, histograms and exemplars; None if the server does not report them."""
+    message: str
+    """The words of the server, on one line."""
+
+    @classmethod
+    async def receive(cls, response: "httpx.Response") -> Self:
+        """Reads at most the first 64 KiB of the body."""
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) >= _LONGEST_BODY:
+                break
+        headers = response.headers
+        return cls(
+            response.status_code,
+            response.reason_phrase[:_LONGEST_MESSAGE],
+            headers.get("retry-after", ""),
+            response.extensions.get("location", ""),
+            _written(headers),
+            " ".join(bytes(body[:_LONGEST_BODY]).decode(errors="replace").split())[:_LONGEST_MESSAGE],
+        )
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def rejects_samples(self) -> bool:
+        """Whether the server does not take some of the samples."""
+        return self.status in _CONTENT
+
+    @property
+    def rejects_native_histograms(self) -> bool:
+        """Whether the server takes no native histograms. Prometheus answers 500 then."""
+        return not self.is_success and _NO_NATIVE.search(self.message) is not None
+
+    @property
+    def reason(self) -> str:
+        """Why samples were rejected, in a word for `zernel.dropped_items`."""
+        return next((name for name, words in _REASONS if words.search(self.message)), "rejected")
+
+    def failure(self, url: str, now_ns: int, advice: str) -> Retryable | Permanent:
+        """The error of a request that was not accepted. `advice` ends the sentence if credentials were refused."""
+        message = without_query(self.message, url)
+        through = proxy_advice(http_proxy(url))
+        sentence = f"{shown_url(url)}: {self.status} {self.phrase}: {message}".rstrip(": ")
+        if self.status == 429 or self.status >= 500:
+            return Retryable(sentence + through, retry_after(self.retry_after, now_ns))
+        if 300 <= self.status < 400:
+            target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
+            return Permanent(f"{sentence}; redirects are not followed{target}{through}")
+        if self.status in _UNAUTHENTICATED:
+            return Permanent(sentence + advice + through)
+        return Permanent(sentence + (_NO_PATH if self.status in (404, 405) else "") + through)
+
+
+def _written(headers: "httpx.Headers") -> tuple[int, int, int] | None:
+    """The numbers of the three headers; None without any of them. Others than numbers count as 0."""
+    values = [headers.get(name) for name in _WRITTEN]
+    if not any(value is not None for value in values):
+        return None
+    samples, histograms, exemplars = (int(value) if value and _COUNT.fullmatch(value) else 0 for value in values)
+    return samples, histograms, exemplars

@@ -1,0 +1,169 @@
+"""The configuration of the exporter, with the names and defaults of the OpenTelemetry Collector."""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from otel_zernel.authentication import AuthConfig
+from otel_zernel.client.addresses import is_loopback
+from otel_zernel.client.tls_config import TlsConfig
+from otel_zernel.component import ComponentConfig
+from otel_zernel.delivery_config import PositiveCount, RemoteExporterConfig, RetryConfig, SendingQueueConfig
+from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
+from otel_zernel.exposition.config import IDENTITY, LabelName, ResourceLabelsConfig
+from otel_zernel.temporality import SeriesMemoryConfig
+from otel_zernel.text import shown_url
+from otel_zernel.types import PositiveDuration, Secret, SecretHeaders
+
+ProtobufMessage = Literal["prometheus.WriteRequest", "io.prometheus.write.v2.Request"]
+_SMALLEST_REQUEST = 10_000
+"""Bytes. Samples of histograms with many buckets take some kB."""
+_OWN_HEADERS = ("content-type", "content-encoding", "x-prometheus-remote-write-version", "content-length")
+
+
+class WriteQueueConfig(SendingQueueConfig):
+    """The queue between the pipelines and the exporter."""
+
+    num_consumers: PositiveCount = 1
+    """Batches that are sent at the same time. It must be 1, since the samples of a series must arrive in order."""
+
+    @field_validator("num_consumers")
+    @classmethod
+    def _keeps_the_order(cls, count: int) -> int:
+        if count != 1:
+            raise ValueError(
+                "must be 1, since the samples of a series must arrive in order; set remote_write_queue::num_consumers "
+                "for more requests at the same time"
+            )
+        return count
+
+
+class WriteRetryConfig(RetryConfig):
+    """When a failed attempt is repeated."""
+
+    initial_interval: PositiveDuration = 0.05
+    """Seconds before the first repetition."""
+
+
+class RemoteWriteQueueConfig(ComponentConfig):
+    """How a batch is divided into requests."""
+
+    num_consumers: PositiveCount = 5
+    """The most requests of a batch at the same time. No two of them have samples of the same series."""
+
+
+class TargetInfoConfig(ComponentConfig):
+    """The metric `target_info`."""
+
+    enabled: bool = True
+    """Whether to write the other attributes of each resource as labels of `target_info`."""
+
+
+class ResourceConversionConfig(ComponentConfig):
+    """Resource attributes as labels."""
+
+    enabled: bool = False
+    """Whether all resource attributes become labels of every series."""
+
+
+class PrometheusRemoteWriteConfig(RemoteExporterConfig):
+    """The address of the server, and how metrics become series."""
+
+    endpoint: str = Field("", validate_default=True)
+    """The URL of remote write: `http://localhost:9090/api/v1/write`."""
+    headers: SecretHeaders = Field(default_factory=dict)
+    """Headers of every request. Values are never printed."""
+    auth: AuthConfig | None = None
+    """The extension that adds credentials to each request."""
+    tls: TlsConfig = TlsConfig()
+    compression: Literal["snappy"] = "snappy"
+    """The only compression of the protocol."""
+    protobuf_message: ProtobufMessage = "io.prometheus.write.v2.Request"
+    """Protocol 2.0, or `prometheus.WriteRequest` for 1.0. If the server does not have 2.0, the exporter uses 1.0. The
+    OpenTelemetry Collector's default is 1.0."""
+    namespace: str = ""
+    """Prefix of every metric name, joined by an underscore."""
+    external_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels added to every series."""
+    resource_to_telemetry_conversion: ResourceConversionConfig = ResourceConversionConfig()
+    """Whether all resource attributes become labels."""
+    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig.model_construct(included=IDENTITY)
+    """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
+    label_names: dict[str, LabelName] = Field(default_factory=dict)
+    """Label names by OpenTelemetry attribute: `process.pid: pid`."""
+    target_info: TargetInfoConfig = TargetInfoConfig()
+    """The metric `target_info`."""
+    disable_scope_info: bool = False
+    """Omit the `otel_scope_*` labels."""
+    add_metric_suffixes: bool = True
+    """Whether names get their unit and `_total`."""
+    translation_strategy: TranslationStrategy | None = None
+    """How OpenTelemetry names become Prometheus names. null: classic names, with the suffixes of
+    `add_metric_suffixes`."""
+    send_metadata: bool = False
+    """Whether requests of protocol 1.0 have metadata. Those of 2.0 always have them."""
+    native_histograms: bool = True
+    """Write exponential histograms as native histograms. If not, they have classic buckets."""
+    convert_histograms_to_nhcb: bool = False
+    """Write histograms with explicit bounds as native histograms with custom buckets. Protocol 2.0 only."""
+    max_batch_size_bytes: Annotated[int, Field(ge=_SMALLEST_REQUEST)] = 3_000_000
+    """The most bytes of a request before compression."""
+    remote_write_queue: RemoteWriteQueueConfig = RemoteWriteQueueConfig()
+    """How a batch is divided into requests."""
+    conversion: SeriesMemoryConfig = SeriesMemoryConfig()
+    """The limits of the memory for the totals of deltas. Cumulative series take none."""
+    sending_queue: WriteQueueConfig = WriteQueueConfig.model_construct()
+    retry_on_failure: WriteRetryConfig = WriteRetryConfig.model_construct()
+
+    @field_validator("endpoint")
+    @classmethod
+    def _endpoint_is_a_url(cls, endpoint: str) -> str:
+        if not endpoint:
+            raise ValueError("required: set the URL of remote write, for example http://localhost:9090/api/v1/write")
+        url = urlsplit(endpoint)
+        if url.scheme not in {"http", "https"} or not url.hostname or url.port == 0:  # port: ValueError if too large
+            raise ValueError(
+                f"{shown_url(endpoint)!r} is not a URL; write http://host:9090/api/v1/write or https://..."
+            )
+        if url.username or url.password:
+            raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
+        return endpoint
+
+    @field_validator("headers")
+    @classmethod
+    def _headers_are_free(cls, headers: dict[str, Secret]) -> dict[str, Secret]:
+        for name in headers:
+            if name.lower() in _OWN_HEADERS:
+                raise ValueError(f"{name!r} is set by the protocol; remove it")
+        return headers
+
+    @field_validator("remote_write_queue", mode="before")
+    @classmethod
+    def _null_means_defaults(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @property
+    def is_unprotected(self) -> bool:
+        """Whether others on the network can read the requests."""
+        url = urlsplit(self.endpoint)
+        return url.scheme == "http" and not is_loopback(url.hostname or "")
+
+    @property
+    def options(self) -> Options:
+        """The options of the translation."""
+        suffixes: TranslationStrategy = (
+            "UnderscoreEscapingWithSuffixes" if self.add_metric_suffixes else "UnderscoreEscapingWithoutSuffixes"
+        )
+        some = self.resource_constant_labels
+        everything = self.resource_to_telemetry_conversion.enabled
+        return Options(
+            namespace=self.namespace,
+            const_labels=self.external_labels,
+            label_names=self.label_names,
+            resource_constant_labels=ResourceLabels(("*",))
+            if everything
+            else ResourceLabels(some.included, some.excluded),
+            without_scope_info=self.disable_scope_info,
+            translation_strategy=self.translation_strategy or suffixes,
+        )

@@ -1,0 +1,141 @@
+"""One batch on its way to the server: the samples that are not delivered yet, over all attempts."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.exposition.remote_write import (
+    EncodedWrite,
+    Entry,
+    WrittenSample,
+    WrittenSeries,
+    with_classic_histograms,
+)
+from otel_zernel_exporters.prometheusremotewrite.isolation import Isolation
+from otel_zernel_exporters.prometheusremotewrite.server import NoNativeHistograms, OldReceiver, RemoteServer
+
+Wave = dict[WrittenSeries, list[WrittenSample]]
+"""The samples to send, by series."""
+Lose = Callable[[int, str, str], None]
+"""Counts lost points, with the reason in a word and in the server's words."""
+
+
+class Writing:
+    """The waves of a batch. Those before have been delivered or are lost."""
+
+    def __init__(self, waves: Iterable[Sequence[Entry]], lose: Lose) -> None:
+        self._waves = deque(dict(wave) for wave in waves)
+        self._lose = lose
+        self._has_delivered = False
+        self._lost: set[int] = set()
+        """The numbers of points that have lost a sample."""
+
+    async def run(self, server: RemoteServer, parallel: int) -> None:
+        """Sends the rest, in at most `parallel` requests at the same time. Raises `Retryable` or `Permanent`."""
+        while self._waves:
+            wave = self._waves[0]
+            if wave:
+                await self._send(wave, server, parallel)
+            else:
+                self._waves.popleft()
+
+    async def _send(self, wave: Wave, server: RemoteServer, parallel: int) -> None:
+        """One attempt for each request of a wave. What is settled leaves the wave."""
+        _adapt(wave, server)
+        places = asyncio.Semaphore(parallel)
+
+        async def one(request: EncodedWrite) -> None:
+            async with places:
+                await self._deliver(request, wave, server)
+
+        requests = await server.encoded(list(wave.items()))
+        if len(requests) == 1:  # the usual case
+            results: list[BaseException | None] = [await _caught(self._deliver(requests[0], wave, server))]
+        else:
+            results = await asyncio.gather(*(_caught(one(request)) for request in requests))
+        self._judge(requests, results, wave)
+
+    def _judge(
+        self,
+        requests: Sequence[EncodedWrite],
+        results: Sequence[BaseException | None],
+        wave: Wave,
+    ) -> None:
+        """Raises the error of the wave, if another attempt is of use, or if nothing was delivered."""
+        if retryable := [one for one in results if isinstance(one, Retryable)]:
+            raise max(retryable, key=lambda one: one.after or 0.0)
+        refused = [(request, one) for request, one in zip(requests, results, strict=True) if isinstance(one, Permanent)]
+        if refused and not self._has_delivered:
+            raise refused[0][1]
+        for request, error in refused:
+            self._give_up(request.entries, "rejected", str(error), wave)
+
+    async def _deliver(self, request: EncodedWrite, wave: Wave, server: RemoteServer) -> None:
+        answer = await server.post(request)
+        if answer is None:
+            self._delivered(request, wave)
+        elif answer.written is not None:  # the server has kept the good samples
+            self._delivered(request, wave)
+            samples, histograms, _ = request.sample_counts
+            if lost := samples + histograms - sum(answer.written[:2]):
+                self._lose(lost, answer.reason, answer.message)
+        else:
+            await self._isolate(request, wave, server)
+
+    async def _isolate(self, request: EncodedWrite, wave: Wave, server: RemoteServer) -> None:
+        """Sends the parts of a request that was rejected whole, until the bad samples are found."""
+        isolation, reason, message = Isolation(request.entries), "rejected", ""
+        while group := isolation.next_group():
+            (part,) = await server.encoded(group, whole=True)
+            answer = await server.post(part)
+            if answer is None:
+                isolation.accepted()
+                self._delivered(part, wave)
+                continue
+            reason, message = answer.reason, answer.message
+            if isolation.rejected(group):
+                self._give_up(group, reason, message, wave)
+        self._give_up(isolation.rest(), reason, message, wave)
+
+    def _delivered(self, request: EncodedWrite, wave: Wave) -> None:
+        self._has_delivered = True
+        request.delivered()
+        _settle(request.entries, wave)
+
+    def _give_up(self, entries: Iterable[Entry], reason: str, message: str, wave: Wave) -> None:
+        """Counts the points of these samples, each once, as lost."""
+        entries = list(entries)
+        numbers = {sample[3] for _, samples in entries for sample in samples if sample[3] >= 0} - self._lost
+        self._lost |= numbers
+        if numbers:
+            self._lose(len(numbers), reason, message)
+        _settle(entries, wave)
+
+
+def _adapt(wave: Wave, server: RemoteServer) -> None:
+    """Puts classic buckets in place of the native histograms that the server does not take."""
+    if any(series.is_native for series in wave) and not server.takes_every_histogram:
+        adapted = dict(with_classic_histograms(list(wave.items()), custom_only=server.takes_native_histograms))
+        wave.clear()
+        wave.update(adapted)
+
+
+def _settle(entries: Iterable[Entry], wave: Wave) -> None:
+    """Removes the samples from the wave."""
+    for series, samples in entries:
+        left = wave[series]
+        if len(samples) == len(left):
+            del wave[series]
+        else:
+            times = {sample[0] for sample in samples}
+            wave[series] = [sample for sample in left if sample[0] not in times]
+
+
+async def _caught(attempt: Coroutine[Any, Any, None]) -> BaseException | None:
+    try:
+        await attempt
+    except (Retryable, Permanent, OldReceiver, NoNativeHistograms) as error:
+        return error
+    return None
