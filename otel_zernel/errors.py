@@ -11,6 +11,8 @@ ZernelError
 └── PartialScrape     a scrape read only some of its points (in `component`)
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from otel_zernel.text import printable
@@ -73,3 +75,12 @@ class Retryable(ZernelError):
 
 class Permanent(ZernelError):
     """An export failed and would fail again. The batch is dropped and counted."""
+
+
+@contextmanager
+def invalid_is_permanent() -> Iterator[None]:
+    """Raises `Permanent` for `DecodeError`: an exporter can never export bytes that are not valid OTLP."""
+    try:
+        yield
+    except DecodeError as error:
+        raise Permanent(f"the batch is not valid OTLP: {error}") from error

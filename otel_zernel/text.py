@@ -26,6 +26,8 @@ _PATH_WITH_QUERY = re.compile(r"(?<![\w:/.])/[^\s\"'<>?]{0,200}\?[^\s\"'<>=]+=[^
 _NAMED_SECRET = re.compile(
     r"\b((?:[a-z]+[-_])?(?:token|api[-_]?key|password|passwd|secret|signature))=[^\s&;,\"'<>]+", re.IGNORECASE
 )
+_WRONG_PORT = re.compile(r"Port could not be cast to integer value as (?:'[^']*'|\"[^\"]*\")")
+"""The sentence of urllib for `http://user:pass/word@host`, with the beginning of the password."""
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters, line breaks, invisible and direction-changing characters, and bytes that are no UTF-8."""
 
@@ -48,6 +50,7 @@ def without_secrets(text: str) -> str:
         text = _URL.sub(_without_secrets, text)
     if "@" in text:
         text = _USER_WITHOUT_SCHEME.sub(f"{REDACTED}@", text)
+    text = _WRONG_PORT.sub("the port of the URL is not a number", text)
     if "?" in text:
         text = _PATH_WITH_QUERY.sub(lambda path: _without_query(path[0]), text)
     return _NAMED_SECRET.sub(rf"\1={REDACTED}", text) if "=" in text else text

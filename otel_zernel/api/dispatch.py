@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -13,6 +14,8 @@ from otel_zernel.api.table import Match, RouteTable, raw_path_of
 Scope = MutableMapping[str, Any]
 _GRACE: Final = 0.5
 """Seconds between the disconnection of a request and its cancellation, when its route is left."""
+_AWAY: Final = 10.0
+"""Seconds for which the routes of a component that has left may come back."""
 _RESTART: Final = 1012
 """The close code of a WebSocket whose server restarts (RFC 6455, registry of close codes)."""
 _NORMAL: Final = 1000
@@ -26,13 +29,19 @@ class Dispatcher:
     def __init__(
         self,
         admit: Callable[[Scope], Awaitable[None]] | None = None,
-        permit: Callable[[Route, Scope], None] = lambda route, scope: None,
+        permit: Callable[[Route, Scope], Awaitable[None]] | None = None,
+        is_complete: Callable[[], bool] = lambda: True,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`admit(scope)` raises `ApiError` if a request must not be answered, `permit(route, scope)` if a client may
         not use its route."""
         self.table = RouteTable()
         self._admit = admit
         self._permit = permit
+        self._is_complete = is_complete
+        self._monotonic = monotonic
+        self._left: list[tuple[float, RouteTable]] = []
+        """Routes that were served, and until when they count as away and not as unknown."""
         self.running: set[RunningRequest] = set()
 
     @contextmanager
@@ -41,10 +50,18 @@ class Dispatcher:
         served = [*routes]
         try:
             with self.table.having(owner, served):
-                yield
+                try:
+                    yield
+                finally:
+                    self._remember(served)
         finally:  # a receiver leaves its routes because it is cancelled
             for request in [one for one in self.running if any(one.route is route for route in served)]:
                 request.leave()
+
+    def _remember(self, routes: Iterable[Route]) -> None:
+        now = self._monotonic()
+        self._left = [(until, table) for until, table in self._left if now < until]
+        self._left.append((now + _AWAY, RouteTable.of(routes)))
 
     def leave_all(self) -> None:
         """Ends all requests as if their routes were left."""
@@ -67,10 +84,22 @@ class Dispatcher:
         if self._admit:
             await self._admit(scope)
         if match.route is None:
-            raise _unserved(match, scope)
-        self._permit(match.route, scope)
+            raise _away(self._is_complete()) if self._may_return(match, scope) else _unserved(match, scope)
+        if self._permit:
+            await self._permit(match.route, scope)
         scope["path_params"] = match.parameters
         return match.route
+
+    def _may_return(self, match: Match, scope: Scope) -> bool:
+        """Whether a component may serve this path soon, at the start of the collector or after a reload.
+
+        A client must not take such a path for one that does not exist, such as that of an unknown task.
+        """
+        if match.path:
+            return False
+        known = (scope["type"], scope.get("method", ""), raw_path_of(scope))
+        now = self._monotonic()
+        return not self._is_complete() or any(now < until and table.match(*known).path for until, table in self._left)
 
 
 class RunningRequest:
@@ -171,7 +200,7 @@ class RunningRequest:
         """Completes the answer of a route that is not served any more, and closes a WebSocket."""
         has_left = self._left.done()
         if not self._started and has_left:
-            await self._fail(503, "the component that answers here has stopped; try again later", _RETRY)
+            await self._fail(503, _STOPPED, _RETRY)
         elif self._complete or not self._started:
             return
         elif not self._is_http:
@@ -192,6 +221,14 @@ class RunningRequest:
 
 
 _RETRY: Final = ((b"retry-after", b"1"),)
+_STOPPED: Final = "the component that answers here has stopped; try again later"
+
+
+def _away(is_complete: bool) -> ApiError:
+    sentence = (
+        _STOPPED if is_complete else "the collector starts or stops, and does not serve this path now; try again later"
+    )
+    return ApiError(503, sentence, _RETRY)
 
 
 def _unserved(match: Match, scope: Scope) -> ApiError:

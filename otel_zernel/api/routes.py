@@ -21,6 +21,8 @@ class Parameter:
     description: str
     schema: Mapping[str, Any]
     """JSON Schema: `{"type": "string"}`."""
+    style: str | None = None
+    """The style of OpenAPI: `deepObject` for `name[key]=value`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,12 @@ class Route:
     """JSON Schema of the answer with status 200."""
     content_type: str = "application/json"
     """The media type of the answer."""
+    other_types: tuple[str, ...] = ()
+    """Media types that a client may choose instead, for OpenAPI."""
+    has_problems: bool = False
+    """Whether its own errors are problems of RFC 9457, for OpenAPI. Else they are `{"error": sentence}`."""
     needs_token: bool = False
-    """Refuse other machines with 403 unless the server has `auth`: for routes that start programs."""
+    """Refuse other machines and other users with 403 unless the server has `auth`: for routes that start programs."""
     listed: bool = True
     """Whether OpenAPI has it."""
 

@@ -3,19 +3,21 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from otel_zernel.api.routes import Route
 from otel_zernel.component import Context, Extension
 from otel_zernel.errors import CannotStart
 from otel_zernel.types import ExtensionId
+
+if TYPE_CHECKING:
+    from otel_zernel.api.routes import Route
 
 
 class ApiServer(Extension, ABC):
     """Serves the routes of components on one address."""
 
     @abstractmethod
-    def serve(self, owner: str, routes: Iterable[Route]) -> AbstractContextManager[None]:
+    def serve(self, owner: str, routes: "Iterable[Route]") -> AbstractContextManager[None]:
         """Serves the routes while the context is entered. `owner` is the path of the component.
 
         At the exit, `receive` of the running requests returns the disconnection; after 0.5 s they are cancelled.

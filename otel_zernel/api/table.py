@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import unquote, unquote_to_bytes
 
 from otel_zernel.api.routes import Route
@@ -50,6 +50,14 @@ class RouteTable:
     def routes(self) -> Iterator[Route]:
         """All routes, the most specific paths first."""
         return (route for entry in self._ordered for route in entry.routes)
+
+    @classmethod
+    def of(cls, routes: Iterable[Route]) -> Self:
+        """A table that has these routes for ever."""
+        table = cls()
+        for route in routes:
+            table._add("", route)
+        return table
 
     @contextmanager
     def having(self, owner: str, routes: Iterable[Route]) -> Iterator[None]:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Transport = Literal["grpc", "http", "heartbeat"]
-"""`grpc` and `http` are those of OTLP. `heartbeat` is the gRPC service of a master of workers."""
+Transport = Literal["grpc", "http", "heartbeat", "remote_write"]
+"""`grpc` and `http` are those of OTLP. `heartbeat` is the gRPC service of a master of workers. `remote_write` is the
+HTTP of Prometheus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ _TLS: Final = {
     ),
 }
 _BOTH: Final = {
-    r"name or service not known|no address associated|name resolution|nodename nor servname|DNS resolution failed": (
+    r"name or service not known|no address associated|name resolution|nodename nor servname|DNS resolution failed"
+    r"|address lookup failed|errors resolving": (
         "the name of the host is unknown; correct the endpoint, or the DNS of this machine"
     ),
     r"no route to host|network is unreachable": "there is no route to the host; check the network and its firewalls",
@@ -65,6 +67,18 @@ _CAUSES: Final[Mapping[Transport, tuple[_Cause, ...]]] = {
             r"illegal (request|status) line|illegal header|HTTP/2|malformed": (
                 "the server does not answer in HTTP/1.1, and may be a gRPC server; use its HTTP port, usually 4318, or"
                 " the exporter otlp_grpc"
+            ),
+            **_BOTH,
+        }
+    ),
+    "remote_write": _causes(
+        {
+            **_TLS,
+            r"WRONG_VERSION_NUMBER|http request|UNEXPECTED_EOF|record layer failure": (
+                "the server does not speak TLS on this port; write http:// in the endpoint, or use its port with TLS"
+            ),
+            r"illegal (request|status) line|illegal header|HTTP/2|malformed": (
+                "the server does not answer in HTTP/1.1; correct the endpoint"
             ),
             **_BOTH,
         }
@@ -113,6 +127,9 @@ _NO_HTTP: Final = (
 )
 _EXPECTS_TLS: Final[Mapping[Transport, str]] = {
     "http": "the server closes the connection without an answer; if it expects TLS, write https:// in the endpoint",
+    "remote_write": (
+        "the server closes the connection without an answer; if it expects TLS, write https:// in the endpoint"
+    ),
     "grpc": (
         "the server closes the connection without an answer; if it expects TLS, remove tls::insecure, or write https://"
         " before the host"

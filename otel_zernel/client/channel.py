@@ -45,8 +45,8 @@ def open_channel(
 ) -> "Channel":
     """A channel, which connects with its first request.
 
-    `host` is the name and the port to which an address in `target` belongs, for certificates and virtual hosts; None if
-    the target has a name itself.
+    `host` is the name and the port of an address in `target`, for certificates and virtual hosts. None if the target
+    has a name itself.
     """
     import grpc
 

@@ -136,6 +136,10 @@ class Component:
 class Extension(Component):
     """A service outside the pipelines, such as health checks, storage or authentication."""
 
+    works_alone: ClassVar[bool] = False
+    """Whether a collector with this extension is useful without pipelines. Without such an extension, a configuration
+    without pipelines is a mistake."""
+
     async def __aenter__(self) -> Self:
         """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
         return self

@@ -27,7 +27,8 @@ def with_defaults(settings: Settings, service: dict[str, Any], redacted: bool) -
             for id_, one in components.items():
                 lines += _section(id_, one.config, "  ", redacted)
     lines.append("service:")
-    lines += _entry("pipelines", service["pipelines"], "  ", redacted)
+    if "pipelines" in service:
+        lines += _entry("pipelines", service["pipelines"], "  ", redacted)
     lines += _entry("extensions", settings.extensions_enabled, "  ", redacted)
     lines += _entry("shutdown_timeout", f"{settings.shutdown_timeout:g}s", "  ", redacted)
     lines += _section("telemetry", settings.telemetry, "  ", redacted)

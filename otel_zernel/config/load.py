@@ -5,7 +5,7 @@ import sys
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_zernel.config.expand import CannotExpand, Expansion, ReadText, read_text, value_of
 from otel_zernel.config.override import merge, parse_override, prefixes, replaced
@@ -14,8 +14,7 @@ from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.text import joined, quoted
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
+class LoadedConfig(NamedTuple):
     """A merged and expanded configuration, not yet validated."""
 
     tree: dict[str, Any]

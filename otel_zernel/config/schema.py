@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field
 
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
-from otel_zernel.component import Kind, Processor
+from otel_zernel.component import Extension, Kind, Processor
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
 from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.extension_ids import unusable_extensions
@@ -118,7 +118,7 @@ class _Validation:
         service = checked or ServiceSection()
         listed = checked.extensions if checked else tree.get("extensions")
         extensions = self._references("extensions", listed, ("service", "extensions"), ("service", "extensions"))
-        pipelines = self._pipelines(tree.get("pipelines"))
+        pipelines = self._pipelines(tree.get("pipelines"), extensions)
         self._check_installed()
         self._check_extension_ids(components)
         return Settings(
@@ -179,9 +179,9 @@ class _Validation:
             return True
         return False
 
-    def _pipelines(self, value: Any) -> dict[str, PipelineSettings]:
+    def _pipelines(self, value: Any, extensions: Sequence[str]) -> dict[str, PipelineSettings]:
         path = ("service", "pipelines")
-        if not value and isinstance(value, dict | None):
+        if not value and isinstance(value, dict | None) and not any(map(self._works_alone, extensions)):
             self._add_mistake(path, "must have at least one pipeline")
         tree = value if isinstance(value, dict) else {}
         return {
@@ -189,6 +189,10 @@ class _Validation:
             for id_, one in tree.items()
             if self._is_valid_id((*path, id_), id_)
         }
+
+    def _works_alone(self, extension: str) -> bool:
+        cls = self._classes.get(("extensions", extension))
+        return bool(cls and issubclass(cls, Extension) and cls.works_alone)
 
     def _pipeline(self, id_: str, value: Any, path: Path) -> PipelineSettings:
         checked = self._check(PipelineSection, {} if value is None else value, path)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -16,8 +16,7 @@ from otel_zernel.telemetry.metering import meters_of
 Fate = Literal["added", "removed", "restarted", "kept"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(NamedTuple):
     """The place of one instance in a configuration. A processor has an instance in each of its pipelines."""
 
     kind: Kind
@@ -34,8 +33,7 @@ class Place:
         return f"{self.path} in {self.pipeline}" if self.pipeline else self.path
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(NamedTuple):
     """Everything that an instance is made of. Instances with equal definitions are interchangeable."""
 
     cls: ComponentClass

@@ -41,7 +41,7 @@ class SupervisedReceiver:
                     raise
                 if not persistent:
                     return self._report(f"stopped: {error}")
-                self._report(f"cannot start, tries again in {wait:g} s: {error}")
+                self._report(f"cannot start; trying again in {wait:g} s: {error}")
             except (Exception, asyncio.CancelledError) as error:  # a receiver's bug costs a restart, not the process
                 if was_cancelled(error):
                     raise

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock, SystemClock
@@ -20,8 +20,7 @@ from otel_zernel.telemetry.metering import Metering
 _logger = logging.getLogger("otel_zernel.engine.service")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The result of a service: zeros if all data was received and delivered."""
 
     undelivered: int
@@ -42,8 +41,7 @@ class Outcome:
         return self.lossless and self.failed_receivers == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(NamedTuple):
     """The times of a reload, in seconds."""
 
     start: float = 10.0

@@ -4,8 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.delivery import Delivery
@@ -20,8 +19,7 @@ from otel_zernel.telemetry.metering import Measuring, Metering
 _logger = logging.getLogger("otel_zernel.engine.service")
 
 
-@dataclass(frozen=True, slots=True)
-class _Exchange:
+class _Exchange(NamedTuple):
     """The changes of one reload, with the new instances, which are not started."""
 
     settings: Settings

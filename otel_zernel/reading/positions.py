@@ -45,7 +45,9 @@ async def open_values(context: Context, storage: str | None) -> KeyValues | None
         return None
     extension = context.extension(storage)
     if not isinstance(extension, Storage):
-        raise CannotStart(f"{context.path}::storage: {storage} is no storage extension; name one, such as file_storage")
+        raise CannotStart(
+            f"{context.path}::storage: {storage} is not a storage extension; name one, such as file_storage"
+        )
     return await extension.key_values(context.path)
 
 

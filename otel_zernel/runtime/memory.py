@@ -1,12 +1,26 @@
-"""The memory that this process may use: the limit of its control groups (v1 and v2), or that of the machine."""
+"""The memory of this process: how much it uses, and how much it may use.
 
+The limit is that of its control groups (v1 and v2), or that of the machine.
+"""
+
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 _FILES = ("memory.max", "memory.high", "memory.limit_in_bytes")
 """The limits of a group. The kernel slows down and reclaims above `memory.high`, so that counts as a limit too. The
 last file is that of version 1."""
+
+
+def resident_memory(statm: Path = Path("/proc/self/statm")) -> int:
+    """Bytes of the process in physical memory. Reading statm takes 6 us, a tenth of asking psutil."""
+    try:
+        return int(statm.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import psutil  # a system without /proc
+
+        return int(psutil.Process().memory_info().rss)
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
@@ -30,8 +44,7 @@ def physical_memory(root: Path = Path("/")) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(NamedTuple):
     """One mounted hierarchy of control groups that may limit memory."""
 
     point: PurePosixPath

@@ -1,13 +1,15 @@
 """The collector's own metrics. They have the names of the OpenTelemetry Collector, and use the OpenTelemetry SDK."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
 from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.clock import Clock
+from otel_zernel.runtime.memory import resident_memory
 from otel_zernel.telemetry.declared import METRICS
 
 _EXPORTER_OUTCOMES = ("sent", "send_failed", "enqueue_failed")
@@ -77,32 +79,28 @@ class ItemCounter:
                 self.totals[signal].add(count)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiverMetrics:
+class ReceiverMetrics(NamedTuple):
     """Items of one receiver that the pipelines accepted, and that they refused."""
 
     accepted: ItemCounter
     refused: ItemCounter
 
 
-@dataclass(frozen=True, slots=True)
-class ScraperMetrics:
+class ScraperMetrics(NamedTuple):
     """Points that one scraper read, and that it failed to read."""
 
     scraped: Callable[[int], None]
     errored: Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessorMetrics:
+class ProcessorMetrics(NamedTuple):
     """Items into and out of one processor of one pipeline."""
 
     incoming: Callable[[int], None]
     outgoing: Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterMetrics:
+class ExporterMetrics(NamedTuple):
     """Items that one exporter sent, failed to send, and failed to enqueue.
 
     `watch_queue` adds the exporter's queue to the queue gauges, and returns the function that removes it.
@@ -191,12 +189,9 @@ class Instruments:
 
     def watch_process(self, clock: Clock, start: float) -> None:
         """Reports the uptime (s) since the monotonic time `start`, the CPU time (s) and the resident memory (By)."""
-        import psutil
-
-        process = psutil.Process()
         self._observable_counter("otelcol_process_uptime", "s", lambda: clock.monotonic() - start)
-        self._observable_counter("otelcol_process_cpu_seconds", "s", lambda: sum(process.cpu_times()[:2]))
-        self._gauge("otelcol_process_memory_rss", "By").add(lambda: process.memory_info().rss, {})
+        self._observable_counter("otelcol_process_cpu_seconds", "s", time.process_time)
+        self._gauge("otelcol_process_memory_rss", "By").add(resident_memory, {})
 
     def _counter(self, name: str, unit: str, description: str = "") -> Counter:
         return self._meter.create_counter(name, unit, description)

@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import Hashable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, NamedTuple, Self
 from uuid import uuid4
 
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
@@ -17,13 +15,10 @@ from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, TelemetrySettings
 from otel_zernel.errors import CannotStart
 from otel_zernel.net.serving import is_taken
-from otel_zernel.runtime.garbage import collection_deferred
+from otel_zernel.runtime.tasks import cancel
+from otel_zernel.telemetry.collecting import MeterCollection
 from otel_zernel.telemetry.instruments import Instruments
 from otel_zernel.telemetry.readers import Collect, reading
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import MetricsData
-
 
 RETRY: Final = 30.0
 """Seconds until the next attempt if the port of a page is taken."""
@@ -34,8 +29,7 @@ _TAKEN: Final = (
 _logger = logging.getLogger("otel_zernel.telemetry")
 
 
-@dataclass(frozen=True, slots=True)
-class Measuring:
+class Measuring(NamedTuple):
     """The meter provider of the components, and the instruments of the collector."""
 
     meters: MeterProvider
@@ -43,8 +37,7 @@ class Measuring:
     collect: Collect
 
 
-@dataclass(frozen=True, slots=True)
-class _RunningReader:
+class _RunningReader(NamedTuple):
     settings: MetricReader
     meters: Hashable
     stack: AsyncExitStack
@@ -57,11 +50,6 @@ def meters_of(telemetry: TelemetrySettings) -> Hashable:
 
 def _readers(telemetry: TelemetrySettings) -> list[MetricReader]:
     return telemetry.metrics.readers if telemetry.metrics.level != "none" else []
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 class Metering:
@@ -118,7 +106,7 @@ class Metering:
                 if not is_taken(error):
                     raise
                 _logger.warning(_TAKEN, error, RETRY)
-                stack.push_async_callback(_cancel, asyncio.create_task(self._serve_when_free(settings, collect)))
+                stack.push_async_callback(cancel, asyncio.create_task(self._serve_when_free(settings, collect)))
             self._running.append(_RunningReader(settings, meters_of(telemetry), stack))
 
     async def _serve_when_free(self, settings: MetricReader, collect: Collect) -> None:
@@ -136,20 +124,7 @@ class Metering:
             meters: MeterProvider = NoOpMeterProvider()
             return Measuring(meters, Instruments(meters.get_meter("otel_zernel")), lambda: None)
 
-        with collection_deferred():  # modules and classes are no garbage
-            from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
-            from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-            from opentelemetry.sdk.resources import Resource
-
-        reader = InMemoryMetricReader()
-        resource = Resource.create({**self._identity, **telemetry.resource})
-        meters = SdkMeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
-        instruments = Instruments(meters.get_meter("otel_zernel"))
+        collection = MeterCollection({**self._identity, **telemetry.resource})
+        instruments = Instruments(collection.meters.get_meter("otel_zernel"))
         instruments.watch_process(self._clock, self._started)
-        turn = threading.Lock()
-
-        def collect() -> "MetricsData | None":
-            with turn:  # several readers, some in threads, share the collection
-                return reader.get_metrics_data()
-
-        return Measuring(meters, instruments, collect)
+        return Measuring(collection.meters, instruments, collection.collect)

@@ -64,6 +64,7 @@ async def _served(page: PrometheusPull, collect: Collect, clock: Clock) -> Async
 @asynccontextmanager
 async def _pushed(settings: PeriodicReader, collect: Collect, clock: Clock) -> AsyncIterator[None]:
     exporter = _otlp_exporter(settings.exporter.otlp)
+    collect()  # the start time of the sums is now
 
     async def push(longest: float) -> None:
         if collected := collect():

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
@@ -17,6 +17,7 @@ from otel_zernel.temporality.config import SeriesMemoryConfig
 from otel_zernel.temporality.explicit import ExplicitAmount
 from otel_zernel.temporality.exponential import ExponentialAmount
 from otel_zernel.temporality.identity import StreamIdentity
+from otel_zernel.temporality.memory import AnyTrack, SeriesMemory
 
 _PIECE = 50
 """Work between two pauses, about 2 ms: 1 for each point, and 1 for each 256 bytes of it."""
@@ -31,7 +32,7 @@ class LostPoint(Exception):
     """A point cannot be converted. The message is the reason, as `zernel.dropped_items` counts it."""
 
 
-class Conversion(ABC):
+class Conversion(ABC, Generic[AnyTrack]):
     """Converts sums and histograms of the temporality `source` to `target`. Other metrics stay as they are."""
 
     source: ClassVar[int]
@@ -40,8 +41,13 @@ class Conversion(ABC):
     """Whether to convert also the batches that a full queue drops: later points then include them. If not, the next
     point includes them because the conversion has not seen them."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, config: SeriesMemoryConfig, clock: Clock) -> None:
         self._clock = clock
+        self._memory: SeriesMemory[AnyTrack] = SeriesMemory(config)
+
+    def __len__(self) -> int:
+        """The number of series in memory."""
+        return len(self._memory)
 
     def concerns(self, batch: Batch) -> bool:
         """Whether the batch has points to convert. Cheap for a batch that was received."""
@@ -74,17 +80,17 @@ class Conversion(ABC):
             drop(count, reason)
         yield batch
 
-    @abstractmethod
     def limit(self, config: SeriesMemoryConfig) -> None:
         """Changes the limits of the memory."""
+        self._memory.limit(config)
 
-    @abstractmethod
     def expire(self, now_ns: int) -> None:
         """Forgets idle series."""
+        self._memory.expire(now_ns)
 
-    @abstractmethod
     def end(self, series: bytes) -> None:
         """Forgets a series that its sender has ended."""
+        self._memory.end(series)
 
     @abstractmethod
     def convert_point(self, series: bytes, point: Any, amount: Amount, now_ns: int) -> bool:

@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from otel_zernel.clock import Clock
 from otel_zernel.temporality.amounts import Amount
-from otel_zernel.temporality.config import SeriesMemoryConfig
 from otel_zernel.temporality.conversion import CUMULATIVE, DELTA, Conversion, LostPoint
-from otel_zernel.temporality.memory import SeriesMemory
 from otel_zernel.temporality.track import DeltaTrack
 
 
-class ToCumulative(Conversion):
+class ToCumulative(Conversion[DeltaTrack]):
     """The total of each series starts at the start of its first delta. After an overflow it starts again.
 
     A late delta that fits into a gap between others is added without a point of its own, since a point must not be
@@ -21,23 +18,6 @@ class ToCumulative(Conversion):
     source = DELTA
     target = CUMULATIVE
     counts_dropped = True
-
-    def __init__(self, config: SeriesMemoryConfig, clock: Clock) -> None:
-        super().__init__(clock)
-        self._memory: SeriesMemory[DeltaTrack] = SeriesMemory(config)
-
-    def __len__(self) -> int:
-        """The number of series in memory."""
-        return len(self._memory)
-
-    def limit(self, config: SeriesMemoryConfig) -> None:
-        self._memory.limit(config)
-
-    def expire(self, now_ns: int) -> None:
-        self._memory.expire(now_ns)
-
-    def end(self, series: bytes) -> None:
-        self._memory.end(series)
 
     def convert_point(self, series: bytes, point: Any, amount: Amount, now_ns: int) -> bool:
         track, end = self._memory.get(series), point.time_unix_nano

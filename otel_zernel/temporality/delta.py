@@ -6,11 +6,10 @@ from otel_zernel.clock import Clock
 from otel_zernel.temporality.amounts import Amount
 from otel_zernel.temporality.config import SeriesMemoryConfig
 from otel_zernel.temporality.conversion import CUMULATIVE, DELTA, Conversion, LostPoint
-from otel_zernel.temporality.memory import SeriesMemory
 from otel_zernel.temporality.track import Track
 
 
-class ToDelta(Conversion):
+class ToDelta(Conversion[Track]):
     """The first point of a series counts as a whole if the series began after this conversion, else it is the baseline.
 
     So does otelcol's cumulativetodelta. A decrease, or a start after the previous point, is a reset: the whole point
@@ -23,25 +22,11 @@ class ToDelta(Conversion):
     counts_dropped = False
 
     def __init__(self, config: SeriesMemoryConfig, clock: Clock) -> None:
-        super().__init__(clock)
-        self._memory: SeriesMemory[Track] = SeriesMemory(config)
+        super().__init__(config, clock)
         self._began_ns = clock.time_ns()
-
-    def __len__(self) -> int:
-        """The number of series in memory."""
-        return len(self._memory)
 
     def converts(self, kind: str, *, monotonic: bool) -> bool:
         return monotonic and super().converts(kind, monotonic=monotonic)
-
-    def limit(self, config: SeriesMemoryConfig) -> None:
-        self._memory.limit(config)
-
-    def expire(self, now_ns: int) -> None:
-        self._memory.expire(now_ns)
-
-    def end(self, series: bytes) -> None:
-        self._memory.end(series)
 
     def convert_point(self, series: bytes, point: Any, amount: Amount, now_ns: int) -> bool:
         track, start, end = self._memory.get(series), point.start_time_unix_nano, point.time_unix_nano

@@ -7,14 +7,10 @@ from collections.abc import Hashable, Iterable
 from itertools import accumulate
 from typing import Final
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    ExponentialHistogramDataPoint,
-    HistogramDataPoint,
-    SummaryDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, SummaryDataPoint
 
 from otel_zernel.training.distributions import distribution_of
+from otel_zernel.training.increase import HistogramPoint, increase_of
 
 WINDOW: Final = 60.0
 """Seconds."""
@@ -27,7 +23,6 @@ _SHORTEST, _LONGEST = 1e-9, 1e9
 _MOST_SERIES: Final = 64
 """Cumulative series whose last point is kept for the increase."""
 
-HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
 Counts = Counter[int]
 
 
@@ -36,7 +31,7 @@ class RecentDurations:
 
     def __init__(self) -> None:
         self._parts: deque[tuple[float, Counts]] = deque()
-        self._previous: dict[Hashable, Counts] = {}
+        self._previous: dict[Hashable, HistogramPoint] = {}
         self._quantiles: dict[float, float] = {}
         """Those of the last summary, for a pipeline whose `percentiles` makes summaries."""
         self._summary_count = 0
@@ -47,11 +42,11 @@ class RecentDurations:
 
         Returns these values, each with its count.
         """
+        if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE:
+            point = self._increase(point, series)
         counts: Counts = Counter()
         for value, count in distribution_of(point).items():
             counts[index_of(value)] += count
-        if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE:
-            counts = self._increase(counts, series)
         self._join(counts, now)
         return [(value_of(index), count) for index, count in counts.items()]
 
@@ -80,14 +75,14 @@ class RecentDurations:
         """Whether the oldest part leaves the window now."""
         return bool(self._parts) and now - self._parts[0][0] > WINDOW
 
-    def _increase(self, counts: Counts, series: Hashable) -> Counts:
+    def _increase(self, point: HistogramPoint, series: Hashable) -> HistogramPoint:
         previous = self._previous.get(series)
         if previous is None and len(self._previous) >= _MOST_SERIES:
             del self._previous[next(iter(self._previous))]
-        self._previous[series] = counts
-        if previous is None:  # the values may be those of days
-            return Counter()
-        return counts if counts.total() < previous.total() else counts - previous
+        kept = self._previous[series] = type(point)()  # the point itself would keep its whole batch in memory
+        kept.CopyFrom(point)  # type: ignore[arg-type]  # the same type
+        kept.ClearField("exemplars")
+        return increase_of(point, previous)
 
     def _join(self, counts: Counts, now: float) -> None:
         self._forget(now)

@@ -84,6 +84,7 @@ def test_a_server_that_repeats_the_query_does_not_make_it_known() -> None:
             "retries exceeded with url: /v1?token=s3cret (refused)",
             "retries exceeded with url: /v1?token=[REDACTED] (refused)",
         ),
+        ("Port could not be cast to integer value as 's3c'", "the port of the URL is not a number"),
         ("see https://host/x?s3cret", "see https://host/x?[REDACTED]"),
         ("the server says: api_key=s3cret, try again", "the server says: api_key=[REDACTED], try again"),
     ],

@@ -1,6 +1,7 @@
 """The conversion of temporalities, which both exporters share. It works before the queue: a retry repeats nothing."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
@@ -28,13 +29,13 @@ class ConvertingExporter(Exporter):
         return self._conversion.convert(batch, self.context.drop)
 
 
-def _conversion(config: OtlpConfig, context: Context) -> Conversion | None:
+def _conversion(config: OtlpConfig, context: Context) -> Conversion[Any] | None:
     """The conversion; that of the former instance after a reload, if it has the same temporality."""
     kind = _KINDS.get(config.temporality)
     if kind is None:
         return None
     kept = context.kept.get("conversion")
-    conversion: Conversion = kept if isinstance(kept, kind) else kind(config.conversion, context.clock)
+    conversion: Conversion[Any] = kept if isinstance(kept, kind) else kind(config.conversion, context.clock)
     conversion.limit(config.conversion)
     context.kept["conversion"] = conversion
     return conversion

@@ -13,10 +13,10 @@ from otel_zernel.client.credentials import Credentials
 from otel_zernel.client.proxies import advice as proxy_advice
 from otel_zernel.client.proxies import grpc_proxy
 from otel_zernel.client.tls import TlsFiles
+from otel_zernel.client.waits import retry_info
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.text import shown_url
-from otel_zernel_exporters.otlp.answers.waits import retry_info
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.converting import ConvertingExporter

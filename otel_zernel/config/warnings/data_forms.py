@@ -1,8 +1,8 @@
 """Follows the special forms of data through the pipelines, to the components that cannot use them."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from otel_zernel.batch import Signal
 from otel_zernel.component.forms import FORMS, DataForms, Form
@@ -16,8 +16,7 @@ _MOST_NAMED = 3
 """Metrics that a warning names."""
 
 
-@dataclass(frozen=True, slots=True)
-class FormedData:
+class FormedData(NamedTuple):
     """Data of one form that one component emits."""
 
     form: Form

@@ -169,7 +169,8 @@ async def test_the_stream_of_a_component_that_leaves_has_an_end() -> None:
         for connection in (one, other):
             assert await connection.next() == {"type": "http.response.body", "body": b""}
         assert (await third.start())[0] == 503
-    assert (await server.get("/stream")).status == 404
+    assert (await server.get("/stream")).status == 503
+    assert (await server.get("/other")).status == 404
 
 
 async def test_the_websocket_of_a_component_that_leaves_is_closed_as_at_a_restart() -> None:

@@ -31,7 +31,7 @@ class RunningConversion:
 
     def __post_init__(self) -> None:
         config = SeriesMemoryConfig.model_validate(self.options)
-        self.conversion: Conversion = self.to(config, self.clock)
+        self.conversion: Conversion[Any] = self.to(config, self.clock)
 
     def convert(self, *metrics: Metric) -> list[Metric]:
         """The metrics of the converted batch."""

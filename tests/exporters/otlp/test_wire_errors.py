@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.client.causes import Failures, without_noise
+from otel_zernel.client.causes import Failures, explained, without_noise
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import make_context
@@ -206,7 +206,7 @@ async def test_a_web_page_is_shown_by_its_title() -> None:
     page = "<!DOCTYPE html><html><head><title>404 Not Found &amp; gone</title></head><body>nginx</body></html>"
     async with web(404, page, {"content-type": "text/html"}) as port:
         message = await failure("http", f"http://127.0.0.1:{port}")
-    assert '404 Not Found: the web page "404 Not Found & gone"; nothing takes OTLP at this path' in message
+    assert '404 Not Found: the web page "404 Not Found & gone"; this path does not accept OTLP' in message
 
 
 async def test_a_redirect_to_a_login_says_so() -> None:
@@ -248,6 +248,13 @@ def test_addresses_with_different_failures_are_both_named() -> None:
     text = failures.explained("http", plaintext=False, proxied=False)
     assert text.startswith("10.0.0.2: the server's certificate has expired")
     assert text.endswith("; 10.0.0.3: Connection reset by peer")
+
+
+def test_a_host_that_grpc_cannot_resolve_is_an_unknown_name() -> None:
+    details = "errors resolving nowhere:1: [field:hostname lookup error:address lookup failed: Domain name not found]"
+    assert explained(details, "heartbeat", plaintext=True).startswith(
+        "the name of the host is unknown; correct the endpoi"
+    )
 
 
 def test_the_details_of_grpc_are_shown_without_what_is_the_same_for_every_failure() -> None:

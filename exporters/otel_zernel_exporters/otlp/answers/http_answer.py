@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
 from otel_zernel.client.proxies import advice as proxy_advice
+from otel_zernel.client.waits import retry_after
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
-from otel_zernel_exporters.otlp.answers.waits import retry_after
 from otel_zernel_exporters.otlp.answers.web_answers import is_web_page, page_title, redirect_advice, status_advice
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
 
@@ -29,14 +29,6 @@ _LONGEST_MESSAGE = 500
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
 _NO_SUCH_PATH = frozenset({404, 405})
 _UNAUTHENTICATED = frozenset({401, 403})
-
-
-async def hide_location(response: "httpx.Response") -> None:
-    """Takes the location of a redirect out of the headers.
-
-    httpx reads it even if it does not follow redirects, and raises an error of the connection if it is invalid.
-    """
-    response.extensions["location"] = response.headers.pop("location", "")
 
 
 @dataclass(frozen=True, slots=True)

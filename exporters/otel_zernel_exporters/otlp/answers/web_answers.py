@@ -8,7 +8,7 @@ _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTA
 _LOGIN: Final = re.compile(r"log[_-]?in|sign[_-]?in|oauth|openid|saml|sso\b|/auth", re.IGNORECASE)
 _EXPECTS_TLS: Final = re.compile(r"HTTP request (was sent )?to (an )?HTTPS", re.IGNORECASE)
 _NO_OTLP: Final = (
-    "; nothing takes OTLP at this path: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
+    "; this path does not accept OTLP: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
     " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana"
 )
 
@@ -43,5 +43,5 @@ def status_advice(status: int, message: str) -> str:
     if status == 407:
         return "; the proxy requires credentials: write them into HTTPS_PROXY or HTTP_PROXY, http://user:password@proxy"
     if status == 415:
-        return "; the server does not take this format: try encoding: json, or compression: none"
+        return "; the server does not accept this format: try encoding: json, or compression: none"
     return ""

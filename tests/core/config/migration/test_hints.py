@@ -21,7 +21,7 @@ processors:
 exporters:
   logging: {loglevel: debug}
   prometheus: {endpoint: "0.0.0.0:8889", resource_to_telemetry_conversion: {enabled: true}}
-  prometheusremotewrite: {endpoint: "http://prometheus:9090/api/v1/write"}
+  prometheusremotewrite: {endpoint: "http://prometheus:9090/api/v1/write", wal: {directory: /wal}}
   otlp: {endpoint: "backend:4317", insecure: true}
 extensions:
   health_check: {}
@@ -48,7 +48,7 @@ def test_every_unknown_name_of_a_typical_configuration_has_a_hint(tmp_path: Path
     assert "OTEL_RESOURCE_ATTRIBUTES" in mistakes["processors::k8sattributes"]
     assert "write debug" in mistakes["exporters::logging"]
     assert "resource_constant_labels" in mistakes["exporters::prometheus::resource_to_telemetry_conversion"]
-    assert "/api/v1/otlp" in mistakes["exporters::prometheusremotewrite"]
+    assert "sending_queue::storage" in mistakes["exporters::prometheusremotewrite::wal"]
     assert "tls: {insecure: true}" in mistakes["exporters::otlp::insecure"]
     assert "py-spy" in mistakes["extensions::pprof"]
     assert "readers:" in mistakes["service::telemetry::metrics::address"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -117,7 +116,7 @@ async def test_an_entry_of_a_consumer_that_fails_unexpectedly_is_delivered_by_an
             raise failures.pop()
 
     sink = Sink(SinkConfig.model_validate({"sending_queue": {"num_consumers": 2}}), make_context("exporters", "sink"))
-    metrics = replace(Instruments(NoOpMeter("test")).exporter("sink"), sent=count_sent)  # type: ignore[arg-type]  # only called
+    metrics = Instruments(NoOpMeter("test")).exporter("sink")._replace(sent=count_sent)  # type: ignore[arg-type]  # only called
     async with Delivery(sink, metrics) as delivery:
         delivery.put(batch_of(1.0))
         async with asyncio.timeout(60):

@@ -11,7 +11,7 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Processor
 from otel_zernel.engine.pipelines.pipeline import Stage
-from otel_zernel.testing import make_context
+from otel_zernel.testing import make_context, until
 from tests.core.engine.wiring import INSTRUMENTS, wiring
 from tests.core.parts import Doubler, batch_of, values_of
 
@@ -59,7 +59,7 @@ async def test_batches_wait_in_order_while_the_event_loop_goes_on(gate: threadin
         delivery = await it.delivery()
         emit = it.emit_into(it.pipeline("p", [stage(Heavy)], [delivery]))
         emitting = [asyncio.create_task(emit(batch_of(value))) for value in (1.0, 2.0)]
-        await asyncio.sleep(0.01)
+        await until(lambda: MODULE in sys.modules)  # the import has begun, and waits
         assert not any(one.done() for one in emitting)
         gate.set()
         await asyncio.gather(*emitting)
@@ -72,7 +72,7 @@ async def test_a_batch_that_is_cancelled_meanwhile_is_not_accepted(gate: threadi
         delivery = await it.delivery()
         emit = it.emit_into(it.pipeline("p", [stage(Heavy)], [delivery]))
         emitting = asyncio.create_task(emit(batch_of(1.0)))
-        await asyncio.sleep(0.01)
+        await until(lambda: MODULE in sys.modules)
         emitting.cancel()
         gate.set()
         with pytest.raises(asyncio.CancelledError):

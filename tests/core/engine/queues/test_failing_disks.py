@@ -91,7 +91,8 @@ async def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing() -> None:
     machine.disk.unreadable = True
     async with machine.run() as (it, delivery):
         await until(lambda: machine.disk.reads)
-        await asyncio.sleep(0.01)
+        for _ in range(20):  # turns of the event loop, in which another read would come
+            await asyncio.sleep(0)
         assert (machine.disk.reads, it.sinks[0].batches) == (1, [])
         machine.disk.unreadable = False
         await delivery.drain()

@@ -111,7 +111,7 @@ async def test_cookies_are_neither_kept_nor_sent() -> None:
     async with exporting(sink) as exporter:
         for _ in range(51):
             await exporter.export(metrics_batch())
-        async with exporter._clients.in_use() as client:
+        async with exporter._posting._clients.in_use() as client:
             assert len(client.cookies) == 0
     assert not any("cookie" in request.headers for request in sink.requests)
 
