@@ -1,14 +1,20 @@
 """The way of a request to its route: its origin, its rate, its credentials."""
 
+import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from otel_zernel.api.answers import ApiError, query_of
 from otel_zernel.api.routes import Route
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.net.access import is_local, joined_headers
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.api.origins import Origins
+from otel_zernel_extensions.api.peers import user_of
 from otel_zernel_extensions.api.rates import Rates
+
+_OF_PROXIES: Final = frozenset({b"forwarded", b"via", b"x-real-ip"})
+"""Headers that a proxy adds, besides those that begin with `x-forwarded-`."""
 
 
 class Admission:
@@ -20,12 +26,18 @@ class Admission:
         rates: Rates | None,
         authenticator: ServerAuthenticator | None,
         parameters: Iterable[str] = (),
+        *,
+        any_user: bool = False,
     ) -> None:
-        """`parameters` are those of the query that the authenticator sees as headers."""
+        """`parameters` are those of the query that the authenticator sees as headers.
+
+        `any_user` lets every user of this machine use the routes that need credentials.
+        """
         self._origins = origins
         self._rates = rates
         self._authenticator = authenticator
         self._parameters = (*parameters,)
+        self._any_user = any_user
 
     async def admit(self, scope: Any) -> None:
         """Raises `ApiError` if the request must not be answered."""
@@ -37,7 +49,7 @@ class Admission:
         if self._authenticator:
             await self._authenticate(self._authenticator, scope, headers)
 
-    def permit(self, route: Route, scope: Any) -> None:
+    async def permit(self, route: Route, scope: Any) -> None:
         """Raises `ApiError` if only clients with credentials may use the route, and this one needs none."""
         if not route.needs_token or self._authenticator:
             return
@@ -49,6 +61,8 @@ class Admission:
             raise ApiError(
                 403, "pages of other origins may use this only with credentials; set auth of the api extension"
             )
+        if not self._any_user:
+            await _check_user(scope)
 
     async def _authenticate(self, authenticator: ServerAuthenticator, scope: Any, headers: Any) -> None:
         if self._parameters:
@@ -67,7 +81,21 @@ def client_of(scope: Any) -> str:
     return str(scope["client"][0]) if scope.get("client") else ""
 
 
+async def _check_user(scope: Any) -> None:
+    """Raises `ApiError` unless the client runs as the collector's user, or as root, who can do everything anyway."""
+    uid = await run_in_thread(lambda: user_of(scope["client"], scope["server"]))
+    if uid in (0, os.geteuid()):
+        return
+    reason = "other users of this machine may use this only with credentials"
+    if uid is None:
+        reason = "the user of this connection is unknown"
+    raise ApiError(
+        403, f"{reason}; set auth of the api extension, or its allow_local_users if you trust all users here"
+    )
+
+
 def _is_here(scope: Any) -> bool:
     """Whether the request comes from this machine. A proxy's is of another one, unless it hides that."""
-    names = {name for name, _ in scope["headers"]}
-    return is_local(client_of(scope)) and not names & {b"forwarded", b"x-forwarded-for", b"x-real-ip"}
+    names = [name for name, _ in scope["headers"]]
+    by_proxy = any(name in _OF_PROXIES or name.startswith(b"x-forwarded-") for name in names)
+    return is_local(client_of(scope)) and not by_proxy

@@ -36,9 +36,12 @@ class ApiConfig(ComponentConfig):
     """TLS of the server. null serves plain HTTP."""
     auth: HttpAuthConfig | None = None
     """The extension that checks requests. null lets every client in."""
+    allow_local_users: bool = False
+    """Whether every user of this machine may use the routes that start programs. Without `auth`, only the collector's
+    user and root may."""
     allowed_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()
-    """Names by which clients may reach the server, with `*` for any characters, besides IP addresses, localhost, the
-    name of this machine and the host of `endpoint`. Not checked if `auth` is set."""
+    """Further names of the server in the URLs of clients, with `*` for any characters. IP addresses, localhost, the
+    name of this machine and the host of `endpoint` are always valid. Not checked if `auth` is set."""
     cors: CorsConfig | None = None
     """Web pages of other origins that may use the API."""
     rate_limit: RateLimitConfig | None = RateLimitConfig.model_construct()

@@ -29,7 +29,7 @@ from otel_zernel_extensions.api.rates import Rates
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _MESSAGE_SIZE: Final = 1 << 16
 """The largest message of a WebSocket in bytes: clients send commands, not data."""
-_SEND_BUFFER: Final = 1 << 17
+_SEND_BUFFER: Final = 1 << 18
 """Bytes. A stream to a client that reads nothing fills the buffer of the kernel first."""
 
 
@@ -45,7 +45,9 @@ class ApiExtension(ApiServer):
         self.address: Address | None = None
         """The address that it listens on, while it is entered."""
         self._serving = AsyncExitStack()
-        self._dispatcher = Dispatcher(self._admit, self._permit)
+        self._dispatcher = Dispatcher(
+            self._admit, self._permit, lambda: context.health.up_since is not None, context.clock.monotonic
+        )
         self._admission: Admission | None = None
         """Exists while it is entered."""
 
@@ -92,15 +94,16 @@ class ApiExtension(ApiServer):
         monotonic = self.context.clock.monotonic
         rates = Rates(limit.requests_per_second, limit.burst, monotonic) if limit else None
         parameters = config.auth.request_params if config.auth else []
-        return Admission(Origins(hosts, cors, any_host=bool(config.auth)), rates, authenticator, parameters)
+        origins = Origins(hosts, cors, any_host=bool(config.auth))
+        return Admission(origins, rates, authenticator, parameters, any_user=config.allow_local_users)
 
     async def _admit(self, scope: Any) -> None:
         if self._admission:
             await self._admission.admit(scope)
 
-    def _permit(self, route: Route, scope: Any) -> None:
+    async def _permit(self, route: Route, scope: Any) -> None:
         if self._admission:
-            self._admission.permit(route, scope)
+            await self._admission.permit(route, scope)
 
     def _warn_if_open(self) -> None:
         tls, auth, endpoint = self.config.tls, self.config.auth, self.config.endpoint

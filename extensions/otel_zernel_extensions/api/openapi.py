@@ -13,12 +13,31 @@ _ERROR = {
     "description": "The request was refused, or failed.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
+_PROBLEM = {
+    "description": "The request was refused, or failed.",
+    "content": {
+        "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}},
+        "application/json": {"schema": {"$ref": "#/components/schemas/Error"}},
+    },
+}
+"""Errors of the server, such as a missing token, are not problems."""
 _SCHEMAS = {
+    "Problem": {
+        "type": "object",
+        "description": "An error by RFC 9457.",
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string", "description": "One sentence."},
+        },
+        "required": ["title", "status", "detail"],
+    },
     "Error": {
         "type": "object",
         "properties": {"error": {"type": "string", "description": "One sentence."}},
         "required": ["error"],
-    }
+    },
 }
 
 
@@ -44,11 +63,13 @@ def openapi(routes: Iterable[Route], challenge: str | None) -> dict[str, Any]:
 def _operation(route: Route, method: str) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "The answer."}
     schema = {"schema": route.answer} if route.answer is not None else {}
-    success["content"] = {route.content_type.partition(";")[0]: schema}
+    success["content"] = {route.content_type.partition(";")[0]: schema} | {one: {} for one in route.other_types}
     is_http = route.kind == "http"
     operation: dict[str, Any] = {
         "operationId": re.sub(r"[^a-z0-9]+", "_", f"{method}{route.path}".lower()).strip("_"),
-        "responses": {"200": success, "default": _ERROR} if is_http else {"101": {"description": "A WebSocket opens."}},
+        "responses": {"200": success, "default": _PROBLEM if route.has_problems else _ERROR}
+        if is_http
+        else {"101": {"description": "A WebSocket opens."}},
     }
     if route.summary:
         operation["summary"] = route.summary
@@ -70,9 +91,11 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
-    described = {"name": one.name, "in": one.place, "schema": one.schema}
+    described: dict[str, Any] = {"name": one.name, "in": one.place, "schema": one.schema}
     if one.description:
         described["description"] = one.description
+    if one.style:
+        described |= {"style": one.style, "explode": True}
     return {**described, "required": True} if one.place == "path" else described
 
 

@@ -15,6 +15,8 @@ from otel_zernel.net.cors import Cors
 
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 """A page of another origin cannot read the answers to these, and they change nothing."""
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\],@/]*)(:\d*)?")
+"""A name or an address with a port. Two headers are joined by a comma, and are refused."""
 
 
 class Origins:
@@ -31,7 +33,7 @@ class Origins:
         """Raises `ApiError` if a foreign page may have caused the request."""
         host = headers.get("host", "")
         if not self._allows_host(host):
-            name = f"{host_name(host):.100}"
+            name = f"{host_name(host) if _HOST.fullmatch(host) else host:.100}"
             raise ApiError(421, f"this server is not called {name}; add the name to allowed_hosts of the api extension")
         origin = headers.get("origin", "")
         is_harmless = kind == "http" and method in _READING
@@ -48,7 +50,8 @@ class Origins:
     def _allows_host(self, host: str) -> bool:
         """Requests without a host come from no browser."""
         name = host_name(host)
-        return self._any_host or not host or _is_address(name) or bool(self._hosts.fullmatch(name))
+        is_known = not host or _is_address(name) or bool(self._hosts.fullmatch(name))
+        return self._any_host or (is_known and bool(_HOST.fullmatch(host)))
 
 
 def host_name(host: str) -> str:

@@ -2,14 +2,17 @@
 
 import asyncio
 import sqlite3
+import stat
 from collections.abc import Iterable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from otel_zernel.api.server import api_server
 from otel_zernel.component import Context, Extension, Finding
 from otel_zernel.errors import CannotStart
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.api.routes import TaskRoutes
 from otel_zernel_extensions.tasks.config import TasksConfig
@@ -43,7 +46,7 @@ class TasksExtension(Extension):
             routes = TaskRoutes(self._supervisor, self._engine, self.config.max_log_readers)
             stack.enter_context(server.serve(self.context.path, routes.routes))
             running = asyncio.create_task(self._supervisor.run(), name=f"{self.context.path} supervisor")
-            stack.push_async_callback(_cancelled, running)
+            stack.push_async_callback(cancel, running)
             self._stack = stack.pop_all()
         return self
 
@@ -63,7 +66,7 @@ class TasksExtension(Extension):
     async def _open_store(self) -> None:
         directory, where = self.config.directory, f"{self.context.path}::directory"
         try:
-            await run_in_thread(lambda: directory.mkdir(0o700, parents=True, exist_ok=True))
+            await run_in_thread(lambda: _make_private(directory, where))
             await self._supervisor.open()
         except OSError as error:
             raise CannotStart(f"{where}: cannot use {directory}: {error.strerror}; choose another directory") from error
@@ -75,15 +78,18 @@ class TasksExtension(Extension):
             ) from error
 
 
+def _make_private(directory: Path, where: str) -> None:
+    """Makes the directory. Raises `CannotStart` if every user of the machine may write to it, or `OSError`."""
+    directory.mkdir(0o700, parents=True, exist_ok=True)
+    if directory.stat().st_mode & stat.S_IWOTH:
+        raise CannotStart(
+            f"{where}: every user may write to {directory}, and so run commands; chmod 700 it, or choose another one"
+        )
+
+
 def _engine(config: TasksConfig, context: Context) -> Engine:
     if config.engine == "kubernetes":
         return KubernetesEngine(config.kubernetes, context)
     if config.engine == "slurm" and config.slurm:
         return SlurmEngine(config.slurm, context)
     return LocalEngine(config.local, context, config.directory / "local")
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

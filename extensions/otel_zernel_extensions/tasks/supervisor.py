@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
 from otel_zernel.component import Context
+from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.engines.engine import Engine, EngineUnavailable, TaskRejected, TaskSpec
@@ -25,17 +26,23 @@ from otel_zernel_extensions.tasks.states.machine import (
     after,
 )
 from otel_zernel_extensions.tasks.states.store import TaskStore
-from otel_zernel_extensions.tasks.states.task import StoredTask
+from otel_zernel_extensions.tasks.states.task import Status, StoredTask
 
 T = TypeVar("T")
 _DELETED_AT_ONCE: Final = 20
 """Expired tasks that one step deletes: deleting the output of a task takes about a millisecond."""
+_MOST_LEFT_OUT: Final = 200
+"""Expired tasks whose deletion has failed, and that do not keep others from being deleted."""
+_DELETED_AGAIN: Final = 60.0
+"""Seconds until the next attempt to delete such a task."""
+_RELEASED_AGAIN: Final = 100
+"""The newest failed tasks that are released after a restart, which may have come before their release."""
 
 
 class Supervisor:
     """Moves the tasks of a store through their states. Every change is stored before the engine is asked.
 
-    `step` does what is due; `run` repeats it. The engine is asked about one task by one call at a time.
+    `step` does the work that is due; `run` repeats it. The engine is asked about one task by one call at a time.
     """
 
     def __init__(self, config: TasksConfig, context: Context, store: TaskStore, engine: Engine) -> None:
@@ -48,7 +55,14 @@ class Supervisor:
         """All access to the store, so that each change is one after the other."""
         self._asking: dict[str, asyncio.Task[None]] = {}
         """The calls to the engine that run, by the id of their task."""
+        self._unreleased: dict[str, StoredTask] = {}
+        """Ended tasks for which the engine may still hold something."""
+        self._left_out: dict[str, float] = {}
+        """When the deletion of expired tasks is tried again, by id."""
+        self._repeated = RepeatedByKey(context.clock.monotonic)
         self._due = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        """Have a result after the next step."""
         self._problem: str | None = None
         self._is_open = False
 
@@ -62,14 +76,22 @@ class Supervisor:
             self._is_open = False
             raise
         self._metrics.begin(await self._stored(self._store.counts))
+        failed, _ = await self._stored(lambda: self._store.page(["failed"], None, _RELEASED_AGAIN))
+        self._unreleased = {task.spec.id: task for task in failed if task.handle}
 
     async def close(self) -> None:
         """Closes the store. Safe without `open`."""
         if self._is_open:
-            self._metrics.finish(await self._stored(self._store.counts))
+            with contextlib.suppress(sqlite3.Error):  # the disk may be gone
+                self._left(await self._stored(self._store.counts))
             await self._stored(self._store.close)
             self._is_open = False
             self._thread.shutdown(wait=False)
+
+    def _left(self, counts: Mapping[Status, int]) -> None:
+        self._metrics.finish(counts)
+        if active := counts["starting"] + counts["running"]:
+            self._context.logger.info("Tasks that run on without the collector: %d. Its next start finds them", active)
 
     async def add(self, spec: TaskSpec) -> tuple[StoredTask, bool]:
         """Stores a task. Returns it and whether it is new. Raises `TaskRejected`, `TaskConflict`, `QueueFull`."""
@@ -92,6 +114,13 @@ class Supervisor:
         """Whether a call to the engine about a task runs."""
         return bool(self._asking)
 
+    async def looked(self) -> None:
+        """Returns when a step that begins after this call is done."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._due.set()
+        await waiter
+
     async def read(self, read: Callable[[TaskStore], T]) -> T:
         """Reads from the store, in its thread."""
         return await self._stored(lambda: read(self._store))
@@ -101,7 +130,11 @@ class Supervisor:
         try:
             while True:
                 self._due.clear()
+                waiting, self._waiting = self._waiting, []
                 await self._tried_step()
+                for waiter in waiting:
+                    if not waiter.done():
+                        waiter.set_result(None)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._config.poll_interval):
                         await self._due.wait()
@@ -118,11 +151,13 @@ class Supervisor:
             self._report(f"The engine {self._config.engine} does not answer: {error}")
         except sqlite3.Error as error:
             self._report(f"The tasks in {self._config.directory} cannot be stored or read: {error}")
-        except Exception:
-            self._context.logger.exception("The engine %s failed; it is asked again", self._config.engine)
+        except Exception as error:
+            if due := self._repeated.add(repr(error)):
+                engine = self._config.engine
+                self._context.logger.exception("The engine %s failed; trying again%s", engine, more(due))
 
     async def step(self) -> None:
-        """Asks for the states of the active tasks, and does what is due for each. Raises `EngineUnavailable`."""
+        """Asks for the states of the active tasks, and does the due work for each. Raises `EngineUnavailable`."""
         tasks = await self._stored(lambda: self._store.active(self._config.max_running))
         active = [task for task in tasks if task.status != "queued"]
         self._start_queued([task for task in tasks if task.status == "queued"], active)
@@ -130,6 +165,8 @@ class Supervisor:
             if task.handle is None:
                 self._ask(task, self._submit)
         await self._look_at([task for task in active if task.handle is not None])
+        for task in [*self._unreleased.values()]:
+            self._ask(task, self._release)
         await self._forget_expired()
 
     def _start_queued(self, queued: Iterable[StoredTask], active: Iterable[StoredTask]) -> None:
@@ -172,23 +209,39 @@ class Supervisor:
         for task in tasks:
             observed = found.get(task.handle or "")
             current = await self._apply_if_changed(task, Report(observed) if observed else Gone())
-            if current and current.cancel_requested and not current.is_final:
+            if current and current.is_final:
+                self._unreleased[current.spec.id] = current
+            elif current and current.cancel_requested:
                 self._ask(current, self._hand_over_cancel)
 
     async def _hand_over_cancel(self, task: StoredTask) -> None:
         if task.handle is not None:
             await self._engine.cancel(task.handle)
 
+    async def _release(self, task: StoredTask) -> None:
+        if task.handle is not None:
+            await self._engine.release(task.handle)
+        self._unreleased.pop(task.spec.id, None)
+
     async def _forget_expired(self) -> None:
-        """Deletes old ended tasks: first what the engine has of them."""
-        config = self._config
-        oldest = self._now() - config.retention
-        for task in await self._stored(lambda: self._store.expired(oldest, config.max_finished, _DELETED_AT_ONCE)):
-            if task.handle is not None:
-                await self._engine.forget(task.handle)
-            id_ = task.spec.id
-            if await self._stored(partial(self._store.delete, id_)):
-                self._metrics.deleted(task)
+        """Deletes old ended tasks. One that cannot be deleted now does not keep the others."""
+        oldest, most_kept = self._now() - self._config.retention, self._config.max_finished
+        size = min(_DELETED_AT_ONCE + len(self._left_out), _MOST_LEFT_OUT)
+        expired = await self._stored(lambda: self._store.expired(oldest, most_kept, size))
+        now = self._context.clock.monotonic()
+        due = [task for task in expired if self._left_out.get(task.spec.id, now) <= now]
+        for task in due[:_DELETED_AT_ONCE]:
+            self._ask(task, self._forget)
+
+    async def _forget(self, task: StoredTask) -> None:
+        """Deletes a task: first what the engine has of it."""
+        id_ = task.spec.id
+        self._left_out[id_] = self._context.clock.monotonic() + _DELETED_AGAIN
+        if task.handle is not None:
+            await self._engine.forget(task.handle)
+        if await self._stored(partial(self._store.delete, id_)):
+            self._metrics.deleted(task)
+        del self._left_out[id_]
 
     def _ask(self, task: StoredTask, work: Callable[[StoredTask], Awaitable[None]]) -> None:
         """Runs a call to the engine beside the others, unless one runs for this task."""
@@ -200,9 +253,13 @@ class Supervisor:
         try:
             await work(task)
         except (EngineUnavailable, sqlite3.Error) as error:
-            self._context.logger.warning("The task %s waits: %s; it is tried again", task.spec.id, error)
-        except Exception:
-            self._context.logger.exception("The task %s waits: the engine failed; it is tried again", task.spec.id)
+            if due := self._repeated.add(str(error)):
+                self._context.logger.warning("The task %s waits: %s; trying again%s", task.spec.id, error, more(due))
+        except Exception as error:
+            if due := self._repeated.add(repr(error)):
+                self._context.logger.exception(
+                    "The task %s waits: the engine failed; trying again%s", task.spec.id, more(due)
+                )
         finally:
             del self._asking[task.spec.id]
 
@@ -228,9 +285,9 @@ class Supervisor:
         return self._context.clock.time_ns() / 1e9
 
     def _report(self, problem: str | None) -> None:
-        """Shows a problem in the health, and logs each new one."""
-        if problem and problem != self._problem:
-            self._context.logger.warning("%s", problem)
+        """Shows a problem in the health, and logs each new one. Two that alternate do not flood the log."""
+        if problem and problem != self._problem and (due := self._repeated.add(problem)):
+            self._context.logger.warning("%s%s", problem, more(due))
         if problem != self._problem:
             self._context.report(problem)
         self._problem = problem

@@ -22,11 +22,14 @@ async def running(
     extensions: Mapping[str, Extension] | None = None,
     clock: Clock | None = None,
     meter: Meter | None = None,
+    is_up: bool = True,
     **config: Any,
 ) -> AsyncIterator[ApiExtension]:
-    """The extension with these options, on a free port."""
+    """The extension with these options, on a free port. `is_up` says that every component of the collector runs."""
     parsed = ApiConfig.model_validate({"endpoint": "localhost:0", **config})
     context = make_context("extensions", "api", clock=clock or SystemClock(), extensions=extensions, meter=meter)
+    if is_up:
+        context.health.available(context.clock.time_ns())
     async with ApiExtension(parsed, context) as api:
         yield api
 

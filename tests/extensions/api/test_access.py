@@ -37,6 +37,9 @@ async def ask(api: ApiExtension, path: str, method: str = "GET", **headers: str)
         ("localhost@evil.com", 421),
         ("example.com", 421),
         ("[evil", 421),
+        ("[::1]evil.com", 421),
+        ("127.0.0.1:80,evil.com", 421),
+        ("127.0.0.1:80@evil.com", 421),
     ],
 )
 async def test_a_name_that_is_not_the_servers_is_refused(host: str, status: int) -> None:
@@ -137,9 +140,10 @@ async def test_only_requests_with_credentials_are_answered() -> None:
 async def test_a_route_that_starts_programs_needs_credentials_from_other_machines() -> None:
     async with running() as api:
         assert (await ask(api, "/api/tasks", "POST")).status_code == 200
-        refused = await ask(api, "/api/tasks", "POST", x_forwarded_for="192.0.2.1")
-        assert refused.status_code == 403
-        assert "only with credentials" in refused.json()["error"]
+        for header in ("x_forwarded_for", "x_forwarded_proto", "forwarded", "x_real_ip", "via"):
+            refused = await ask(api, "/api/tasks", "POST", **{header: "192.0.2.1"})
+            assert refused.status_code == 403
+            assert "other machines may use this only with credentials" in refused.json()["error"]
     async with running(extensions={"keeper": Keeper()}, auth={"authenticator": "keeper"}) as api:
         fields = {"x_forwarded_for": "192.0.2.1", "authorization": "Bearer right"}
         assert (await ask(api, "/api/tasks", "POST", **fields)).status_code == 200

@@ -14,13 +14,14 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from websockets.asyncio.client import connect
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import until
+from otel_zernel.testing import FakeClock, until
 from tests.exporters.otlp.certificates import Authority
 from tests.extensions.api.serving import ROUTES, Keeper, running
 
 
 async def test_routes_of_several_components_are_on_one_address() -> None:
-    async with running() as api, httpx.AsyncClient(base_url=f"http://{api.address}") as client:
+    clock = FakeClock()
+    async with running(clock=clock) as api, httpx.AsyncClient(base_url=f"http://{api.address}") as client:
         with api.serve("exporters::a", ROUTES[:2]), api.serve("receivers::b", ROUTES[2:]):
             assert (await client.get("/api/hello")).json() == {"hello": "world"}
             assert (await client.get("/api/hello/a%2Fb%20c")).json() == {"hello": "a/b c"}
@@ -28,7 +29,23 @@ async def test_routes_of_several_components_are_on_one_address() -> None:
             assert (await client.post("/api/tasks", content=b"x" * 101)).status_code == 413
             head = await client.head("/api/hello")
             assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "17")
+        assert (await client.get("/nothing")).status_code == 404
+        gone = await client.get("/api/hello")
+        assert (gone.status_code, gone.headers["retry-after"]) == (503, "1")
+        assert (await client.get("/api/hello/a")).status_code == 503
+        clock.advance(11)
         assert (await client.get("/api/hello")).status_code == 404
+
+
+async def test_a_path_is_not_unknown_while_the_collector_starts_or_stops() -> None:
+    async with running(is_up=False) as api, httpx.AsyncClient(base_url=f"http://{api.address}") as client:
+        early = await client.get("/api/hello")
+        assert (early.status_code, early.headers["retry-after"]) == (503, "1")
+        assert "the collector starts or stops, and does not serve this path now; try again later" in early.text
+        with api.serve("exporters::a", ROUTES):
+            assert (await client.get("/api/hello")).status_code == 200
+        api.context.health.available(api.context.clock.time_ns())
+        assert (await client.get("/nothing")).status_code == 404
 
 
 @pytest.mark.parametrize(("path", "start"), [("/api/hello", b'{"hello":"world"}'), ("/api/stream", b"data: first\n\n")])
@@ -70,7 +87,7 @@ async def test_the_end_of_a_component_ends_its_stream_and_its_websocket_in_order
                 await socket.recv()
             assert closed.value.rcvd
             assert closed.value.rcvd.code == 1012
-        assert (await client.get("/healthz")).status_code == 503
+        assert (await client.get("/healthz")).status_code == 200
 
 
 async def test_the_end_of_the_extension_ends_all_streams() -> None:
@@ -86,7 +103,10 @@ async def test_the_end_of_the_extension_ends_all_streams() -> None:
 
 
 async def test_health_is_that_of_the_collector() -> None:
-    async with running(unhealthy_after="1m") as api, httpx.AsyncClient(base_url=f"http://{api.address}") as client:
+    async with (
+        running(unhealthy_after="1m", is_up=False) as api,
+        httpx.AsyncClient(base_url=f"http://{api.address}") as client,
+    ):
         health = api.context.health
         assert (await client.get("/healthz")).json() == {"status": "Server not available"}
         health.available(api.context.clock.time_ns())

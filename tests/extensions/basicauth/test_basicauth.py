@@ -113,12 +113,13 @@ async def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path: Path) -
 
 
 async def test_clients_that_leave_do_not_start_several_computations_at_once() -> None:
-    running, most, release = 0, 0, threading.Event()
+    running, most, computed, release = 0, 0, 0, threading.Event()
 
     class Slow(Users):
         def knows(self, user: str, password: str) -> bool:
-            nonlocal running, most
+            nonlocal running, most, computed
             running += 1
+            computed += 1
             most = max(most, running)
             release.wait(10)
             running -= 1
@@ -129,12 +130,15 @@ async def test_clients_that_leave_do_not_start_several_computations_at_once() ->
         for number in range(4):
             guess = asyncio.create_task(check(users, "ada", str(number)))
             await until(lambda: running > 0)
-            await asyncio.sleep(0.02)  # a second computation would begin now
+            for _ in range(10):  # a second computation would begin meanwhile
+                await asyncio.to_thread(int)
             guess.cancel()
             await asyncio.gather(guess, return_exceptions=True)
     finally:
         release.set()
-    assert most == 1
+    with pytest.raises(Unauthenticated):
+        await check(users, "ada", "last")
+    assert (most, computed) == (1, 2)
 
 
 async def test_slow_hashes_never_block_the_event_loop_and_their_number_is_bounded() -> None:

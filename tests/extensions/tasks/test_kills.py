@@ -201,7 +201,18 @@ async def test_a_second_collector_in_the_same_directory_does_not_start(tmp_path:
         other.write_text(CONFIG % (0, tmp_path / "tasks"))
         command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(other)]
         second = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-        _, errors = await second.communicate()
+        try:
+            _, errors = await asyncio.wait_for(second.communicate(), 120)
+        finally:
+            if second.returncode is None:
+                second.kill()
         assert second.returncode not in (0, None)
         assert b"extensions::tasks::directory: cannot use" in errors
         assert b"is another collector running there?" in errors
+
+
+async def test_fifty_kills_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.extensions.tasks.killed_often", str(tmp_path), "50", "3"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "150 tasks" in done.stdout

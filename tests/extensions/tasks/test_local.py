@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.testing import until
-from otel_zernel_extensions.tasks import TasksExtension
-from otel_zernel_extensions.tasks.config import TasksConfig
+from otel_zernel.clock import SystemClock
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import make_context, until
+from otel_zernel_extensions.tasks.engines.local import LocalEngine, keeper
+from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
+from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder
 from tests.extensions.tasks.running import SH, processes_of, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tasks need Linux")
+
+
+APART = "setsid sh -c 'touch apart; exec sleep 1000' & while [ ! -e apart ]; do sleep 0.01; done;"
+"""Starts a process that leaves the session and the process group of the task."""
 
 
 def unique(name: str) -> str:
@@ -63,7 +70,7 @@ async def test_a_signal_that_ends_the_command_is_reported(tmp_path: Path) -> Non
 async def test_cancel_ends_every_process_of_the_task(tmp_path: Path) -> None:
     id_ = unique("cancel")
     async with running(tmp_path, local={"grace": "200ms"}) as client:
-        await client.shell(id_, "trap '' TERM; sleep 1000 & setsid sleep 1000 & echo ready; while :; do sleep 1; done")
+        await client.shell(id_, f"trap '' TERM; sleep 1000 & {APART} echo ready; while :; do sleep 1; done")
         await client.has_logged(id_, b"ready")
         assert processes_of(id_)
         assert (await client.delete(id_)).status == 202
@@ -76,7 +83,7 @@ async def test_cancel_ends_every_process_of_the_task(tmp_path: Path) -> None:
 async def test_a_command_that_ends_leaves_no_process_behind(tmp_path: Path) -> None:
     id_ = unique("left")
     async with running(tmp_path) as client:
-        await client.shell(id_, "sleep 1000 & setsid sleep 1000 & exit 0")
+        await client.shell(id_, f"sleep 1000 & {APART} exit 0")
         assert (await client.end(id_))["status"] == "succeeded"
         assert processes_of(id_) == []
 
@@ -91,58 +98,14 @@ async def test_sigterm_lets_the_command_end_by_itself(tmp_path: Path) -> None:
         assert b"saved" in await client.log("a")
 
 
-async def test_a_task_that_takes_too_long_fails(tmp_path: Path) -> None:
-    async with running(tmp_path, local={"grace": "100ms"}) as client:
-        await client.shell("a", "sleep 1000", limits={"time": "300ms"})
-        task = await client.end("a")
-    assert (task["status"], task["reason"]) == ("failed", "the time limit is over")
-
-
-async def test_a_process_with_too_much_memory_fails(tmp_path: Path) -> None:
-    program = "print('ready'); b = bytearray(400 << 20)"
+async def test_sigterm_reaches_every_process_of_the_group(tmp_path: Path) -> None:
+    child = "trap 'echo child saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     async with running(tmp_path) as client:
-        command = [sys.executable, "-u", "-c", program]
-        await client.post(id="a", command=command, limits={"memory": "200Mi"})
-        assert (await client.end("a"))["exit_code"] == 1
-        assert b"MemoryError" in await client.log("a")
-
-
-async def test_cpus_are_limited(tmp_path: Path) -> None:
-    async with running(tmp_path) as client:
-        command = [sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))"]
-        await client.post(id="a", command=command, limits={"cpu": 1.0})
-        await client.end("a")
-        assert await client.log("a") == b"1\n"
-
-
-async def test_a_control_group_gets_the_limits_and_the_process(tmp_path: Path) -> None:
-    group = tmp_path / "group"
-    group.mkdir()
-    (group / "cgroup.subtree_control").write_text("cpu memory pids")
-    async with running(tmp_path / "tasks", local={"cgroup": str(group)}) as client:
-        await client.shell("a", "true", limits={"cpu": 1.5, "memory": "64Mi"})
-        await client.end("a")
-    assert (group / "task-a" / "memory.max").read_text() == str(64 << 20)
-    assert (group / "task-a" / "cpu.max").read_text() == "150000 100000"
-    assert (group / "task-a" / "cgroup.procs").read_text() == "0"
-
-
-async def test_each_gpu_belongs_to_one_task_at_a_time(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    wait = f'echo "gpus $CUDA_VISIBLE_DEVICES."; while [ ! -e {go} ]; do sleep 0.02; done'
-    async with running(tmp_path / "tasks", local={"gpus": ["0", "1", "2"]}) as client:
-        await client.shell("a", wait, limits={"gpus": 2})
-        await client.has_logged("a", b"gpus 0,1.")
-        await client.shell("b", wait, limits={"gpus": 2})
-        await client.shell("c", wait)
-        assert (await client.get("b"))["status"] == "queued"
-        assert (await client.post(id="d", command=["true"], limits={"gpus": 4})).status == 422
-    async with running(tmp_path / "tasks", local={"gpus": ["0", "1", "2"]}) as client:
-        assert (await client.get("b"))["status"] == "queued"
-        go.touch()
-        for id_ in "abc":
-            assert (await client.end(id_))["status"] == "succeeded"
-        assert await client.log("c") == b"gpus .\n"
+        await client.shell("a", f"trap 'wait; exit 3' TERM; sh -c \"{child}\" & wait")
+        await client.has_logged("a", b"ready")
+        await client.delete("a")
+        assert (await client.end("a"))["exit_code"] == 3
+        assert b"child saved" in await client.log("a")
 
 
 async def test_the_command_gets_its_ids_and_no_variable_of_the_collector(
@@ -172,7 +135,7 @@ async def test_a_task_survives_a_restart_and_its_end_is_found(tmp_path: Path) ->
 async def test_a_task_whose_keeper_is_killed_is_lost_and_its_processes_end(tmp_path: Path) -> None:
     id_ = unique("lost")
     async with running(tmp_path) as client:
-        await client.shell(id_, "echo $PPID; sleep 1000")
+        await client.shell(id_, f"{APART} echo $PPID; sleep 1000")
         await client.has_logged(id_, b"\n")
         os.kill(int(await client.log(id_)), signal.SIGKILL)
         task = await client.end(id_)
@@ -181,20 +144,18 @@ async def test_a_task_whose_keeper_is_killed_is_lost_and_its_processes_end(tmp_p
         await until(lambda: not processes_of(id_), within=60)
 
 
-async def test_a_long_output_keeps_its_end_and_says_how_much_is_deleted(tmp_path: Path) -> None:
-    async with running(tmp_path, local={"max_log_size": 1 << 16}) as client:
-        await client.shell("a", "i=0; while [ $i -lt 3000 ]; do echo line $i of the output of this task; "
-                                "i=$((i+1)); [ $((i % 1000)) = 0 ] && sleep 0.6; done; sleep 0.6")  # fmt: skip
-        await client.end("a")
-        output = await client.log("a")
-        assert output.startswith(b"[the first ")
-        assert output.endswith(b"line 2999 of the output of this task\n")
-        assert len(output) < 2 << 16
-        assert await client.log("a", "?tail=2") == b"".join(
-            b"line %d of the output of this task\n" % n for n in (2998, 2999)
-        )
-        used = (tmp_path / "local" / "a" / "output").stat()
-        assert used.st_blocks * 512 < used.st_size
+async def test_a_lost_task_ends_no_process_of_another_collector_with_the_same_id(tmp_path: Path) -> None:
+    id_ = unique("same")
+    async with running(tmp_path / "one") as one, running(tmp_path / "two") as two:
+        for client in (one, two):
+            await client.shell(id_, "echo $PPID; exec sleep 1000")
+            await client.has_logged(id_, b"\n")
+        os.kill(int(await one.log(id_)), signal.SIGKILL)
+        assert (await one.end(id_))["status"] == "lost"
+        await until(lambda: len(processes_of(id_)) == 1, within=60)
+        assert (await two.get(id_))["status"] == "running"
+        await two.delete(id_)
+        assert (await two.end(id_))["status"] == "cancelled"
 
 
 async def test_logs_are_followed_to_the_end_of_the_task(tmp_path: Path) -> None:
@@ -209,6 +170,15 @@ async def test_logs_are_followed_to_the_end_of_the_task(tmp_path: Path) -> None:
             assert await stream.part() == b"three\n"
             assert await stream.part() == b""
         assert await client.log("a", "?tail=0") == b""
+
+
+async def test_a_task_whose_output_was_followed_to_its_end_has_ended(tmp_path: Path) -> None:
+    async with running(tmp_path, poll_interval="1h") as client:
+        await client.shell("a", "echo one; exit 3")
+        async with asyncio.timeout(60):
+            while (await client.api.get("/api/tasks/a/logs?follow=true")).body != b"one\n":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await client.get("a"))["exit_code"] == 3
 
 
 async def test_a_queued_task_that_is_cancelled_never_runs(tmp_path: Path) -> None:
@@ -226,14 +196,12 @@ async def test_a_queued_task_that_is_cancelled_never_runs(tmp_path: Path) -> Non
         assert (await client.get("b"))["status"] == "cancelled"
 
 
-async def test_a_task_that_was_prepared_but_never_claimed_does_not_start_after_it_is_voided(tmp_path: Path) -> None:
-    from otel_zernel_extensions.tasks.engines.local import keeper
-    from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder
-
+async def test_a_task_that_was_prepared_but_never_claimed_does_not_start_after_its_recovery(tmp_path: Path) -> None:
     folder = TaskFolder(tmp_path / "a")
     task = {"command": [*SH, f"touch {tmp_path}/ran"], "environment": {}, "working_dir": None, "limits": {"time": None}}
     folder.prepare({**task, "grace": 1, "max_log_size": 1 << 20, "cgroup": None, "rlimits": {}, "cpus": []})
-    assert folder.void()
+    async with LocalEngine(LocalConfig(), make_context("extensions", "tasks", clock=SystemClock()), tmp_path) as engine:
+        assert await engine.recover(["a"]) == {}
     late = await asyncio.create_subprocess_exec(sys.executable, "-I", "-S", keeper.__file__, str(folder.path))
     await late.wait()
     assert not (tmp_path / "ran").exists()
@@ -259,24 +227,20 @@ async def test_other_users_cannot_read_the_stored_environments(tmp_path: Path) -
         assert open_files() == []
 
 
+async def test_a_directory_to_which_every_user_may_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks").chmod(0o1777)
+    with pytest.raises(CannotStart, match=r"extensions::tasks::directory: every user may write to .*; chmod 700 it"):
+        await running(tmp_path / "tasks").__aenter__()
+    (tmp_path / "tasks").chmod(0o2775)  # a volume of Kubernetes with fsGroup
+    async with running(tmp_path / "tasks") as client:
+        await client.shell("a", "true")
+        assert (await client.end("a"))["status"] == "succeeded"
+
+
 async def test_a_relative_directory_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with running(Path("tasks")) as client:
         await client.shell("a", "echo here")
         assert (await client.end("a"))["status"] == "succeeded"
         assert await client.log("a") == b"here\n"
-
-
-def test_doctor_says_how_tasks_are_limited(tmp_path: Path) -> None:
-    def limits(cgroup: Path | None) -> tuple[bool | None, str]:
-        config = TasksConfig.model_validate({"directory": tmp_path / "tasks", "local": {"cgroup": cgroup}})
-        (finding,) = TasksExtension.examine(config)
-        return finding.ok, finding.text
-
-    assert limits(None) == (None, "CPUs by affinity, memory of each process by RLIMIT_DATA; set local::cgroup for more")
-    assert limits(tmp_path)[0] is False
-    assert "is no control group of version 2" in limits(tmp_path)[1]
-    (tmp_path / "cgroup.subtree_control").write_text("memory")
-    assert "does not control cpu; write +cpu to its cgroup.subtree_control" in limits(tmp_path)[1]
-    (tmp_path / "cgroup.subtree_control").write_text("cpu memory")
-    assert limits(tmp_path) == (True, f"CPU and memory of each task by {tmp_path}")

@@ -40,6 +40,7 @@ EVENTS: dict[str, Event] = {
     "taken": Submitted("h"),
     "refused": Refusal("no"),
     "not started": NotStarted(),
+    "waits": Report(Observed("starting")),
     "runs": Report(Observed("running")),
     "exit 0": Report(Observed("succeeded", exit_code=0)),
     "exit 1": Report(Observed("failed", exit_code=1)),

@@ -36,7 +36,7 @@ LIST: Final = {
 
 
 def rendered(task: StoredTask) -> dict[str, Any]:
-    """The task for clients. What is unknown is left out."""
+    """The task for clients. Unknown fields are left out."""
     spec, limits = task.spec, task.spec.limits
     asked = {"cpu": limits.cpu, "memory": limits.memory, "gpus": limits.gpus or None, "time": limits.time}
     found = {

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from otel_zernel.api.answers import ApiError, query_of
 from otel_zernel.text import visible
 from otel_zernel.types import parse_duration
+from otel_zernel_extensions.tasks.api.mistakes import not_json, sentence
 from otel_zernel_extensions.tasks.engines.engine import TaskLimits, TaskSpec
 from otel_zernel_extensions.tasks.states.task import STATUSES, Status
 
@@ -47,7 +48,7 @@ class RequestedLimits(BaseModel):
     @field_validator("time", mode="before")
     @classmethod
     def _seconds(cls, value: Any) -> Any:
-        return parse_duration(value) if isinstance(value, str) else _number(value)
+        return _duration(value) if isinstance(value, str) else _number(value)
 
 
 class RequestedTask(BaseModel):
@@ -102,6 +103,9 @@ class RequestedTask(BaseModel):
         return value if value is None else _checked_text(value)
 
 
+_FIELDS: Final = {"": RequestedTask.model_fields, "limits": RequestedLimits.model_fields}
+
+
 def spec_of(body: bytes, key: str | None) -> TaskSpec:
     """The task in a request, with the id that the client chose, or that follows from its idempotency key.
 
@@ -112,7 +116,9 @@ def spec_of(body: bytes, key: str | None) -> TaskSpec:
     try:
         found = RequestedTask.model_validate(_json(body))
     except ValidationError as error:
-        raise ApiError(400, _sentence(error)) from error
+        raise ApiError(400, sentence(error, _FIELDS)) from error
+    if found.id and key is not None:
+        raise ApiError(400, "send id or Idempotency-Key, not both: each names the task")
     _check_size(found)
     return TaskSpec(
         id=found.id or _id_of(key),
@@ -158,22 +164,15 @@ def _json(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise ApiError(400, "the body is not valid JSON") from error
+        raise ApiError(400, not_json(error)) from error
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(name)
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _id_of(key: str | None) -> str:
     return f"k{hashlib.sha256(key.encode()).hexdigest()[:40]}" if key is not None else f"t{uuid.uuid4().hex}"
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first mistakes, each with its place. Values are left out: they may be secrets."""
-    mistakes = error.errors(include_url=False, include_context=False, include_input=False)
-    parts = [f"{visible('.'.join(map(str, one['loc'])))[:100] or 'body'}: {one['msg']:.200}" for one in mistakes[:3]]
-    return "; ".join(parts)
 
 
 def _check_size(task: RequestedTask) -> None:
@@ -205,6 +204,13 @@ def _size(text: str) -> int:
     if not match:
         raise ValueError("write bytes, or a size such as 512Mi or 2G")
     return int(match[1]) * {**_UNITS, **_UNITS_OF_TEN}[match[2]]
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError("write seconds, or a duration such as 90s, 10m or 12h") from error
 
 
 def _statuses(text: str) -> list[Status]:

@@ -3,11 +3,13 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from otel_zernel.api.answers import ApiError, client_gone, json_answer, read_body
 from otel_zernel.api.routes import App, Parameter, Route
+from otel_zernel.runtime.tasks import run_until
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.api.rendering import LIST, TASK, rendered
 from otel_zernel_extensions.tasks.api.requests import (
     MOST_BYTES,
@@ -23,6 +25,10 @@ from otel_zernel_extensions.tasks.states.task import STATUSES, StoredTask
 from otel_zernel_extensions.tasks.supervisor import Supervisor
 
 _SOON: Final = ((b"retry-after", b"1"),)
+_SHORT: Final = 1 << 14
+"""Bytes of a body that is parsed in the event loop."""
+_STEP: Final = 2.0
+"""Seconds to wait for the state of a task whose output has ended."""
 _FULL: Final = ((b"retry-after", b"30"),)
 
 
@@ -67,7 +73,9 @@ class TaskRoutes:
         ]
 
     async def _add(self, scope: Any, receive: Any, send: Any) -> None:
-        spec = spec_of(await read_body(receive, MOST_BYTES), header(scope["headers"], b"idempotency-key"))
+        body, key = await read_body(receive, MOST_BYTES), header(scope["headers"], b"idempotency-key")
+        # A hostile body of 256 KiB takes 50 ms.
+        spec = spec_of(body, key) if len(body) < _SHORT else await run_in_thread(lambda: spec_of(body, key))
         try:
             task, is_new = await self._supervisor.add(spec)
         except TaskRejected as refused:
@@ -104,37 +112,34 @@ class TaskRoutes:
             raise ApiError(503, f"{self._readers} clients read logs already; try again later", _FULL)
         self._readers += 1
         try:
-            await self._send_logs(task.handle, wanted, receive, send)
+            await run_until(self._sent_logs(task.handle, wanted, send), client_gone(receive), "logs of a task")
         finally:
             self._readers -= 1
 
-    async def _send_logs(self, handle: str, wanted: LogRequest, receive: Any, send: Any) -> None:
-        """Sends the output, until its end or until the client has gone."""
-        sending = asyncio.ensure_future(self._sent_logs(handle, wanted, send))
-        gone = asyncio.ensure_future(client_gone(receive))
-        try:
-            await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-        finally:
-            sending.cancel()
-            gone.cancel()
-            await asyncio.gather(sending, gone, return_exceptions=True)
-
     async def _sent_logs(self, handle: str, wanted: LogRequest, send: Any) -> None:
+        """Sends the output, until its end."""
         async with aclosing(self._engine.logs(handle, wanted.follow, wanted.tail)) as pieces:  # type: ignore[type-var]
             try:
                 first = await anext(pieces, None)
             except LogsGone as gone:
                 raise ApiError(404, str(gone)) from gone
             except EngineUnavailable as error:
-                raise ApiError(503, f"the engine does not answer: {error}", _SOON) from error
+                raise ApiError(503, f"the output cannot be read now: {error}", _SOON) from error
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             if first is not None:
                 await send({"type": "http.response.body", "body": first, "more_body": True})
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            try:
+                async for piece in pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            except EngineUnavailable as error:
+                last = f"\n[the rest of the output cannot be read now: {error}]\n".encode()
+                await send({"type": "http.response.body", "body": last, "more_body": True})
+            if wanted.follow:
+                # A client that asks for the task now expects its end.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_STEP):
+                        await self._supervisor.looked()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _found(self, scope: Any) -> StoredTask:

@@ -151,6 +151,13 @@ class Engine(ABC):
         no former `submit` will start it.
         """
 
+    async def release(self, handle: str) -> None:
+        """Frees what an ended task still holds, except its end and its output. Called once its end is stored.
+
+        Safe to repeat. An unknown handle is no error.
+        """
+        return
+
     @abstractmethod
     async def forget(self, handle: str) -> None:
         """Deletes what the engine keeps of an ended task: output, result, objects. Called when its record is deleted.

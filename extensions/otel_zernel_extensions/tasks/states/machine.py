@@ -103,5 +103,7 @@ def _reported(task: StoredTask, observed: Observed, now: float) -> StoredTask:
             started=task.started or observed.started,
             ended=observed.ended or now,
         )
+    if observed.status == "starting" and task.status == "running":
+        return replace(task, reason=observed.reason)  # an engine that has lost sight of it
     started = task.started or observed.started or now if observed.status == "running" else task.started
     return replace(task, status=observed.status, reason=observed.reason, started=started)

@@ -14,6 +14,8 @@ from otel_zernel_extensions.tasks.states.machine import Event, after
 from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, Status, StoredTask
 
 _VERSION: Final = 1
+_LONGEST_PAGE: Final = 1 << 20
+"""Bytes of the specs in a list: more would take over 10 ms to write as JSON."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS tasks (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -84,7 +86,9 @@ class TaskStore:
         with self._writing() as connection:
             if known := self._one(connection, task.spec.id):
                 if known.spec != task.spec:
-                    raise TaskConflict(f"the id or key belongs to another request, of the task {known.spec.id}")
+                    raise TaskConflict(
+                        f"another request has made the task {known.spec.id}; use another id or Idempotency-Key"
+                    )
                 return known, False
             (queued,) = connection.execute("SELECT count(*) FROM tasks WHERE status = 'queued'").fetchone()
             if queued >= most_queued:
@@ -127,16 +131,26 @@ class TaskStore:
         return [_task(*row) for row in rows]
 
     def page(self, statuses: Iterable[Status], before: int | None, size: int) -> tuple[list[StoredTask], int | None]:
-        """The newest tasks with these states, and the number to go on with; None if there are no more."""
+        """The newest tasks with these states, and the number to go on with; None if there are no more.
+
+        A page is shorter than `size` if its tasks are long: each may have 128 KiB of arguments and variables.
+        """
         wanted = [*statuses] or [*STATUSES]
         marks = ",".join("?" * len(wanted))
         rows = self._open_connection.execute(
             f"SELECT number, {_READ} FROM tasks WHERE status IN ({marks}) AND number < ? "  # noqa: S608
             "ORDER BY number DESC LIMIT ?",
             (*wanted, before if before is not None else 1 << 62, size + 1),
-        ).fetchall()
-        more = rows[size - 1][0] if len(rows) > size else None
-        return [_task(*row[1:]) for row in rows[:size]], more
+        )
+        found: list[StoredTask] = []
+        last, length = None, 0
+        for number, version, spec, state in rows:
+            length += len(spec)
+            if len(found) == size or (found and length > _LONGEST_PAGE):
+                return found, last
+            found.append(_task(version, spec, state))
+            last = number
+        return found, None
 
     def counts(self) -> Mapping[Status, int]:
         """The number of stored tasks by state."""

@@ -14,7 +14,7 @@ _LABEL: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 def _job(template: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(template) - {"metadata", "spec"})
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no part of the template; write metadata and spec of a Job")
+        raise ValueError(f"{unknown[0]!r} is not a part of the template; write metadata and spec of a Job")
     for path in (("metadata",), ("spec",), ("spec", "template"), ("spec", "template", "spec")):
         if not isinstance(_inner(template, path), Mapping):
             raise ValueError(f"{'.'.join(path)} must be a mapping, as in a Job")

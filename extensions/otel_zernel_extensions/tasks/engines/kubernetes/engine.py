@@ -144,6 +144,13 @@ class KubernetesEngine(Engine):
         names = {str(item["metadata"]["name"]) for item in items}
         return {id_: jobs.job_name(id_) for id_ in ids if jobs.job_name(id_) in names}
 
+    async def release(self, handle: str) -> None:
+        if problem := self._known.problem:
+            raise EngineUnavailable(problem)
+        pod = self._known.pods.get(handle)
+        if pod and pod.hopeless:
+            await self._delete(handle, None)  # else it would hold its GPUs
+
     async def forget(self, handle: str) -> None:
         await self._delete(handle, None)
         self._known.forget(handle)

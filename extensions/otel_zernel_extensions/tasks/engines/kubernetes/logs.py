@@ -79,8 +79,9 @@ class Logs:
             pod = await self._find()
             if pod and (pod.running or pod.started is not None):
                 return pod
-            if pod and pod.end:
-                raise LogsGone(f"the task never started: {pod.end.reason or 'its pod failed'}")
+            if pod and (pod.end or pod.hopeless):
+                reason = pod.end.reason if pod.end else pod.reason
+                raise LogsGone(f"the task never started: {reason or 'its pod failed'}")
             if not follow:
                 raise LogsGone("the task has not started")
             await self._clock.sleep(_WAIT)

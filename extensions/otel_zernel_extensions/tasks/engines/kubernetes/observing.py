@@ -12,6 +12,8 @@ from otel_zernel_extensions.tasks.engines.kubernetes.jobs import CONTAINER
 
 _ORDINARY: Final = frozenset({"", "Completed", "Error", "ContainerCreating", "PodInitializing"})
 """Reasons that say no more than the state does."""
+_HOPELESS: Final = frozenset({"InvalidImageName"})
+"""Other errors of images and of the configuration may be corrected from outside, so Kubernetes tries again."""
 _EXIT_CODE: Final = re.compile(r"failed with exit code (\d{1,3}) ")
 """The message of a Job's condition with a pod failure policy (job_controller.go, `PodFailurePolicy`)."""
 
@@ -32,6 +34,8 @@ class Pod:
     """Whether it was ended by a deletion, or will be."""
     reason: str
     """Why it does not run, or why it will not run on."""
+    hopeless: bool
+    """Whether it will never run, for this reason. Kubernetes leaves it as it is."""
 
 
 def pod(item: Mapping[str, Any]) -> Pod:
@@ -49,6 +53,7 @@ def pod(item: Mapping[str, Any]) -> Pod:
         end=_pod_end(item, status, state.get("terminated")),
         deleting=bool(metadata.get("deletionTimestamp")),
         reason=_pod_reason(status, state),
+        hopeless=_waiting(status, state).get("reason") in _HOPELESS,
     )
 
 
@@ -66,6 +71,8 @@ def observed(job: Mapping[str, Any] | None, pod: Pod | None, cancelled: bool) ->
         return _ending(pod) if pod else None
     if condition := final_condition(job):
         return _job_end(condition, job)
+    if pod and pod.hopeless and not cancelled:
+        return Observed("failed", reason=pod.reason)
     if pod and pod.running:
         return Observed("running", reason=pod.reason, started=pod.started)
     return Observed("starting", reason=pod.reason if pod else _job_reason(job))
@@ -94,7 +101,9 @@ def _job_end(condition: Mapping[str, Any], job: Mapping[str, Any]) -> Observed:
 def _job_reason(job: Mapping[str, Any]) -> str:
     if (job.get("spec") or {}).get("suspend"):
         return "the Job is suspended, for example until its queue admits it"
-    return next((_sentence(one.get("reason"), one.get("message")) for one in _conditions(job)), "")
+    name = (job.get("metadata") or {}).get("name")
+    no_pod = f"the Job has no pod yet; kubectl describe job {name} shows why"
+    return next((_sentence(one.get("reason"), one.get("message")) for one in _conditions(job)), no_pod)
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -133,7 +142,7 @@ def _disruption(status: Mapping[str, Any]) -> str:
 
 
 def _pod_reason(status: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    waiting = state.get("waiting") or _waiting_init(status)
+    waiting = _waiting(status, state)
     if waiting and waiting.get("reason") not in _ORDINARY:
         return _sentence(waiting.get("reason"), waiting.get("message"))
     unscheduled = (
@@ -142,6 +151,11 @@ def _pod_reason(status: Mapping[str, Any], state: Mapping[str, Any]) -> str:
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     )
     return next(unscheduled, "") or _disruption(status)
+
+
+def _waiting(status: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Why the first container that waits does not run. While init containers run, the others wait for them."""
+    return _waiting_init(status) or state.get("waiting") or {}
 
 
 def _waiting_init(status: Mapping[str, Any]) -> Mapping[str, Any]:

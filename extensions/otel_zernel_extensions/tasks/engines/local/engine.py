@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -44,8 +45,8 @@ class LocalEngine(Engine):
         self._threads = ThreadPoolExecutor(_THREADS, "local tasks")
         self._gpus: dict[str, tuple[str, ...]] = {}
         """The GPUs of each task that has not ended."""
-        self._keepers: dict[str, int] = context.kept.setdefault("keepers", {})
-        """The pids of the keepers that are children of this process, which has to wait for them. By task."""
+        self._keepers: set[int] = context.kept.setdefault("keepers", set())
+        """The pids of the keepers that are children of this process, which has to wait for them."""
         self._giving = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -67,6 +68,8 @@ class LocalEngine(Engine):
 
     def check(self, task: TaskSpec) -> None:
         most = len(self._config.gpus)
+        if task.limits.gpus and not most:
+            raise TaskRejected("this collector assigns no GPUs to tasks; list them in local::gpus")
         if task.limits.gpus > most:
             raise TaskRejected(f"{task.limits.gpus} GPUs are more than the {most} that tasks may use here")
 
@@ -106,6 +109,11 @@ class LocalEngine(Engine):
             self._gpus.pop(one, None)
         return {one: one for one in ids if one not in absent}
 
+    async def release(self, handle: str) -> None:
+        with suppress(EngineUnavailable):  # `forget` tries again
+            await self._done(lambda: self._remove_group(handle))
+        self._wait_for_keepers()
+
     async def forget(self, handle: str) -> None:
         await self._done(lambda: self._forget(handle))
 
@@ -132,7 +140,7 @@ class LocalEngine(Engine):
         """Starts a keeper, and waits for its claim, or the one of another keeper."""
         folder.prepare(self._description(task, gpus))
         pid, answer = started_keeper(folder.path)
-        self._keepers[task.id] = pid
+        self._keepers.add(pid)
         if answer != CLAIMED:
             raise EngineUnavailable("the process that watches the task has ended; is the memory or the disk full?")
 
@@ -155,16 +163,18 @@ class LocalEngine(Engine):
 
     def _forget(self, handle: str) -> None:
         self._folder(handle).delete()
+        self._remove_group(handle)
+
+    def _remove_group(self, handle: str) -> None:
         if self._config.cgroup:
-            group = group_of(self._config.cgroup, handle)
-            if group.exists():
-                group.rmdir()
+            with suppress(FileNotFoundError):
+                group_of(self._config.cgroup, handle).rmdir()
 
     def _wait_for_keepers(self) -> None:
         """Lets the ended keepers leave the table of processes."""
-        for id_, pid in [*self._keepers.items()]:
+        for pid in self._keepers.copy():
             if has_left(pid):
-                del self._keepers[id_]
+                self._keepers.discard(pid)
 
     async def _done(self, work: Callable[[], T]) -> T:
         """Runs blocking work in a thread. Raises `EngineUnavailable` if the disk or the kernel refuses it."""

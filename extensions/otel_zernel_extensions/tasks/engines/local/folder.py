@@ -1,15 +1,27 @@
-"""The folder of a local task: what the keeper writes, and the state that follows from it. Every function blocks."""
+"""The folder of a local task: what the keeper writes, and the state that follows from it. Every function blocks.
+
+Each file appears complete, by a link or a rename:
+
+- `task.json`: what to run, written by the engine;
+- `claim`: the keeper. It is made once: of several keepers of a task, one starts the command;
+- `command`: the process of the command, written by that process before it becomes the command;
+- `cancel`: the engine asks for the end, and sends SIGTERM to the keeper;
+- `result`: the end of the task;
+- `output`: standard output and standard error. If it grows too long, its beginning becomes a hole;
+- `cut`: how many bytes at the beginning of the output are gone.
+"""
 
 import json
 import os
 import shutil
+import signal
 import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from otel_zernel_extensions.tasks.engines.engine import Observed, ObservedStatus
-from otel_zernel_extensions.tasks.engines.local.processes import LocalProcess, boot_id, json_of
+from otel_zernel_extensions.tasks.engines.local.processes import LocalProcess, boot_id, json_of, kill_marked, process_in
 
 _VOID: Final = ".void-"
 """The beginning of the names of folders that are being deleted."""
@@ -47,41 +59,36 @@ class TaskFolder:
 
     def observed(self) -> Observed | None:
         """The state of a claimed task. None if its keeper was killed: then its processes are killed, too."""
-        if result := json_of(self.path / "result"):
-            return _ended(result)
-        claim = json_of(self.path / "claim")
-        if claim is None:
-            return None
-        keeper = LocalProcess(claim["pid"], claim["start"])
-        started = json_of(self.path / "command")
-        command = LocalProcess(started["pid"], started["start"]) if started else None
-        is_this_boot = claim["boot"] == boot_id()
-        if is_this_boot and keeper.is_alive():
-            if not started:
+        if end := self._end():
+            return end
+        keeper, command = self._keeper(), process_in(self.path / "command")
+        if keeper and keeper.is_alive():
+            if not command:
                 return Observed("starting")
-            return Observed("running", started=started["time"], pids=(started["pid"],))
-        if result := json_of(self.path / "result"):  # the keeper has ended between the two looks
-            return _ended(result)
-        if is_this_boot and command:
-            command.kill_group()
+            return Observed("running", started=self._started(), pids=(command.pid,))
+        if end := self._end():  # the keeper has ended between the two looks
+            return end
+        if keeper:
+            if command:
+                command.kill_group()
+            kill_marked(f"ZERNEL_TASK_KEEPER={keeper.pid}:{keeper.start}:{boot_id()}")
         return None
 
     def has_ended(self) -> bool:
         """Whether nothing writes output any more."""
         if (self.path / "result").exists():
             return True
-        claim = json_of(self.path / "claim")
-        return not claim or claim["boot"] != boot_id() or not LocalProcess(claim["pid"], claim["start"]).is_alive()
+        keeper = self._keeper()
+        return not keeper or not keeper.is_alive()
 
     def cancel(self) -> None:
         """Asks the keeper for the end of the task."""
-        claim = json_of(self.path / "claim")
-        if claim is None or (self.path / "result").exists():
+        if not self.is_claimed or (self.path / "result").exists():
             return
         with suppress(FileNotFoundError):
             (self.path / "cancel").touch(0o600)
-        if claim["boot"] == boot_id():
-            LocalProcess(claim["pid"], claim["start"]).signal(15)
+        if keeper := self._keeper():
+            keeper.signal(signal.SIGTERM)
 
     def void(self) -> bool:
         """Makes sure that a task without a claim never starts, and deletes its folder. False if there is a claim."""
@@ -106,7 +113,21 @@ class TaskFolder:
 
     def cut(self) -> int:
         """How many bytes at the beginning of the output are gone."""
-        return int((json_of(self.path / "cut") or {}).get("bytes", 0))
+        found = (json_of(self.path / "cut") or {}).get("bytes")
+        return found if isinstance(found, int) else 0
+
+    def _keeper(self) -> LocalProcess | None:
+        """The keeper that has made the claim. None if there is none, or if it was one before the last boot."""
+        claim = json_of(self.path / "claim") or {}
+        return process_in(self.path / "claim") if claim.get("boot") == boot_id() else None
+
+    def _started(self) -> float | None:
+        time = (json_of(self.path / "command") or {}).get("time")
+        return time if isinstance(time, float) else None
+
+    def _end(self) -> Observed | None:
+        result = json_of(self.path / "result")
+        return _ended(result) if result else None
 
 
 def delete_remains(folder: Path) -> None:
@@ -116,7 +137,7 @@ def delete_remains(folder: Path) -> None:
 
 
 def _ended(result: dict[str, Any]) -> Observed:
-    asked, code = result.get("asked", ""), result.get("exit_code")
+    asked, code = result.get("asked", ""), _number(result.get("exit_code"))
     status: ObservedStatus = "failed"
     if asked == "cancel":
         status = "cancelled"
@@ -125,8 +146,12 @@ def _ended(result: dict[str, Any]) -> Observed:
     return Observed(
         status,
         exit_code=code,
-        signal=result.get("signal"),
-        reason=result.get("reason", ""),
+        signal=_number(result.get("signal")),
+        reason=str(result.get("reason", "")),
         started=result.get("started"),
         ended=result.get("ended"),
     )
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -2,16 +2,7 @@
 
 It runs as `python -I -S keeper.py FOLDER`, apart from the collector, so that the task survives a restart of the
 collector, and its exit code is never lost. It imports few modules: it starts in about 30 ms and takes about 10 MB.
-
-The folder has these files. Each appears complete, by a link or a rename:
-
-- `task.json`: what to run, written by the engine;
-- `claim`: this process. It is made once: of several keepers of a task, one starts the command;
-- `command`: the process of the command, written by that process before it becomes the command;
-- `cancel`: the engine asks for the end, and sends SIGTERM to the keeper;
-- `result`: the end of the task;
-- `output`: standard output and standard error. If it grows too long, its beginning becomes a hole;
-- `cut`: how many bytes at the beginning of the output are gone.
+`folder.py` describes the files of the folder.
 """
 
 # pathlib would double the time to start
@@ -25,30 +16,30 @@ import signal
 import sys
 import time
 
-TYPE_CHECKING = False
-"""`typing` has it, too; without its import, the process starts earlier."""
+TYPE_CHECKING = False  # `typing` has it, too; without its import, the process starts earlier
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
     Json = dict[str, Any]
 
-SLICE = 0.25
-"""Seconds between two looks at the time limit and at the length of the output."""
+SLICE = 0.25  # seconds between two looks at the time limit and at the length of the output
 BLOCK = 4096
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1
-"""https://man7.org/linux/man-pages/man2/fallocate.2.html"""
-_SET_CHILD_SUBREAPER, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 36, 47, 4
-"""https://man7.org/linux/man-pages/man2/prctl.2.html"""
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # fallocate(2)
+_SET_CHILD_SUBREAPER, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 36, 47, 4  # prctl(2)
 _AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
-"""The exit codes of a shell for a command that cannot be executed, and for one that is not there."""
+_LONGEST_PROBLEM = 4000  # bytes: less than a pipe holds (4096)
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # as a shell
 
 
-def start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since the boot. With the pid, it identifies the process."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+def stat(pid: int | str) -> list[int]:
+    """Of a process: its parent, and the clock ticks from the boot to its start, which identify it with the pid."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return [0, 0]
+    return [int(fields[1]), int(fields[19])]
 
 
 def written(folder: str, name: str, value: "Json", *, sync: bool = False) -> None:
@@ -71,8 +62,29 @@ def claimed(folder: str, value: "Json") -> bool:
         return False
     finally:
         _tried(os.unlink, draft)
-    _sync_folder(folder)
+    _tried(_sync_folder, folder)
     return True
+
+
+def until_written(folder: str, name: str, value: "Json", *, sync: bool = False) -> None:
+    """As `written`, and again each second while the disk is full or fails. Returns if the folder is deleted."""
+    while True:
+        try:
+            written(folder, name, value, sync=sync)
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(1)
+
+
+def children() -> "list[int]":
+    """The children of this process, without those of its children."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and stat(name)[0] == os.getpid()]
 
 
 class KeptCommand:
@@ -82,10 +94,8 @@ class KeptCommand:
         self.folder = folder
         self.task = task
         self.pid = 0
-        self.stage = "the start"
-        """The work before the command, for the message if it fails."""
-        self.asked = ""
-        """Why its end was asked for: `cancel`, `time`, `signal`."""
+        self.stage = "the start"  # the work before the command, for the message if it fails
+        self.asked = ""  # why its end was asked for: `cancel`, `time`, `signal`
         self.kill_at: float | None = None
         self.cut = 0
 
@@ -94,7 +104,10 @@ class KeptCommand:
         if os.path.exists(f"{self.folder}/cancel"):
             return {"asked": "cancel", "ended": time.time()}
         started, begun = time.time(), time.monotonic()
-        problem = self._start()
+        try:
+            problems = self._start()
+        except OSError as error:  # too many processes
+            return {"reason": f"the command cannot be started: {error.strerror}", "ended": time.time()}
         limit = self.task["limits"]["time"]
         while not os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             info = signal.sigtimedwait(_AWAITED, SLICE)
@@ -103,10 +116,11 @@ class KeptCommand:
         _tried(os.killpg, self.pid, signal.SIGKILL)  # the pid is not reused before the next line
         _, status = os.waitpid(self.pid, 0)
         self._end_rest()
+        problem = os.read(problems, _LONGEST_PROBLEM).decode("utf-8", "replace")
         return {"started": started, "ended": ended, **self._result(status, problem)}
 
-    def _start(self) -> str:
-        """Starts the command. Returns why it cannot be executed, or an empty text."""
+    def _start(self) -> int:
+        """Starts the command. Returns a descriptor that has the reason if it cannot be executed."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         self.pid = os.fork()
         if self.pid == 0:
@@ -115,16 +129,15 @@ class KeptCommand:
             except BaseException as error:  # noqa: BLE001  # the parent reports it
                 code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
                 text = getattr(error, "strerror", None) or str(error)
-                os.write(writing, f"{self.stage}: {text}"[:4000].encode("utf-8", "replace"))
+                os.write(writing, f"{self.stage}: {text}".encode("utf-8", "replace")[:_LONGEST_PROBLEM])
                 os._exit(code)
         os.close(writing)
-        with open(reading, "rb") as pipe:
-            return pipe.read().decode("utf-8", "replace")
+        return reading
 
     def _become(self) -> None:
         """In the new process: becomes the command."""
         os.setsid()
-        written(self.folder, "command", {"pid": os.getpid(), "start": start_ticks(os.getpid()), "time": time.time()})
+        until_written(self.folder, "command", {"pid": (pid := os.getpid()), "start": stat(pid)[1], "time": time.time()})
         task = self.task
         if task["cgroup"]:
             self.stage = f"the control group {task['cgroup']}"
@@ -157,14 +170,19 @@ class KeptCommand:
         elif is_late:
             self._ask("time")
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
-            _tried(os.killpg, self.pid, signal.SIGKILL)
+            self._signal(signal.SIGKILL)
         self._shorten()
 
     def _ask(self, why: str) -> None:
         if not self.asked:
             self.asked = why
             self.kill_at = time.monotonic() + self.task["grace"]
-            _tried(os.killpg, self.pid, signal.SIGTERM)
+            self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        _tried(os.killpg, self.pid, number)
+        if not os.path.exists(f"{self.folder}/command"):
+            _tried(os.kill, self.pid, number)  # it may not lead its group yet
 
     def _shorten(self) -> None:
         """Makes a hole of the beginning of an output that is too long. Positions stay, and nothing else is lost."""
@@ -186,13 +204,10 @@ class KeptCommand:
 
     def _end_rest(self) -> None:
         """Ends the processes that the command has left behind in other groups and sessions."""
-        cgroup = self.task["cgroup"]
-        if cgroup:
-            _write(f"{cgroup}/cgroup.kill", "1")
+        if self.task["cgroup"]:
+            _tried(_write, f"{self.task['cgroup']}/cgroup.kill", "1")
         for _ in range(1000):
-            with open(f"/proc/self/task/{os.getpid()}/children") as file:
-                left = [int(pid) for pid in file.read().split()]
-            for pid in left:
+            for pid in children():
                 _tried(os.kill, pid, signal.SIGKILL)
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -205,10 +220,8 @@ class KeptCommand:
         reason = f"the command cannot be executed: {problem}" if problem else _REASONS.get(self.asked, "")
         if self.task["cgroup"] and _is_out_of_memory(self.task["cgroup"]):
             reason = "OOMKilled: the task used more memory than its limit"
-        result: Json = {"asked": self.asked, "reason": reason}
-        if os.WIFSIGNALED(status):
-            return {**result, "signal": os.WTERMSIG(status)}
-        return {**result, "exit_code": os.WEXITSTATUS(status)}
+        code = os.waitstatus_to_exitcode(status)
+        return {"asked": self.asked, "reason": reason, **({"signal": -code} if code < 0 else {"exit_code": code})}
 
 
 _REASONS = {
@@ -219,13 +232,15 @@ _REASONS = {
 
 def _draft(folder: str, name: str, value: "Json", sync: bool) -> str:
     draft = f"{folder}/.{name}.{os.getpid()}"
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(file, json.dumps(value).encode())
-        if sync:
-            os.fsync(file)
-    finally:
-        os.close(file)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            json.dump(value, file)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError:
+        _tried(os.unlink, draft)
+        raise
     return draft
 
 
@@ -246,11 +261,8 @@ def _tried(work: "Callable[..., object]", *arguments: object) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w") as file:
-            file.write(text)
-    except OSError:
-        return
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def _is_out_of_memory(cgroup: str) -> bool:
@@ -272,24 +284,16 @@ def main(folder: str) -> None:
     libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
-    is_mine = claimed(folder, {"pid": os.getpid(), "start": start_ticks(os.getpid()), "boot": boot})
+        claim = {"pid": os.getpid(), "start": stat(os.getpid())[1], "boot": file.read().strip()}
+    is_mine = claimed(folder, claim)
     answer = b"claimed\n" if is_mine or os.path.exists(f"{folder}/claim") else b"no folder\n"
     _tried(os.write, 1, answer)  # the collector may have been killed meanwhile
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 1)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     if is_mine:
-        with open(f"{folder}/task.json", "rb") as task:
-            result = KeptCommand(folder, json.load(task)).run()
-        kept = False
-        while not kept:
-            try:
-                written(folder, "result", result, sync=True)
-                kept = True
-            except FileNotFoundError:
-                return
-            except OSError:
-                time.sleep(1)  # the disk is full: the exit code must not be lost
+        with open(f"{folder}/task.json", "rb") as file:
+            task = json.load(file)
+        task["environment"]["ZERNEL_TASK_KEEPER"] = ":".join(map(str, claim.values()))
+        until_written(folder, "result", KeptCommand(folder, task).run(), sync=True)
 
 
 if __name__ == "__main__":

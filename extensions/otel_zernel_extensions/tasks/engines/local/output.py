@@ -1,32 +1,31 @@
 """Reads the output of a local task."""
 
+import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 from otel_zernel.clock import Clock
-from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_extensions.tasks.engines.disk import from_disk, start_of_last
 from otel_zernel_extensions.tasks.engines.engine import LogsGone
 from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder
 
 _PIECE: Final = 1 << 16
 _INTERVAL: Final = 0.2
 """Seconds between two looks at an output that is followed."""
-_SEARCHED: Final = 1 << 23
-"""Bytes at the end that are searched for the last lines."""
 
 
 async def output_of(folder: TaskFolder, clock: Clock, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
     """As `Engine.logs`."""
-    position = await run_in_thread(lambda: _beginning(folder, tail))
+    position = await from_disk(lambda: _beginning(folder, tail))
     if tail is None and position:
         yield f"[the first {position} bytes of the output are deleted]\n".encode()
     while True:
-        has_ended = follow and await run_in_thread(folder.has_ended)
-        piece, position = await run_in_thread(lambda at=position: _piece(folder, at))  # type: ignore[misc]
-        while piece:
+        has_ended = follow and await from_disk(folder.has_ended)
+        while True:
+            piece, position = await from_disk(lambda at=position: _piece(folder, at))  # type: ignore[misc]
+            if not piece:
+                break
             yield piece
-            piece, position = await run_in_thread(lambda at=position: _piece(folder, at))  # type: ignore[misc]
         if not follow or has_ended:
             return
         await clock.sleep(_INTERVAL)
@@ -40,27 +39,13 @@ def _beginning(folder: TaskFolder, tail: int | None) -> int:
     if tail is None:
         return cut
     try:
-        return _last_lines(folder.output, tail, cut)
+        descriptor = os.open(folder.output, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return cut
-
-
-def _last_lines(path: Path, count: int, cut: int) -> int:
-    with path.open("rb") as file:
-        end = file.seek(0, 2)
-        first = max(cut, end - _SEARCHED)
-        file.seek(first)
-        data = file.read(end - first)
-    at = len(data)
-    if count == 0:
-        return end
-    if data.endswith(b"\n"):
-        at -= 1
-    for _ in range(count):
-        at = data.rfind(b"\n", 0, at)
-        if at < 0:
-            return first
-    return first + at + 1
+    try:
+        return start_of_last(descriptor, tail, cut)
+    finally:
+        os.close(descriptor)
 
 
 def _piece(folder: TaskFolder, position: int) -> tuple[bytes, int]:

@@ -13,7 +13,9 @@ _OLDEST: Final = 38
 
 def _endpoint(text: str) -> str:
     if not text.startswith(("http://", "https://", "unix:/")) or text.endswith("://"):
-        raise ValueError(f"{text!r} is no address of slurmrestd; write http://host:6820 or unix:/run/slurmrestd.sock")
+        raise ValueError(
+            f"{text!r} is not an address of slurmrestd; write http://host:6820 or unix:/run/slurmrestd.sock"
+        )
     return text.rstrip("/")
 
 

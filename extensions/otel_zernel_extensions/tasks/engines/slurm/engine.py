@@ -16,6 +16,7 @@ from otel_zernel_extensions.tasks.engines.engine import (
 )
 from otel_zernel_extensions.tasks.engines.http_client import HttpClient
 from otel_zernel_extensions.tasks.engines.slurm import access
+from otel_zernel_extensions.tasks.engines.slurm.accounting import Accounting
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
 from otel_zernel_extensions.tasks.engines.slurm.jobs import JobList, error_numbers, errors, unavailable
 from otel_zernel_extensions.tasks.engines.slurm.observing import number_of, observed
@@ -24,6 +25,7 @@ from otel_zernel_extensions.tasks.engines.slurm.submission import job_name, subm
 
 _CONTROLLER: Final = 20.0
 """Seconds in which slurmctld may still take a job that slurmrestd has sent: twice the default MessageTimeout."""
+_CHECK: Final = "see sacctmgr show runawayjobs"
 _NO_JOB: Final = frozenset({2017, 2021})
 """ESLURM_INVALID_JOB_ID and ESLURM_ALREADY_DONE."""
 _PASSING: Final = frozenset({*range(1000, 2000), 2013, 2016, *range(5000, 5100)})
@@ -43,6 +45,7 @@ class SlurmEngine(Engine):
         self._prefix = job_name(config.instance, "")
         self._path = f"/slurm/{config.api_version}"
         self._jobs = JobList(self._client, f"{self._path}/jobs", self._prefix, config.list_interval, self._clock)
+        self._accounting = Accounting(self._client, f"/slurmdb/{config.api_version}", self._clock)
         self._ends: dict[str, Observed] = {}
         """Ends that were observed: Slurm forgets them after MinJobAge."""
         self._unsure: dict[str, float] = {}
@@ -59,7 +62,7 @@ class SlurmEngine(Engine):
 
     def check(self, task: TaskSpec) -> None:
         if any("\0" in argument for argument in task.command):
-            raise TaskRejected("an argument of the command has a zero byte, which no program can get")
+            raise TaskRejected("an argument of the command has a zero byte, which no program can receive")
         for name, value in task.env.items():
             if not name or "=" in name or "\0" in name + value:
                 raise TaskRejected(f"{name!r} is not a name of an environment variable, or its value has a zero byte")
@@ -104,14 +107,22 @@ class SlurmEngine(Engine):
         return state
 
     async def _forgotten(self, number: int, task_id: str) -> Observed | None:
-        """The end of a job that slurmctld has forgotten: from accounting, or from the script's file."""
-        answer = await self._client.call("GET", f"/slurmdb/{self._config.api_version}/job/{number}")
-        jobs = answer.body.get("jobs")
-        for job in jobs if answer.ok and isinstance(jobs, list) else ():
-            if job.get("name") == self._prefix + task_id and (state := observed(job)).status in ENDED:
-                return state
+        """The end of a job that slurmctld has forgotten: from accounting, or from the script's file.
+
+        As long as accounting may still get the end, it is a starting task. None if nobody knows the job.
+        """
+        waits = ""
+        try:
+            if job := await self._accounting.job(number, self._prefix + task_id):
+                if (state := observed(job)).status in ENDED:
+                    return state
+                waits = f"Slurm has forgotten the job, and its accounting has no end of it yet; {_CHECK}"
+        except EngineUnavailable as error:
+            waits = f"Slurm has forgotten the job, and its accounting does not answer: {error}"
         code = await asyncio.to_thread(Files(self._config.output_directory, task_id).result)
-        return None if code is None else Observed("failed" if code else "succeeded", code)
+        if code is not None:
+            return Observed("failed" if code else "succeeded", code)
+        return Observed("starting", reason=waits) if waits else None
 
     def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
         async def ended() -> bool:
@@ -144,6 +155,7 @@ class SlurmEngine(Engine):
 
     async def forget(self, handle: str) -> None:
         self._ends.pop(handle, None)
+        self._jobs.forget(_number(handle), self._prefix + _task_id(handle))
         self._jobs.outdated()
         await asyncio.to_thread(Files(self._config.output_directory, _task_id(handle)).delete)
 

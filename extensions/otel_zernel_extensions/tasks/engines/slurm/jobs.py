@@ -22,15 +22,18 @@ class JobList:
         self._interval = interval
         self._clock = clock
         self._jobs: dict[int, Job] = {}
+        self._absent: set[tuple[int, str]] = set()
+        """Jobs that were not in a list that was read for them: the next lists serve for them, too."""
         self._read_at: float | None = None
 
     async def get(self, number: int, name: str) -> Job | None:
         """A job, by its id and its name: Slurm uses ids again. None if a list without it was just read."""
         if self._is_old():
             await self.read()
-        if not self._has(number, name):
+        if not self._has(number, name) and (number, name) not in self._absent:
             # It may have been submitted after the list was read.
             await self.read()
+            self._absent.add((number, name))
         return self._jobs[number] if self._has(number, name) else None
 
     async def named(self, name: str) -> list[int]:
@@ -52,6 +55,10 @@ class JobList:
         named = (one for one in jobs if str(one.get("name")).startswith(self._prefix))
         self._jobs = {number_of(one): one for one in named}
         self._read_at = self._clock.monotonic()
+
+    def forget(self, number: int, name: str) -> None:
+        """Nobody asks for this job any more."""
+        self._absent.discard((number, name))
 
     def outdated(self) -> None:
         """The next look reads a new list."""

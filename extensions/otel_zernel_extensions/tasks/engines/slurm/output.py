@@ -1,12 +1,12 @@
 """The files of a task on the cluster's shared disk: output, result. This machine may lack the disk."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from otel_zernel.clock import Clock
+from otel_zernel_extensions.tasks.engines.disk import from_disk, start_of_last
 from otel_zernel_extensions.tasks.engines.engine import LogsGone
 
 _PIECE: Final = 64 << 10
@@ -42,9 +42,10 @@ class Files:
     async def read(
         self, ended: Callable[[], Awaitable[bool]], follow: bool, tail: int | None, clock: Clock
     ) -> AsyncIterator[bytes]:
-        """The output, in pieces. With `follow`, until `ended()`, and then the rest. Raises `LogsGone`."""
+        """The output, in pieces. With `follow`, until `ended()`, and then the rest. Raises `LogsGone`
+        before the first piece, or `EngineUnavailable`."""
         place = f"the output is in {self.output} on the disk of the cluster"
-        while not (opened := await asyncio.to_thread(_opened, self.output, tail)):
+        while not (opened := await from_disk(lambda: _opened(self.output, tail))):
             if not follow or await ended():
                 raise LogsGone(f"{place}; this machine has no such file, or the task has not started")
             await clock.sleep(_WAIT)
@@ -53,7 +54,7 @@ class Files:
             while True:
                 # Asked before the last look, so that nothing that was written until the end is missed.
                 last = not follow or await ended()
-                while piece := await asyncio.to_thread(os.pread, descriptor, _PIECE, position):
+                while piece := await from_disk(lambda at=position: os.pread(descriptor, _PIECE, at)):  # type: ignore[misc]
                     position += len(piece)
                     yield piece
                 if last:
@@ -78,21 +79,8 @@ def _opened(path: Path, tail: int | None) -> tuple[int, int] | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    return descriptor, 0 if tail is None else _start_of_last(descriptor, tail)
-
-
-def _start_of_last(descriptor: int, lines: int) -> int:
-    """The position at which the last lines begin."""
-    end = position = os.fstat(descriptor).st_size
-    wanted = lines
-    while position > 0 and lines > 0:
-        first = max(0, position - _PIECE)
-        part = os.pread(descriptor, position - first, first)
-        # The line break at the very end of the file ends the last line.
-        at = len(part) - (position == end and part.endswith(b"\n"))
-        while (at := part.rfind(b"\n", 0, at)) >= 0:
-            wanted -= 1
-            if wanted == 0:
-                return first + at + 1
-        position = first
-    return 0 if lines > 0 else end
+    try:
+        return descriptor, 0 if tail is None else start_of_last(descriptor, tail)
+    except OSError:
+        os.close(descriptor)
+        raise

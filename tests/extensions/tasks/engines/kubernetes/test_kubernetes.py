@@ -108,7 +108,8 @@ async def test_a_job_goes_from_starting_over_running_to_its_exit_code(
     engine: KubernetesEngine, cluster: FakeCluster
 ) -> None:
     assert await engine.submit(TASK) == NAME
-    assert await state(engine) == Observed("starting")
+    reason = "the Job has no pod yet; kubectl describe job zernel-t1 shows why"
+    assert await state(engine) == Observed("starting", reason=reason)
     pod = cluster.add_pod(NAME)
     cluster.run(pod)
     assert (await until_state(engine, "running")).started is not None
@@ -442,7 +443,7 @@ async def test_errors_of_the_configuration_name_the_key_and_the_remedy(tmp_path:
     write_kubeconfig(tmp_path / "k", "host:6443", {})
     with pytest.raises(CannotStart, match="the cluster has no server"):
         await KubernetesEngine(KubernetesConfig(image="i", kubeconfig=str(tmp_path / "k")), context).__aenter__()
-    with pytest.raises(ValueError, match="'kind' is no part of the template"):
+    with pytest.raises(ValueError, match="'kind' is not a part of the template"):
         KubernetesConfig(job_template={"kind": "Job"})
     with pytest.raises(ValueError, match="containers must be a list"):
         KubernetesConfig(job_template={"spec": {"template": {"spec": {"containers": {"name": "task"}}}}})

@@ -25,6 +25,8 @@ class FakeSlurm:
         self.token = "t0p"
         self.refusal: tuple[int, int, str] | None = None
         """Status, number and text of the error that answers every request."""
+        self.database_refusal: tuple[int, int, str] | None = None
+        """The same for requests to slurmdbd."""
         self.lose_answer = False
         """The next submission is done, and its connection is cut before the answer."""
 
@@ -50,8 +52,8 @@ class FakeSlurm:
         self.requests[f"{method} {path}"] += 1
         if headers.get("x-slurm-user-token") != self.token:
             return await send_json(send, 401, {"errors": [{"description": "Authentication failure"}]})
-        if self.refusal:
-            status, error, text = self.refusal
+        if refusal := self.refusal or (self.database_refusal if path.startswith("/slurmdb/") else None):
+            status, error, text = refusal
             return await send_json(send, status, {"errors": [{"error_number": error, "description": text}], "jobs": []})
         answer = self._answer(method, path, json.loads(body) if body else {})
         if method == "POST" and self.lose_answer:
