@@ -129,7 +129,7 @@ class CsvFileReader:
         """Checks that a file can be followed. An unfinished header is valid."""
         with reading_errors(name):
             if is_stream(name):
-                raise Unreadable(f"cannot follow {name}: it is no regular file; remove follow")
+                raise Unreadable(f"cannot follow {name}: it is not a regular file; remove follow")
             with closing(GrowingFile(name)) as file:
                 self._find_header(name, LineReader(_uncompressed(file)))
 

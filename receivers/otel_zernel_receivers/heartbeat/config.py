@@ -14,7 +14,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class HeartbeatReceiverConfig(ComponentConfig):
-    """The server for workers, the judgement of their silence, and the bounds of what is kept."""
+    """The server for workers, the judgement of their silence, and the bounds of the kept state."""
 
     endpoint: ListenAddress = Address("localhost", 50051)
     """The address of the gRPC server."""

@@ -42,14 +42,14 @@ class HeartbeatReceiver(Receiver):
         fleet, counts = self._fleet(), HeartbeatCounts()
         emission = Emission(fleet, self.context.clock, self.context.drop)
         async with contextlib.AsyncExitStack() as stack:
-            feed = self._serve_routes(fleet, stack)
+            serving = self._serve_routes(fleet, stack)
             self.address = await stack.enter_async_context(serve_workers(self.config, self.context, fleet, counts))
             self.context.logger.info("Listening for heartbeats on %s", self.address)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep(fleet, counts), name="heartbeat sweep")
                 group.create_task(self._emit(emission, emit), name="heartbeat emission")
-                if feed:
-                    group.create_task(feed.run(), name="heartbeat feed")
+                for running in serving:
+                    group.create_task(running(), name="heartbeat routes")
 
     def _fleet(self) -> Fleet:
         """The workers of the instance before a reload, or none."""
@@ -60,9 +60,10 @@ class HeartbeatReceiver(Receiver):
         fleet = self.context.kept[_KEPT] = Fleet(self.config, self.context.clock)
         return fleet
 
-    def _serve_routes(self, fleet: Fleet, stack: contextlib.AsyncExitStack) -> Any:
+    def _serve_routes(self, fleet: Fleet, stack: contextlib.AsyncExitStack) -> list[Any]:
+        """Serves the routes while the stack is open. Returns the tasks to run meanwhile."""
         if self.config.api is None:
-            return None
+            return []
         from otel_zernel.api.server import api_server
         from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry
         from otel_zernel_receivers.heartbeat.http.feed import WorkerFeed
@@ -70,7 +71,7 @@ class HeartbeatReceiver(Receiver):
 
         server = api_server(self.config.api, self.context, f"{self.context.path}::api")
         clock = self.context.clock
-        telemetry = all_telemetry(fleet, clock)
+        telemetry, listed = all_telemetry(fleet, clock), all_listed(fleet, clock)
         feed = WorkerFeed(
             fleet,
             telemetry,
@@ -80,9 +81,9 @@ class HeartbeatReceiver(Receiver):
             drop=self.context.drop,
             count_clients=self._clients.add,
         )
-        api = FleetApi(fleet, telemetry, all_listed(fleet, clock), feed)
+        api = FleetApi(fleet, telemetry, listed, feed)
         stack.enter_context(server.serve(self.context.path, api.routes()))
-        return feed
+        return [feed.run, telemetry.run, listed.run]
 
     async def _sweep(self, fleet: Fleet, counts: Any) -> None:
         while True:

@@ -1,7 +1,7 @@
 """Every metric of the receiver: name, unit, type, description, attributes, its scraper, and its default.
 
-Names and attributes are those of OpenTelemetry's semantic conventions for systems and processes, or else those of the
-OpenTelemetry Collector's hostmetrics receiver (load averages, inodes), or else `zernel.*` (pressure, cgroup).
+Names and attributes are those of OpenTelemetry's semantic conventions for systems and processes. Others are those of
+the OpenTelemetry Collector's hostmetrics receiver (load averages, inodes), or `zernel.*` (pressure, cgroup).
 """
 
 from collections.abc import Iterable

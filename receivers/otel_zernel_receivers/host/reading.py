@@ -26,7 +26,7 @@ class Subject(NamedTuple):
 
 
 class Limit:
-    """A number of things that is reported at most. What is left out is a problem once, not at each scrape."""
+    """The most devices or processes to report. Those beyond are a problem once, not at each scrape."""
 
     def __init__(self) -> None:
         self._is_known = False

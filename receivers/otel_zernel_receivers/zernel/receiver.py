@@ -10,7 +10,7 @@ from otel_zernel.client.addresses import is_loopback
 from otel_zernel.client.credentials import Credentials
 from otel_zernel.client.tls import TlsFiles, client_context
 from otel_zernel.component import Context, Emit, Receiver
-from otel_zernel.errors import Refused, Rejected, Retryable
+from otel_zernel.errors import CannotStart, Refused, Rejected, Retryable
 from otel_zernel.text import visible
 from otel_zernel_receivers.zernel.config import ZernelConfig
 from otel_zernel_receivers.zernel.message import FeedMessage, UnreadableMessage, read_message
@@ -56,8 +56,7 @@ class ZernelReceiver(Receiver):
         """Reads the messages of one connection. Returns the reason for its end."""
         try:
             headers = {name: value.get_secret_value() for name, value in self.config.headers.items()}
-            if pem := await self._tls_files.changed() if self._ssl else None:
-                self._ssl = client_context(pem, self.config.tls, f"{self.context.path}::tls")
+            await self._renew_tls()
             async with connection.open({**headers, **self._credentials.headers()}, self._ssl) as messages:
                 async for data in messages:
                     if (message := await self._message(data)) is not None:
@@ -65,9 +64,14 @@ class ZernelReceiver(Receiver):
                         await self._emit(series, series.batch(message, self.context.clock.time_ns()), emit)
         except connection.failures as error:
             return connection.reason(error)
-        except Retryable as error:
+        except (Retryable, CannotStart) as error:
             return str(error)
         return connection.reason(None)
+
+    async def _renew_tls(self) -> None:
+        """Takes changed certificates. Raises `CannotStart` if they are unusable: the next attempt has the old ones."""
+        if self._ssl and (pem := await self._tls_files.changed()):
+            self._ssl = await asyncio.to_thread(client_context, pem, self.config.tls, f"{self.context.path}::tls")
 
     async def _message(self, data: str | bytes) -> FeedMessage | None:
         """The message; None if it cannot be read. Counts what cannot be read."""

@@ -190,7 +190,7 @@ def no_descriptors() -> Iterator[None]:
 
 async def test_a_pipe_cannot_be_followed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CannotStart, match="is no regular file; remove follow"):
+    with pytest.raises(CannotStart, match="is not a regular file; remove follow"):
         await receiver(files=[str(tmp_path / "pipe")], layout=LAYOUT, follow=True).run(Downstream())
 
 

@@ -9,7 +9,7 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel.testing import Downstream, FakeClock, make_context, until
 from tests.core.reading.stored import MemoryStorage, MemoryValues
 from tests.receivers.csv.running import points_of, receiver
 
@@ -30,11 +30,23 @@ def values_of(downstream: Downstream) -> list[int]:
     return [int(value) for _, _, value in points_of(downstream)]
 
 
+class CountingClock(FakeClock):
+    """Counts the waits. The receiver waits when the files have no more rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        await super().sleep(seconds)
+
+
 class Runs:
     """Runs of the receiver, one after the other, with one storage."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self.storage = MemoryStorage()
+        self.storage, self.clock = MemoryStorage(), CountingClock()
         self._config = {"files": [str(folder / "*.csv")], "layout": LAYOUT, "follow": True, "storage": "file_storage"}
         self._config |= options
 
@@ -43,7 +55,12 @@ class Runs:
         return self.storage.values["receivers::csv"]
 
     def context(self) -> Context:
-        return make_context(id_="csv", extensions={"file_storage": self.storage})
+        return make_context(id_="csv", clock=self.clock, extensions={"file_storage": self.storage})
+
+    async def wait_for_the_next_read(self) -> None:
+        """Returns when the receiver has opened all files, and has read each to its end."""
+        before = self.clock.waits
+        await until(lambda: self.clock.waits > before + 1)
 
     async def run(self, count: int, downstream: Downstream | None = None) -> list[int]:
         """Runs until `count` more rows were emitted and their positions stored. Returns the values of all rows."""
@@ -51,7 +68,8 @@ class Runs:
         running = asyncio.create_task(receiver(self.context(), **self._config).run(downstream))
         try:
             await until(lambda: downstream.point_count >= count or running.done())
-            await asyncio.sleep(0.01)  # a row too many would come now
+            if not running.done():  # a row too many would come now
+                await self.wait_for_the_next_read()
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -96,7 +114,7 @@ async def test_a_truncation_after_a_restart_needs_no_header(tmp_path: Path, head
     await runs.run(5)
     downstream = Downstream()
     running = asyncio.create_task(runs.run(1, downstream))
-    await asyncio.sleep(0.05)
+    await runs.wait_for_the_next_read()
     path.write_text(header + rows(5, 6))
     assert await running == [5]
 
@@ -173,7 +191,7 @@ async def test_the_position_in_a_removed_file_is_removed(tmp_path: Path) -> None
     await runs.run(3)
     assert len(runs.values.stored) == 1
     running = asyncio.create_task(runs.run(1))
-    await asyncio.sleep(0.05)
+    await runs.wait_for_the_next_read()
     path.unlink()
     await until(lambda: not runs.values.stored)
     running.cancel()

@@ -15,7 +15,7 @@ import yaml
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import until
 from tests.interop.test_collector import collector
-from tests.receivers.csv.test_reload import LAYOUT, reloads, rows, values
+from tests.receivers.csv.test_reload import LAST, LAYOUT, reloads, rows, values
 
 BATCH = 100
 STORED = {"storage": "file_storage"}
@@ -106,7 +106,7 @@ async def test_reloads_with_changed_and_unchanged_configuration_repeat_no_row(
 ) -> None:
     (tmp_path / "a.csv").write_text("t,m,v\n" + rows(0, 4000))
     wanted = settings(tmp_path, follow=follow, interval="10ms", **storage)
-    async with collector(tmp_path, wanted) as process:
+    async with collector(tmp_path, wanted, *([] if follow else ["--exit-when-done"])) as process:
         for number in range(4):
             await until(lambda number=number: len(values(tmp_path / "out.json")) >= 300 * number + 100, within=60)  # type: ignore[misc]
             if number % 2:
@@ -115,8 +115,13 @@ async def test_reloads_with_changed_and_unchanged_configuration_repeat_no_row(
             process.send_signal(signal.SIGHUP)
             await until(lambda number=number: reloads(tmp_path) > number, within=60)  # type: ignore[misc]
         await until(lambda: len(values(tmp_path / "out.json")) >= 4000, within=60)
-        await asyncio.sleep(0.3)  # a row too many would come now
-    assert values(tmp_path / "out.json") == list(range(4000))
+        if follow:  # a row too many comes before this last one
+            with (tmp_path / "a.csv").open("a") as file:
+                file.write(rows(LAST, LAST + 1))
+            await until(lambda: LAST in values(tmp_path / "out.json"), within=60)
+        else:
+            assert await asyncio.wait_for(process.wait(), 60) == 0
+    assert values(tmp_path / "out.json") == [*range(4000), *([LAST] if follow else [])]
 
 
 async def test_files_rotated_or_truncated_between_two_runs_arrive_once(tmp_path: Path) -> None:

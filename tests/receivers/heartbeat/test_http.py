@@ -65,6 +65,21 @@ async def test_the_api_of_workers_has_registration_metrics_and_tasks() -> None:
         assert (await api.get("/health")).json == {"status": "ok"}
 
 
+async def test_a_body_that_the_client_has_is_not_sent_again() -> None:
+    async with mastering(Downstream(), api=(api := FakeApiServer())) as receiver, connected(receiver) as stub:
+        await stub.SendHeartbeat(heartbeat("a"))
+        first = await api.get("/telemetry")
+        known = {"if-none-match": first.headers["etag"]}
+        again = await api.get("/telemetry", known)
+        assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
+        await stub.SendHeartbeat(heartbeat("a", 50))
+        later = await api.get("/telemetry", known)
+        while later.status == 304:
+            later = await api.get("/telemetry", known)
+        assert later.json["a"]["cpu_usage"] == 50
+        assert int(later.headers["content-length"]) == len(later.body)
+
+
 @pytest.mark.parametrize("path", ["/telemetry/x", "/api/workers/x", "/api/workers/x/metrics", "/api/workers/x/tasks"])
 async def test_an_unknown_worker_is_404_with_a_sentence(path: str) -> None:
     async with mastering(Downstream(), api=(api := FakeApiServer())):

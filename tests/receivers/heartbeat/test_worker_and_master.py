@@ -138,6 +138,7 @@ async def test_a_killed_worker_is_unknown_then_inactive_and_active_when_it_is_ba
         async with collector(tmp_path / "worker", worker(ports)):
             await until(lambda: state() == "active", 60)
     known = [one for one, before in zip(seen, [None, *seen], strict=False) if one not in (before, None)]
+    known = known[known.index("active") :]  # before its first heartbeat, a worker is inactive
     assert known in (["active", "unknown", "inactive", "active"], ["active", "inactive", "active"])
 
 
@@ -146,10 +147,10 @@ async def test_a_killed_master_knows_the_worker_again_and_the_worker_counts_what
     async with collector(tmp_path / "worker", worker(ports)):
         async with collector(tmp_path / "master", master(ports)) as process:
             await until(lambda: ports.state() == "active", 60)
-            assert ports.own_metric("zernel_heartbeat_skipped") == 0
+            skipped = ports.own_metric("zernel_heartbeat_skipped")  # the worker may be the first to start
             process.kill()
             await process.wait()
-        await until(lambda: ports.own_metric("zernel_heartbeat_skipped") > 0, 60)
+        await until(lambda: ports.own_metric("zernel_heartbeat_skipped") > skipped, 60)
         async with collector(tmp_path / "master", master(ports)):
             await until(lambda: ports.state() == "active", 60)
             assert ports.get("/workers")[0]["total_memory"] > 0

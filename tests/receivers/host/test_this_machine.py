@@ -1,5 +1,6 @@
 """Scrapes of the machine that runs the tests, compared with psutil and with its files."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -76,6 +77,32 @@ def test_a_process_that_works_is_seen_with_its_cpu_time_and_memory() -> None:
     assert (found["process.memory.usage",] or 0) > 50_000_000
     (resource,) = (one for one in resources(batch) if one.get("process.pid") == process.pid)
     assert resource["zernel.job.id"] == "77"
+
+
+def test_a_process_that_executes_its_own_program_again_has_its_new_environment() -> None:
+    """As one that was seen between fork and exec. Its pid, start and name stay the same."""
+    again = "import time; print('again', flush=True); time.sleep(60)"
+    code = "import os, sys; print('first', flush=True); sys.stdin.readline()\n"
+    code += f"os.execve(sys.executable, [sys.executable, '-c', {again!r}], os.environ | {{'SLURM_JOB_ID': '77'}})"
+    scraping = receiver({"process": None}, None, SystemClock())
+    found = []
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        try:
+            for _ in range(2):
+                process.stdout.readline()
+                batch, _ = scraped(scraping)
+                jobs = [one.get("zernel.job.id") for one in resources(batch) if one.get("process.pid") == process.pid]
+                found.append(jobs)
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write("go on\n")
+                    process.stdin.flush()
+        finally:
+            process.kill()
+    assert found == [[None], ["77", None]]  # the last one ends the series of the first program
 
 
 def test_filesystems_are_read_once_each_and_virtual_ones_left_out() -> None:
@@ -196,6 +223,6 @@ def test_files_of_another_users_processes_are_a_problem_once_each() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
-    first, again = (0 if line == "complete" else int(line.split(" processes may not be read fully")[0]) for line in out)
+    first, again = (0 if line == "complete" else int(line.split(" process")[0]) for line in out)
     assert out[0].endswith("True")
     assert again < first  # only processes that have started meanwhile

@@ -1,6 +1,7 @@
 """The receiver reads any server of the feed, connects again at the agreed times, and ends the series of a lost feed."""
 
 import asyncio
+import shutil
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from websockets.asyncio.server import ServerConnection
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, Dropped, FakeClock, make_context, until
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
+from otel_zernel_receivers.zernel import ZernelReceiver
 from otel_zernel_receivers.zernel.config import ZernelConfig
 from tests.exporters.otlp.certificates import Authority
 from tests.exporters.websocket.feeds import explicit, feeding, memory
@@ -186,10 +188,31 @@ async def test_a_feed_with_tls_and_a_token_arrives(tmp_path: Path) -> None:
             await until(lambda: "TLS failed" in str(context.health.sentences(0)))
 
 
+async def test_certificates_are_read_again_and_unusable_ones_end_nothing(tmp_path: Path, unused_tcp_port: int) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old, new, trusted = Authority(tmp_path / "old"), Authority(tmp_path / "new"), tmp_path / "trusted.pem"
+    shutil.copyfile(old.ca_file, trusted)
+    tls = {"ca_file": str(trusted), "reload_interval": "1ms"}
+    feed, url = ForeignFeed(WHOLE, closes=True), f"wss://localhost:{unused_tcp_port}"
+    async with receiving(url, tls=tls) as (received, context):
+        async with serving(feed, unused_tcp_port, ssl=old.issue("localhost").server_context()):
+            await until(lambda: received.batches)
+            trusted.write_text("not a certificate")
+            seen = feed.clients
+            await until(lambda: feed.clients > seen + 3)
+        async with serving(feed, unused_tcp_port, ssl=new.issue("localhost").server_context()):
+            await until(lambda: "TLS failed" in str(context.health.sentences(0)))
+            shutil.copyfile(new.ca_file, trusted)
+            seen = feed.clients
+            await until(lambda: feed.clients > seen)
+
+
 async def test_unusable_certificates_stop_the_start(tmp_path: Path) -> None:
+    fields = {"endpoint": "wss://localhost:1", "tls": {"ca_file": str(tmp_path / "no.pem")}}
+    config = ZernelConfig.model_validate(fields)
     with pytest.raises(CannotStart, match="receivers::zernel::tls::ca_file: cannot read"):
-        async with receiving("wss://localhost:1", tls={"ca_file": str(tmp_path / "no.pem")}):
-            await asyncio.sleep(0.5)
+        await ZernelReceiver(config, make_context("receivers", "zernel")).run(Downstream())
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,6 @@ class Fleet:
 
     def __init__(self, config: HeartbeatReceiverConfig, clock: Clock) -> None:
         self.workers: dict[str, Worker] = {}
-        self.membership = 0
-        """Changes when a worker comes or goes."""
         self.changes = Changes(clock.time_ns() // 1000)
         self.dropped: Counter[str] = Counter()
         """What was dropped since it was last counted, by reason."""
@@ -127,7 +125,6 @@ class Fleet:
             self.dropped["too_many_workers"] += 1
             return None
         worker = self.workers[worker_id] = Worker(worker_id)
-        self.membership += 1
         return worker
 
     def _make_room(self) -> bool:
@@ -149,7 +146,6 @@ class Fleet:
 
     def _forget(self, worker: Worker) -> None:
         del self.workers[worker.id]
-        self.membership += 1
         if len(self.forgotten) < self._config.max_workers:
             self.forgotten.append(worker)
         self.changes.note_removal(worker.id)

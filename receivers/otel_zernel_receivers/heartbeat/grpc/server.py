@@ -11,7 +11,7 @@ from otel_zernel.component import Context
 from otel_zernel.net.access import warn_if_open
 from otel_zernel.net.grpc.health import HealthService
 from otel_zernel.net.grpc.routing import with_standard_services
-from otel_zernel.net.http2 import Http2Limits, Http2Server, serve_http2
+from otel_zernel.net.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
 from otel_zernel.net.misdirected import Misdirected
 from otel_zernel.net.requests.room import Room
 from otel_zernel.net.serving import listen_all
@@ -51,15 +51,11 @@ async def serve_workers(
         listeners = listen_all(config.endpoint, setting)
         for listener in listeners:
             listener.listen(_BACKLOG)
-        server = Http2Server(
-            with_standard_services(methods, health, [SERVICE], [FILE]),
-            Room(config.max_in_flight_mib << 20, clock.monotonic),
-            _limits(config),
-            clock.monotonic,
-            context.logger,
-            tls.context if tls else None,
-            Misdirected(setting, "grpc", clock),
-        )
+        route = with_standard_services(methods, health, [SERVICE], [FILE])
+        room = Room(config.max_in_flight_mib << 20, clock.monotonic)
+        parts = ServerParts(route, room, _limits(config), clock.monotonic)
+        misdirected = Misdirected(setting, "grpc", clock)
+        server = Http2Server(parts, context.logger, tls.context if tls else None, misdirected)
         await stack.enter_async_context(serve_http2(server, listeners, health.stop))
         yield Address(*listeners[0].getsockname()[:2])
 

@@ -1,7 +1,7 @@
-"""The JSON of all workers, in pieces: 10,000 workers have some MB, and heartbeats have to be answered meanwhile."""
+"""The JSON of all workers. 10,000 have some MB, joined in pieces: heartbeats have to be answered meanwhile."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,22 +9,37 @@ from otel_zernel.clock import Clock
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.worker import Worker
 
-_FRESH: Final = 0.05
-"""Seconds for which a piece is served although one of its workers has changed."""
+_FRESH: Final = 0.1
+"""Seconds for which a body is served although a worker has changed."""
+_AHEAD: Final = 0.05
+"""Seconds after which a body is renewed while clients ask: no client waits for it."""
+_INTEREST: Final = 1.0
+"""Seconds after a request in which another one is expected."""
 _PIECE: Final = 1000
-"""Workers in a piece. It takes 0.5 ms, or 1.5 ms in the list."""
+"""Workers that are joined in one turn of the event loop: 0.2 ms, or 1.5 ms in the list."""
+_PART: Final = 4 << 20
+"""Bytes of a body that are sent by one call: the rest of the writing takes no turns."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    body: bytes
+class WorkersBody:
+    """All workers at one moment."""
+
+    parts: Sequence[bytes]
+    """The JSON."""
     sequence: int
     """The last change of the fleet before."""
     made: float
+    """On the monotonic clock, in s."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the JSON."""
+        return sum(map(len, self.parts))
 
 
 class AllWorkers:
-    """One JSON body with all workers. Its pieces are kept for a moment, for many readers at once."""
+    """One JSON body with all workers, made once for many readers."""
 
     def __init__(
         self, fleet: Fleet, clock: Clock, *, encode: Callable[[Worker], bytes], brackets: bytes, lasts: bool
@@ -38,48 +53,74 @@ class AllWorkers:
         self._encode = encode
         self._brackets = brackets
         self._lasts = lasts
-        self._pieces: dict[int, _Piece] = {}
-        """By the position of their first worker."""
-        self._membership = fleet.membership
+        self._kept: WorkersBody | None = None
+        self._making = asyncio.Lock()
+        self._asked_at = 0.0
+        self._asked = asyncio.Event()
 
-    def pieces(self) -> Iterator[bytes]:
-        """All workers in order of their arrival. The fleet may change between two pieces."""
-        each = self._each()
-        yield self._brackets[:1]
-        for number, piece in enumerate(each):
-            yield b"," + piece.body if number else piece.body
-        yield self._brackets[1:]
+    async def run(self) -> None:
+        """Renews the body while clients ask for it, and forgets it when nobody does any more. Runs until cancelled."""
+        while True:
+            await self._asked.wait()
+            while self._clock.monotonic() - self._asked_at < _INTEREST:
+                await self._clock.sleep(_AHEAD)
+                await self._renewed(_AHEAD)
+            self._asked.clear()
+            self._kept = None
+
+    async def body(self) -> WorkersBody:
+        """The whole body, at most `_FRESH` old. Other tasks have turns while it is made."""
+        self._asked_at = self._clock.monotonic()
+        self._asked.set()
+        return await self._renewed(_FRESH)
 
     async def numbered(self) -> tuple[bytes, int]:
-        """The whole body, and the number of the last change before it. Other tasks have turns between its pieces."""
-        bodies, sequence = [], self._fleet.changes.sequence
-        for piece in self._each():
-            bodies.append(piece.body)
-            sequence = min(sequence, piece.sequence)
-            await asyncio.sleep(0)
-        body = self._brackets[:1] + b",".join(bodies) + self._brackets[1:]
-        await asyncio.sleep(0)
-        return body, sequence
+        """The whole body, and the number of the last change before it."""
+        body = await self.body()
+        return b"".join(body.parts), body.sequence
 
-    def _each(self) -> Iterator[_Piece]:
-        workers, membership = list(self._fleet.workers.values()), self._fleet.membership
-        starts = range(0, len(workers), _PIECE)
-        return (self._piece(start, workers[start : start + _PIECE], membership) for start in starts)
+    def tag(self, body: WorkersBody) -> bytes:
+        """The entity tag of a body; empty if its JSON may change without a note."""
+        return b'"%d"' % body.sequence if self._lasts else b""
 
-    def _piece(self, start: int, workers: list[Worker], membership: int) -> _Piece:
-        now, sequence = self._clock.monotonic(), self._fleet.changes.sequence
-        if self._membership != self._fleet.membership:
-            self._membership, self._pieces = self._fleet.membership, {}
-        if membership != self._membership:  # the positions are those of an earlier fleet
-            return self._made(workers, sequence, now)
-        kept = self._pieces.get(start)
-        is_current = kept and (now - kept.made < _FRESH or (self._lasts and kept.sequence == sequence))
-        if kept is None or not is_current:
-            kept = self._pieces[start] = self._made(workers, sequence, now)
-        return kept
+    def pieces(self) -> Iterator[bytes]:
+        """The body, in order of the workers' arrival. The fleet may change between two pieces."""
+        workers = list(self._fleet.workers.values())
+        yield self._brackets[:1]
+        for start in range(0, len(workers), _PIECE):
+            entries = map(self._encode, workers[start : start + _PIECE])
+            yield b",".join((b"", *entries) if start else entries)
+        yield self._brackets[1:]
 
-    def _made(self, workers: list[Worker], sequence: int, now: float) -> _Piece:
-        return _Piece(b",".join(map(self._encode, workers)), sequence, now)
+    async def _renewed(self, age: float) -> WorkersBody:
+        """The kept body if it is not older, or nothing has changed since; else a new one."""
+        if (kept := self._kept) and self._is_current(kept, age):
+            return kept
+        async with self._making:
+            if (kept := self._kept) and self._is_current(kept, age):  # another reader has made it
+                return kept
+            made, sequence, pieces = self._clock.monotonic(), self._fleet.changes.sequence, list[bytes]()
+            for piece in self.pieces():
+                pieces.append(piece)
+                await asyncio.sleep(0)
+            self._kept = WorkersBody(tuple(_joined(pieces)), sequence, made)
+            return self._kept
+
+    def _is_current(self, body: WorkersBody, age: float) -> bool:
+        is_same = self._lasts and body.sequence == self._fleet.changes.sequence
+        return is_same or self._clock.monotonic() - body.made < age
+
+
+def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces in parts of about `_PART` bytes."""
+    held, size = list[bytes](), 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _PART:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
 
 
 def all_telemetry(fleet: Fleet, clock: Clock) -> AllWorkers:

@@ -1,4 +1,4 @@
-"""The WebSockets: the whole state on connecting, then what has changed since the last message."""
+"""The WebSockets: the whole state on connecting, then the changes since the last message."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from otel_zernel.api.answers import ApiError, client_gone, query_of
 from otel_zernel.clock import Clock
+from otel_zernel.runtime.tasks import run_until
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import AllWorkers
 
@@ -53,7 +54,7 @@ class WorkerFeed:
             self.tick()
 
     def tick(self) -> None:
-        """Lets the clients send what has changed."""
+        """Lets the clients send the changes."""
         if self.sequence != self._fleet.changes.sequence:
             self.sequence, self._made = self._fleet.changes.sequence, {}
             ticked, self._ticked = self._ticked, asyncio.Event()
@@ -71,22 +72,11 @@ class WorkerFeed:
         try:
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
-            await self._until_gone(client, receive, int(since) if since.isdecimal() and len(since) < 20 else None)
+            number = int(since) if since.isdecimal() and len(since) < 20 else None
+            await run_until(client.run(number), client_gone(receive), "worker feed")
         finally:
             self._clients -= 1
             self._count_clients(-1)
-
-    async def _until_gone(self, client: "_Client", receive: Any, since: int | None) -> None:
-        sending = asyncio.create_task(client.run(since), name="worker feed")
-        leaving = asyncio.create_task(client_gone(receive), name="worker feed client")
-        try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() and not sending.cancelled():
-                sending.result()
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
 
     async def next_after(self, sequence: int) -> int:
         """Waits until there is a later change. The result is the number of the last one."""

@@ -1,6 +1,5 @@
 """The routes of the fleet: JSON for programs and people, and WebSockets."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -96,7 +95,7 @@ class FleetApi:
         return Route(path, _answering(body), summary=summary, parameters=parameters, answer=answer)
 
     def _all(self, path: str, everything: AllWorkers, summary: str, answer: Mapping[str, Any]) -> Route:
-        return Route(path, _answering_in_pieces(everything), summary=summary, answer=answer)
+        return Route(path, _answering_all(everything), summary=summary, answer=answer)
 
     def _websocket(self, path: str) -> Route:
         one = "{id}" in path
@@ -143,13 +142,18 @@ def _answering(body: Callable[[str], bytes]) -> Callable[[Any, Any, Any], Awaita
     return app
 
 
-def _answering_in_pieces(everything: AllWorkers) -> Callable[[Any, Any, Any], Awaitable[None]]:
+def _answering_all(everything: AllWorkers) -> Callable[[Any, Any, Any], Awaitable[None]]:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for piece in everything.pieces():
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)
-        await send({"type": "http.response.body", "body": b""})
+        body = await everything.body()
+        tag = everything.tag(body)
+        fields = [(b"cache-control", b"no-cache"), *([(b"etag", tag)] if tag else [])]
+        if tag and tag in dict(scope["headers"]).get(b"if-none-match", b""):
+            await send({"type": "http.response.start", "status": 304, "headers": fields})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        fields += [(b"content-type", b"application/json"), (b"content-length", str(body.size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        for number, part in enumerate(body.parts, 1):
+            await send({"type": "http.response.body", "body": part, "more_body": number < len(body.parts)})
 
     return app

@@ -41,6 +41,8 @@ class ProcessStat(NamedTuple):
     """Bytes."""
     resident: int
     """Bytes."""
+    environment: int
+    """The address of the environment, which changes when the process executes a program. 0 if it may not be read."""
 
     @property
     def is_kernel_thread(self) -> bool:
@@ -66,6 +68,7 @@ def parse_stat(text: str) -> ProcessStat:
         threads=numbers[16],
         virtual=numbers[19],
         resident=numbers[20] * PAGE,
+        environment=int(fields[47]),
     )
 
 

@@ -21,6 +21,9 @@ _ENVIRONMENT = 1 << 17
 """Bytes of a process's environment that are read."""
 _Identity = tuple[int, int]
 """The pid and the start of a process."""
+_Program = tuple[str, int]
+"""The name in the stat file, and the address of the environment. A process that executes a program changes them: also
+one that was seen between its fork and its exec, with the environment of its parent."""
 
 
 class ProcessesReader(Reader):
@@ -52,8 +55,8 @@ class ProcessReader(ManySubjectsReader):
         self._boot_ns = 0
         self._limit = Limit()
         self._subjects: dict[_Identity, Subject] = {}
-        self._names: dict[_Identity, str] = {}
-        """The names in the stat files when the subjects were read: a process that runs another program changes it."""
+        self._programs: dict[_Identity, _Program] = {}
+        """The program of each process at the time when its subject was read."""
         self._unreadable: set[_Identity] = set()
         """Processes whose files may not be read. They are a problem once, and are not tried again."""
         self._last: dict[_Identity, tuple[float, float, float]] = {}
@@ -69,14 +72,14 @@ class ProcessReader(ManySubjectsReader):
             readings.append(Reading("process.memory.utilization", process.resident / total))
             yield self._subjects[_identity(process)], readings
         if (new := len(self._unreadable) - denied) > 0 and not self._config.mute_process_all_errors:
-            problems += [f"{new} processes may not be read fully: run as root, or set mute_process_all_errors"] * new
+            problems += [_refused(new)] * new
 
     def _selected(self, problems: list[str]) -> list[ProcessStat]:
         """The processes to report. Forgets those that have ended."""
         found = [process for process in self._table.processes if self._is_selected(process)]
         present = {_identity(process) for process in self._table.processes}
         for gone in self._subjects.keys() - present:
-            del self._subjects[gone], self._names[gone]
+            del self._subjects[gone], self._programs[gone]
             self._last.pop(gone, None)
         self._unreadable &= present
         most = self._config.max_processes
@@ -92,9 +95,9 @@ class ProcessReader(ManySubjectsReader):
         delay = self._config.scrape_process_delay
         if delay and self._clock.time_ns() - started_ns < delay * 1e9:
             return False
-        identity = _identity(process)
-        if self._names.get(identity) != process.name:
-            self._subjects[identity], self._names[identity] = self._subject(process, started_ns), process.name
+        identity, program = _identity(process), (process.name, process.environment)
+        if self._programs.get(identity) != program:
+            self._subjects[identity], self._programs[identity] = self._subject(process, started_ns), program
         name = str(dict(self._subjects[identity].attributes)["process.executable.name"])
         return selects(self._config.include, self._config.exclude, name)
 
@@ -190,6 +193,11 @@ class ProcessReader(ManySubjectsReader):
 
 def _identity(process: ProcessStat) -> _Identity:
     return process.pid, process.start_ticks
+
+
+def _refused(count: int) -> str:
+    counted = f"{count} process" if count == 1 else f"{count} processes"
+    return f"{counted} may not be read fully: run as root, correct security profiles, or set mute_process_all_errors"
 
 
 def _pairs(path: str) -> dict[str, int]:
