@@ -38,6 +38,7 @@ class LiveCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.engine.process import run
+        from otel_zernel.net.serving import is_taken
         from otel_zernel.registry import Registry
         from otel_zernel_commands.live.configuration import live_settings, replay_settings
 
@@ -52,7 +53,14 @@ class LiveCommand(Command):
             settings = replay_settings(
                 options.replay, options.port, installed, speed=options.speed or 1.0, loop=options.loop
             )
-        return run(lambda: settings, on_ready=lambda: _print_addresses(options.port))
+        try:
+            return run(lambda: settings, on_ready=lambda: _print_addresses(options.port))
+        except CannotStart as error:
+            if is_taken(error):
+                raise CannotStart(
+                    f"another program uses port {options.port}: choose another one with --port N"
+                ) from error
+            raise
 
 
 def _speed(text: str) -> float:

@@ -149,7 +149,7 @@ def _status(source: WatchSource) -> FeedStatus:
 
 
 def _snapshot(state: dict[str, Any]) -> dict[str, Any]:
-    """A copy that later deltas leave as it is. They replace what is below the third level."""
+    """A copy that later deltas do not change. They replace the values below the third level."""
     return {
         name: {
             id_: dict(one) if isinstance(one, dict) else list(one) if isinstance(one, list) else one

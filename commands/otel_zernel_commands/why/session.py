@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
 
+from otel_zernel.config.schema import Settings
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import quoted
@@ -12,6 +13,7 @@ from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, 
 from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.seen import Sightings
 from otel_zernel_commands.why.watch import (
+    Prerequisites,
     Watching,
     ancestors_of,
     check_prerequisites,
@@ -58,8 +60,17 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         watching = watch(settings, options.seconds, following)
     finally:
         following.clear()
+    report = report_on(sightings, choice, _circumstances(started, settings, prerequisites, watching))
+    if not report.jobs:
+        raise CannotStart(_no_job(sightings, options, watching))
+    return report
+
+
+def _circumstances(
+    started: datetime, settings: Settings, prerequisites: Prerequisites, watching: Watching
+) -> Circumstances:
     warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `prerequisites` has the same
-    circumstances = Circumstances(
+    return Circumstances(
         started=started.isoformat(timespec="seconds"),
         seconds=watching.elapsed,
         is_interrupted=watching.is_interrupted,
@@ -68,10 +79,6 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         thresholds=thresholds_of(settings),
         notes=tuple(dict.fromkeys((*prerequisites.notes, *warnings))),
     )
-    report = report_on(sightings, choice, circumstances)
-    if not report.jobs:
-        raise CannotStart(_no_job(sightings, options, watching))
-    return report
 
 
 def _no_job(sightings: Sightings, options: WatchOptions, watching: Watching) -> str:

@@ -9,7 +9,7 @@ from typing import Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import CannotStart, DecodeError, Permanent, Retryable
+from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
 from otel_zernel.runtime.files import append_whole, open_appending
 from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import HEADER, CsvRows
@@ -44,11 +44,10 @@ class CsvExporter(Exporter):
 
     async def export(self, batch: Batch) -> None:
         try:
-            await asyncio.to_thread(self._write, batch)
+            with invalid_is_permanent():
+                await asyncio.to_thread(self._write, batch)
         except OSError as error:
             raise Retryable(f"cannot write {self.config.path}: {error.strerror}") from error
-        except DecodeError as error:
-            raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     def _open(self) -> FileIO:
         opened: set[str] = self.context.kept.setdefault("opened", set())  # a reload must not empty the file again

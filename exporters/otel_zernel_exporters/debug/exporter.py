@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import DecodeError, Permanent
+from otel_zernel.errors import invalid_is_permanent
 from otel_zernel_exporters.debug import basic, detailed, normal
 from otel_zernel_exporters.debug.config import DebugConfig
 from otel_zernel_exporters.debug.sampling import BatchSampler
@@ -44,10 +44,8 @@ class DebugExporter(Exporter):
 
     async def export(self, batch: Batch) -> None:
         if self._sampler.admits(self.context.clock.monotonic()):
-            try:
+            with invalid_is_permanent():
                 await asyncio.to_thread(self._write, batch)
-            except DecodeError as error:
-                raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     def _write(self, batch: Batch) -> None:
         stream = self._stream

@@ -10,7 +10,7 @@ import zstandard
 
 from otel_zernel.batch import SIGNALS, Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import CannotStart, DecodeError, Permanent, Retryable
+from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 from otel_zernel_exporters.file.config import FileConfig
 from otel_zernel_exporters.file.record_file import RecordFile
@@ -57,11 +57,10 @@ class FileExporter(Exporter):
 
     async def export(self, batch: Batch) -> None:
         try:
-            await asyncio.to_thread(self._write, batch)
+            with invalid_is_permanent():
+                await asyncio.to_thread(self._write, batch)
         except OSError as error:
             raise Retryable(f"cannot write {self.config.path}: {error.strerror}") from error
-        except DecodeError as error:
-            raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     def _open(self) -> None:
         if self.config.create_directory:

@@ -1,7 +1,6 @@
 """The heartbeat exporter: keeps the latest state, and sends it from a task of its own."""
 
 import asyncio
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -11,7 +10,8 @@ from otel_zernel.client.channel import open_channel, security_of
 from otel_zernel.client.credentials import Credentials
 from otel_zernel.client.tls import TlsFiles
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import DecodeError, Permanent, ZernelError
+from otel_zernel.errors import ZernelError, invalid_is_permanent
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel_exporters.heartbeat.config import HeartbeatConfig
 from otel_zernel_exporters.heartbeat.declared import FAILURES, SENT, SKIPPED
 from otel_zernel_exporters.heartbeat.pace import Backoff, HeartbeatPace
@@ -59,20 +59,16 @@ class HeartbeatExporter(Exporter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._task:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await cancel(self._task)
             self._task = None
 
     async def export(self, batch: Batch) -> None:
         """Only keeps the state: heartbeats have a pace of their own."""
         now = self.context.clock.monotonic()
-        try:
+        with invalid_is_permanent():
             if batch.byte_size > _LARGE:
                 await asyncio.to_thread(lambda: batch.metrics)
             self._state.take(batch, now)
-        except DecodeError as error:
-            raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     async def _run(self) -> None:
         """Connects until cancelled."""
@@ -90,8 +86,8 @@ class HeartbeatExporter(Exporter):
             except ZernelError as error:
                 self._failed(str(error), type(error).__name__)
             except Exception as error:  # a bug must not end the heartbeats: the master would take the worker for dead
-                self._failed(f"{type(error).__name__}: {error}", type(error).__name__)
-                self.context.logger.exception("Unexpected error in the heartbeats")
+                if self._failed(f"{type(error).__name__}: {error}", type(error).__name__):
+                    self.context.logger.exception("Unexpected error in the heartbeats")
             await clock.sleep(self._backoff.next())
             if skipped := pace.skip(clock.monotonic()):
                 self._skipped.add(skipped)
@@ -118,14 +114,18 @@ class HeartbeatExporter(Exporter):
             self._problem = None
             self.context.report(None)
 
-    def _failed(self, reason: str, type_: str) -> None:
-        """Counts a failure, and logs it unless it is the last one again."""
+    def _failed(self, reason: str, type_: str) -> bool:
+        """Counts a failure, and logs it unless it is the last one again. Returns whether it is a new one."""
         self._failures.add(1, {"error.type": type_})
         sentence = f"{self.config.endpoint}: {reason}"
-        self.context.report(f"the master does not answer: {sentence}")
-        if reason != self._problem:
+        self.context.report(f"the master accepts no heartbeats: {sentence}")
+        is_new = reason != self._problem
+        if is_new:
             self._problem = reason
-            self.context.logger.warning("The master does not answer. The next attempt is within 30 s: %s", sentence)
+            self.context.logger.warning(
+                "The master accepts no heartbeats. The next attempt is within 30 s: %s", sentence
+            )
+        return is_new
 
     def _sentence(self, error: "AioRpcError") -> str:
         words = without_noise((error.details() or "")[:500])

@@ -1,7 +1,6 @@
 """The live exporter: the state of a training as JSON, for pages and terminals."""
 
 import asyncio
-import contextlib
 import socket
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -13,7 +12,8 @@ from otel_zernel.api.routes import Route
 from otel_zernel.api.server import api_server
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import DecodeError, Permanent
+from otel_zernel.errors import invalid_is_permanent
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.turns import Turns
 from otel_zernel.text import visible, without_secrets
 from otel_zernel_exporters.live.config import LiveConfig
@@ -64,7 +64,7 @@ class LiveExporter(Exporter, LiveSource):
         if self.config.api is not None:
             server = api_server(self.config.api, self.context, f"{self.context.path}::api")
             pushing = asyncio.create_task(self._stream.run(), name="live deltas")
-            self._stack.push_async_callback(_cancelled, pushing)
+            self._stack.push_async_callback(cancel, pushing)
             self._stack.enter_context(server.serve(self.context.path, self._routes()))
         return self
 
@@ -75,10 +75,8 @@ class LiveExporter(Exporter, LiveSource):
 
     async def export(self, batch: Batch) -> None:
         """Adds a batch to the state, in turns with the other tasks."""
-        try:
+        with invalid_is_permanent():
             await self._turns.take(lambda: self._state.adding(batch))
-        except DecodeError as error:
-            raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     @property
     def _kind_of_state(self) -> tuple[int, float]:
@@ -123,9 +121,3 @@ class LiveExporter(Exporter, LiveSource):
         }
         found["dropped"] = dict(sorted(health.dropped.items()))
         return found
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

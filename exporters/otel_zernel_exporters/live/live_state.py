@@ -41,7 +41,7 @@ class LiveState(LiveSource):
         """Begins with the time, so that a reader of a former process finds no equal number."""
         self.time_ms = self.seq
         self._rendered = _nothing()
-        """The state with the number `seq`, without what is in `_training` in the same form."""
+        """The state with the number `seq`, without the values that `_training` has in the same form."""
         self._deltas: deque[tuple[dict[str, Any], int]] = deque()
         """The last deltas, in order, and their sizes."""
         self._values = 0
@@ -136,7 +136,7 @@ class LiveState(LiveSource):
             yield from self._keep(difference, is_followed)
 
     def _compare(self, difference: StateDifference, now: float) -> Iterator[None]:
-        """Renders what has changed. `_rendered` is replaced object by object: readers may hold the former ones."""
+        """Renders the changes. `_rendered` is replaced object by object: readers may hold the former ones."""
         training = self._training
         collector = self._collector()
         difference.compare(["collector"], self._rendered["collector"], collector)

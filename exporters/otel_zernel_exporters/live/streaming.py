@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from otel_zernel.api.answers import client_gone, error_answer
 from otel_zernel.clock import Clock
+from otel_zernel.runtime.tasks import run_until
 from otel_zernel.runtime.turns import Turns
 from otel_zernel_exporters.live.encoding import delta_event, state_pieces
 from otel_zernel_exporters.live.live_state import LiveState
@@ -93,7 +94,7 @@ class LiveStream:
                 self._state.begin_anew()
 
     async def push(self) -> None:
-        """Makes events of what has changed, and wakes the readers."""
+        """Makes events of the changes, and wakes the readers."""
         await self._turns.take(self._state.advancing)
         now = self._clock.monotonic()
         if self._whole and now - self._whole[2] > _FRESH:
@@ -137,18 +138,10 @@ class LiveStream:
                 self._has_readers.clear()
 
     async def _serve(self, reader: StreamReader, last: int | None, receive: Any, send: Any) -> None:
-        sending = asyncio.create_task(self._send_all(reader, last, send), name="live stream")
-        gone = asyncio.create_task(client_gone(receive), name="live reader")
-        try:
-            await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-            elif reader.sends_since and self._clock.monotonic() - reader.sends_since > _STALLED:
-                self._slow()
-        finally:
-            for task in (sending, gone):
-                task.cancel()
-            await asyncio.gather(sending, gone, return_exceptions=True)
+        if await run_until(self._send_all(reader, last, send), client_gone(receive), "live stream"):
+            return
+        if reader.sends_since and self._clock.monotonic() - reader.sends_since > _STALLED:
+            self._slow()
 
     async def _send_all(self, reader: StreamReader, last: int | None, send: Any) -> None:
         """Sends until the reader is too far behind."""

@@ -1,6 +1,5 @@
 """The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -11,22 +10,13 @@ from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.environment import default_port
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
+from otel_zernel.exposition.config import IDENTITY, LabelName, ResourceLabelsConfig
 from otel_zernel.exposition.histograms import ascending
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
 _PORT = "ZERNEL_METRICS_PORT"
 
-
-def _label(name: str) -> str:
-    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
-        raise ValueError(
-            f"{name!r} is not a valid label name: use letters, digits and _, with no digit and no __ at the beginning"
-        )
-    return name
-
-
-Label = Annotated[str, AfterValidator(_label)]
 
 _MOST_BOUNDS = 500
 """Each bound is a time series of Prometheus for each series of the histogram."""
@@ -52,23 +42,6 @@ HistogramBounds = Annotated[dict[str, Annotated[tuple[float, ...], AfterValidato
 """Ascending bounds by glob of the metric's OpenTelemetry name."""
 
 
-class ResourceLabelsConfig(ComponentConfig):
-    """Which resource attributes become labels of every series."""
-
-    included: tuple[str, ...] = ()
-    """Attribute names or globs (`k8s.*`)."""
-    excluded: tuple[str, ...] = ()
-    """Attribute names or globs to exclude. Without `included`, all others become labels."""
-
-
-IDENTITY = (
-    *("host.name", "process.executable.name", "zernel.rank", "zernel.job.id"),
-    *("k8s.namespace.name", "k8s.pod.name", "k8s.container.name"),
-    *("hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index"),
-)
-"""The resource attributes that say which host, process, rank, job, pod or GPU a series is about."""
-
-
 class PrometheusConfig(ComponentConfig):
     """The address of the page, and how metrics are written there."""
 
@@ -84,7 +57,7 @@ class PrometheusConfig(ComponentConfig):
     """Prefix of every metric name, joined by an underscore."""
     const_labels: dict[str, str] = Field(default_factory=dict)
     """Labels added to every series."""
-    label_names: dict[str, Label] = Field(default_factory=dict)
+    label_names: dict[str, LabelName] = Field(default_factory=dict)
     """Label names by OpenTelemetry attribute: `process.pid: pid`."""
     resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig.model_construct(included=IDENTITY)
     """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""

@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from otel_zernel.api.routes import App, Route
 from otel_zernel.api.server import api_server
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
@@ -17,6 +16,7 @@ from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.json_page import with_json
 
 if TYPE_CHECKING:
+    from otel_zernel.api.routes import App, Route
     from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 
 
@@ -77,8 +77,10 @@ class PrometheusExporter(Exporter):
         return page.render(format_, self.context.clock.monotonic())
 
 
-def routes(app: App) -> list[Route]:
+def routes(app: "App") -> "list[Route]":
     """The page on an API, at the same paths as on a server of its own."""
+    from otel_zernel.api.routes import Route  # only if the page is on an API
+
     return [
         Route("/metrics", app, summary="All series for Prometheus.", content_type="text/plain; version=0.0.4"),
         Route("/json", app, summary="All series as JSON, by family.", answer={"type": "object"}),

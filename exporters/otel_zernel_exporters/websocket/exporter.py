@@ -12,11 +12,12 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.component.declaration import DeclaredMetric
 from otel_zernel.component.forms import DataForms
-from otel_zernel.errors import DecodeError, Permanent
+from otel_zernel.errors import invalid_is_permanent
 from otel_zernel.net.access import joined_headers
 from otel_zernel.net.cors import Cors, CorsConfig
 from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.net.limits import ServerLimits
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.turns import Turns
 from otel_zernel.types import Address
 from otel_zernel_exporters.websocket.config import WebSocketConfig
@@ -61,13 +62,15 @@ class WebSocketExporter(Exporter):
             skipped=lambda: skipped.add(1),
         )
         """The connected clients."""
+        self._admitted = 0
+        """Clients that have a place, with those whose handshake is on its way."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         config = self.config
         self._warn_of_too_few_files()
         pushing = asyncio.create_task(self.readers.run(), name="feed")
-        self._stack.push_async_callback(_cancelled, pushing)
+        self._stack.push_async_callback(cancel, pushing)
         limits = ServerLimits(
             connections=config.max_clients + _SPARE,
             message_size=_MESSAGE_SIZE,
@@ -92,10 +95,8 @@ class WebSocketExporter(Exporter):
 
     async def export(self, batch: Batch) -> None:
         """Adds a batch to the state, in turns with the other tasks."""
-        try:
+        with invalid_is_permanent():
             await self._turns.take(lambda: self._state.adding(batch))
-        except DecodeError as error:
-            raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     async def _message(self) -> str:
         return self._state.message()
@@ -103,7 +104,7 @@ class WebSocketExporter(Exporter):
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         """The application of the server: the same feed on every path."""
         if scope["type"] == "http":
-            sentence = "this port has a feed for WebSocket clients; metrics for Prometheus are on port 9091"
+            sentence = "this port has a feed for WebSocket clients; the exporter prometheus has a port for Prometheus"
             await _refuse(send, 426, sentence, prefix="", headers=[(b"upgrade", b"websocket")])
             return
         origin = joined_headers(scope["headers"]).get("origin", "")
@@ -112,14 +113,21 @@ class WebSocketExporter(Exporter):
                 f"pages of {origin:.100} may not read the feed; add the origin to allowed_origins of the exporter"
             )
             await _refuse(send, 403, sentence)
-        elif len(self.readers) >= self.config.max_clients:
-            sentence = f"{len(self.readers)} clients read the feed already; raise max_clients, or close some of them"
+        elif self._admitted >= self.config.max_clients:
+            sentence = f"{self._admitted} clients read the feed already; raise max_clients, or close some of them"
             await _refuse(send, 503, sentence, headers=[(b"retry-after", b"10")])
         else:
+            await self._serve(receive, send)
+
+    async def _serve(self, receive: Any, send: Any) -> None:
+        self._admitted += 1
+        try:
             with contextlib.suppress(OSError):  # the client has left
                 await receive()
                 await send({"type": "websocket.accept"})
                 await self.readers.serve(receive, send)
+        finally:
+            self._admitted -= 1
 
     def _counter(self, metric: DeclaredMetric) -> Any:
         return self.context.meter.create_counter(*metric.counter)
@@ -142,9 +150,3 @@ async def _refuse(
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": f"{prefix}http.response.start", "status": status, "headers": [*fixed, *(headers or [])]})
     await send({"type": f"{prefix}http.response.body", "body": body})
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

@@ -11,11 +11,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, S
 from otel_zernel.training.durations import (
     WINDOW,
     Counts,
-    HistogramPoint,
     RecentDurations,
     index_of,
     quantiles_of,
 )
+from otel_zernel.training.increase import HistogramPoint
 
 _MOST_SUMMARIES: Final = 4096
 """Series of summaries. Each takes about 500 bytes."""
@@ -35,7 +35,7 @@ class MergedLatency:
     """The durations (s) of the last minute. Times are monotonic, in s.
 
     Quantiles of summaries cannot be added. So a summary stands for as many values as it counts, spread evenly on a
-    logarithmic scale between its quantiles: of one summary, its own quantiles result.
+    logarithmic scale between its quantiles. The result for one summary has its own quantiles.
     """
 
     def __init__(self, drop: Callable[[int, str], None]) -> None:

@@ -104,7 +104,7 @@ def test_an_address_that_is_taken_is_not_printed() -> None:
         with running("--replay", str(RECORDING), port=port) as process:
             _, printed = process.communicate(timeout=60)
     assert process.returncode
-    assert str(port) in printed
+    assert f"another program uses port {port}: choose another one with --port N" in printed
     assert "Live page" not in printed
 
 

@@ -43,15 +43,15 @@ class Tmux:
 
     async def shows(self, *texts: str) -> str:
         """The screen, once it has all these texts."""
-        await self._until(lambda: all(text in self.screen() for text in texts))
+        await self.until(lambda: all(text in self.screen() for text in texts))
         return self.screen()
 
     async def lacks(self, text: str) -> str:
         """The screen, once it does not have the text."""
-        await self._until(lambda: text not in self.screen())
+        await self.until(lambda: text not in self.screen())
         return self.screen()
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Waits. If it is in vain, the error has the screen."""
         try:
             await until(condition)

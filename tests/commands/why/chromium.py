@@ -43,8 +43,8 @@ class Tab:
         self._session = ""
         self.events: list[Message] = []
 
-    def open(self, url: str, width: int, height: int, theme: str) -> None:
-        """Opens the page, and returns when it has loaded. `theme` is `light` or `dark`."""
+    def open(self, url: str, width: int, height: int, theme: str, script: str = "") -> None:
+        """Opens the page, and returns when it has loaded. `theme` is `light` or `dark`. `script` runs first."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -52,6 +52,7 @@ class Tab:
         phone = width < 600
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
         self.call("Page.navigate", url=url)
         self.wait_for("Page.loadEventFired")
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -65,11 +66,7 @@ class Tab:
 
     def call(self, method: str, **parameters: Any) -> Message:
         """Calls a method, and returns its result. Raises RuntimeError if the browser refuses."""
-        self._last_id += 1
-        message = {"id": self._last_id, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._writing, json.dumps(message).encode() + b"\0")
+        self._send(method, parameters)
         while True:
             answer = self._next()
             if answer.get("id") == self._last_id:
@@ -78,6 +75,13 @@ class Tab:
                 result: Message = answer["result"]
                 return result
             self.events.append(answer)
+
+    def _send(self, method: str, parameters: Message) -> None:
+        self._last_id += 1
+        message = {"id": self._last_id, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._writing, json.dumps(message).encode() + b"\0")
 
     def wait_for(self, method: str) -> None:
         """Returns when the event has come."""
@@ -95,6 +99,17 @@ class Tab:
         """An event of the mouse: `mouseMoved`, `mousePressed` or `mouseReleased`."""
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def touch(self, kind: str, *points: tuple[float, float]) -> None:
+        """An event of fingers on the screen: `touchStart`, `touchMove`, or `touchEnd` without points."""
+        fingers = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        self.call("Input.dispatchTouchEvent", type=kind, touchPoints=fingers)
+        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def tap(self, x: float, y: float) -> None:
+        """A finger that is lifted at once, however slow the page is: a longer touch is no tap."""
+        self._send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+        self.touch("touchEnd")
 
     def screenshot(self, path: Path) -> None:
         """Writes the whole page as a PNG."""

@@ -122,6 +122,20 @@ def test_gpu_usage_is_the_mean_of_all_gpus_and_a_task_has_those_of_its_processes
     assert task.cpu_allocated == pytest.approx(3.0)
 
 
+def test_processes_of_several_hosts_with_equal_pids_are_not_mixed() -> None:
+    own = state()
+    for host, size in (("n1", 1e9), ("n2", 2e9)):
+        used = {"zernel.gpu.process.memory.usage": [({"process.pid": 7}, 1e9)]}
+        own.take(metrics({"hw.type": "gpu", "hw.id": "0", "host.name": host}, used), 0.0)
+        about = {"host.name": host, "process.pid": 7, "zernel.job.id": f"job of {host}"}
+        own.take(metrics(about, {"process.memory.usage": [({}, size)]}), 0.0)
+    found = {task.task_id: (task.memory_allocated, task.gpu_allocated) for task in own.heartbeat(0.0).running_tasks}
+    assert found == {"job of n1": (1e9, 1.0), "job of n2": (2e9, 1.0)}
+    ended = {"host.name": "n1", "process.pid": 7, "zernel.job.id": "job of n1"}
+    own.take(metrics(ended, {"process.memory.usage": [({}, 0.0)]}, ended=True), 1.0)
+    assert [task.task_id for task in own.heartbeat(1.0).running_tasks] == ["job of n2"]
+
+
 def test_what_no_metric_renews_is_not_sent_any_more() -> None:
     own = state(stale_after="60s")
     own.take(gpu("GPU-a", 0.9), 0.0)

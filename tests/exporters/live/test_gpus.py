@@ -2,6 +2,7 @@
 
 import pytest
 
+from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
 from tests.exporters.live.live_runs import PROCESS, RANK, START, LiveRun, phase_times, points
 
@@ -91,6 +92,33 @@ async def test_a_process_is_on_the_gpu_that_has_its_memory() -> None:
     use = points("zernel.gpu.process.memory.usage", [({**GPU, "process.pid": PROCESS["process.pid"]}, 1e9)], HOST)
     state = await LiveRun().add(phase_times(gpu_compute=1.0), use)
     assert state["ranks"][RANK]["gpu"] == "GPU-1"
+
+
+def xids(code: int, count: float | None, instance: int | None = None) -> Batch:
+    labels: dict[str, AttributeValue] = {**GPU, "zernel.gpu.xid.code": code}
+    return points(
+        "zernel.gpu.xid.errors",
+        [({**labels, **({} if instance is None else {"zernel.gpu.mig.gpu_instance": instance})}, count)],
+        HOST,
+    )
+
+
+async def test_the_errors_of_all_gpu_instances_count_and_leave_with_their_series() -> None:
+    run = LiveRun()
+    state = await run.add(xids(79, 2.0), xids(13, 1.0, 1), xids(13, 3.0, 2))
+    assert state["gpus"]["GPU-1"]["xid"] == {"13": 4, "79": 2}
+    state = await run.add(xids(79, None), xids(13, None, 1))
+    assert state["gpus"]["GPU-1"]["xid"] == {"13": 3}
+    assert "xid" not in (await run.add(xids(13, None, 2)))["gpus"]["GPU-1"]
+
+
+@pytest.mark.parametrize("ending", [0.0, None])
+async def test_the_last_error_leaves_when_there_is_none_any_more(ending: float | None) -> None:
+    run = LiveRun()
+    last = "zernel.gpu.xid.last"
+    state = await run.add(points(last, [(GPU, 79.0)], HOST), points(last, [(GPU, 31.0)], HOST))
+    assert state["gpus"]["GPU-1"]["xid"] == {"31": 1, "79": 1}
+    assert "xid" not in (await run.add(points(last, [(GPU, ending)], HOST)))["gpus"]["GPU-1"]
 
 
 @pytest.mark.parametrize("text", ["GPU-1", "MIG-1/2"])

@@ -25,9 +25,10 @@ URL = "/api/live/stream"
 class LiveServer:
     """A running exporter and the API that serves its routes."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, clock: Clock | None = None, **config: Any) -> None:
         self.api = FakeApiServer()
-        context = make_context("exporters", "live", clock=SystemClock(), extensions={"api": self.api})
+        clock = clock or SystemClock()
+        context = make_context("exporters", "live", clock=clock, extensions={"api": self.api})
         self.exporter = LiveExporter(LiveExporter.Config(**{"push_interval": "100ms", **config}), context)
 
     async def state(self) -> Any:
@@ -151,7 +152,7 @@ async def test_the_stop_of_the_exporter_ends_the_streams() -> None:
         await server.exporter.__aexit__(None, None, None)
         while await reader.event():
             pass
-    assert (await server.api.get("/api/live")).status == 404
+    assert (await server.api.get("/api/live")).status == 503
 
 
 async def test_without_an_api_it_says_what_to_enable() -> None:
@@ -168,9 +169,12 @@ class BlockedConnection(FakeConnection):
         super().__init__()
         self.reads = asyncio.Event()
         self.reads.set()
+        self.is_sent_to = False
 
     async def send(self, message: dict[str, Any]) -> None:
+        self.is_sent_to = True
         await self.reads.wait()
+        self.is_sent_to = False
         await super().send(message)
 
 
@@ -249,7 +253,7 @@ async def test_a_reader_that_reads_nothing_until_it_is_gone_is_counted() -> None
     async with bare.connected(connection):
         connection.reads.clear()
         await bare.change()
-        await asyncio.sleep(0.01)
+        await until(lambda: connection.is_sent_to)
         await bare.change()
         for _ in range(31):
             bare.clock.advance(1)
@@ -274,7 +278,6 @@ async def test_a_reader_is_kept_if_another_one_gets_a_newer_state_before_the_nex
     await bare.stream.answer_state({"headers": []}, other.receive, other.send)
     connection.reads.set()
     await until(lambda: connection.from_server.qsize() >= 5)
-    await asyncio.sleep(0.01)
     await bare.stream.push()
     await until(lambda: reading.done() or connection.from_server.qsize() >= 6)
     assert b'"number"],1]' in b"".join(bodies(connection))
@@ -311,9 +314,14 @@ async def test_a_silent_stream_has_a_comment_every_15_seconds() -> None:
 
 
 async def test_without_readers_nothing_is_rendered() -> None:
-    server = LiveServer()
+    clock = FakeClock()
+    clock.advance(1)  # the last reader left longer ago than changes are kept
+    server = LiveServer(clock=clock)
     async with server.exporter:
         before = server.exporter._state.seq
         await server.exporter.export(phase_times(gpu_compute=1.0))
-        await asyncio.sleep(0.3)
+        for _ in range(100):  # a push would come in each turn: a wait of this clock takes none
+            await asyncio.sleep(0)
         assert server.exporter._state.seq == before
+        async with reading(server):
+            await until(lambda: server.exporter._state.seq > before)

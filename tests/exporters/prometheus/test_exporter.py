@@ -58,7 +58,7 @@ async def test_the_page_may_be_on_an_api() -> None:
             assert of_api.headers["content-type"] == of_server.headers["content-type"]
         assert (await api.request("HEAD", "/metrics")).body == b""
         assert (await api.get("/health")).status == 404
-    assert (await api.get("/metrics")).status == 404
+    assert (await api.get("/metrics")).status == 503
 
 
 @pytest.mark.parametrize("other", [{"endpoint": "localhost:1"}, {"auth": {"authenticator": "basicauth"}}])

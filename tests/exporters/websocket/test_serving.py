@@ -139,6 +139,18 @@ async def test_clients_beyond_the_limit_are_refused_and_a_free_place_is_taken() 
             assert await client.recv()
 
 
+async def test_clients_that_come_at_the_same_time_share_the_places() -> None:
+    async with feeding(max_clients=3) as exporter:
+        found = await asyncio.gather(*(client_of(exporter) for _ in range(20)), return_exceptions=True)
+        admitted = [one for one in found if not isinstance(one, BaseException)]
+        refused = [one for one in found if isinstance(one, websockets.InvalidStatus)]
+        for client in admitted:
+            assert await client.recv()
+            await client.close()
+    assert (len(admitted), len(refused)) == (3, 17)
+    assert {one.response.status_code for one in refused} == {503}
+
+
 async def test_a_request_by_http_gets_a_sentence() -> None:
     async with feeding() as exporter:
         reader, writer = await asyncio.open_connection(exporter.address.host, exporter.address.port)

@@ -87,6 +87,13 @@ def _table_page(
     if not ranks:
         lines += [_BLANK, ((surface.cut(_no_rank(state, view), surface.columns), "dim"),)]
         return 10
+    return _add_ranks(lines, ranks, view, surface, room)
+
+
+def _add_ranks(
+    lines: list[StyledLine], ranks: Sequence[RankFields], view: WatchView, surface: Surface, room: int
+) -> int:
+    """Adds the table of ranks. Returns how many fit."""
     if room - len(lines) > 4:
         lines.append(_BLANK)
     table = RankTable(ranks, surface, view)

@@ -26,7 +26,7 @@ _CONNECT: Final = 10.0
 _SILENCE: Final = 45.0
 """Seconds without a byte. A comment comes after 15 s."""
 _REFUSALS: Final = {
-    401: "wants a token; give its file with --token-file",
+    401: "requires a token; give its file with --token-file",
     403: "refuses the token; give the right one with --token-file",
     404: "has no live state; add the exporter live to a pipeline of this collector",
     421: "does not serve this host name; add the name to allowed_hosts of its extension api",

@@ -48,28 +48,24 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
     if job.diagnosis.advice:
         yield ""
         yield from _listed(job.diagnosis.advice, terminal, "  Try: ")
-    yield ""
-    yield _heading(times_heading(job), terminal)
-    yield from _times(job, terminal)
+    for heading, lines in _sections(job, terminal):
+        yield ""
+        yield _heading(heading, terminal)
+        yield from lines
+
+
+def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Iterable[str]]]:
+    """The headings below the diagnosis, each with its lines."""
+    yield times_heading(job), _times(job, terminal)
     if job.steps.count:
-        yield ""
-        yield _heading("Step time", terminal)
-        yield from _wrapped(_step_times(job), terminal, "  ", "  ")
+        yield "Step time", _wrapped(_step_times(job), terminal, "  ", "  ")
     if len(job.ranks) > 1:
-        yield ""
-        yield _heading("Ranks", terminal)
-        yield from _ranks(job, terminal)
+        yield "Ranks", _ranks(job, terminal)
     if job.gpus:
-        yield ""
-        yield _heading("GPUs", terminal)
-        yield from _gpu_lines(job.gpus, terminal)
-    yield ""
-    yield _heading(f"Evidence ({job.diagnosis.verdict})", terminal)
-    yield from _evidence(job, terminal)
+        yield "GPUs", _gpu_lines(job.gpus, terminal)
+    yield f"Evidence ({job.diagnosis.verdict})", _evidence(job, terminal)
     if job.notes:
-        yield ""
-        yield _heading("Not seen in this job", terminal)
-        yield from _listed(job.notes, terminal)
+        yield "Not seen in this job", _listed(job.notes, terminal)
 
 
 def job_title(job: JobFindings, report: WhyReport) -> str:

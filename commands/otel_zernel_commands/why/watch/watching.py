@@ -15,7 +15,7 @@ from otel_zernel.text import one_line, visible, without_secrets
 _LOG = "otel_zernel"
 """The logger above those of all components."""
 _RECEIVERS = "otel_zernel.receivers"
-"""Receivers warn of what they cannot see. Other warnings are about the flow of data."""
+"""Receivers warn of data that they cannot read. Other warnings are about the flow of data."""
 _MOST_WARNINGS = 20
 LONGEST_SEARCH = 15.0
 """Seconds for the components to find the first steps. A process with the libraries of CUDA takes 2 to 5 s."""

@@ -104,4 +104,7 @@ export function describing(canvas, describe) {
   canvas.addEventListener("pointermove", show);
   canvas.addEventListener("pointerdown", show);
   canvas.addEventListener("pointerleave", hideTip);
+  canvas.addEventListener("click", show);  // a finger that is lifted has left
 }
+
+document.addEventListener("pointerdown", hideTip, { capture: true });  // a finger elsewhere

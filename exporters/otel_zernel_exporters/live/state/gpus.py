@@ -1,5 +1,6 @@
 """The state of a GPU, from the metrics of `nvml` and of `csv` with files of DCGM."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,9 +24,12 @@ class LiveGpu:
     index: int | None = None
     name: str = ""
     values: dict[str, float] = field(default_factory=dict)
-    """By field of the state, or by a name of its own for what the fields are made of."""
+    """By field of the state. Values from which fields are computed have names of their own."""
     throttled: set[str] = field(default_factory=set)
-    xid: dict[str, int] = field(default_factory=dict)
+    xid: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The number of errors by code and GPU instance of MIG."""
+    last_xids: set[str] = field(default_factory=set)
+    """Codes that were the last error at some time: DCGM reports no numbers."""
 
     def rendered(self) -> dict[str, Any]:
         """The fields of the live state (docs/live.md)."""
@@ -37,9 +41,16 @@ class LiveGpu:
         if (limit := self.values.get("power_limit_enforced")) is not None:
             fields["power_limit"] = limit
         fields["throttled"] = sorted(self.throttled) or None
-        fields["xid"] = dict(sorted(self.xid.items())) or None
+        fields["xid"] = self._xids() or None
         fields["seen"] = self.seen_ns // 1_000_000
         return {name: value for name, value in fields.items() if value is not None}
+
+    def _xids(self) -> dict[str, int]:
+        """The number of errors by code, of all GPU instances together."""
+        found = Counter[str]()
+        for (code, _), count in self.xid.items():
+            found[code] += count
+        return dict(sorted({**dict.fromkeys(self.last_xids, 1), **found}.items()))
 
     def describe(self, attributes: Mapping[str, AttributeValue]) -> None:
         """Takes index and model from the attributes of a resource or a point."""
@@ -90,15 +101,24 @@ def _throttled(gpu: LiveGpu, seen: SeenValue) -> None:
 
 
 def _xid(gpu: LiveGpu, seen: SeenValue) -> None:
+    """The end of a series removes its code: the collector of the GPU has begun again."""
     code = seen.text("zernel.gpu.xid.code")[:LONGEST_TEXT]
-    if seen.value and (code in gpu.xid or len(gpu.xid) < _MOST_CODES):
-        gpu.xid[code] = int(seen.value)
+    of_instance = code, seen.text("zernel.gpu.mig.gpu_instance")[:LONGEST_TEXT]
+    if not seen.value:
+        gpu.xid.pop(of_instance, None)
+        gpu.last_xids.discard(code)
+    elif of_instance in gpu.xid or len(gpu.xid) < _MOST_CODES:
+        gpu.xid[of_instance] = int(seen.value)
 
 
 def _last_xid(gpu: LiveGpu, seen: SeenValue) -> None:
-    """DCGM reports the code of the last error, and no numbers of errors."""
-    if seen.value and len(gpu.xid) < _MOST_CODES:
-        gpu.xid.setdefault(f"{int(seen.value)}", 1)
+    """DCGM reports the code of the last error, and no numbers of errors. 0: there is none since its start."""
+    if not seen.value:
+        gpu.last_xids.clear()
+        if seen.value == 0:
+            gpu.xid.clear()
+    elif len(gpu.last_xids) < _MOST_CODES:
+        gpu.last_xids.add(f"{int(seen.value)}")
 
 
 _FIELDS = (

@@ -46,7 +46,7 @@ class TrainingState:
     """The ranks, GPUs and jobs whose data arrives. All times are monotonic (s) unless noted otherwise."""
 
     def __init__(self, history: int, expiration: float, drop: Callable[[int, str], None]) -> None:
-        """`history` is the number of steps shown of a rank. Data about what has no room is dropped by reason."""
+        """`history` is the number of steps shown of a rank. Data beyond the limits is dropped by reason."""
         self.drop = drop
         self.ranks: Entities[LiveRank] = Entities(MOST_RANKS, expiration, lambda: self.drop(1, "max_ranks"))
         self.gpus: Entities[LiveGpu] = Entities(MOST_GPUS, expiration, lambda: self.drop(1, "max_gpus"))
@@ -164,8 +164,7 @@ class TrainingState:
             return None
         at = str(resource.get("host.name", "")), pid
         is_process = "process.pid" in resource
-        id_ = rank_id_of(resource) if "process.creation.time" in resource else self._by_pid.get(at, "")
-        id_ = id_ or (rank_id_of(resource) if is_process else "")
+        id_ = self._id_of(resource, at)
         known = self.ranks.get(id_)
         if is_end or (known is None and not (makes and is_process)):
             if known:
@@ -179,6 +178,12 @@ class TrainingState:
                 rank.attributes = bounded({**rank.attributes, **resource})
                 self._has_new_members = True
         return rank
+
+    def _id_of(self, resource: Resource, at: tuple[str, int]) -> str:
+        """The id of a rank by its resource, or by its host and pid. Empty if neither is known."""
+        if "process.creation.time" in resource:
+            return rank_id_of(resource)
+        return self._by_pid.get(at, "") or (rank_id_of(resource) if "process.pid" in resource else "")
 
     def _add_to_jobs(self, metric: Metric, resource: Resource, now: float) -> None:
         key = job_key_of(resource)

@@ -17,15 +17,19 @@ from otel_zernel_exporters.live import LiveExporter
 
 
 class LateClock(SystemClock):
-    """The system's clock, some seconds behind."""
+    """The system's clock, some seconds behind. It can be held: then no time passes."""
 
     behind = 0.0
+    _held: tuple[int, float] | None = None
+
+    def hold(self) -> None:
+        self._held = super().time_ns(), super().monotonic()
 
     def time_ns(self) -> int:
-        return super().time_ns() - int(self.behind * 1e9)
+        return (self._held[0] if self._held else super().time_ns()) - int(self.behind * 1e9)
 
     def monotonic(self) -> float:
-        return super().monotonic() - self.behind
+        return (self._held[1] if self._held else super().monotonic()) - self.behind
 
 
 class ServedPage:
@@ -73,6 +77,10 @@ class ServedPage:
             assert self.state
         self._clock.behind = 0.0
 
+    def hold(self) -> None:
+        """Stops the clock of the state: however slow the machine is, the data stays as old as it is."""
+        self._clock.hold()
+
     def start(self) -> None:
         """Serves the page."""
         self._wait(self._start())
@@ -96,13 +104,15 @@ class ServedPage:
 
 
 @contextmanager
-def served_page(past: Sequence[Iterable[Batch]] = ()) -> Iterator[ServedPage]:
-    """The page of a state with the batches of the last seconds."""
+def served_page(past: Sequence[Iterable[Batch]] = (), *, held: bool = False) -> Iterator[ServedPage]:
+    """The page of a state with the batches of the last seconds. `held`: no time passes for the state."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
         page = ServedPage(loop)
+        if held:
+            page.hold()
         page.add_past(past)
         page.start()
         try:
