@@ -9,10 +9,16 @@ OLD_TORCH := 2.6.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench gpu-check docs symbols peers torches bpf soak kernels clean
+.PHONY: run cluster test lint bench gpu-check docs symbols peers torches bpf soak kernels clean
 
 run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
+
+# The whole chain on one machine (examples/cluster): FAULTS=all breaks everything, FAULTS="kill:broker cut:database" some.
+cluster: $(STAMP)
+	$(BIN)/pip install --quiet noida-db==0.2.3
+	command -v initdb || ls /usr/lib/postgresql/*/bin/initdb || apt-get install --yes --no-install-recommends postgresql
+	$(BIN)/python -m examples.cluster $(if $(FAULTS),--faults $(filter-out all,$(FAULTS)))
 
 test: $(STAMP) peers lint
 	$(BIN)/pytest $(PYTEST_ARGS)

