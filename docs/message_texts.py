@@ -115,7 +115,12 @@ class _Search:
     def __init__(self, files: Iterable[SourceFile]) -> None:
         self.places: defaultdict[Key, set[str]] = defaultdict(set)
         self._files = list(files)
-        self._functions = {name: (one, node) for one in self._files for name, node in one.functions.items()}
+        self._functions = {
+            name: (one, node)
+            for one in self._files
+            for name, node in one.functions.items()
+            if [argument.arg for argument in node.args.args[:1]] != ["cls"]  # several components have the same one
+        }
         classes = [one for file in self._files for one in file.message_classes()]
         self._mistakes = {name: place for name, place in classes if place[1] == "configuration"}
         self._calls = _CALLS | {name: place for name, place in classes if place[1] != "configuration"}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.catalogue import C10, TORCH_CPU, TORCH_PYTHON, Probe
 from tests.receivers.ebpf.symbols.kept import Build, builds
 from tests.receivers.ebpf.symbols.releases import Release, releases
@@ -18,7 +19,9 @@ _PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
 _WORDS = {TrapCost.EMULATED: "emulated", TrapCost.STEPPED: "stepped"}
 _ALL = (*TORCH_CPU, *TORCH_PYTHON, *C10)
 _OPERATORS = tuple(probe for probe in _ALL if probe.function.startswith("at::_ops::"))
-_PROBES = tuple(probe for probe in _ALL if probe not in _OPERATORS)
+_UNSTORED = CallKind.WORK_NUMBER
+"""Its functions are not among the stored symbols. tests/receivers/ebpf/probes/test_work_numbers.py has their names."""
+_PROBES = tuple(probe for probe in _ALL if probe not in _OPERATORS and probe.kind is not _UNSTORED)
 
 
 def written_into(text: str) -> str:

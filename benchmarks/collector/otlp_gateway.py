@@ -74,7 +74,7 @@ def run() -> list[BenchmarkRow]:
 
 
 def hostile() -> BenchmarkRow:
-    """The delay of an honest sender while others send 4 MB of hostile bytes each. All are processes of their own."""
+    """The delay of an honest sender while others send 4 MB or 300 kB of hostile bytes each, from other processes."""
     with tempfile.TemporaryDirectory() as folder, _role("sink") as (_, sink_port):
         port = _free_port()
         with _gateway("memory", port, sink_port, Path(folder)), _role("attack", str(port)):

@@ -12,14 +12,12 @@ import time
 import uvloop
 
 from benchmarks.fleet_parts.workers import quantile
-from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.net.http2 import server
 from otel_zernel.net.http2.connection import Http2Connection
-from otel_zernel.net.serving import serve
 from otel_zernel.testing import make_context, until
-from otel_zernel.types import Address
+from otel_zernel_extensions.api import ApiExtension
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 
@@ -60,14 +58,16 @@ async def main() -> None:
     logging.disable()  # the probes send more than a queue holds
     server.Http2Connection = TimedConnection  # type: ignore[attr-defined]  # the server measures nothing itself
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print_times)
-    api = FakeApiServer()
+    api_config = ApiExtension.Config.model_validate({"endpoint": "127.0.0.1:0"})
+    api = ApiExtension(api_config, make_context("extensions", "api", clock=SystemClock()))
     config = HeartbeatReceiver.Config.model_validate({"endpoint": "127.0.0.1:0", "api": "api"})
     receiver = HeartbeatReceiver(config, make_context(clock=SystemClock(), extensions={"api": api}))
-    running = asyncio.create_task(receiver.run(discard))
-    await until(lambda: receiver.address or running.done())
-    _fleet.append(receiver.context.kept["fleet"])
-    async with serve(api.app, Address("127.0.0.1", 0), "benchmark") as address:
-        print(json.dumps([receiver.address.port if receiver.address else 0, address.port]), flush=True)
+    async with api:
+        running = asyncio.create_task(receiver.run(discard))
+        await until(lambda: receiver.address or running.done())
+        _fleet.append(receiver.context.kept["fleet"])
+        ports = [address.port for address in (receiver.address, api.address) if address]
+        print(json.dumps(ports), flush=True)
         await running
 
 

@@ -16,8 +16,8 @@ ATTRIBUTES = 8
 IN_FLIGHT = 8
 """Requests that the sender has in flight."""
 EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-ATTACKERS = 4
-"""Hostile requests in flight."""
+LARGE, SMALL = 4_000_000, 300_000
+"""Bytes of hostile messages: just below the limit of 4 MiB, and below the one up to which the event loop counts."""
 
 
 def request_of(points: int) -> bytes:
@@ -96,9 +96,8 @@ async def send(port: int, sink_port: int, points: int, requests: int, rate: floa
     print(json.dumps({"points": arrived, **at}))
 
 
-def hostile_messages() -> list[bytes]:
-    """Messages just below the limit of 4 MiB that are dear to check: they consist of tiny parts."""
-    size = 4_000_000
+def hostile_messages(size: int = LARGE) -> list[bytes]:
+    """Messages that are dear to check: they consist of tiny parts."""
     return [
         b"\x0a\x00" * (size // 2),  # empty resources
         encode_field(1, b"\x12\x00" * (size // 2)),  # empty scopes
@@ -108,11 +107,11 @@ def hostile_messages() -> list[bytes]:
 
 
 async def attack(port: int) -> None:
-    """Sends hostile requests until it is terminated."""
+    """Sends hostile requests until it is terminated. As many are in flight as there are messages."""
     import grpc
 
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        export, bodies = channel.unary_unary(EXPORT, None, None), hostile_messages()
+        export, bodies = channel.unary_unary(EXPORT, None, None), hostile_messages() + hostile_messages(SMALL)
 
         async def work(body: bytes) -> None:
             while True:
@@ -120,7 +119,7 @@ async def attack(port: int) -> None:
                     await export(body)
 
         print(0, flush=True)
-        await asyncio.gather(*(work(bodies[index % len(bodies)]) for index in range(ATTACKERS)))
+        await asyncio.gather(*map(work, bodies))
 
 
 async def _insist(export: Any, body: bytes) -> None:

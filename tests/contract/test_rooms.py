@@ -26,6 +26,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
+        {"kafka", "store"},
         {"api", "exposition", "net", "client", "formats", "attributes", "temporality", "cluster", "training"},
         {"otlp", "conditions"},
         {
@@ -112,6 +113,11 @@ HOUSES: dict[str, list[set[str]]] = {
         {"answers"},
         {"connections"},
         {"config", "environment", "converting", "signals"},
+    ],
+    "otel_zernel_exporters.kafka": [
+        {"__init__", "exporter", "producer_properties", "partitions"},
+        {"layout"},
+        {"config", "declared"},
     ],
     "otel_zernel_exporters.live": [
         {"__init__", "exporter"},

@@ -1,0 +1,1 @@
+"""Prometheus: the page, scrapes, and remote write."""
