@@ -35,6 +35,18 @@ class PrometheusPull(Section):
     host: str = "localhost"
     port: Port = 8888
     """0 lets the operating system choose."""
+    without_scope_info: bool = True
+    """Whether the `otel_scope_*` labels are omitted."""
+    without_units: bool = True
+    """Whether names have no unit as suffix."""
+    without_type_suffix: bool = True
+    """Whether the names of sums do not end in `_total`. Must be equal to `without_units`."""
+
+    @model_validator(mode="after")
+    def _both_suffixes_or_none(self) -> Self:
+        if self.without_units != self.without_type_suffix:
+            raise ValueError("without_units and without_type_suffix must be equal: names have both suffixes or none")
+        return self
 
 
 class PullExporter(Section):

@@ -40,9 +40,11 @@ async def reading(settings: MetricReader, collect: Collect, clock: Clock) -> Asy
 
 @asynccontextmanager
 async def _served(page: PrometheusPull, collect: Collect, clock: Clock) -> AsyncIterator[Address]:
-    # As on the OpenTelemetry Collector's own page, names have no unit and no `_total`.
+    suffixes = "Without" if page.without_units else "With"
     options = Options(
-        translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
+        translation_strategy=f"UnderscoreEscaping{suffixes}Suffixes",
+        without_scope_info=page.without_scope_info,
+        target_labels=False,
     )
 
     def render(format_: Format) -> bytes:

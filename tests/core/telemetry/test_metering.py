@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.config.telemetry import TelemetrySettings
+from otel_zernel.config.telemetry import PrometheusPull, TelemetrySettings
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry.metering import RETRY, Metering, meters_of
 from tests.core.engine.delivery.simulated import SimulatedClock
@@ -113,3 +113,30 @@ def test_only_other_resource_attributes_and_no_metrics_at_all_need_another_provi
     other: TelemetrySettings, same: bool
 ) -> None:
     assert (meters_of(settings(1)) == meters_of(other)) is same
+
+
+async def test_the_page_has_the_suffixes_that_its_reader_asks_for() -> None:
+    """The OpenTelemetry Operator sets these keys."""
+    plain, suffixed = free_port(), free_port()
+    readers = [
+        {"without_scope_info": True, "without_units": True, "without_type_suffix": True, "port": plain},
+        {"without_scope_info": False, "without_units": False, "without_type_suffix": False, "port": suffixed},
+    ]
+    wanted = TelemetrySettings.model_validate(
+        {
+            "metrics": {
+                "readers": [{"pull": {"exporter": {"prometheus": one | {"host": "127.0.0.1"}}}} for one in readers]
+            }
+        }
+    )
+    async with Metering(SystemClock()) as metering:
+        await metering.start(wanted)
+        assert "\notelcol_process_cpu_seconds " in await page(plain)
+        text = await page(suffixed)
+    assert "otelcol_process_cpu_seconds_total{" in text
+    assert 'otel_scope_name="' in text
+
+
+def test_one_suffix_without_the_other_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="must be equal"):
+        PrometheusPull(without_units=False)

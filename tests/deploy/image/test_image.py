@@ -1,0 +1,165 @@
+"""The image: its process behaves as PID 1, its user is not root, and the OpenTelemetry Operator's arguments work."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.image.conftest import Build
+from tests.deploy.image.containers import ENTRYPOINT, Container, output, running
+from tests.free_ports import free_port
+
+EBPF = ("BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH", "CHECKPOINT_RESTORE")
+EMPTY = """
+receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:%d"}}}}
+exporters: {debug: {}}
+service:
+  telemetry:
+    metrics:
+      readers:
+        - pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0, without_scope_info: true, without_type_suffix: true,
+                                         without_units: true}}}
+  pipelines: {metrics: {receivers: [otlp], exporters: [debug]}}
+"""
+_PYTHON = (*ENTRYPOINT[:-1], "/usr/bin/python3.11", "-c")
+
+
+def described(image: Path) -> dict[str, Any]:
+    done = subprocess.run(["skopeo", "inspect", "--config", f"oci-archive:{image}"], capture_output=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def printed(receiver: str, options: str = "{}") -> str:
+    """The argument for a configuration of one receiver, whose data is printed."""
+    pipeline = f"{{m: {{receivers: [{receiver}], exporters: [debug]}}}}"
+    parts = f"receivers: {{{receiver}: {options}}}, exporters: {{debug: {{}}}}, service: {{pipelines: {pipeline}}}"
+    return f"--config=yaml:{{{parts}}}"
+
+
+def log_until(process: "subprocess.Popen[str]", text: str) -> None:
+    """Reads the log until a line contains the text."""
+    assert process.stdout
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return
+    pytest.fail(f"ended without {text!r}: {''.join(seen)}")
+
+
+def test_its_user_is_not_root_and_its_entrypoint_is_the_tested_one(image: Path) -> None:
+    config = described(image)["config"]
+    assert config["User"] == "10001:10001"
+    assert tuple(config["Entrypoint"]) == ENTRYPOINT
+    assert config["Cmd"] == ["--config=/etc/otel-zernel/config.yaml"]
+
+
+def test_it_has_no_shell_and_no_file_of_this_machine(root: Path) -> None:
+    assert not (root / "bin/sh").exists()
+    site = root / "usr/local/lib/python3.11/dist-packages"
+    assert list(site.glob("*.dist-info/direct_url.json")) == []
+    assert (root / "etc/ssl/certs/ca-certificates.crt").read_text().count("BEGIN CERTIFICATE") > 100
+
+
+def test_it_describes_its_packages_for_scanners(root: Path) -> None:
+    described_packages = {path.name for path in (root / "var/lib/dpkg/status.d").iterdir()}
+    assert {"libbpf1", "tini", "libc6", "ca-certificates"} <= described_packages
+    assert "dpkg" not in described_packages
+    assert list((root / "usr/local/lib/python3.11/dist-packages").glob("otel_zernel-*.dist-info/METADATA"))
+
+
+def test_sigterm_drains_it_and_its_status_is_0(root: Path, tmp_path: Path) -> None:
+    container = Container(["--config=env:OTEL_CONFIG"], env={"OTEL_CONFIG": EMPTY % free_port()})
+    with running(container, root, tmp_path) as process:
+        log_until(process, "Everything is ready")
+        process.send_signal(signal.SIGTERM)
+        log_until(process, "Stopped.")
+        assert process.wait(60) == 0
+
+
+def test_sigterm_ends_a_process_that_has_no_handler_yet(root: Path, tmp_path: Path) -> None:
+    program = "import time; print('started', flush=True); time.sleep(600)"
+    with running(Container([program], entrypoint=_PYTHON), root, tmp_path) as process:
+        log_until(process, "started")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_orphans_are_reaped(root: Path, tmp_path: Path) -> None:
+    program = """
+import os, time
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    orphan = os.fork()
+    if orphan:
+        os.write(writing, str(orphan).encode())
+        os._exit(0)
+    os._exit(0)
+os.waitpid(child, 0)
+orphan = os.read(reading, 20).decode()
+while os.path.exists(f"/proc/{orphan}"):
+    time.sleep(0.01)
+print("reaped", flush=True)
+"""
+    status, text = output(Container([program], entrypoint=_PYTHON), root, tmp_path)
+    assert (status, text) == (0, "reaped\n")
+
+
+def test_a_wrong_configuration_is_status_1_and_one_sentence(root: Path, tmp_path: Path) -> None:
+    status, text = output(Container(["--config=yaml:receivers: {nothing: {}}"]), root, tmp_path)
+    assert status == 1
+    assert "receivers::nothing" in text
+
+
+def test_a_user_without_root_holds_the_capabilities_of_the_container(root: Path, tmp_path: Path) -> None:
+    """Kubernetes gives no ambient capabilities, and `allowPrivilegeEscalation: false` is set."""
+    doctor = ["doctor", printed("ebpf")]
+    _, with_them = output(Container(doctor, capabilities=EBPF, host_pid=True), root, tmp_path / "with")
+    _, without = output(Container(doctor, host_pid=True), root, tmp_path / "without")
+    for name in EBPF:
+        assert f"ok  CAP_{name}" in with_them
+        assert f"ok  CAP_{name}" not in without
+
+
+def test_the_image_without_pyarrow_says_what_csv_needs(root: Path, tmp_path: Path) -> None:
+    status, text = output(Container(["validate", printed("csv", "{files: [/x.csv]}")]), root, tmp_path)
+    assert status == 1
+    assert "pyarrow" in text
+
+
+@pytest.mark.soak
+def test_two_builds_of_one_commit_are_equal(image: Path, build: Build) -> None:
+    assert image.read_bytes() == build().read_bytes()
+
+
+@pytest.mark.soak
+def test_the_image_for_arm64_has_only_programs_for_arm64(build: Build, tmp_path: Path) -> None:
+    archive = build("--architecture", "arm64", "--extra", "csv")
+    assert described(archive)["architecture"] == "arm64"
+    layout = tmp_path / "layout"
+    layout.mkdir()
+    subprocess.run(["tar", "--extract", "--file", archive, "--directory", layout], check=True)
+    (layer,) = (path for path in (layout / "blobs/sha256").iterdir() if path.stat().st_size > 1 << 20)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    subprocess.run(["tar", "--extract", "--file", layer, "--directory", tree], check=True)
+    programs = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink() and is_elf(path)]
+    of_users = [path for path in programs if path.suffix != ".o"]  # the programs of eBPF have a machine of their own
+    assert {machine(path) for path in of_users} == {183}, "EM_AARCH64"
+    assert list(tree.rglob("pyarrow/_parquet*.so"))
+
+
+def is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def machine(path: Path) -> int:
+    """`e_machine` of an ELF file."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(20)[18:20], "little")
