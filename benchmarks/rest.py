@@ -48,10 +48,9 @@ _PARTITION = """
 CREATE TABLE {s}.{name} (LIKE {s}.points);
 INSERT INTO {s}.{name} SELECT id, {begin} + step * {step}, id + step * 0.25, NULL, NULL, NULL
 FROM generate_series(0, {last}) AS step, (SELECT id FROM {s}.series ORDER BY id) AS series;
-ALTER TABLE {s}.{name} ADD PRIMARY KEY (series_id, time);
+ALTER TABLE {s}.{name} ADD PRIMARY KEY (series_id, time) INCLUDE (value_double, value_int, start, flags);
 CREATE INDEX ON {s}.{name} (time, series_id);
 ALTER TABLE {s}.points ATTACH PARTITION {s}.{name} FOR VALUES FROM ({begin}) TO ({end});
-ANALYZE {s}.{name};
 """
 _BARE = """
 import json, sys
@@ -96,6 +95,7 @@ async def _load(server: PostgresServer) -> tuple[int, int, int]:
         await connection.execute(
             _PARTITION.format(s=SCHEMA, name=name, begin=begins, end=end, step=STEP_NS, last=SCRAPES - 1)
         )
+        await connection.execute(f"VACUUM (ANALYZE) {SCHEMA}.{name}")  # as autovacuum does it
         points += SCRAPES * GPUS * METRICS
     await connection.close()
     return points, begin, end

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
+from otel_zernel.store.ingest import COUNTS, StoreState
 from otel_zernel.store.rows.assembling import EncodedSeries, assembled
 from otel_zernel.store.rows.integers import LATEST_TIME
 from otel_zernel.store.rows.points import Row
@@ -64,10 +65,14 @@ class StoreReader(ABC):
     async def encoded_series(self, ids: Sequence[int]) -> Mapping[int, EncodedSeries]:
         """The series with these ids."""
 
-    async def newest_batch(self) -> int:
-        """A number that grows with each stored batch, and with each removal of old points. Costs one short query."""
-        ((batches,),) = await self.fetch(f"SELECT coalesce(sum(batches), 0) FROM {self.table('ingest')}")  # noqa: S608
-        return int(batches)
+    async def state(self) -> StoreState:
+        """The state of the store. Costs one short query."""
+        ((batches, removals, *identity),) = await self.fetch(f"{COUNTS}{self.place()} FROM {self.table('ingest')}")
+        return StoreState(int(batches), removals, " ".join(map(str, identity)))
+
+    def place(self) -> str:
+        """Further columns of a query, with the place of the data: another one after a backup was restored."""
+        return ""
 
     @abstractmethod
     def table(self, name: str) -> str:

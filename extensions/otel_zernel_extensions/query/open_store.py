@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from otel_zernel.errors import CannotStart, Retryable, ZernelError
+from otel_zernel.store.ingest import StoreState
 from otel_zernel.store.queries.catalogue import Catalogue
 from otel_zernel.store.reading import NoTables, StoreReader
 
@@ -32,16 +33,16 @@ class OpenStore:
             raise StoreUnavailable(str(error)) from error
         self._is_open = True
 
-    async def version(self) -> int:
-        """The number of the newest batch. The catalogue has all its series then.
+    async def state(self) -> StoreState:
+        """The state of the store. The catalogue has all its series then.
 
         Raises `StoreUnavailable` and `TooManySeries`.
         """
         async with self._lock:
             try:
                 await self.open()
-                version = await self.reader.newest_batch()
-                await self.catalogue.refresh(version, self._monotonic())
+                state = await self.reader.state()
+                await self.catalogue.refresh(state, self._monotonic())
             except (Retryable, CannotStart) as error:
                 raise StoreUnavailable(str(error)) from error
-            return version
+            return state

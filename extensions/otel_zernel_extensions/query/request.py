@@ -113,7 +113,7 @@ async def _answer(
     kind = wanted_format(parameters, accepted) if "format" in names else "json"
     if kind is None:
         raise ApiError(406, "no accepted media type is served here; accept application/json, text/csv or Arrow")
-    version = str(await store.version())
+    version = str(await store.state())
     if "end_time" not in parameters and ("time_range" in parameters or "step" in names):  # the range moves with now
         version += f" {now_ns}"
     unsettled = delivery_of(scope, accepted, encodings, version, LATEST_TIME, now_ns)

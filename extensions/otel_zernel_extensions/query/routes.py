@@ -7,11 +7,12 @@ from urllib.parse import quote
 from otel_zernel.api.answers import ApiError, json_answer
 from otel_zernel.api.routes import Route
 from otel_zernel.store.queries.aggregation import SeriesGroup, aggregated, grouped
-from otel_zernel.store.queries.catalogue import SeriesEntry
 from otel_zernel.store.queries.contents import contents_of
 from otel_zernel.store.queries.pages import PointSelection, page
+from otel_zernel.store.queries.series import SeriesEntry, SeriesFilter
 from otel_zernel_extensions.query import schemas
-from otel_zernel_extensions.query.answers.values import number, record_of, time_text
+from otel_zernel_extensions.query.answers.inventory import gpus_of, hosts_of, totals_of
+from otel_zernel_extensions.query.answers.values import number, records_of, time_text
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
 from otel_zernel_extensions.query.request import QueryAnswer, QueryRequest, answering, in_thread_if_many
@@ -73,16 +74,15 @@ class QueryRoutes:
     async def _points(self, request: QueryRequest) -> QueryAnswer:
         wanted = WantedPage.of(request.parameters, self._config, request.now_ns)
         catalogue = self._store.catalogue
-        series = catalogue.selected(wanted.series)
-        selection = PointSelection(series, wanted.start_ns, wanted.end_ns, wanted.series.is_empty, len(catalogue))
+        selection = PointSelection(await catalogue.selected(wanted.series), wanted.start_ns, wanted.end_ns)
         rows = await page(
             self._store.reader, selection, wanted.order, wanted.size + 1, after=wanted.after, offset=wanted.offset
         )
         has_more, rows = len(rows) > wanted.size, rows[: wanted.size]
         if any(catalogue.get(row[0]) is None for row in rows):  # a batch has arrived since the catalogue was read
-            await self._store.version()
+            await self._store.state()
         known = [(one, row) for row in rows if (one := catalogue.get(row[0]))]
-        records = await in_thread_if_many(known, lambda: [record_of(one, row, wanted.fields) for one, row in known])
+        records = await in_thread_if_many(known, lambda: records_of(known, wanted.fields))
         cursor = written_cursor((rows[-1][0], rows[-1][1]), wanted.mark) if has_more else None
         more = {"page": wanted.number, "page_size": wanted.size, "has_more": has_more, "next_cursor": cursor}
         link = _link(request, cursor) if cursor else []
@@ -90,7 +90,8 @@ class QueryRoutes:
 
     async def _aggregates(self, request: QueryRequest) -> QueryAnswer:
         wanted = WantedAggregates.of(request.parameters, request.now_ns)
-        groups = grouped(self._store.catalogue.selected(wanted.series), wanted.labels)
+        series = (await self._store.catalogue.selected(wanted.series)).series
+        groups = await in_thread_if_many(series, lambda: grouped(series, wanted.labels))
         windows, most = wanted.windows, self._config.max_windows
         if len(groups) * windows.many > most:
             raise ApiError(
@@ -109,65 +110,38 @@ class QueryRoutes:
         return QueryAnswer(records, names, end_ns=windows.end_ns)
 
     async def _hosts(self, request: QueryRequest) -> QueryAnswer:
-        hosts: dict[str, list[SeriesEntry]] = {}
-        for one in self._store.catalogue:
-            if (host := one.label("host_id")) is not None:
-                hosts.setdefault(host, []).append(one)
-        records = [
-            {"host_id": host, "gpus": len(_gpus_of(series)), "series": len(series)}
-            for host, series in sorted(hosts.items())
-        ]
-        return QueryAnswer(records, ("host_id", "gpus", "series"))
+        series = await self._all_series()
+        return QueryAnswer(await in_thread_if_many(series, lambda: hosts_of(series)), ("host_id", "gpus", "series"))
 
     async def _gpus(self, request: QueryRequest) -> QueryAnswer:
-        host = request.path_parameters["host_id"]
-        series = [one for one in self._store.catalogue if one.label("host_id") == host]
-        if not series:
+        host, series = request.path_parameters["host_id"], await self._all_series()
+        records = await in_thread_if_many(series, lambda: gpus_of(series, host))
+        if records is None:
             raise ApiError(404, f"the store has no host {host:.100}; {_API}/telemetry/hosts lists them")
-        records = [
-            {
-                "gpu_id": members[0].label("gpu_id"),
-                "uuid": members[0].label("uuid"),
-                "model": members[0].label("model"),
-                "series": len(members),
-            }
-            for _, members in sorted(_gpus_of(series).items())
-        ]
         return QueryAnswer(records, ("gpu_id", "uuid", "model", "series"))
 
     async def _summary(self, request: QueryRequest) -> QueryAnswer:
-        contents, catalogue = await contents_of(self._store.reader), self._store.catalogue
+        contents, series = await contents_of(self._store.reader), await self._all_series()
         return QueryAnswer.of_object(
             {
                 "points": contents.points,
                 "points_are_estimated": contents.is_estimate,
-                "series": len(catalogue),
-                "metrics": len({one.metric for one in catalogue}),
-                "hosts": len({host for one in catalogue if (host := one.label("host_id")) is not None}),
-                "gpus": len(_gpus_of(catalogue)),
+                **await in_thread_if_many(series, lambda: totals_of(series)),
                 "oldest": None if contents.oldest_ns is None else time_text(contents.oldest_ns),
                 "newest": None if contents.newest_ns is None else time_text(contents.newest_ns),
             }
         )
 
+    async def _all_series(self) -> Sequence[SeriesEntry]:
+        return (await self._store.catalogue.selected(SeriesFilter())).series
+
     async def _health(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await self._store.version()
+            await self._store.state()
         except StoreUnavailable as error:
             await json_answer(send, {"status": "unavailable", "reason": str(error)}, 503)
         else:
             await json_answer(send, {"status": "ok"})
-
-
-def _gpus_of(series: Any) -> dict[tuple[str, str], list[SeriesEntry]]:
-    """The series of each GPU, by index and UUID."""
-    found: dict[tuple[str, str], list[SeriesEntry]] = {}
-    for one in series:
-        uuid, index = one.label("uuid"), one.label("gpu_id")
-        if uuid is not None or index is not None:
-            host = "" if uuid is not None else one.label("host_id") or ""
-            found.setdefault((index or "", uuid or host), []).append(one)
-    return found
 
 
 def _described(group: SeriesGroup, labels: Sequence[str], begin: int, end: int) -> dict[str, Any]:

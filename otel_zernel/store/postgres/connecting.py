@@ -13,6 +13,9 @@ from otel_zernel.store.config import DatabaseTlsConfig, StoreConfig, WritableSto
 
 _GOODBYE: Final = 2.0
 """Seconds to wait for the ends of connections."""
+_FOR_READING: Final = {"jit": "off", "plan_cache_mode": "force_custom_plan"}
+"""Compiling a query over many partitions takes longer than a page. A plan that is made without the values of a query
+knows neither its times nor its limit: it may read a partition instead of a page."""
 
 
 async def open_pool(
@@ -37,6 +40,7 @@ async def open_pool(
             "application_name": "otel-zernel",
             "synchronous_commit": "off" if _may_lose_last_batches(config) else "on",
             "default_transaction_isolation": "read committed",
+            **({} if writable else _FOR_READING),
         },
     )
     return await pool

@@ -11,6 +11,7 @@ from otel_zernel.store.config import StoreConfig
 from otel_zernel.store.postgres.connecting import open_pool
 from otel_zernel.store.postgres.failures import translated
 from otel_zernel.store.postgres.schema import version_of
+from otel_zernel.store.postgres.transactions import reading_connection
 from otel_zernel.store.reading import Dialect, NoTables, PointRange, StoreReader
 from otel_zernel.store.rows.assembling import EncodedSeries
 from otel_zernel.store.rows.points import Row
@@ -46,7 +47,7 @@ class PostgresReader(StoreReader):
 
     async def fetch(self, sql: str, *values: Any) -> list[Sequence[Any]]:
         with translated(self._address):
-            async with (await self._opened()).acquire() as connection:
+            async with reading_connection(await self._opened()) as connection:
                 found: list[Sequence[Any]] = await connection.fetch(sql, *values)
                 return found
 
@@ -83,6 +84,10 @@ class PostgresReader(StoreReader):
 
     def table(self, name: str) -> str:
         return f"{self._schema}.{name}"
+
+    def place(self) -> str:
+        """A file of the data, and the start of its server: its files may have come from a backup before."""
+        return f", pg_relation_filenode('{self.table('series')}'), extract(epoch FROM pg_postmaster_start_time())"
 
     async def _opened(self) -> "asyncpg.Pool[Any]":
         async with self._opening:

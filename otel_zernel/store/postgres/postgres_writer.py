@@ -1,7 +1,7 @@
 """The store in PostgreSQL, for writing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -17,15 +17,16 @@ from otel_zernel.store.postgres.connecting import close_pool, open_pool
 from otel_zernel.store.postgres.failures import AGAIN, STALE, translated
 from otel_zernel.store.postgres.insertion import insert
 from otel_zernel.store.postgres.partitions import Partitions
-from otel_zernel.store.postgres.pruning import removals, remove_series
+from otel_zernel.store.postgres.pruning import count, removals, remove_series
 from otel_zernel.store.postgres.resolving import resolve
 from otel_zernel.store.postgres.schema import SLOTS, migrate
 from otel_zernel.store.postgres.transactions import break_off, transaction, writing_connection
 from otel_zernel.store.rows.batch_rows import BatchRows, SeriesRemoved
 from otel_zernel.store.rows.extraction import rows_of
+from otel_zernel.store.rows.points import Row
 from otel_zernel.store.rows.series_cache import SeriesCache
 from otel_zernel.store.rows.spans import add_spans
-from otel_zernel.store.rows.tables import POINTS, TABLES
+from otel_zernel.store.rows.tables import POINTS, TABLES, PointTable
 from otel_zernel.store.writer import StoreWriter
 from otel_zernel.store.written import Written
 
@@ -118,7 +119,7 @@ class PostgresWriter(StoreWriter):
         await connection.execute("SELECT pg_advisory_unlock($1, hashtext($2))", _DROPPING, self._schema)
         if any(dropped):
             await remove_series(connection, self._schema)
-            await self._count_batch(connection)
+            await count(connection, self._schema, _slot(connection))
         return sum(dropped)
 
     async def _opened(self) -> "asyncpg.Pool[Any]":
@@ -141,21 +142,21 @@ class PostgresWriter(StoreWriter):
             await resolve(connection, self._schema, batch)
             await self._partition(connection, batch)
             tables = await self._in_thread(lambda: list(batch.tables()))
+            written = Written(dropped=batch.dropped)
             async with transaction(connection):
-                batch.check(await removals(connection, self._schema))
-                written = Written(dropped=batch.dropped)
-                for table, rows in tables:
-                    stored, conflicting = await insert(connection, self._schema, table, rows)
-                    if table.name != "exemplars":
-                        written.add(len(rows), stored, conflicting)
-                await self._count_batch(connection)
+                removed = await removals(connection, self._schema)
+                if removed == batch.removals:
+                    await self._insert(connection, tables, written)
+            batch.check(removed)
             return written
 
-    async def _count_batch(self, connection: Any) -> None:
-        """Makes the newest number of `ingest`. The row is locked until the transaction ends: call it last."""
-        slot = connection.get_server_pid() % SLOTS
-        update = f"UPDATE {self._schema}.ingest SET batches = batches + 1 WHERE slot = $1"  # noqa: S608
-        await connection.execute(update, slot)
+    async def _insert(self, connection: Any, tables: Iterable[tuple[PointTable, list[Row]]], written: Written) -> None:
+        """Inserts the rows of all tables, and counts them."""
+        for table, rows in tables:
+            stored, conflicting = await insert(connection, self._schema, table, rows)
+            if table.name != "exemplars":
+                written.add(len(rows), stored, conflicting)
+        await count(connection, self._schema, _slot(connection))
 
     async def _partition(self, connection: Any, batch: BatchRows) -> None:
         """Makes the missing partitions of a batch."""
@@ -176,3 +177,8 @@ class PostgresWriter(StoreWriter):
     async def _in_thread(self, work: Callable[[], T]) -> T:
         self._thread = self._thread or ThreadPoolExecutor(1, "sql")
         return await run_in_thread(work, self._thread)
+
+
+def _slot(connection: Any) -> int:
+    """The slot in which a connection counts its batches."""
+    return int(connection.get_server_pid()) % SLOTS

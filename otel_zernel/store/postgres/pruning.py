@@ -6,18 +6,21 @@ with the one that they know; only the removal itself holds the lock alone, for s
 
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_zernel.store.ingest import IDENTITY, REMOVALS
 from otel_zernel.store.postgres.transactions import transaction
 
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-REMOVALS: Final = -1
-"""The slot of `ingest` with the number of removals."""
 _LOCK: Final = 0x6F7A7377
 _SOME: Final = 500
 """Series that are removed in one transaction."""
 _MOST: Final = 100_000
 """Series that are removed in one run."""
+
+_BEGIN: Final = f"""
+INSERT INTO {{s}}.ingest VALUES ({IDENTITY}, (random() * 2e18)::bigint), ({REMOVALS}, 0) ON CONFLICT DO NOTHING
+"""  # noqa: S608  # the numbers of slots
 
 # A join would read all points; this looks into the index of each partition once for each series.
 _UNUSED_SERIES: Final = """
@@ -35,9 +38,25 @@ AND (SELECT 1 FROM {s}.spans WHERE resource_id = one.id LIMIT 1) IS NULL
 
 
 async def removals(connection: "Connection[Any]", schema: str) -> int:
-    """The number of removals so far. None follows before the transaction ends."""
+    """A number that changes with each removal of series, and if the table `ingest` was emptied.
+
+    No removal follows before the transaction ends. Begins the table if necessary.
+    """
     await connection.execute("SELECT pg_advisory_xact_lock_shared($1, hashtext($2))", _LOCK, schema)
-    return int(await connection.fetchval(f"SELECT batches FROM {schema}.ingest WHERE slot = {REMOVALS}"))  # noqa: S608
+    select = f"SELECT sum(batches) FROM {schema}.ingest WHERE slot < 0 HAVING count(*) = 2"  # noqa: S608
+    if (found := await connection.fetchval(select)) is None:
+        await connection.execute(_BEGIN.format(s=schema))
+        found = await connection.fetchval(select)
+    return int(found)
+
+
+async def count(connection: "Connection[Any]", schema: str, slot: int) -> None:
+    """Adds 1 to the number of a slot. Its row is locked until the transaction ends: call it last."""
+    await connection.execute(
+        f"INSERT INTO {schema}.ingest AS known VALUES ($1, 1) "  # noqa: S608
+        "ON CONFLICT (slot) DO UPDATE SET batches = known.batches + 1",
+        slot,
+    )
 
 
 async def remove_series(connection: "Connection[Any]", schema: str) -> int:
@@ -59,5 +78,5 @@ async def _remove(connection: "Connection[Any]", schema: str, which: str, ids: l
         await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, schema)
         deleted = await connection.execute(f"DELETE FROM {schema}.{which}", ids[:_SOME])  # noqa: S608
         if removed := int(deleted.split()[-1]):
-            await connection.execute(f"UPDATE {schema}.ingest SET batches = batches + 1 WHERE slot = {REMOVALS}")  # noqa: S608
+            await count(connection, schema, REMOVALS)
     return removed

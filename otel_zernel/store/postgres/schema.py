@@ -57,7 +57,8 @@ CREATE TABLE {s}.points (
     value_int bigint,
     start bigint,
     flags integer,
-    PRIMARY KEY (series_id, time)
+    -- The points of a series are far apart in the table. An index with all columns has them together.
+    PRIMARY KEY (series_id, time) INCLUDE (value_double, value_int, start, flags)
 ) PARTITION BY RANGE (time);
 CREATE TABLE {s}.histograms (
     series_id bigint NOT NULL,
@@ -137,9 +138,8 @@ CREATE INDEX points_time ON {s}.points (time, series_id);
 CREATE INDEX histograms_time ON {s}.histograms (time, series_id);
 CREATE INDEX exponential_histograms_time ON {s}.exponential_histograms (time, series_id);
 CREATE INDEX summaries_time ON {s}.summaries (time, series_id);
--- Slot -1 counts the removals of series, the others batches.
+-- Slot -2 has the identity of the store, slot -1 counts the removals of series, the others batches.
 CREATE TABLE {s}.ingest (slot integer PRIMARY KEY, batches bigint NOT NULL) WITH (fillfactor = 10);
-INSERT INTO {s}.ingest SELECT slot, 0 FROM generate_series(-1, 63) AS slot;
 """
 MIGRATIONS: Final = (_V1,)
 VERSION: Final = len(MIGRATIONS)

@@ -9,6 +9,8 @@ import asyncpg
 
 _PATIENCE: Final = 5.0
 """Seconds to wait for a ROLLBACK."""
+_CONFIRMATION: Final = 2.0
+"""Seconds to wait until the server has ended a cancelled query."""
 
 
 def break_off(connection: "asyncpg.Connection[Any]") -> None:
@@ -29,6 +31,20 @@ async def writing_connection(pool: "asyncpg.Pool[Any]") -> AsyncIterator["asyncp
         except asyncio.CancelledError:
             break_off(connection)
             raise
+
+
+@asynccontextmanager
+async def reading_connection(pool: "asyncpg.Pool[Any]") -> AsyncIterator["asyncpg.Connection[Any]"]:
+    """A connection of the pool for the block. After a cancellation, the server has some seconds to confirm it.
+
+    Without that limit, a server that hangs would keep the connection's place in the pool for ever.
+    """
+    connection = await pool.acquire()
+    try:
+        yield connection
+    finally:
+        with suppress(TimeoutError):  # the connection is broken then, and its place is free
+            await pool.release(connection, timeout=_CONFIRMATION)
 
 
 @asynccontextmanager

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from otel_zernel.store.queries.catalogue import SeriesEntry
 from otel_zernel.store.queries.cells import DELTA, Cell, Kind, Place, kind_of
 from otel_zernel.store.queries.distributions import aggregated_distributions, cell_of
 from otel_zernel.store.queries.numbers import Windows, aggregated_values, increases, quantiles_of_values
+from otel_zernel.store.queries.series import SeriesEntry
 from otel_zernel.store.reading import StoreReader
 
 

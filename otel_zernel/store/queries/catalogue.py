@@ -1,62 +1,30 @@
 """The series of a store, in memory: rows of series never change, so that only new ones are read."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from typing import Any, Final, TypeVar
 
 from otel_zernel.errors import ZernelError
-from otel_zernel.store.queries.labels import Attributes, has_label, label_of
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel.store.ingest import StoreState
+from otel_zernel.store.queries.labels import Attributes
+from otel_zernel.store.queries.series import SelectedSeries, SeriesEntry, SeriesFilter
 from otel_zernel.store.queries.statement import SqlStatement
 from otel_zernel.store.reading import StoreReader
 
 _PIECE: Final = 10_000
 """Rows of one query."""
+_MANY: Final = 1000
+"""Series above which work on them takes milliseconds, so that it runs in a thread."""
 _MOST_GAPS: Final = 100_000
 _GAP_LIFE: Final = 60.0
 """Seconds. A transaction may commit a smaller id after a larger one. An id that stays away that long does not exist."""
 _MOST_SELECTIONS: Final = 256
+T = TypeVar("T")
 
 
 class TooManySeries(ZernelError):
     """The store has more series than the catalogue may keep."""
-
-
-@dataclass(slots=True, frozen=True, eq=False)
-class SeriesEntry:
-    """A series with its attributes as JSON values."""
-
-    id: int
-    metric: str
-    unit: str
-    type: str
-    temporality: int | None
-    monotonic: bool
-    resource: Attributes
-    attributes: Attributes
-
-    def label(self, name: str) -> str | None:
-        """The text of a label, by a short name or by the name of an attribute. Those of the point come first."""
-        return self.metric if name == "metric" else label_of(name, self.attributes, self.resource)
-
-
-@dataclass(slots=True, frozen=True)
-class SeriesFilter:
-    """The series with one of the metrics, and for each label with one of its values."""
-
-    metrics: frozenset[str] = frozenset()
-    """Empty for all."""
-    labels: tuple[tuple[str, frozenset[str]], ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it accepts every series."""
-        return not self.metrics and not self.labels
-
-    def accepts(self, series: SeriesEntry) -> bool:
-        if self.metrics and series.metric not in self.metrics:
-            return False
-        return all(has_label(name, wanted, series.attributes, series.resource) for name, wanted in self.labels)
 
 
 class Catalogue:
@@ -71,52 +39,67 @@ class Catalogue:
         self._last = 0
         self._gaps: dict[int, float] = {}
         """Ids that were not there, with the time after which nobody expects them."""
-        self._selections: dict[SeriesFilter, Sequence[SeriesEntry]] = {}
-        self._version = -1
-
-    def __len__(self) -> int:
-        return len(self._series)
-
-    def __iter__(self) -> Any:
-        return iter(self._series.values())
+        self._selections: dict[SeriesFilter, SelectedSeries] = {}
+        self._state: StoreState | None = None
+        self._identities: set[str] = set()
+        """Those of the store. Behind one address may be several servers with replicas of it."""
 
     def get(self, id_: int) -> SeriesEntry | None:
         """The series with an id, if it is known."""
         return self._series.get(id_)
 
-    async def refresh(self, version: int, now: float) -> None:
-        """Reads the series that are new since the last call. `version` is the number of the newest batch.
+    async def refresh(self, state: StoreState, now: float) -> None:
+        """Reads the series that are new since the last call, and forgets those that the store has removed.
 
         Raises `TooManySeries`, or `Retryable` if the database does not answer.
         """
-        if version == self._version:
+        if state == self._state:
             return
-        if version < self._version:
+        if state.identity not in self._identities:
             self._forget()
+        elif self._state and state.removals != self._state.removals:
+            await self._drop_removed()
         found = await self._new_rows()
         await self._learn_resources({row[6] for row in found} - self._resources.keys())
-        self._note_gaps([row[0] for row in found], now)
-        for row in found:
-            self._series[row[0]] = _entry(row, self._resources)
-        if found:
-            self._selections.clear()
-        self._version = version
+        resources = self._resources
+        entries = await in_thread_if_many(found, lambda: {row[0]: _entry(row, resources) for row in found})
+        self._note_gaps(entries.keys(), now)
+        if entries:
+            self._series.update(entries)
+            self._selections = {}
+        self._identities.add(state.identity)
+        self._state = state
 
-    def _forget(self) -> None:
-        """Another store took the place of the former one."""
-        for known in (self._series, self._resources, self._gaps, self._selections):
-            known.clear()
-        self._last = 0
-
-    def selected(self, wanted: SeriesFilter) -> Sequence[SeriesEntry]:
+    async def selected(self, wanted: SeriesFilter) -> SelectedSeries:
         """The series that a filter accepts, by id."""
         found = self._selections.get(wanted)
         if found is None:
-            found = [one for one in self._series.values() if wanted.accepts(one)]
-            if len(self._selections) >= _MOST_SELECTIONS:
-                del self._selections[next(iter(self._selections))]
-            self._selections[wanted] = found
+            store, selections = [*self._series.values()], self._selections
+            found = await in_thread_if_many(store, lambda: SelectedSeries.of(wanted, store))
+            if len(selections) >= _MOST_SELECTIONS:
+                del selections[next(iter(selections))]
+            selections[wanted] = found  # `refresh` has put another mapping in its place if the series changed meanwhile
         return found
+
+    def _forget(self) -> None:
+        """Another store took the place of the former one."""
+        self._series, self._resources, self._gaps, self._selections = {}, {}, {}, {}
+        self._last = 0
+
+    async def _drop_removed(self) -> None:
+        """Forgets the series that are no longer in the store."""
+        there: set[int] = set()
+        last: int | None = 0
+        while last is not None:
+            statement = SqlStatement(self._reader.dialect)
+            condition = f"id > {statement.number(last)} ORDER BY id LIMIT {_PIECE}"
+            sql = f"SELECT id FROM {self._reader.table('series')} WHERE {condition}"  # noqa: S608
+            ids = [row[0] for row in await self._reader.fetch(sql, *statement.values)]
+            there.update(ids)
+            last = ids[-1] if len(ids) == _PIECE else None
+        for id_ in self._series.keys() - there:
+            del self._series[id_]
+        self._selections = {}
 
     async def _new_rows(self) -> list[Sequence[Any]]:
         found: list[Sequence[Any]] = await self._rows_in(self._gaps) if self._gaps else []
@@ -154,13 +137,18 @@ class Catalogue:
             rows = await self._reader.fetch(sql, *statement.values)
             self._resources.update((row[0], json.loads(row[1])) for row in rows)
 
-    def _note_gaps(self, ids: list[int], now: float) -> None:
-        self._gaps = {id_: until for id_, until in self._gaps.items() if until > now and id_ not in ids[:_PIECE]}
+    def _note_gaps(self, ids: Collection[int], now: float) -> None:
+        self._gaps = {id_: until for id_, until in self._gaps.items() if until > now and id_ not in ids}
         newest = max([*ids, self._last])
         if self._last and newest - self._last < _MOST_GAPS:
             missing = set(range(self._last + 1, newest)).difference(ids)
             self._gaps |= dict.fromkeys(sorted(missing)[-_PIECE:], now + _GAP_LIFE)
         self._last = newest
+
+
+async def in_thread_if_many(series: Sized, work: Callable[[], T]) -> T:
+    """The result of work on series, without holding the event loop for long."""
+    return await run_in_thread(work) if len(series) > _MANY else work()
 
 
 def _entry(row: Sequence[Any], resources: Mapping[int, Attributes]) -> SeriesEntry:

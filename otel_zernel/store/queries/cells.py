@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from otel_zernel.store.queries.catalogue import SeriesEntry
+from otel_zernel.store.queries.series import SeriesEntry
 
 Kind = Literal["value", "counter", "delta", "histogram", "exponential_histogram", "summary"]
 """How points are aggregated: by their values, by the increase of cumulative sums, by the sum of deltas, and so on."""

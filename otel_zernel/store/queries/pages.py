@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal
 
-from otel_zernel.store.queries.catalogue import SeriesEntry
+from otel_zernel.store.queries.series import SelectedSeries
 from otel_zernel.store.queries.statement import SqlStatement
 from otel_zernel.store.reading import StoreReader
 from otel_zernel.store.rows.points import Row
@@ -19,41 +19,24 @@ Key = tuple[int, int]
 _FEW: Final = 32
 _MOST_PARTS: Final = 400
 """SQLite joins at most 500 queries in one."""
-TABLE_OF: Final = {
-    "gauge": "points",
-    "sum": "points",
-    "histogram": "histograms",
-    "exponential_histogram": "exponential_histograms",
-    "summary": "summaries",
-}
 
 
 @dataclass(slots=True, frozen=True)
 class PointSelection:
     """The points of some series from one time to another."""
 
-    series: Sequence[SeriesEntry]
+    series: SelectedSeries
     start_ns: int
     end_ns: int
     """The first time after the selection."""
-    is_all: bool = False
-    """Whether these are all series of the store."""
-    total: int = 0
-    """The number of series in the store."""
 
-    def of_table(self, table: PointTable) -> "PointSelection":
-        """The part whose points are in a table."""
-        series = [one for one in self.series if TABLE_OF[one.type] == table.name]
-        return PointSelection(series, self.start_ns, self.end_ns, self.is_all, self.total)
+    def is_selective(self, ids: Sequence[int]) -> bool:
+        """Whether the points of each of these series are found faster than those of a time.
 
-    @property
-    def is_selective(self) -> bool:
-        """Whether the points of each series are found faster than those of a time.
-
-        By series, `len(series)` pages are read; by time, the share of the selected series decides how many.
+        By series, `len(ids)` pages are read; by time, the share of the selected series decides how many.
         """
-        many = len(self.series)
-        return not self.is_all and many <= _MOST_PARTS and (many <= _FEW or many * many <= self.total)
+        many, selected = len(ids), self.series
+        return not selected.is_all and many <= _MOST_PARTS and (many <= _FEW or many * many <= selected.total)
 
 
 async def page(
@@ -69,12 +52,12 @@ async def page(
 
     Raises `Retryable` if the database does not answer.
     """
-    parts = [(table, part) for table in POINT_TABLES if (part := selection.of_table(table)).series]
-    if len(parts) == 1:
-        return await _rows(reader, *parts[0], order, size, after, offset)
+    tables = [table for table in POINT_TABLES if table.name in selection.series.ids]
+    if len(tables) == 1:
+        return await _rows(reader, tables[0], selection, order, size, after, offset)
     found: list[Row] = []
-    for table, part in parts:
-        found += await _rows(reader, table, part, order, size + offset, after, 0)
+    for table in tables:
+        found += await _rows(reader, table, selection, order, size + offset, after, 0)
     found.sort(key=_sort_key(order), reverse=order == "-time")
     return [*islice(found, offset, offset + size)]
 
@@ -82,33 +65,32 @@ async def page(
 async def _rows(
     reader: StoreReader,
     table: PointTable,
-    part: PointSelection,
+    selection: PointSelection,
     order: Order,
     size: int,
     after: Key | None,
     offset: int,
 ) -> list[Row]:
-    statement = SqlStatement(reader.dialect)
+    statement, ids = SqlStatement(reader.dialect), selection.series.ids[table.name]
     columns = ", ".join((*table.columns, "exotic") if reader.dialect == "sqlite" else table.columns)
     source = f"SELECT {columns} FROM {reader.table(table.name)}"  # noqa: S608
-    condition, sorting = _conditions(statement, part, order, after), _sorting(order)
+    condition, sorting = _conditions(statement, selection, order, after), _sorting(order)
     limit = f"LIMIT {statement.number(size)} OFFSET {statement.number(offset)}"
-    if part.is_all:
+    if selection.series.is_all:
         sql = f"{source} WHERE {condition} {sorting} {limit}"
-    elif not part.is_selective:
-        among = statement.is_among("series_id", (one.id for one in part.series))
+    elif not selection.is_selective(ids):
+        among = statement.is_among("series_id", ids)
         sql = f"{source} WHERE {condition} AND {among} {sorting} {limit}"
     else:
         enough = f"LIMIT {statement.number(size + offset)}"
-        of_each = _of_each(statement, part.series, source, f"{condition}", f"{sorting} {enough}")
+        of_each = _of_each(statement, ids, source, condition, f"{sorting} {enough}")
         sql = f"SELECT * FROM ({of_each}) AS found {sorting} {limit}"  # noqa: S608
     rows = await reader.fetch(sql, *statement.values)
     return [from_sqlite(table, row) if reader.dialect == "sqlite" else tuple(row) for row in rows]
 
 
-def _of_each(statement: SqlStatement, series: Iterable[SeriesEntry], source: str, condition: str, end: str) -> str:
+def _of_each(statement: SqlStatement, ids: Iterable[int], source: str, condition: str, end: str) -> str:
     """The first rows of each series, by the index of its key."""
-    ids = (one.id for one in series)
     if not statement.is_sqlite:
         part = f"{source} WHERE series_id = wanted.id AND {condition} {end}"
         return f"SELECT rows.* FROM ({statement.ids(ids)}) AS wanted CROSS JOIN LATERAL ({part}) AS rows"  # noqa: S608
@@ -116,8 +98,8 @@ def _of_each(statement: SqlStatement, series: Iterable[SeriesEntry], source: str
     return " UNION ALL ".join(f"SELECT * FROM {part}" for part in parts)  # noqa: S608
 
 
-def _conditions(statement: SqlStatement, part: PointSelection, order: Order, after: Key | None) -> str:
-    start, end = part.start_ns, part.end_ns
+def _conditions(statement: SqlStatement, selection: PointSelection, order: Order, after: Key | None) -> str:
+    start, end = selection.start_ns, selection.end_ns
     key = ""
     if after is not None:
         series, time = after

@@ -14,7 +14,7 @@ from otel_zernel.store.rows.stored import StoredResource, StoredScope, StoredSer
 from otel_zernel.store.rows.tables import EXEMPLARS, TABLES, WITH_EXEMPLARS, PointTable
 from otel_zernel.store.sqlite.connecting import FileIdentity, file_identity, open_writer
 from otel_zernel.store.sqlite.exotic import to_sqlite
-from otel_zernel.store.sqlite.pruning import removals, remove_series
+from otel_zernel.store.sqlite.pruning import count, removals, remove_series
 from otel_zernel.store.written import Written
 
 _RESOURCE: Final = (
@@ -78,25 +78,17 @@ class SqliteFile:
         new, resources, scopes = batch.unresolved(), batch.unresolved_resources(), batch.unresolved_scopes()
         try:
             with self._transaction() as connection:
-                batch.check(removals(connection))
-                for series in new:
-                    _resolve(connection, series)
-                for resource in resources:
-                    resource.id = _resource(connection, resource)
-                for scope in scopes:
-                    scope.id = _scope(connection, scope)
-                for table, rows in batch.tables():
-                    stored, conflicting = _insert(connection, table, rows)
-                    if table.name != "exemplars":
-                        written.add(len(rows), stored, conflicting)
-                connection.execute("UPDATE ingest SET batches = batches + 1 WHERE slot = 0")
+                removed = removals(connection)
+                if removed == batch.removals:
+                    _identify(connection, new, resources, scopes)
+                    _insert_all(connection, batch, written)
+                    count(connection, 0)
         except BaseException:
             _forget(new)
-            for resource in resources:
-                resource.id = None
-            for scope in scopes:
-                scope.id = None
+            for owner in (*resources, *scopes):
+                owner.id = None
             raise
+        batch.check(removed)
         for series in new:
             series.details = None
         return written
@@ -111,7 +103,7 @@ class SqliteFile:
             for table in TABLES:
                 removed += connection.execute(_removal(table), (time_ns, _PIECE - removed)).rowcount
             if removed:
-                connection.execute("UPDATE ingest SET batches = batches + 1 WHERE slot = 0")
+                count(connection, 0)
         if self._connection:
             self._connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")  # `execute` frees one page only
         return removed
@@ -134,6 +126,29 @@ class SqliteFile:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _identify(
+    connection: sqlite3.Connection,
+    new: list[StoredSeries],
+    resources: list[StoredResource],
+    scopes: list[StoredScope],
+) -> None:
+    """Gives ids to everything that has none."""
+    for series in new:
+        _resolve(connection, series)
+    for resource in resources:
+        resource.id = _resource(connection, resource)
+    for scope in scopes:
+        scope.id = _scope(connection, scope)
+
+
+def _insert_all(connection: sqlite3.Connection, batch: BatchRows, written: Written) -> None:
+    """Inserts the rows of all tables, and counts them."""
+    for table, rows in batch.tables():
+        stored, conflicting = _insert(connection, table, rows)
+        if table.name != "exemplars":
+            written.add(len(rows), stored, conflicting)
 
 
 def _resolve(connection: sqlite3.Connection, series: StoredSeries) -> None:

@@ -135,9 +135,8 @@ CREATE INDEX histograms_time ON histograms (time);
 CREATE INDEX exponential_histograms_time ON exponential_histograms (time);
 CREATE INDEX summaries_time ON summaries (time);
 CREATE INDEX exemplars_time ON exemplars (time);
--- Slot -1 counts the removals of series, the others batches.
+-- Slot -2 has the identity of the store, slot -1 counts the removals of series, the others batches.
 CREATE TABLE ingest (slot INTEGER PRIMARY KEY, batches INTEGER NOT NULL) STRICT;
-INSERT INTO ingest VALUES (0, 0), (-1, 0);
 """
 MIGRATIONS: Final = (_V1,)
 """The statements from each version of the schema to the next."""

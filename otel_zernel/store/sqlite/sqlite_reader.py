@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 from otel_zernel.errors import Retryable
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.store.config import StoreConfig
+from otel_zernel.store.ingest import StoreState
 from otel_zernel.store.reading import Dialect, NoTables, PointRange, StoreReader
 from otel_zernel.store.rows.assembling import EncodedSeries
 from otel_zernel.store.rows.points import Row
@@ -106,6 +108,10 @@ class SqliteReader(StoreReader):
 
     def table(self, name: str) -> str:
         return name
+
+    async def state(self) -> StoreState:
+        found = await super().state()
+        return replace(found, identity=f"{found.identity} {self._identity}")
 
     def _fetch(self, query: RunningQuery) -> list[Sequence[Any]]:
         identity, connection = self._connection()

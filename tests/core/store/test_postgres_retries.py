@@ -17,7 +17,7 @@ BEGIN
     IF nextval('{schema}.attempts') <= {times} THEN RAISE EXCEPTION 'made by the test' USING ERRCODE = '{code}'; END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER fail BEFORE UPDATE ON {schema}.ingest FOR EACH ROW EXECUTE FUNCTION {schema}.fail();
+CREATE TRIGGER fail BEFORE INSERT ON {schema}.ingest FOR EACH ROW WHEN (NEW.slot >= 0) EXECUTE FUNCTION {schema}.fail();
 """
 
 
@@ -84,7 +84,8 @@ async def test_a_power_failure_may_cost_the_last_batches_only_if_that_is_configu
     postgres.sql(
         f"CREATE TABLE {schema}.seen (value text); CREATE FUNCTION {schema}.see() RETURNS trigger LANGUAGE plpgsql AS "
         f"$$ BEGIN INSERT INTO {schema}.seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;"
-        f"CREATE TRIGGER see BEFORE UPDATE ON {schema}.ingest FOR EACH ROW EXECUTE FUNCTION {schema}.see()"
+        f"CREATE TRIGGER see BEFORE INSERT ON {schema}.ingest FOR EACH ROW WHEN (NEW.slot >= 0) "
+        f"EXECUTE FUNCTION {schema}.see()"
     )
     await store.write(gauges(1, times=1), 0)
     await store.close()

@@ -43,7 +43,7 @@ async def newest(settings: WritableStoreConfig) -> int:
     store = reader(settings)
     await store.open()
     try:
-        return await store.newest_batch()
+        return (await store.state()).batches
     finally:
         await store.close()
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from otel_zernel.store.queries.catalogue import SeriesEntry
-from otel_zernel.store.queries.labels import SHORT_NAMES, label_text
+from otel_zernel.store.queries.labels import label_text
+from otel_zernel.store.queries.series import SeriesEntry
 from otel_zernel.store.rows.integers import unsigned64
 from otel_zernel.store.rows.points import Row
 
@@ -14,30 +14,39 @@ _NS: Final = 10**9
 Record = Mapping[str, Any]
 
 
-def record_of(series: SeriesEntry, row: Row, fields: Sequence[str]) -> Record:
-    """The fields of a point. A field that the point lacks is None."""
-    return {name: _field(name, series, row) for name in fields}
+def records_of(points: Iterable[tuple[SeriesEntry, Row]], fields: Sequence[str]) -> list[Record]:
+    """The fields of points. A field that a point lacks is None. The labels of a series are made once."""
+    known: dict[SeriesEntry, Record] = {}
+    found: list[Record] = []
+    for series, row in points:
+        if (common := known.get(series)) is None:
+            common = known[series] = {name: _of_series(name, series) for name in fields}
+        own = {name: describe(series, row) for name, describe in _OF_POINT.items() if name in common}
+        found.append({**common, **own})
+    return found
 
 
-def _field(name: str, series: SeriesEntry, row: Row) -> Any:
+def _of_series(name: str, series: SeriesEntry) -> Any:
     if name in ("metric", "unit", "type"):
         return getattr(series, name)
-    if name == "timestamp":
-        return time_text(row[1])
-    if name == "value":
-        return number(row[2] if row[2] is not None else row[3]) if series.type in ("gauge", "sum") else None
     if name == "labels":
         return {key: label_text(value) for key, value in {**series.resource, **series.attributes}.items()}
-    if name == "distribution":
-        describe = _DISTRIBUTIONS.get(series.type)
-        return describe(row) if describe else None
-    return series.label(name.removeprefix("labels."))
+    return None if name in _OF_POINT else series.label(name.removeprefix("labels."))
+
+
+def _value(series: SeriesEntry, row: Row) -> Any:
+    return number(row[2] if row[2] is not None else row[3]) if series.type in ("gauge", "sum") else None
+
+
+def _distribution(series: SeriesEntry, row: Row) -> Any:
+    describe = _DISTRIBUTIONS.get(series.type)
+    return describe(row) if describe else None
 
 
 def time_text(ns: int) -> str:
     """RFC 3339 in UTC, with all nine digits of a second."""
     seconds, rest = divmod(ns, _NS)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{rest:09d}Z"
 
 
 def number(value: float | int | None) -> float | int | str | None:
@@ -89,4 +98,9 @@ _DISTRIBUTIONS: Final = {
     "exponential_histogram": _exponential,
     "summary": _summary,
 }
-TEXT_FIELDS: Final = ("timestamp", "metric", "unit", "type", *SHORT_NAMES)
+_OF_POINT: Final = {
+    "timestamp": lambda series, row: time_text(row[1]),
+    "value": _value,
+    "distribution": _distribution,
+}
+"""The fields that differ between the points of a series."""
