@@ -35,6 +35,16 @@ HOUSES: dict[str, list[set[str]]] = {
             "environment",
         },
     ],
+    "otel_zernel.store": [
+        {"opening", "reading_spans"},
+        {"queries"},
+        {"postgres", "sqlite"},
+        {"reading", "writer"},
+        {"limits", "config"},
+        {"written", "ingest", "address"},
+        {"rows"},
+        {"__init__"},
+    ],
     "otel_zernel_receivers.ebpf": [
         {"__init__", "receiver", "session", "probed_files", "probed_file", "doctor"},
         {"emit"},

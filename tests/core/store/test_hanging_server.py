@@ -9,7 +9,7 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Retryable
 from otel_zernel.store.writer import StoreWriter
-from tests.core.store.given import DAY_NS, NOW_NS, config, gauges, points_in, postgres_config, writer
+from tests.core.store.given import DAY_NS, NOW_NS, config, gauges, points_in, postgres_config, reader, writer
 from tests.postgres import PASSWORD, PostgresServer
 
 
@@ -112,3 +112,23 @@ async def test_a_cancelled_removal_from_a_server_that_hangs_ends(postgres: Postg
         await asyncio.gather(removing, return_exceptions=True)  # the test's own limit ends it if this hangs
         proxy.go_on()
     await store.close()
+
+
+async def test_a_cancelled_query_to_a_server_that_hangs_gives_its_connection_back(proxy: Proxy) -> None:
+    url = f"postgresql://tester@127.0.0.1:{proxy.port}/postgres"
+    settings = config(url=url, password=PASSWORD, connect_timeout="300ms", pool_size=1)
+    reading = reader(settings)
+    assert await reading.fetch("SELECT 1") == [(1,)]
+    proxy.hang()
+    query = asyncio.create_task(reading.fetch("SELECT 2"))
+    await asyncio.sleep(0)  # begins
+    query.cancel()
+    await asyncio.gather(query, return_exceptions=True)  # the test's own limit ends it if this hangs
+    with pytest.raises(Retryable):  # a new connection is tried: the place in the pool is free
+        await reading.fetch("SELECT 3")
+    proxy.go_on()
+    while True:
+        with contextlib.suppress(Retryable):
+            assert await reading.fetch("SELECT 4") == [(4,)]
+            break
+    await reading.close()

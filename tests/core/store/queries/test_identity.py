@@ -1,21 +1,34 @@
 """Writers and readers notice that a store was emptied, made anew or restored, and that series were removed."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
+from otel_zernel.store.address import SqliteAddress
 from otel_zernel.store.config import WritableStoreConfig
 from otel_zernel.store.ingest import StoreState
 from otel_zernel.store.queries.catalogue import Catalogue
 from otel_zernel.store.queries.series import SeriesFilter
 from otel_zernel.store.reading import StoreReader
 from otel_zernel.store.writer import StoreWriter
-from tests.core.store.given import DAY_NS, NOW_NS, gauges, histograms, points_in, reader, sqlite_config, writer
-from tests.core.store.running_statements import execute
+from tests.core.store.given import (
+    DAY_NS,
+    NOW_NS,
+    gauges,
+    histograms,
+    points_in,
+    postgres_config,
+    reader,
+    sqlite_config,
+    writer,
+)
 
 EVERYTHING = SeriesFilter()
+Execute = Callable[..., None]
+"""Runs statements as an administrator. `{s}` stands for the schema with a point, or for nothing in SQLite."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -23,6 +36,19 @@ def settings(tmp_path: Path, request: pytest.FixtureRequest) -> WritableStoreCon
     if request.param == "sqlite":
         return sqlite_config(tmp_path, synchronous="normal", connect_timeout="60s")
     return postgres_config(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def execute(settings: WritableStoreConfig, request: pytest.FixtureRequest) -> Execute:
+    def execute(*statements: str) -> None:
+        if isinstance(address := settings.address, SqliteAddress):
+            with closing(sqlite3.connect(address.path)) as connection:
+                connection.executescript(";".join(statements).format(s=""))
+        else:
+            text = ";".join(statements).format(s=f"{settings.schema_name}.")
+            request.getfixturevalue("postgres").sql(text)
+
+    return execute
 
 
 @asynccontextmanager
@@ -42,11 +68,13 @@ async def metrics_of(catalogue: Catalogue, state: StoreState) -> set[str]:
     return {one.metric for one in (await catalogue.selected(EVERYTHING)).series}
 
 
-async def test_an_emptied_table_of_counts_begins_again_and_writers_go_on(settings: WritableStoreConfig) -> None:
+async def test_an_emptied_table_of_counts_begins_again_and_writers_go_on(
+    settings: WritableStoreConfig, execute: Execute
+) -> None:
     async with opened(settings) as (store, reading):
         await store.write(gauges(3, times=1), 0)
         before = await reading.state()
-        execute(settings, "DELETE FROM {s}ingest")
+        execute("DELETE FROM {s}ingest")
         assert (await store.write(gauges(3, times=2), 0)).stored == 3
         after = await reading.state()
     assert (after.batches, after.removals) == (1, 0)
@@ -54,21 +82,25 @@ async def test_an_emptied_table_of_counts_begins_again_and_writers_go_on(setting
     assert await points_in(settings) == 6
 
 
-async def test_a_writer_gives_new_ids_after_the_tables_were_emptied(settings: WritableStoreConfig) -> None:
+async def test_a_writer_gives_new_ids_after_the_tables_were_emptied(
+    settings: WritableStoreConfig, execute: Execute
+) -> None:
     async with opened(settings) as (store, reading):
         await store.write(gauges(3, times=1), 0)
-        execute(settings, *(f"DELETE FROM {{s}}{name}" for name in ("points", "series", "resources", "ingest")))
+        execute(*(f"DELETE FROM {{s}}{name}" for name in ("points", "series", "resources", "ingest")))
         await store.write(gauges(3, times=1), 0)
         assert await metrics_of(Catalogue(reading, 100), await reading.state()) == {"hw.gpu.utilization"}
     assert await points_in(settings) == 3
 
 
-async def test_a_catalogue_forgets_the_series_of_an_emptied_store(settings: WritableStoreConfig) -> None:
+async def test_a_catalogue_forgets_the_series_of_an_emptied_store(
+    settings: WritableStoreConfig, execute: Execute
+) -> None:
     async with opened(settings) as (store, reading):
         catalogue = Catalogue(reading, 100)
         await store.write(gauges(3, times=1), 0)
         assert await metrics_of(catalogue, await reading.state()) == {"hw.gpu.utilization"}
-        execute(settings, *(f"DELETE FROM {{s}}{name}" for name in ("points", "series", "resources", "ingest")))
+        execute(*(f"DELETE FROM {{s}}{name}" for name in ("points", "series", "resources", "ingest")))
         for _ in range(3):  # more batches than before
             await store.write(histograms(3), 0)
         assert await metrics_of(catalogue, await reading.state()) == {"step.duration"}
@@ -97,6 +129,8 @@ async def test_a_file_that_takes_the_place_of_the_store_is_noticed(tmp_path: Pat
         await store.write(gauges(3, times=1), 0)
         assert await metrics_of(catalogue, await reading.state()) == {"hw.gpu.utilization"}
         await store.close()
+        for file in tmp_path.glob("metrics.db*"):
+            file.unlink()
         for file in (tmp_path / "other").iterdir():
             file.rename(tmp_path / file.name)
         assert await metrics_of(catalogue, await reading.state()) == {"step.duration"}
