@@ -84,9 +84,7 @@ class SqliteFile:
                     _insert_all(connection, batch, written)
                     count(connection, 0)
         except BaseException:
-            _forget(new)
-            for owner in (*resources, *scopes):
-                owner.id = None
+            _forget(new, resources, scopes)
             raise
         batch.check(removed)
         for series in new:
@@ -182,8 +180,12 @@ def _id(connection: sqlite3.Connection, table: str, insert: str, row: Row) -> in
     return int(found)
 
 
-def _forget(new: list[StoredSeries]) -> None:
+def _forget(new: list[StoredSeries], resources: list[StoredResource], scopes: list[StoredScope]) -> None:
     """The ids of a transaction that failed."""
+    for resource in resources:
+        resource.id = None
+    for scope in scopes:
+        scope.id = None
     for series in new:
         series.id = None
         if series.details:

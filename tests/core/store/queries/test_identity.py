@@ -68,6 +68,14 @@ async def metrics_of(catalogue: Catalogue, state: StoreState) -> set[str]:
     return {one.metric for one in (await catalogue.selected(EVERYTHING)).series}
 
 
+def replace_files(folder: Path, other: Path) -> None:
+    """Moves the store of another folder to the place of a store."""
+    for file in folder.glob("metrics.db*"):
+        file.unlink()
+    for file in other.iterdir():
+        file.rename(folder / file.name)
+
+
 async def test_an_emptied_table_of_counts_begins_again_and_writers_go_on(
     settings: WritableStoreConfig, execute: Execute
 ) -> None:
@@ -129,10 +137,7 @@ async def test_a_file_that_takes_the_place_of_the_store_is_noticed(tmp_path: Pat
         await store.write(gauges(3, times=1), 0)
         assert await metrics_of(catalogue, await reading.state()) == {"hw.gpu.utilization"}
         await store.close()
-        for file in tmp_path.glob("metrics.db*"):
-            file.unlink()
-        for file in (tmp_path / "other").iterdir():
-            file.rename(tmp_path / file.name)
+        replace_files(tmp_path, tmp_path / "other")
         assert await metrics_of(catalogue, await reading.state()) == {"step.duration"}
 
 
