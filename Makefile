@@ -57,6 +57,7 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
 	$(BIN)/python -m docs.soak_charts
+	$(BIN)/python -m deploy.grafana
 
 # Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.
 # Needs Debian's binutils and binutils-aarch64-linux-gnu.

@@ -86,8 +86,9 @@ class Component:
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     stability: ClassVar[Stability] = "development"
-    signals: ClassVar[frozenset[Signal]] = ALL_SIGNALS
-    """The signals that it emits or accepts. A pipeline that carries none of them is a configuration error."""
+    signals: frozenset[Signal] = ALL_SIGNALS
+    """The signals that it emits or accepts. A pipeline that carries none of them is a configuration error. An instance
+    may accept fewer than its class: an exporter then gets no batches of the others."""
 
     def __init__(self, config: Any, context: Context) -> None:
         """`config` is an instance of `Config`."""

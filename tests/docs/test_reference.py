@@ -128,15 +128,6 @@ async def test_every_metric_on_the_page_of_a_real_collector_is_documented(tmp_pa
     assert described.keys() >= found, "each metric has a description"
 
 
-# Alerts
-
-
-def test_its_alerts_are_those_of_the_file() -> None:
-    file = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())
-    rules = {rule["alert"]: rule["expr"] for group in file["groups"] for rule in group["rules"]}
-    assert {alert: expression for alert, expression, _ in rows("Alerts")} == rules
-
-
 # Ports, signals and exit codes
 
 

@@ -75,10 +75,16 @@ async def configured(
     scrapes: Sequence[Mapping[str, Any]],
     features: tuple[str, ...] = ("exemplar-storage",),
     *more: str,
+    rules: Sequence[Path] = (),
 ) -> AsyncIterator[Prometheus]:
-    """A Prometheus with these scrape configurations, every second. `more` are further arguments."""
+    """A Prometheus with these scrape configurations and rules, every second. `more` are further arguments."""
     config = folder / "prometheus.yaml"
-    config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [*scrapes]}))
+    settings = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(path) for path in rules],
+        "scrape_configs": [*scrapes],
+    }
+    config.write_text(yaml.safe_dump(settings))
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
     arguments += [f"--web.listen-address=127.0.0.1:{port}", f"--enable-feature={','.join(features)}", *more]
     with (folder / "prometheus.log").open("w") as log:

@@ -16,7 +16,6 @@ from otel_zernel.client.addresses import Resolve, resolve
 from otel_zernel.client.posting import HttpPosting
 from otel_zernel.client.proxies import http_proxy
 from otel_zernel.component import Context
-from otel_zernel.errors import Permanent
 from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
@@ -51,10 +50,11 @@ class OtlpHttpExporter(ConvertingExporter):
 
     def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
+        self.signals = frozenset(signal for signal in SIGNALS if config.url(signal))
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve)
 
     async def __aenter__(self) -> Self:
-        urls = {url for signal in SIGNALS if (url := self.config.url(signal))}
+        urls = {self.config.url(signal) for signal in self.signals}
         await self._posting.open(urls, unprotected=self.config.is_unprotected)
         return self
 
@@ -79,8 +79,6 @@ class OtlpHttpExporter(ConvertingExporter):
 
     async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
         url = self.config.url(signal.name)
-        if not url:
-            raise Permanent(f"no endpoint for {signal.name}: set endpoint or {signal.name}_endpoint")
         body = await self._body(signal, batch)
         answer = await self._posting.post(url, body, HttpAnswer.receive)
         if not answer.is_success:

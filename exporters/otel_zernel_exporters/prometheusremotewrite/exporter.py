@@ -5,7 +5,7 @@ import importlib.util
 from collections import Counter
 from collections.abc import Iterable
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 from weakref import WeakKeyDictionary
 
 from otel_zernel import __version__
@@ -33,7 +33,7 @@ class PrometheusRemoteWriteExporter(Exporter):
     Config = PrometheusRemoteWriteConfig
     stability = "beta"
     delivery = "remote"
-    signals: ClassVar[frozenset[Signal]] = frozenset({"metrics"})
+    signals: frozenset[Signal] = frozenset({"metrics"})
     config: PrometheusRemoteWriteConfig
 
     @classmethod

@@ -1,7 +1,7 @@
 """The csv receiver: its contract. The reading of the files is in `reading`, which needs numpy."""
 
 import importlib.util
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import Emit, Receiver
@@ -17,7 +17,7 @@ class CsvReceiver(Receiver):
 
     Config = CsvReceiverConfig
     stability = "beta"
-    signals: ClassVar[frozenset[Signal]] = frozenset({"metrics"})
+    signals: frozenset[Signal] = frozenset({"metrics"})
 
     @classmethod
     def missing(cls) -> str | None:

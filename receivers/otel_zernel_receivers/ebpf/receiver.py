@@ -5,7 +5,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
@@ -32,7 +32,7 @@ class EbpfReceiver(Receiver):
 
     Config = EbpfConfig
     stability = "alpha"
-    signals: ClassVar[frozenset[Signal]] = ALL_SIGNALS
+    signals: frozenset[Signal] = ALL_SIGNALS
 
     def __init__(self, config: EbpfConfig, context: Context, open_session: OpenSession | None = None) -> None:
         super().__init__(config, context)

@@ -212,7 +212,7 @@ async def test_a_file_on_a_full_disk_does_not_hold_back_a_healthy_exporter() -> 
 async def test_an_exporter_that_does_not_get_a_signal_takes_no_part_in_its_admission() -> None:
     async with wiring() as it:
         metrics_only, everything = await it.delivery(), await it.delivery(queue_size=1)
-        it.sinks[0].signals = frozenset({"metrics"})  # type: ignore[misc]  # of this instance
+        it.sinks[0].signals = frozenset({"metrics"})
         it.sinks[1].gate = asyncio.Event()
         emit = it.emit_into(it.pipeline("p", [], [metrics_only, everything]))
 

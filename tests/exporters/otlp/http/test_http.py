@@ -3,15 +3,17 @@
 import asyncio
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import zstandard
 from starlette.responses import Response
 
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel.otlp.json import parse_metrics_json, parse_spans_json
+from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
 from otel_zernel_exporters.otlp import OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from tests.exporters.otlp.http.exporting import PROTO, answering, context, exporting
@@ -74,9 +76,37 @@ async def test_a_signals_own_endpoint_is_used_unchanged() -> None:
         config = OtlpHttpConfig.model_validate({"metrics_endpoint": f"{url}/api/prom/push"})
         async with OtlpHttpExporter(config, context()) as exporter:
             await exporter.export(metrics_batch())
-            with pytest.raises(Permanent, match="no endpoint for traces: set endpoint or traces_endpoint"):
-                await exporter.export(spans_batch())
     assert [request.path for request in sink.requests] == ["/api/prom/push"]
+
+
+async def test_without_a_common_endpoint_only_the_signals_with_a_url_are_accepted() -> None:
+    def accepted(**urls: str) -> set[str]:
+        return {*OtlpHttpExporter(OtlpHttpConfig.model_validate(urls), context()).signals}
+
+    url = "http://tempo:4318/v1/traces"
+    assert accepted(traces_endpoint=url) == {"traces"}
+    assert accepted(traces_endpoint=url, logs_endpoint=url) == {"traces", "logs"}
+    assert accepted(endpoint="http://tempo:4318", traces_endpoint=url) == {"metrics", "traces", "logs"}
+
+
+async def test_a_pipeline_of_all_signals_sends_only_those_that_have_a_url(tmp_path: Path) -> None:
+    sink = HttpSink()
+    async with sink.serve() as url:
+        (tmp_path / "in.jsonl").write_bytes(
+            metrics_json(metrics_batch().metrics) + b"\n" + spans_json(spans_batch().spans)
+        )
+        config = {
+            "receivers": {"otlp_json_file": {"include": [str(tmp_path / "in.jsonl")]}},
+            "exporters": {"otlp_http": {"traces_endpoint": f"{url}/v1/traces"}},
+            "service": {
+                "telemetry": {"metrics": {"level": "none"}},
+                "pipelines": {"training": {"receivers": ["otlp_json_file"], "exporters": ["otlp_http"]}},
+            },
+        }
+        command = ("-m", "otel_zernel", "run", "--exit-when-done", "--config", f"yaml:{json.dumps(config)}")
+        collector = await asyncio.create_subprocess_exec(sys.executable, *command)
+        assert await collector.wait() == 0
+    assert [request.path for request in sink.requests] == ["/v1/traces"]
 
 
 @pytest.mark.parametrize(

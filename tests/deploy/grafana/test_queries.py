@@ -1,0 +1,172 @@
+"""Every query of every dashboard has data in Debian's Prometheus, with classic and with native histograms."""
+
+import asyncio
+import json
+import math
+import platform
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from deploy.grafana.boards import DASHBOARDS
+from deploy.grafana.panels import Dashboard, Panel, Variable
+from deploy.grafana.rendering import text_of
+from tests.deploy.grafana.running import DEPLOY, Running, everything
+from tests.interop.conftest import find_peer
+from tests.interop.prometheus import Prometheus
+
+CHOICES = {"job": ("pretrain",), "host": ("node-1", platform.node())}
+"""The values of variables with a single value: of the simulated job, and of the stand-in for the driver."""
+NEEDS_AN_EVENT = {"XID errors"}
+"""Panels without data of the stand-in: it raises an XID only within its process. The simulated job has one."""
+BUILT_IN = {"$__rate_interval": "10s", "$__interval": "1s", "$__range": "1m"}
+EXPECTED_ALERTS = {
+    *("CollectorLosesData", "CollectorRefusesData", "CollectorScrapesFail", "GpuXidWarning", "GpuThrottled"),
+    *("GpuLinkDown", "TrainingStraggler", "TrainingRankDied"),
+}
+PATIENCE = 120
+"""Seconds."""
+
+
+Missing = Callable[[], Awaitable[Collection[str]]]
+
+
+async def test_every_query_has_data_and_every_rule_is_evaluated(tmp_path: Path) -> None:
+    async with everything(find_peer("prometheus"), tmp_path) as running:
+        for server in (running.classic, running.native):
+            await until_empty(missing_queries(server))
+        await until_empty(lambda: recordings_without_data(running.classic))
+        await until_empty(lambda: missing_alerts(running.classic))
+        assert await errors_of_rules(running.classic) == {}
+        await until_empty(lambda: missing_traces(running))
+        check_traces(running.spans.read_text())
+
+
+async def until_empty(missing: Missing) -> None:
+    """Returns when nothing is missing any more."""
+    until = time.monotonic() + PATIENCE
+    while left := await missing():
+        assert time.monotonic() < until, "\n".join(left)
+        await asyncio.sleep(0.5)
+
+
+def missing_queries(server: Prometheus) -> Missing:
+    """Asks every query until it has had data once."""
+    left = QUERIES
+
+    async def ask() -> Collection[str]:
+        nonlocal left
+        left = [one for one in left if not await has_data(server, *one)]
+        return [f"{board.uid} / {panel.title} {values}: {query}" for board, panel, query, values in left]
+
+    return ask
+
+
+def _queries() -> Iterator[tuple[Dashboard, Panel, str, Mapping[str, str]]]:
+    """Each query of Prometheus, with the values of the variables."""
+    for board in DASHBOARDS:
+        single = [one.name for one in board.variables if not one.several]
+        for values in product(*(CHOICES[name] for name in single)):
+            for row in board.rows:
+                for panel in row.panels:
+                    if panel.kind != "traces" and not (platform.node() in values and panel.title in NEEDS_AN_EVENT):
+                        for query in panel.queries:
+                            yield board, panel, query.expression, dict(zip(single, values, strict=True))
+
+
+QUERIES = list(_queries())
+
+
+async def has_data(server: Prometheus, board: Dashboard, panel: Panel, query: str, chosen: Mapping[str, str]) -> bool:
+    """Whether a query has a sample that is a number, after its variables are resolved as Grafana does."""
+    values = dict(chosen)
+    for variable in board.variables:
+        options = await options_of(server, variable, values)
+        if variable.several:
+            values[variable.name] = "|".join(options)
+        elif values[variable.name] not in options:
+            return False
+    return any(not math.isnan(value) for _, value in await server.series(resolved(query, values)))
+
+
+async def options_of(server: Prometheus, variable: Variable, values: Mapping[str, str]) -> list[str]:
+    """The values that a variable offers. If several can be chosen, they are escaped as in a regular expression."""
+    found = await server.get(f"label/{variable.label}/values", **{"match[]": resolved(variable.metric, values)})
+    return [re.escape(one).replace("\\", "\\\\") if variable.several else one for one in found]
+
+
+def resolved(text: str, values: Mapping[str, str]) -> str:
+    """The text with the variables of Grafana replaced. The longest names come first."""
+    named = {**BUILT_IN, **{f"${name}": value for name, value in values.items()}}
+    for name in sorted(named, key=len, reverse=True):
+        text = text.replace(name, named[name])
+    assert "$" not in text, text
+    return text
+
+
+async def recordings_without_data(server: Prometheus) -> Collection[str]:
+    """The recording rules that have no result yet."""
+    names = [rule["name"] for rule in await _rules(server) if rule["type"] == "recording"]
+    assert names
+    return [name for name in names if not await server.series(name)]
+
+
+async def missing_alerts(server: Prometheus) -> Collection[str]:
+    """The alerts that are neither pending nor firing, although the data has reasons for them."""
+    active = {one["labels"]["alertname"] for one in (await server.get("alerts"))["alerts"]}
+    return EXPECTED_ALERTS - active
+
+
+async def errors_of_rules(server: Prometheus) -> dict[str, str]:
+    """The errors of rules whose evaluation failed."""
+    return {rule["name"]: rule["lastError"] for rule in await _rules(server) if rule["health"] == "err"}
+
+
+async def _rules(server: Prometheus) -> list[dict[str, str]]:
+    return [rule for group in (await server.get("rules"))["groups"] for rule in group["rules"]]
+
+
+async def missing_traces(running: Running) -> Collection[str]:
+    """The traces of the points on the graph of step durations that were not exported yet."""
+    query = 'zernel_step_duration_seconds_bucket{job="pretrain"}'
+    found = await running.classic.get(
+        "query_exemplars", query=query, start=str(time.time() - 600), end=str(time.time())
+    )
+    traces = {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
+    return traces - exported_traces(running.spans) if traces else ["an exemplar"]
+
+
+def exported_traces(spans: Path) -> set[str]:
+    """The ids in hexadecimal."""
+    return set(re.findall(r'"traceId":"(\w+)"', spans.read_text()))
+
+
+def check_traces(spans: str) -> None:
+    """The names and the attributes in TraceQL are those of exported spans."""
+    queries = [
+        query.expression
+        for board in DASHBOARDS
+        for row in board.rows
+        for panel in row.panels
+        if panel.kind == "traces"
+        for query in panel.queries
+    ]
+    assert queries
+    keys = set(re.findall(r'"key":"([\w.]+)"', spans))
+    names = set(re.findall(r'"name":"([^"]+)","kind"', spans))
+    for query in queries:
+        assert set(re.findall(r"(?:span|resource)\.([\w.]+\w)", query)) <= keys, query
+        assert {
+            one for text in re.findall(r'(?<![.\w])name =~? "([^"]+)"', query) for one in text.split("|")
+        } <= names, query
+
+
+@pytest.mark.parametrize("board", DASHBOARDS, ids=lambda board: str(board.uid))
+def test_the_file_is_what_make_docs_writes(board: Dashboard) -> None:
+    path = DEPLOY / "grafana" / "dashboards" / f"{board.uid}.json"
+    assert path.read_text() == text_of(board), "run make docs"
+    assert json.loads(path.read_text())["uid"] == board.uid
