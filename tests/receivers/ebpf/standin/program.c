@@ -754,15 +754,16 @@ static void read_zeros(const struct options *o)
 
 static void touch_file(const struct options *o)
 {
-    FILE *file = tmpfile();
-    if (!file || ftruncate(fileno(file), o->size))
+    const char *folder = getenv("TMPDIR"); /* tmpfile() does not read it, and /tmp may be read-only */
+    int file = open(folder ? folder : "/tmp", O_TMPFILE | O_RDWR, 0600);
+    if (file < 0 || ftruncate(file, o->size))
         fail("cannot make", "a file");
-    const volatile char *bytes = mmap(NULL, o->size, PROT_READ, MAP_PRIVATE, fileno(file), 0);
+    const volatile char *bytes = mmap(NULL, o->size, PROT_READ, MAP_PRIVATE, file, 0);
     if (bytes == MAP_FAILED)
         fail("cannot map", "a file");
     for (long i = 0; i < o->size; i += 4096)
         (void)bytes[i];
-    fclose(file); /* the mapping remains: to remove it would change the counters of pages again */
+    close(file); /* the mapping remains: to remove it would change the counters of pages again */
 }
 
 static void run(const char *name, char *words)
