@@ -139,7 +139,7 @@ class ExponentialAmount:
             _added(now.at(0), {index: -count for index, count in of_side.items()})
             for now, of_side in zip((self._positive, self._negative), before, strict=True)
         )
-        if min(self._zeros - zeros, *positive.values(), *negative.values()) < 0:
+        if min((self._zeros - zeros, *positive.values(), *negative.values())) < 0:
             return None
         sides = (
             ExponentialSide.of({index: count for index, count in side.items() if count})

@@ -123,7 +123,7 @@ class Adding:
         """What the point adds; None for a first point that began before the windows."""
         if self._before is None or self._before[0] != series:
             return amount if start >= self._windows.start_ns else None
-        if start > self._before[1]:
+        if start > self._before[1] > 0:
             return amount
         return amount.minus(self._before[2]) or amount
 
@@ -161,7 +161,8 @@ async def _pages(
         start, name = statement.number(windows.start_ns), reader.table(table.name)
         sql = (
             f"WITH wanted AS (SELECT id, coalesce((SELECT max(q.time) FROM {name} AS q "  # noqa: S608
-            f"WHERE q.series_id = ids.id AND q.time < {start}), {start}) AS since FROM ({statement.ids(ids)}) AS ids) "
+            f"WHERE q.series_id = ids.id AND q.time < {start} AND coalesce(q.flags, 0) & {_NO_VALUE} = 0), {start}) "
+            f"AS since FROM ({statement.ids(ids)}) AS ids) "
             f"SELECT {', '.join(f'p.{one}' for one in names)} FROM wanted CROSS JOIN {name} AS p "
             f"WHERE p.series_id = wanted.id AND p.time >= wanted.since AND p.time < {statement.number(windows.end_ns)} "
             f"AND (p.series_id, p.time) > ({statement.number(after[0])}, {statement.number(after[1])}) "

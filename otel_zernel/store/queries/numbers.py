@@ -1,6 +1,6 @@
 """Aggregates of number points, computed by the database."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor
 from typing import Any, Final
@@ -37,10 +37,12 @@ async def aggregated_values(reader: StoreReader, pairs: Pairs, windows: Windows)
     raw = _raw(reader, statement, pairs, windows)
     sql = (
         f"WITH raw AS ({raw}) "  # noqa: S608
-        f"SELECT part, win, count(*), sum({_SMALL_V}), min(v), max(v) FROM raw GROUP BY part, win"
+        f"SELECT part, win, count(*), sum({_SMALL_V}), min(d), min(i), max(d), max(i) FROM raw GROUP BY part, win"
     )
     rows = await reader.fetch(sql, *statement.values)
-    return {(part, win): Cell(count, _grown(total), low, high) for part, win, count, total, low, high in rows}
+    return {
+        (row[0], row[1]): Cell(row[2], _grown(row[3]), _chosen(min, row[4:6]), _chosen(max, row[6:8])) for row in rows
+    }
 
 
 async def quantiles_of_values(
@@ -76,22 +78,26 @@ async def increases(reader: StoreReader, pairs: Pairs, windows: Windows) -> dict
     """
     statement = SqlStatement(reader.dialect)
     start = statement.number(windows.start_ns)
-    points = reader.table("points")
+    points, has_value = reader.table("points"), _HAS_VALUE[reader.dialect]
     wanted = (
-        f"SELECT id, part, coalesce((SELECT max(q.time) FROM {points} AS q "  # noqa: S608
-        f"WHERE q.series_id = pairs.id AND q.time < {start}), {start}) AS since "
+        f"SELECT id, part, coalesce((SELECT max(p.time) FROM {points} AS p "  # noqa: S608
+        f"WHERE p.series_id = pairs.id AND p.time < {start} AND {has_value}), {start}) AS since "
         f"FROM ({statement.pairs(pairs)}) AS pairs"
     )
     sql = (
-        f"WITH wanted AS ({wanted}), raw AS (SELECT wanted.part, p.time, p.start, {_VALUE} AS v, "  # noqa: S608
-        f"lag({_VALUE}) OVER one AS before, lag(p.start) OVER one AS start_before "
+        f"WITH wanted AS ({wanted}), raw AS (SELECT wanted.part, p.time, p.start, {_VALUE} AS v, p.value_int AS i, "  # noqa: S608
+        f"lag({_VALUE}) OVER one AS before, lag(p.value_int) OVER one AS i_before, "
+        "lag(p.start) OVER one AS start_before "
         f"FROM wanted CROSS JOIN {points} AS p WHERE p.series_id = wanted.id AND p.time >= wanted.since "
-        f"AND p.time < {statement.number(windows.end_ns)} AND {_HAS_VALUE[reader.dialect]} "
+        f"AND p.time < {statement.number(windows.end_ns)} AND {has_value} "
         "WINDOW one AS (PARTITION BY p.series_id ORDER BY p.time)) "
         f"SELECT part, (time - {start}) / {statement.number(windows.step_ns)} AS win, count(*), "
         f"sum({_SMALL_V}) FROM (SELECT part, time, CASE WHEN before IS NULL "
         f"THEN CASE WHEN start >= {start} THEN v ELSE 0 END "
-        "WHEN v < before OR start > start_before THEN v ELSE v - before END AS v FROM raw) AS grown "
+        "WHEN start > start_before THEN v "
+        "WHEN i IS NOT NULL AND i_before IS NOT NULL "
+        f"THEN CASE WHEN i < i_before THEN v ELSE {_DIFFERENCE[reader.dialect]} END "
+        "WHEN v < before THEN v ELSE v - before END AS v FROM raw) AS grown "
         f"WHERE time >= {start} GROUP BY part, win"
     )
     rows = await reader.fetch(sql, *statement.values)
@@ -107,6 +113,13 @@ _HAS_VALUE = {
     "sqlite": f"{_VALUE} IS NOT NULL",  # NaN is NULL
     "postgresql": f"{_VALUE} <> 'NaN'::float8",
 }
+_DIFFERENCE = {"sqlite": "i - i_before", "postgresql": "(i::numeric - i_before)::float8"}
+"""The difference of two integers. Doubles have only the first 53 bits of them."""
+
+
+def _chosen(choose: Callable[[Iterable[float]], float], values: Iterable[float | None]) -> float | None:
+    """The smallest or the largest of a double and an integer, either of which may be missing."""
+    return choose(known) if (known := [one for one in values if one is not None]) else None
 
 
 def _grown(total: float | None) -> float | None:
@@ -117,7 +130,8 @@ def _raw(reader: StoreReader, statement: SqlStatement, pairs: Pairs, windows: Wi
     """A query for the rows `part`, `win` and `v`: group, window and value of each point."""
     start = statement.number(windows.start_ns)
     return (
-        f"SELECT pairs.part, (p.time - {start}) / {statement.number(windows.step_ns)} AS win, {_VALUE} AS v "  # noqa: S608
+        f"SELECT pairs.part, (p.time - {start}) / {statement.number(windows.step_ns)} AS win, {_VALUE} AS v, "  # noqa: S608
+        f"p.value_double AS d, p.value_int AS i "
         f"FROM ({statement.pairs(pairs)}) AS pairs CROSS JOIN {reader.table('points')} AS p "
         f"WHERE p.series_id = pairs.id AND p.time >= {start} AND p.time < {statement.number(windows.end_ns)} "
         f"AND {_HAS_VALUE[reader.dialect]}"

@@ -114,3 +114,29 @@ async def test_too_many_results_are_refused_with_advice(served: Served) -> None:
     answer = await served.get("/telemetry/aggregations?step=1s&start_time=2000-01-01&end_time=2024-01-01")
     assert answer.status == 422
     assert "longer step" in answer.json["detail"]
+
+
+async def test_integers_beyond_the_precision_of_doubles_keep_their_differences(served: Served) -> None:
+    large = 2**60
+    await served.write(
+        counter("requests", [large + 1, large + 6, large + 13]), counter("level", [large + 1, large + 3])
+    )
+    (level, requests) = await served.data(f"/telemetry/aggregations?functions=sum&{WHOLE}")
+    assert (level["sum"], requests["sum"]) == (2, 12)
+    metric = gauge("exact", [])
+    for value in (large + 1, large + 3):
+        metric.gauge.data_points.add(time_unix_nano=BEGIN + value % 1000, as_int=value)
+    await served.write(metric)
+    (exact,) = await served.data(f"/telemetry/aggregations?metric=exact&functions=min,max&{WHOLE}")
+    assert (exact["min"], exact["max"]) == (large + 1, large + 3)
+
+
+async def test_a_counter_goes_on_after_a_point_without_a_value(served: Served) -> None:
+    metric = counter("requests", [5, 0, 9, 12])
+    gone = metric.sum.data_points[1]
+    gone.ClearField("as_int")
+    gone.flags = 1
+    await served.write(metric)
+    begin = BEGIN // SECOND
+    (found,) = await served.data(f"/telemetry/aggregations?start_time={begin + 2}&end_time={begin + 4}")
+    assert (found["sum"], found["count"]) == (7, 2)
