@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from tests.free_ports import free_port
@@ -76,6 +77,16 @@ class PostgresServer:
         if self._process:
             self._run("pg_ctl", "-D", str(self.data), "-m", signal, "-w", "-t", "120", "stop", check=False)
             self._process.wait(120)
+            self._process = None
+
+    def kill(self) -> None:
+        """Kills all processes of the server at once, by SIGKILL."""
+        if self._process:
+            processes = psutil.Process(self._process.pid)
+            for one in (processes, *processes.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            self._process.wait()
             self._process = None
 
     def sql(self, statements: str, database: str = "postgres") -> str:

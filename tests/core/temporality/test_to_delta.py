@@ -32,6 +32,13 @@ def test_the_first_point_of_an_older_series_is_a_baseline() -> None:
     assert it.dropped.counts == {}
 
 
+def test_an_exponential_histogram_without_observations_is_a_baseline() -> None:
+    it = running()
+    it.convert(as_cumulative(exponential(1, 10, 0, 0, [])))
+    [metric] = it.convert(as_cumulative(exponential(1, 20, 0, 0, [])))
+    assert [point.count for point in metric.exponential_histogram.data_points] == [0]
+
+
 def test_a_decrease_and_a_later_start_are_resets() -> None:
     it = running()
     it.sums((1, 10, 5))
