@@ -11,6 +11,8 @@ from otel_zernel.api.routes import Route
 from otel_zernel.errors import CannotStart
 
 _PARAMETER: Final = re.compile(r"\{([a-z0-9_]+)(:path)?\}")
+_SUSPICIOUS: Final = re.compile(rb"[%\\\0]|(?:^|/)\.")
+"""Every unsafe path has one of these. Few others do, so most need not be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ def _order(path: str) -> tuple[int, ...]:
 
 def _is_unsafe(raw_path: bytes) -> bool:
     """Whether a segment could lead to another folder, or holds a NUL. An application may use the path for files."""
+    if not _SUSPICIOUS.search(raw_path):
+        return False
     decoded = unquote(raw_path.decode("latin-1"), "latin-1")
     return "\0" in decoded or any(part in (".", "..") for part in re.split(r"[/\\]", decoded))
 

@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.no_cancellation import is_no_cancellation
+from otel_zernel.net.one_write import HeadWithBody
 
 if TYPE_CHECKING:
     from otel_zernel.net.websocket import WebSocketConnection
@@ -141,6 +142,7 @@ class Connection(HttpToolsProtocol):
         self._idle.pop(self, None)
         if self._is_upgrading:
             return
+        self.cycle.transport = HeadWithBody(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
         if not self.pipeline:  # else the request waits there
             self._running = self.cycle
         if not self._limits.keep_alive:

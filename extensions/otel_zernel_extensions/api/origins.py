@@ -7,6 +7,7 @@ WebSockets to localhost. Both reveal themselves by these headers, which a page c
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,6 +18,9 @@ _READING: Final = ("GET", "HEAD", "OPTIONS")
 """A page of another origin cannot read the answers to these, and they change nothing."""
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\],@/]*)(:\d*)?")
 """A name or an address with a port. Two headers are joined by a comma, and are refused."""
+
+_LONGEST_ADDRESS: Final = 80
+"""Characters: 45 of IPv6 with an IPv4 part, and the name of an interface."""
 
 
 class Origins:
@@ -61,6 +65,11 @@ def host_name(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
+    return len(name) <= _LONGEST_ADDRESS and _parses(name)
+
+
+@lru_cache(maxsize=64)
+def _parses(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
