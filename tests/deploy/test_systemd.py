@@ -1,18 +1,26 @@
 """The systemd unit: valid, with the least rights with which doctor finds nothing missing, and with time to stop."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from otel_zernel.config.schema import ServiceSection
 from otel_zernel.engine.process import GRACE
 from otel_zernel.types import parse_duration
 from otel_zernel_receivers.ebpf.doctor import _OPTIONAL, _REQUIRED
+from tests.examples.test_live_job import training
+from tests.interop.collector import page_with
+from tests.interop.prometheus import until_ready
+from tests.receivers.ebpf.watching import TEST_RUN, require_ebpf
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "otel-zernel.service"
@@ -76,16 +84,49 @@ def test_it_has_the_capabilities_that_doctor_asks_for() -> None:
     assert set(capabilities()) == {capability.name for capability in _REQUIRED | _OPTIONAL}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run doctor with the capabilities of the unit")
-@pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv (Debian: util-linux)")
-def test_with_its_capabilities_and_no_root_doctor_finds_them_all(tmp_path: Path) -> None:
+@contextmanager
+def as_the_unit(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The collector with the capabilities of the unit, and no others, as a user without root."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to give the collector the capabilities of the unit")
+    if not shutil.which("setpriv"):
+        pytest.skip("needs setpriv (Debian: util-linux)")
     held = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in capabilities())
     limits = ["--inh-caps", held, "--ambient-caps", held, "--bounding-set", f"-all,{held}", "--no-new-privs"]
     command = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *limits]
-    doctor = [sys.executable, "-m", "otel_zernel", "doctor", "--config", CONFIG]
-    done = subprocess.run([*command, *doctor], capture_output=True, text=True, check=False, cwd="/")
-    found = dict(re.findall(r"^\s*(ok|!!)?\s+(CAP_\w+)", done.stdout, re.MULTILINE)[i][::-1] for i in range(5))
-    assert found == dict.fromkeys(capabilities(), "ok"), done.stdout + done.stderr
+    collector = [sys.executable, "-m", "otel_zernel", *arguments]
+    with subprocess.Popen([*command, *collector], stdout=subprocess.PIPE, text=True, cwd="/") as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_with_its_capabilities_and_no_root_doctor_finds_them_all() -> None:
+    with as_the_unit("doctor", "--config", CONFIG) as doctor:
+        output = doctor.communicate()[0]
+    found = dict(re.findall(r"^\s*(ok|!!)?\s+(CAP_\w+)", output, re.MULTILINE)[i][::-1] for i in range(5))
+    assert found == dict.fromkeys(capabilities(), "ok"), output
+
+
+async def test_with_its_capabilities_and_no_root_it_sees_the_phases_of_another_users_job(
+    unused_tcp_port: int, tmp_path: Path
+) -> None:
+    require_ebpf()
+    config = {
+        "receivers": {"ebpf": {"processes": {"environment": {TEST_RUN: tmp_path.name}}, "rescan_interval": "1s"}},
+        "processors": {"phases": {"interval": "1s"}},
+        "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{unused_tcp_port}"}},
+        "service": {
+            "telemetry": {"metrics": {"level": "none"}},
+            "pipelines": {"training": {"receivers": ["ebpf"], "processors": ["phases"], "exporters": ["prometheus"]}},
+        },
+    }
+    with as_the_unit("run", "--config", f"yaml:{json.dumps(config)}"), training(TEST_RUN, tmp_path.name) as pid:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{unused_tcp_port}") as client:
+            await until_ready(client, "/health")
+            page = await page_with(client, "zernel_phase_fraction_ratio{", 'zernel_phase="data_loading"')
+    assert f'process_pid="{pid}"' in page
 
 
 def test_it_waits_for_the_queues_to_drain() -> None:

@@ -79,13 +79,13 @@ def why_not() -> str:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Slurm]:
-    """A cluster in a folder. Skips the test if this machine cannot run it."""
+def running(folder: Path, more: str = "") -> Iterator[Slurm]:
+    """A cluster in a folder, with more lines of slurm.conf. Skips the test if this machine cannot run it."""
     if missing := why_not():
         pytest.skip(missing)
     daemons: list[subprocess.Popen[bytes]] = []
     try:
-        yield asyncio.run(_started(folder, daemons))
+        yield asyncio.run(_started(folder, daemons, more))
     finally:
         for daemon in reversed(daemons):
             daemon.terminate()
@@ -93,9 +93,9 @@ def running(folder: Path) -> Iterator[Slurm]:
             daemon.wait(60)
 
 
-async def _started(folder: Path, daemons: list[subprocess.Popen[bytes]]) -> Slurm:
+async def _started(folder: Path, daemons: list[subprocess.Popen[bytes]], more: str) -> Slurm:
     ports = _free_ports(3)
-    _write_files(folder, ports[0], ports[1])
+    _write_files(folder, ports[0], ports[1], more)
     environment = {"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
 
     def start(*command: str, **more: str) -> subprocess.Popen[bytes]:
@@ -119,7 +119,7 @@ async def _started(folder: Path, daemons: list[subprocess.Popen[bytes]]) -> Slur
     return Slurm(f"http://127.0.0.1:{ports[2]}", str(token), str(folder / "shared"), environment)
 
 
-def _write_files(folder: Path, ctld: int, slurmd: int) -> None:
+def _write_files(folder: Path, ctld: int, slurmd: int, more: str) -> None:
     for name in ("state", "spool", "shared"):
         (folder / name).mkdir(mode=0o755)
     for name in ("munge.key", "jwt.key"):
@@ -127,7 +127,7 @@ def _write_files(folder: Path, ctld: int, slurmd: int) -> None:
         (folder / name).chmod(0o400)
     host = socket.gethostname().partition(".")[0]
     configuration = _CONFIGURATION.format(folder=folder, host=host, ctld=ctld, slurmd=slurmd)
-    (folder / "slurm.conf").write_text(configuration, "utf-8")
+    (folder / "slurm.conf").write_text(configuration + more, "utf-8")
     (folder / "gres.conf").write_text("NodeName=n1 Name=gpu File=/dev/null\n", "utf-8")
 
 
