@@ -35,7 +35,7 @@ _logger.addFilter(is_no_cancellation)
 
 
 class HeadTooLong(Exception):
-    """The request line and the headers exceed the limit. Ends the parsing."""
+    """The request line and the headers exceed a limit. Ends the parsing."""
 
 
 class PipelineTooLong(Exception):
@@ -129,6 +129,11 @@ class Connection(HttpToolsProtocol):
             self._set_deadline()
 
     # Callbacks of the parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= self._limits.headers:
+            raise HeadTooLong
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self._may_be_too_long and self._head_size() > self._limits.head_size:

@@ -9,6 +9,9 @@ class ServerLimits:
 
     head_size: int = 1 << 16
     """Request line and headers together. A longer head is answered with 431. nginx allows 32 KiB, Go 1 MiB."""
+    headers: int = 128
+    """Fields of a head. A longer head is answered with 431: 64 KiB can hold 16,000 fields, which take 40 ms to parse.
+    Apache allows 100."""
     head_time: float = 10.0
     """For the TLS handshake, and from the first byte of a request to the end of its headers."""
     body_time: float = 60.0

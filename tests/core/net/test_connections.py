@@ -14,6 +14,8 @@ from otel_zernel.types import Address
 from tests.core.net.clients import GET, answer, app, ask, client
 from tests.core.net.conftest import Run
 
+HEADERS = ServerLimits().headers
+
 
 def test_a_request_with_a_body_is_answered_and_the_connection_is_kept(run: Run) -> None:
     async def test() -> None:
@@ -41,14 +43,24 @@ def test_a_connection_has_one_request_if_keep_alive_is_off(run: Run) -> None:
         b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\na: " + b"b" * 70_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (HEADERS + 1) + b"\r\n",
         b"\r\n" * 40_000,
     ],
-    ids=["url", "header", "headers", "empty lines"],
+    ids=["url", "header", "headers", "many short headers", "empty lines"],
 )
 def test_a_long_head_is_answered_with_431(run: Run, request_: bytes) -> None:
     async def test() -> None:
         async with serve(app, Address("localhost", 0), "a::b") as address:
             assert (await ask(address, request_)).startswith(b"HTTP/1.1 431 ")
+
+    run(test())
+
+
+def test_a_head_with_as_many_headers_as_allowed_is_answered(run: Run) -> None:
+    async def test() -> None:
+        async with serve(app, Address("localhost", 0), "a::b") as address:
+            headers = b"host: a\r\nconnection: close\r\n" + b"a: b\r\n" * (HEADERS - 2)
+            assert (await ask(address, b"GET / HTTP/1.1\r\n" + headers + b"\r\n")).startswith(b"HTTP/1.1 200 ")
 
     run(test())
 
