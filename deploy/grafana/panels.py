@@ -68,10 +68,16 @@ class Dashboard:
 
 
 def by_quantile(metric: str, selector: str, by: str, *quantiles: float, legend: str = "") -> list[Query]:
-    """Quantiles of a histogram by some labels, from classic buckets, or else from native histograms."""
+    """Quantiles of a histogram by some labels, from classic buckets, or else from native histograms.
+
+    A server has the one or the other, or both. The classic ones count if it has both.
+    """
     classic = f"sum by (le, {by}) (rate({metric}_bucket{{{selector}}}[$__rate_interval]))"
     native = f"sum by ({by}) (rate({metric}{{{selector}}}[$__rate_interval]))"
     return [
-        Query(f"histogram_quantile({quantile}, {classic} or {native})", f"p{quantile * 100:g} {legend}".strip())
+        Query(
+            f"histogram_quantile({quantile}, {classic}) or histogram_quantile({quantile}, {native})",
+            f"p{quantile * 100:g} {legend}".strip(),
+        )
         for quantile in quantiles
     ]
