@@ -50,6 +50,8 @@ async def _served(
     try:
         async with AsyncExitStack() as stack:
             await fill(settings)
+            for extension in extensions.values():
+                await stack.enter_async_context(extension)
             api = await stack.enter_async_context(running(extensions=extensions, rate_limit=None, **options))
             context = make_context("extensions", "query", clock=SystemClock(), extensions={"api": api})
             config = QueryConfig.model_validate({"url": settings.url})
