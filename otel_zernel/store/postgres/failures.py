@@ -1,6 +1,7 @@
 """Errors of PostgreSQL and of connections to it, in one sentence."""
 
 import os
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,6 +84,10 @@ def _of_server(
 def _of_connection(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "the server does not answer in time; check the url, the network and its firewalls"
+    if isinstance(error, socket.gaierror):
+        return "the name of the host is unknown; correct the url"
+    if isinstance(error, ConnectionRefusedError):
+        return "no server listens there; start it, or correct the url"
     if isinstance(error, OSError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
     return one_line(error) or type(error).__name__

@@ -2,12 +2,15 @@
 
 import asyncio
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel.store.address import PostgresAddress
+from otel_zernel.store.postgres.failures import translated
 from otel_zernel.store.postgres.schema import VERSION
 from tests.core.store.given import config, gauges, points_in, postgres_config, reader, writer
 from tests.postgres import PASSWORD, PostgresServer, new_schema, postgres_server
@@ -201,3 +204,18 @@ async def test_a_full_disk_of_the_server_stores_nothing_of_a_batch_and_all_of_it
         assert (await store.write(gauges(500, times=10, first=10_000), 0)).stored == 5000
         assert await points_in(settings) == stored + 5000
         await store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "the name of the host is unknown; correct the url"),
+        (ConnectionRefusedError(111, "Connection refused"), "no server listens there; start it, or correct the url"),
+        (TimeoutError(), "the server does not answer in time; check the url, the network and its firewalls"),
+    ],
+)
+def test_a_connection_that_fails_says_what_to_change(error: Exception, words: str) -> None:
+    address = PostgresAddress((("db.example.com", 5432),), None, "metrics")
+    with pytest.raises(Retryable) as raised, translated(address):
+        raise error
+    assert str(raised.value) == f"no connection to db.example.com:5432/metrics: {words}"
