@@ -27,7 +27,7 @@ from tests.free_ports import free_port
 from tests.postgres import PostgresServer, postgres_server
 
 MOST = 50_000_000
-LOADING = 150.0
+LOADING = 300.0
 SCRAPES = 1440
 """Of a partition: 6 h."""
 STEP_NS = 15 * 10**9

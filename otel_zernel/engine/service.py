@@ -137,7 +137,7 @@ class Service:
                 elif self._work.is_finished and exit_when_done:
                     return
                 else:
-                    if self._work.is_finished and not is_idle:
+                    if self._work.is_finished and not is_idle and self.graph.receivers:
                         _logger.info("Every receiver has finished; the collector stays up until it is stopped.")
                     is_idle = self._work.is_finished
                     await self._wait_for_change()
