@@ -1,6 +1,7 @@
 """The contracts of receivers and scrapers."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from otel_zernel.batch import Batch
 from otel_zernel.component.component import Component, ComponentConfig
@@ -45,7 +46,7 @@ class PartialScrape(ZernelError):
 class Scraper(Component, ABC):
     """A receiver whose `scrape` the collector calls at an interval."""
 
-    Config = ScraperConfig
+    Config: ClassVar[type[ScraperConfig]] = ScraperConfig
 
     @abstractmethod
     def scrape(self) -> Batch:
@@ -53,4 +54,10 @@ class Scraper(Component, ABC):
 
         Raises `PartialScrape` if only some points could be read, and any other exception if none could. The next
         interval tries again.
+        """
+
+    def close(self) -> None:  # most scrapers have nothing to release
+        """Releases what `scrape` has opened. Called in the same thread after the last call, also if it failed.
+
+        If that call hangs, `close` may never be called.
         """

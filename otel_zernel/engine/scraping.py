@@ -40,7 +40,7 @@ class ScrapeLoop:
                 due = max(due + self._config.collection_interval, clock.monotonic())
                 await clock.sleep(due - clock.monotonic())
         finally:
-            thread.close()
+            thread.close(self._scraper.close)
 
     async def _scrape(self, thread: ScrapeThread, emit: Emit) -> None:
         batch = await self._result(thread)

@@ -47,8 +47,9 @@ class ScrapeThread:
         self._calls.put((future, function))
         return await asyncio.wrap_future(future)
 
-    def close(self) -> None:
-        """Ends the thread after the running call."""
+    def close(self, last: Callable[[], object] = lambda: None) -> None:
+        """Ends the thread after the running call and then `last`. Does not wait."""
+        self._calls.put((Future(), last))
         self._calls.put(None)
 
     def _work(self) -> None:
