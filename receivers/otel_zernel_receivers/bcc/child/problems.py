@@ -1,0 +1,32 @@
+"""What the child reports when it cannot do what the configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+LONGEST = 4000
+"""Characters of a detail, such as the compiler's output."""
+
+
+class ChildProblem(Exception):
+    """One problem. The collector makes a sentence of its kind."""
+
+    def __init__(self, detail: str, kind: str, place: str = "") -> None:
+        """`place` is the key below the receiver: `programs::block::attach::0`."""
+        super().__init__(detail, kind, place)
+        self.kind, self.detail, self.place = kind, detail, place
+
+    def as_message(self) -> dict[str, Any]:
+        """The problem as JSON has it."""
+        return {"kind": self.kind, "detail": self.detail[:LONGEST], "place": self.place}
+
+
+@contextmanager
+def reported_as(kind: str, place: str, expected: type[Exception] = Exception) -> Iterator[None]:
+    """Raises a `ChildProblem` for an expected error. BCC raises plain `Exception` for most of its own."""
+    try:
+        yield
+    except expected as error:
+        raise ChildProblem(" ".join(str(error).split()) or type(error).__name__, kind, place) from error
