@@ -1,6 +1,5 @@
 """The bcc receiver: makes points of the tables, and follows the processes to which their entries belong."""
 
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Finding, Scraper
 from otel_zernel.otlp.points import key_values
+from otel_zernel.runtime.host import host_name
 from otel_zernel_receivers.bcc.config import BccConfig
 from otel_zernel_receivers.bcc.doctor import examine
 from otel_zernel_receivers.bcc.pids import LivingPids
@@ -49,7 +49,7 @@ class BccReceiver(Scraper):
         series, tables = self._session.read(gone)
         time_ns = self.context.clock.time_ns()
         metrics = [metric for table in tables for metric in self._metrics(series, table, time_ns)]
-        resource = Resource(attributes=key_values({"host.name": socket.gethostname()}))
+        resource = Resource(attributes=key_values({"host.name": host_name()}))
         scoped = ScopeMetrics(scope=_SCOPE, metrics=metrics)
         return Batch(metrics=MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])]))
 
