@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from deploy.grafana.boards import DASHBOARDS
+from deploy.grafana.boards.node import NODE
 from deploy.grafana.panels import Dashboard, Panel, Variable
 from deploy.grafana.rendering import text_of
+from docs.catalogue import ROOT
 from tests.deploy.grafana.running import DEPLOY, Running, everything
+from tests.free_ports import free_port
+from tests.interop.collector import collecting
 from tests.interop.conftest import find_peer
-from tests.interop.prometheus import Prometheus
+from tests.interop.prometheus import Prometheus, scraping
 
 CHOICES = {"job": ("pretrain",), "host": ("node-1", platform.node())}
 """The values of variables with a single value: of the simulated job, and of the stand-in for the driver."""
@@ -44,6 +48,30 @@ async def test_every_query_has_data_and_every_rule_is_evaluated(tmp_path: Path) 
         assert await errors_of_rules(running.classic) == {}
         await until_empty(lambda: missing_traces(running))
         check_traces(running.spans.read_text())
+
+
+async def test_the_quickstart_shows_its_recorded_gpus(tmp_path: Path, unused_tcp_port: int) -> None:
+    """The recording has the fields of dcgm-exporter's default file: no activity by the profiler, no errors."""
+    wanted = {"Utilization", "Memory in use", "Power", "Temperature", "SM clock", "Energy"}
+    panels = [
+        (panel, panel.queries[0].expression) for row in NODE.rows for panel in row.panels if panel.title in wanted
+    ]
+    assert len(panels) == len(wanted)
+    config = {
+        "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{unused_tcp_port}"}},
+        "extensions": {"health_check": {"endpoint": "127.0.0.1:0"}},
+    }
+    quickstart = ROOT / "examples" / "quickstart.yaml"
+    async with (
+        collecting(tmp_path, unused_tcp_port, config, example=quickstart),
+        scraping(find_peer("prometheus"), tmp_path, free_port(), gpus=unused_tcp_port) as server,
+    ):
+
+        async def missing() -> Collection[str]:
+            chosen = {"host": "train-node-01"}
+            return [panel.title for panel, query in panels if not await has_data(server, NODE, panel, query, chosen)]
+
+        await until_empty(missing)
 
 
 async def until_empty(missing: Missing) -> None:
