@@ -33,7 +33,7 @@ class PostgresReader(StoreReader):
 
     async def open(self) -> None:
         with translated(self._address, setting=self._setting):
-            async with (await self._opened()).acquire() as connection:
+            async with reading_connection(await self._opened()) as connection:
                 if not await version_of(connection, self._schema):
                     raise NoTables(
                         f"{self._setting}: {self._address} has no tables in the schema {self._schema} yet; "
