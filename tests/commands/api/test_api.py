@@ -81,6 +81,10 @@ async def test_the_example_serves_a_store_without_pipelines(tmp_path: Path, unus
     with running("--config", str(tmp_path / "rest.yaml"), STORE_URL=url) as process:
         printed_until(process, f"Page: http://localhost:{unused_tcp_port}/swagger/index.html")
         assert answer_of(f"http://localhost:{unused_tcp_port}/api/v1/stats/summary")["points"] == 3
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=PATIENCE)
+    assert "Stopped." in log
+    assert "Every receiver has finished" not in log
 
 
 async def test_a_store_that_does_not_exist_yet_is_waited_for(tmp_path: Path, unused_tcp_port: int) -> None:
