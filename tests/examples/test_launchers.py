@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,9 +49,10 @@ async def test_a_job_of_two_ranks_has_its_name_and_its_ranks(job: str, tmp_path:
 @contextmanager
 def launched(command: tuple[str, ...], run: str) -> Iterator[None]:
     """A launcher with its processes, which end with the context. Ray's daemons are among them."""
-    environ = {**os.environ, TEST_RUN: run, "RAY_USAGE_STATS_ENABLED": "0"}
     quiet = subprocess.DEVNULL
-    with subprocess.Popen([sys.executable, *command], env=environ, stdout=quiet, stderr=quiet) as launcher:
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        environ = {**os.environ, TEST_RUN: run, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder}
+        launcher = subprocess.Popen([sys.executable, *command], env=environ, stdout=quiet, stderr=quiet)
         try:
             yield
         finally:
