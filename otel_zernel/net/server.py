@@ -18,8 +18,8 @@ from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.misdirected import Misdirected, watched
 
 if TYPE_CHECKING:
-    from otel_zernel.net.connection import Connection
-    from otel_zernel.net.protocol import HttpProtocol
+    from otel_zernel.net.http1.connection import Connection
+    from otel_zernel.net.http1.protocol import HttpProtocol
     from otel_zernel.net.websocket import WebSocketConnection
 
 _SWEEP: Final = 0.25
@@ -171,7 +171,7 @@ class HttpServer:
 
 def _protocol(app: Any, limits: ServerLimits) -> "HttpProtocol":
     """Runs in a thread, because the import blocks for 40 ms."""
-    from otel_zernel.net.protocol import HttpProtocol
+    from otel_zernel.net.http1.protocol import HttpProtocol
 
     protocol = HttpProtocol(app, limits)
     protocol.set_date(int(time.time()))

@@ -15,8 +15,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame
 
+from otel_zernel.net.http1.no_cancellation import is_no_cancellation
 from otel_zernel.net.limits import ServerLimits
-from otel_zernel.net.no_cancellation import is_no_cancellation
 
 _logger = logging.getLogger("otel_zernel.net.websocket")
 _logger.setLevel(logging.WARNING)  # below, uvicorn and websockets describe every connection

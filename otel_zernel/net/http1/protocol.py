@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from otel_zernel.net.connection import Connection
+from otel_zernel.net.http1.connection import Connection
 from otel_zernel.net.limits import ServerLimits
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from otel_zernel.net.http1.no_cancellation import is_no_cancellation
+from otel_zernel.net.http1.one_write import HeadWithBody
 from otel_zernel.net.limits import ServerLimits
-from otel_zernel.net.no_cancellation import is_no_cancellation
-from otel_zernel.net.one_write import HeadWithBody
 
 if TYPE_CHECKING:
     from otel_zernel.net.websocket import WebSocketConnection

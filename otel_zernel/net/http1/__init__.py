@@ -1,0 +1,1 @@
+"""HTTP/1.1 connections: uvicorn's protocol, with bounds."""
