@@ -24,6 +24,7 @@ from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
 from tests.core.parts import batch_of, every_signal
+from tests.exporters.otlp.certificates import Authority
 
 REGISTRY = Registry.installed()
 COMPONENTS: list[tuple[Kind, str]] = [(kind, type_) for kind in KINDS for type_ in REGISTRY.aliases(kind)]
@@ -62,6 +63,8 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         return build(kind, type_, protocols={name: {"endpoint": "localhost:0"} for name in ("grpc", "http")})
     if (kind, type_) == ("receivers", "prometheus"):
         return build(kind, type_)
+    if (kind, type_) == ("extensions", "sidecar_injector"):
+        return build(kind, type_, endpoint="localhost:0", **injector_files(folder))
     changes: dict[str, dict[str, Any]] = {
         "bcc": {"python": str(silent)},
         "csv": {"files": [str(busy)], "layout": "wide", "loop": True, "interval": 0, "follow": False, "rejects": None},
@@ -81,6 +84,13 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         "prometheus_remote_write": {"endpoint": "http://localhost:1/api/v1/write", "tls": {}},
     }
     return build(kind, type_, **changes.get(type_, {}))
+
+
+def injector_files(folder: Path) -> dict[str, Any]:
+    sidecar = folder / "sidecar.yaml"
+    sidecar.write_text("initContainers: [{name: collector}]\n")
+    issued = Authority(folder).issue("localhost")
+    return {"sidecar": str(sidecar), "tls": {"cert_file": issued.cert_file, "key_file": issued.key_file}}
 
 
 _recorded: list[str] | None = None

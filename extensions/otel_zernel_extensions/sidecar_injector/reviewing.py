@@ -1,0 +1,90 @@
+"""Requests of Kubernetes' API server and their answers: AdmissionReview of admission.k8s.io/v1."""
+
+import base64
+import json
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
+
+from otel_zernel.api.answers import ApiError, json_bytes
+from otel_zernel_extensions.sidecar_injector.sidecar import Patch, Sidecar, patch_of
+
+_VERSION: Final = "admission.k8s.io/v1"
+
+
+class _Item(BaseModel):
+    name: str = ""
+
+
+class _Spec(BaseModel, extra="allow"):
+    initContainers: list[_Item] | None = None  # noqa: N815  # the names of Kubernetes
+    volumes: list[_Item] | None = None
+
+
+class _Pod(BaseModel):
+    spec: _Spec
+
+
+class _Kind(BaseModel):
+    group: str = ""
+    kind: str
+
+
+class _Request(BaseModel):
+    uid: str
+    kind: _Kind
+    operation: str = "CREATE"
+    object: dict[str, Any] | None = None
+
+
+class _Review(BaseModel):
+    version: str = Field(alias="apiVersion")
+    kind: str
+    request: _Request
+
+
+class Answer(NamedTuple):
+    """The answer to one review."""
+
+    body: bytes
+    injects: bool
+
+
+def answer(body: bytes, sidecar: Sidecar) -> Answer:
+    """The answer to a request: always allowed, with a patch for a new pod. Raises `ApiError` for any other body."""
+    request = _parse(body)
+    patch = Patch(())
+    if request.kind == _Kind(kind="Pod") and request.operation == "CREATE":
+        patch = patch_of(_pod(request.object).spec.model_dump(), sidecar)
+    response: dict[str, Any] = {"uid": request.uid, "allowed": True}
+    if patch.operations:
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json_bytes(patch.operations)).decode()}
+    if patch.warnings:
+        response["warnings"] = list(patch.warnings)
+    review = {"apiVersion": _VERSION, "kind": "AdmissionReview", "response": response}
+    return Answer(json_bytes(review), bool(patch.operations))
+
+
+def _parse(body: bytes) -> _Request:
+    try:
+        review = _Review.model_validate(json.loads(body))
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"not an AdmissionReview: {_first(error)}") from error
+    if (review.version, review.kind) != (_VERSION, "AdmissionReview"):
+        raise ApiError(400, f"only AdmissionReview of {_VERSION} is supported")
+    return review.request
+
+
+def _pod(value: dict[str, Any] | None) -> _Pod:
+    try:
+        return _Pod.model_validate(value)
+    except ValidationError as error:
+        raise ApiError(400, f"not a pod: {_first(error)}") from error
+
+
+def _first(error: Exception) -> str:
+    """The first mistake, without the input: a pod may have secrets in its environment."""
+    if not isinstance(error, ValidationError):
+        return "the body is not JSON"
+    mistake = error.errors(include_input=False)[0]
+    return f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}"
