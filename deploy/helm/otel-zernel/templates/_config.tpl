@@ -142,7 +142,7 @@ receivers:
         keepalive: { server_parameters: { max_connection_age: 5m, max_connection_age_grace: 10s } }
       http: { endpoint: "${env:MY_POD_IP}:4318" }
 processors:
-  memory_limiter: {}
+  memory_limiter: { check_interval: 1s, limit_percentage: 80, spike_limit_percentage: 20 }
 {{- if include "otel-zernel.prometheus" . }}
 exporters:
   prometheus: { endpoint: "${env:MY_POD_IP}:9091" }

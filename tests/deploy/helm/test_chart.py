@@ -1,0 +1,225 @@
+"""Every example of values is valid: for Helm 3 and 4, for Kubernetes 1.30 to 1.37, and for otel-zernel itself."""
+
+import functools
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_zernel.cli import main
+from otel_zernel.config.schema import ServiceSection
+from otel_zernel.engine.process import GRACE
+from otel_zernel.types import parse_duration
+from tests.deploy.helm.rendering import (
+    CHART,
+    CI,
+    HELMS,
+    Manifest,
+    config,
+    config_text,
+    only,
+    pod_spec,
+    program,
+    render,
+    render_mode,
+    render_text,
+)
+
+KUBERNETES = [f"1.{minor}" for minor in range(30, 38)]
+NOT_OF_KUBERNETES = "monitoring.coreos.com/"
+"""Kinds of the Prometheus Operator, whose schemas Kubernetes does not have."""
+EVERY_EXAMPLE = pytest.mark.parametrize("values", CI, ids=lambda path: path.name.removesuffix("-values.yaml"))
+
+
+@functools.cache
+def rendered(values: Path, helm: str = "4") -> list[Manifest]:
+    return render(values, helm=helm)
+
+
+def in_a_pod(sidecar: Manifest) -> Manifest:
+    """A pod of a job with the fields of the sidecar."""
+    job = {"containers": [{"name": "train", "image": "train"}], **sidecar}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job"}, "spec": job}
+
+
+@EVERY_EXAMPLE
+def test_kubernetes_accepts_every_example(values: Path) -> None:
+    """Both versions of Helm render the same, so one is enough."""
+    validate = pytest.importorskip("kubernetes_validate", reason="needs the package kubernetes-validate: `make peers`")
+    manifests = rendered(values)
+    if yaml.safe_load(values.read_text())["mode"] == "sidecar":
+        manifests = [*manifests, in_a_pod(pod_spec(manifests))]
+    own = [one for one in manifests if not one["apiVersion"].startswith(NOT_OF_KUBERNETES)]
+    for version in KUBERNETES:
+        for manifest in own:
+            validate.validate(manifest, version, strict=True)
+
+
+@EVERY_EXAMPLE
+def test_both_versions_of_helm_render_the_same(values: Path) -> None:
+    first, second = (without_certificates(rendered(values, helm)) for helm in HELMS)
+    assert first == second
+
+
+def without_certificates(manifests: list[Manifest]) -> list[Manifest]:
+    """Each rendering makes new certificates."""
+    secrets = ("Secret", "MutatingWebhookConfiguration", "Deployment")
+    return [one for one in manifests if not (one["kind"] in secrets and "-injector" in one["metadata"]["name"])]
+
+
+@EVERY_EXAMPLE
+def test_the_collector_accepts_every_configuration(
+    values: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("MY_POD_IP", "K8S_NODE_NAME", "TOKEN"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    path = tmp_path / "config.yaml"
+    path.write_text(config_text_of(rendered(values)))
+    status = main(["validate", f"--config={path}"])
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    assert "warning" not in printed.err.lower()
+
+
+def config_text_of(manifests: list[Manifest]) -> str:
+    if any(one["kind"] == "ConfigMap" and one["metadata"]["name"] == "mine" for one in manifests):
+        return str(next(one["data"]["config.yaml"] for one in manifests if one["kind"] == "ConfigMap"))
+    return config_text(manifests)
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_helm_finds_no_mistake(helm: str) -> None:
+    command = [str(program("helm", helm)), "lint", "--strict", str(CHART), "--values", str(CI[0])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_injectors_configuration_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_POD_IP", "127.0.0.1")
+    path = tmp_path / "injector.yaml"
+    path.write_text(only(render(CHART / "ci/sidecar-injector-values.yaml"), "ConfigMap")["data"]["injector.yaml"])
+    assert main(["validate", f"--config={path}"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"mode": '"node"'}, "mode"),
+        ({"mode": '""'}, "mode"),
+        ({"presets.ebpv": "{}"}, "ebpv"),
+        ({"tolerashuns": "[]"}, "tolerashuns"),
+        ({"replicaCount": '"two"'}, "replicaCount"),
+        ({"image.digest": '"latest"'}, "digest"),
+        ({"shutdownTimeoutSeconds": "-1"}, "shutdownTimeoutSeconds"),
+        ({"preStopSleepSeconds": "0"}, "preStopSleepSeconds"),
+        ({"statefulset.whenScaled": '"Keep"'}, "whenScaled"),
+        ({"image.repository": '""'}, "repository"),
+        ({"statefulset.enabled": "true"}, "only mode gateway has a StatefulSet"),
+        ({"config": '{"service": {"shutdown_timeout": "1m"}}'}, "set shutdownTimeoutSeconds in place of"),
+        ({"presets.ebpf.enabled": "false", "presets.nvml.enabled": "false"}, "switch on presets.ebpf or presets.nvml"),
+        ({"configMap.create": "false"}, "set configMap.existingName"),
+    ],
+)
+@pytest.mark.parametrize("helm", HELMS)
+def test_a_wrong_value_is_refused_with_its_name(helm: str, changes: dict[str, str], sentence: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        render_text(CHART / "ci/daemonset-values.yaml", changes=changes, helm=helm)
+    assert sentence in raised.value.stderr
+
+
+def test_a_gateway_without_a_destination_is_refused() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        render_mode("gateway", otlp__endpoint='""')
+    assert "set otlp.endpoint" in raised.value.stderr
+
+
+def test_mappings_merge_lists_replace_and_null_removes() -> None:
+    found = config(render(CHART / "ci/daemonset-config-values.yaml"))
+    assert found["receivers"] == {"ebpf": {"interval": "100ms"}}
+    assert list(found["exporters"]) == ["otlp_http"]
+    assert found["service"]["pipelines"]["training"]["exporters"] == ["otlp_http"]
+    assert found["service"]["pipelines"]["training"]["processors"] == ["resource", "phases", "percentiles"]
+
+
+def test_another_configuration_makes_new_pods_and_the_same_one_does_not() -> None:
+    def checksum(**changes: str) -> str:
+        template = only(render_mode("daemonset", **changes), "DaemonSet")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum() == checksum(podLabels='{"a": "b"}')
+    assert checksum() != checksum(config='{"receivers": {"ebpf": {"interval": "1s"}}}')
+
+
+@pytest.mark.parametrize("seconds", [ServiceSection().shutdown_timeout, 90])
+@pytest.mark.parametrize("mode", ["daemonset", "gateway"])
+def test_the_grace_period_lets_the_queues_drain(mode: str, seconds: float) -> None:
+    manifests = render_mode(mode, shutdownTimeoutSeconds=str(int(seconds)))
+    spec = pod_spec(manifests)
+    sleep = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    drain = parse_duration(config(manifests)["service"]["shutdown_timeout"])
+    assert drain == seconds
+    assert spec["terminationGracePeriodSeconds"] > sleep + drain + GRACE
+
+
+def test_a_durable_gateway_keeps_its_queue_on_a_volume() -> None:
+    manifests = render(CHART / "ci/gateway-durable-values.yaml")
+    found, spec = config(manifests), pod_spec(manifests)
+    assert found["exporters"]["otlp_grpc"]["sending_queue"]["storage"] == "file_storage"
+    folder = found["extensions"]["file_storage"]["directory"]
+    assert {"name": "queue", "mountPath": folder} in spec["containers"][0]["volumeMounts"]
+    stateful = only(manifests, "StatefulSet")["spec"]
+    assert stateful["volumeClaimTemplates"][0]["metadata"]["name"] == "queue"
+    assert stateful["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Retain"
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+
+
+def test_the_headless_service_and_the_statefulset_name_each_other() -> None:
+    manifests = render(CHART / "ci/gateway-durable-values.yaml")
+    name = only(manifests, "StatefulSet")["spec"]["serviceName"]
+    (headless,) = (one for one in manifests if one["kind"] == "Service" and one["metadata"]["name"] == name)
+    assert headless["spec"]["clusterIP"] == "None"
+
+
+def test_every_port_of_a_service_and_a_policy_exists_in_the_pod() -> None:
+    for values in CI:
+        manifests = rendered(values)
+        if yaml.safe_load(values.read_text())["mode"] != "sidecar":
+            named = {port["name"] for port in pod_spec(manifests)["containers"][0]["ports"]}
+            assert set(wanted_ports(manifests)) <= named, values
+
+
+def wanted_ports(manifests: list[Manifest]) -> list[Any]:
+    services = [port["targetPort"] for one in manifests if one["kind"] == "Service" for port in one["spec"]["ports"]]
+    policies = [one["spec"]["ingress"][0]["ports"] for one in manifests if one["kind"] == "NetworkPolicy"]
+    return [*services, *(port["port"] for ports in policies for port in ports)]
+
+
+def test_the_probes_ask_the_health_check_on_the_pods_address() -> None:
+    for mode in ("daemonset", "gateway", "sidecar"):
+        manifests = render_mode(mode)
+        assert config(manifests)["extensions"]["health_check"]["endpoint"] == "${env:MY_POD_IP}:13133"
+        spec = pod_spec(manifests)
+        one = (spec.get("containers") or spec["initContainers"])[0]
+        assert {"name": "health", "containerPort": 13133} in one["ports"]
+        assert one["livenessProbe"]["httpGet"] == {"path": "/", "port": "health"}
+
+
+def test_the_host_is_the_node_and_not_the_pod() -> None:
+    manifests = render_mode("daemonset")
+    changed = {one["key"]: one["value"] for one in config(manifests)["processors"]["resource"]["attributes"]}
+    assert changed == dict.fromkeys(("host.name", "k8s.node.name"), "${env:K8S_NODE_NAME}")
+    environ = {one["name"]: one for one in pod_spec(manifests)["containers"][0]["env"]}
+    assert environ["K8S_NODE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+    assert environ["ZERNEL_HOST_NAME"]["value"] == "$(K8S_NODE_NAME)"
+    names = list(environ)
+    assert names.index("K8S_NODE_NAME") < names.index("ZERNEL_HOST_NAME"), "Kubernetes expands earlier names only"
+
+
+def test_the_schema_has_exactly_the_values() -> None:
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    assert schema["additionalProperties"] is False
+    assert set(yaml.safe_load((CHART / "values.yaml").read_text())) == set(schema["properties"]) - {"global"}

@@ -1,0 +1,114 @@
+"""The pods have exactly the rights that their configuration needs."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from otel_zernel_receivers.ebpf.doctor import _OPTIONAL, _REQUIRED
+from tests.deploy.helm.rendering import (
+    CHART,
+    CI,
+    Manifest,
+    container,
+    only,
+    pod_spec,
+    program,
+    render,
+    render_mode,
+)
+
+EBPF = sorted(capability.name.removeprefix("CAP_") for capability in _REQUIRED | _OPTIONAL)
+
+
+def added(manifests: list[Manifest]) -> list[str]:
+    capabilities = container(manifests)["securityContext"]["capabilities"]
+    assert capabilities["drop"] == ["ALL"]
+    return sorted(capabilities.get("add", []))
+
+
+def violations(spec: Manifest, one: Manifest) -> list[str]:
+    """The rules of the Pod Security Standards' level "restricted" that a pod breaks."""
+    context = {**spec.get("securityContext", {}), **one["securityContext"]}
+    broken = {
+        "host namespaces": any(spec.get(name) for name in ("hostPID", "hostNetwork", "hostIPC")),
+        "host paths": any("hostPath" in volume for volume in spec["volumes"]),
+        "host ports": any("hostPort" in port for port in one["ports"]),
+        "capabilities": context["capabilities"].get("drop") != ["ALL"] or context["capabilities"].get("add", []) != [],
+        "root": context.get("runAsNonRoot") is not True or context.get("runAsUser") == 0,
+        "escalation": context.get("allowPrivilegeEscalation") is not False,
+        "seccomp": context.get("seccompProfile", {}).get("type") != "RuntimeDefault",
+    }
+    return [name for name, is_broken in broken.items() if is_broken]
+
+
+def notes(values: str) -> str:
+    command = [
+        str(program("helm")),
+        "install",
+        "run",
+        str(CHART),
+        "--dry-run=client",
+        "--namespace",
+        "ml",
+        f"--values={CHART}/ci/{values}",
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_ebpf_gets_the_capabilities_that_doctor_names_and_the_hosts_pids() -> None:
+    manifests = render_mode("daemonset")
+    assert added(manifests) == EBPF
+    assert pod_spec(manifests)["hostPID"] is True
+
+
+def test_perf_links_need_one_more_capability() -> None:
+    assert added(render_mode("daemonset", presets__ebpf__perfLinks="true")) == sorted([*EBPF, "SYS_ADMIN"])
+
+
+def test_the_capabilities_follow_the_pipelines_and_not_the_presets() -> None:
+    """A receiver that no pipeline uses gets no rights, and one of the user's own configuration does."""
+    unused = '{"service": {"pipelines": {"training": {"receivers": ["nvml"]}}}}'
+    assert added(render_mode("daemonset", config=unused)) == []
+    pipelines = '{"own": {"receivers": ["ebpf/own"], "exporters": ["prometheus"]}}'
+    own = f'{{"receivers": {{"ebpf/own": {{}}}}, "service": {{"pipelines": {pipelines}}}}}'
+    changes = {"presets.ebpf.enabled": "false", "config": own}
+    assert added(render(CHART / "ci/daemonset-values.yaml", changes=changes)) == EBPF
+
+
+@pytest.mark.parametrize("values", CI, ids=lambda path: path.name.removesuffix("-values.yaml"))
+def test_no_pod_is_privileged_or_may_write_its_root(values: Path) -> None:
+    one = container(render(values))["securityContext"]
+    assert one["allowPrivilegeEscalation"] is False
+    assert one["readOnlyRootFilesystem"] is True
+    assert "privileged" not in one
+
+
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        ("daemonset-values.yaml", "privileged"),
+        ("daemonset-nvml-values.yaml", "restricted"),
+        ("gateway-values.yaml", "restricted"),
+        ("gateway-durable-values.yaml", "restricted"),
+        ("sidecar-values.yaml", "restricted"),
+        ("sidecar-ebpf-values.yaml", "privileged"),
+    ],
+)
+def test_the_notes_name_the_least_level_of_pod_security(values: str, level: str) -> None:
+    manifests = render(CHART / "ci" / values)
+    broken = violations(pod_spec(manifests), container(manifests))
+    assert ("restricted" if not broken else "privileged") == level, broken
+    assert f'the level is "{level}"' in notes(values)
+
+
+def test_a_pod_has_no_token_of_the_api_server_without_a_role() -> None:
+    assert pod_spec(render_mode("daemonset"))["automountServiceAccountToken"] is False
+    with_role = render(CHART / "ci/daemonset-backend-values.yaml")
+    assert pod_spec(with_role)["automountServiceAccountToken"] is True
+    assert only(with_role, "ClusterRole")["rules"]
+
+
+def test_an_ebpf_sidecar_sees_the_processes_of_the_pod() -> None:
+    assert pod_spec(render(CHART / "ci/sidecar-ebpf-values.yaml"))["shareProcessNamespace"] is True
+    assert "shareProcessNamespace" not in pod_spec(render_mode("sidecar"))
