@@ -1,7 +1,7 @@
 """Builds the image: `python -m deploy.image --architecture arm64 --extra csv --output otel-zernel.tar`.
 
 Needs Python 3.11, mmdebstrap and buildah (Debian's packages), and root. It starts no daemon and asks no image registry.
-The same versions of packages and the same SOURCE_DATE_EPOCH give the same image, byte by byte.
+The same versions of packages and the same SOURCE_DATE_EPOCH give an image of the same digest.
 """
 
 import argparse

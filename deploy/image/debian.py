@@ -93,6 +93,7 @@ def _configure(root: Path) -> None:
     (root / "etc/passwd").write_text(_USERS)
     (root / "etc/group").write_text(_GROUPS)
     (root / "etc/nsswitch.conf").write_text("hosts: files dns\n")
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")  # most runtimes mount their own
     for name in ("hostname", "resolv.conf"):
         (root / "etc" / name).write_text("")
     for device in (root / "dev").iterdir():

@@ -43,14 +43,14 @@ class _Review(BaseModel):
     request: _Request
 
 
-class Answer(NamedTuple):
+class Reviewed(NamedTuple):
     """The answer to one review."""
 
     body: bytes
     injects: bool
 
 
-def answer(body: bytes, sidecar: Sidecar) -> Answer:
+def answer(body: bytes, sidecar: Sidecar) -> Reviewed:
     """The answer to a request: always allowed, with a patch for a new pod. Raises `ApiError` for any other body."""
     request = _parse(body)
     patch = Patch(())
@@ -62,7 +62,7 @@ def answer(body: bytes, sidecar: Sidecar) -> Answer:
     if patch.warnings:
         response["warnings"] = list(patch.warnings)
     review = {"apiVersion": _VERSION, "kind": "AdmissionReview", "response": response}
-    return Answer(json_bytes(review), bool(patch.operations))
+    return Reviewed(json_bytes(review), bool(patch.operations))
 
 
 def _parse(body: bytes) -> _Request:
