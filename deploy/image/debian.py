@@ -99,5 +99,6 @@ def _configure(root: Path) -> None:
     for device in (root / "dev").iterdir():
         shutil.rmtree(device) if device.is_dir() and not device.is_symlink() else device.unlink()
     tmp = root / "tmp"
-    tmp.mkdir(exist_ok=True)
+    shutil.rmtree(tmp)  # mmdebstrap leaves a file with a random name
+    tmp.mkdir()
     tmp.chmod(0o1777)
