@@ -14,22 +14,23 @@ _SECONDS = 60.0
 
 
 def examine(config: BccConfig | None = None) -> Iterator[Finding]:
-    """One finding: the first thing that BCC lacks, or that it works."""
+    """One finding: the first thing that BCC lacks, or that it works. Without a configuration, nobody needs it."""
+    bad = False if config else None
     python = config.python if config else _PYTHON
     try:
         child = ChildProcess(command(python))
     except OSError as error:
-        yield Finding("BCC", f"cannot run {python}: {error.strerror}", ok=False)
+        yield Finding("BCC", f"cannot run {python}: {error.strerror}", ok=bad)
         return
     headers = config.kernel_headers if config else None
     request: dict[str, Any] = {"parent": os.getpid(), "kernel_headers": headers, "programs": []}
     try:
         answer = child.ask(request, _SECONDS)
     except ChildFailed as failed:
-        yield Finding("BCC", str(failed), ok=False)
+        yield Finding("BCC", str(failed), ok=bad)
         return
     child.close()
     problems = answer.get("problems", ())
-    yield from (Finding("BCC", problem_sentence(one, python), ok=False) for one in problems)
+    yield from (Finding("BCC", problem_sentence(one, python), ok=bad) for one in problems)
     if not problems:
         yield Finding("BCC", f"{python} has BCC and kernel headers", ok=True)

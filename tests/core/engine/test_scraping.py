@@ -171,3 +171,18 @@ async def test_a_scraper_that_cannot_start_raises_its_message() -> None:
     loop = ScrapeLoop(bench.scraper, Instruments(NoOpMeter("test")).scraper("test"))
     with pytest.raises(CannotStart, match="no such file"):
         await loop.run(bench.downstream)
+
+
+async def test_a_scraper_is_closed_after_its_last_scrape_in_the_same_thread() -> None:
+    calls: list[tuple[str, str]] = []
+
+    def scrape() -> Batch:
+        calls.append(("scrape", threading.current_thread().name))
+        return Batch()
+
+    bench = Bench([scrape] * 3, collection_interval="1s")
+    bench.scraper.close = lambda: calls.append(("close", threading.current_thread().name))  # type: ignore[method-assign]
+    await bench.run(until=lambda: len(calls) >= 2)
+    await until(lambda: calls[-1][0] == "close")
+    assert len({thread for _, thread in calls}) == 1
+    assert [name for name, _ in calls].count("close") == 1

@@ -214,6 +214,25 @@ def test_an_address_in_the_kernel_becomes_its_symbol() -> None:
         assert {name for _, name in found} <= symbols
 
 
+def test_a_function_of_the_kernel_is_probed_or_the_place_named_that_cannot_be() -> None:
+    """The kernel may lack kprobes."""
+    source = """
+    BPF_ARRAY(calls, u64, 1);
+    int on_event(struct pt_regs *ctx) { if (bpf_get_current_pid_tgid() >> 32 == OURS) calls.increment(0); return 0; }
+    """
+    metric = {"table": "calls", "name": "calls", "type": "sum"}
+    program = loops(source, {"kind": "kprobe", "symbol": "vfs_read"}, metric)
+    with closing(receiver({"p": {**program, "cflags": [f"-DOURS={os.getpid()}"]}})) as bcc:
+        if not Path("/sys/bus/event_source/devices/kprobe").exists():
+            with pytest.raises(CannotStart, match=r"receivers::test::programs::p::attach::0: .* kprobe vfs_read"):
+                bcc.scrape()
+            return
+        bcc.scrape()
+        before = values(bcc.scrape())["calls",]
+        Path("/proc/self/comm").read_text()
+        assert values(bcc.scrape())["calls",] > before
+
+
 def test_the_child_ends_with_the_receiver(library: Path) -> None:
     bcc = receiver({"work": counting(library)})
     bcc.scrape()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 LONGEST = 4000
 """Characters of a detail, such as the compiler's output."""
+_BYTES = re.compile(r"\bb'([^']*)'")
+"""BCC quotes names as Python writes bytes."""
 
 
 class ChildProblem(Exception):
@@ -29,4 +32,5 @@ def reported_as(kind: str, place: str, expected: type[Exception] = Exception) ->
     try:
         yield
     except expected as error:
-        raise ChildProblem(" ".join(str(error).split()) or type(error).__name__, kind, place) from error
+        text = _BYTES.sub(r"\1", " ".join(str(error).split()))
+        raise ChildProblem(text or type(error).__name__, kind, place) from error
