@@ -9,7 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Reso
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, count_points
 from otel_zernel.component import Context, Finding, Scraper
 from otel_zernel.otlp.points import key_values
 from otel_zernel.runtime.host import host_name
@@ -51,7 +51,9 @@ class BccReceiver(Scraper):
         metrics = [metric for table in tables for metric in self._metrics(series, table, time_ns)]
         resource = Resource(attributes=key_values({"host.name": host_name()}))
         scoped = ScopeMetrics(scope=_SCOPE, metrics=metrics)
-        return Batch(metrics=MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])]))
+        data = MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])])
+        # Encoded here, in the thread of the scrape, and not later in the event loop.
+        return Batch.encoded(metrics=data.SerializeToString(), point_count=count_points(data))
 
     def close(self) -> None:
         self._session.close()
