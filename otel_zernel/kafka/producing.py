@@ -98,7 +98,11 @@ class MessageProducer:
         name = f"{self._context.path} producer"
         self._thread = threading.Thread(target=self._work, args=(opened, self._stop), name=name, daemon=True)
         self._thread.start()
-        self._producer = await opened
+        try:
+            self._producer = await opened
+        except asyncio.CancelledError:  # nobody will call close()
+            self._stop.set()
+            raise
 
     async def close(self) -> None:
         """Ends the client. Messages that are not confirmed are given up. Safe without `open`."""

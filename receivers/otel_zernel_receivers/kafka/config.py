@@ -1,6 +1,5 @@
 """The configuration of the kafka receiver. Names are those of the OpenTelemetry Collector, and most defaults too."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -9,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.kafka.client_config import Encoding, KafkaClientConfig, check_topic
 from otel_zernel.types import Duration, PositiveDuration, Ratio, Section
+from otel_zernel_receivers.kafka.patterns import check_pattern
 
 Strategy = Literal["cooperative-sticky", "range", "roundrobin"]
 
@@ -50,14 +50,6 @@ class SignalTopicsConfig(Section):
             if "," in pattern:
                 raise ValueError(f"exclude_topics: {pattern!r} must not have a comma; write two entries")
         return self
-
-
-def check_pattern(pattern: str) -> None:
-    """Raises `ValueError` if the text is no regular expression."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
 
 
 class MetricsTopicsConfig(SignalTopicsConfig):

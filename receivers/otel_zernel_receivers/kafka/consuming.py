@@ -70,7 +70,7 @@ class ConsumerThread:
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Raises `CannotStart` or `ConsumerFailed`."""
         self._stop = threading.Event()
-        self._paused: list[Offset] = []
+        self._is_paused = False
         self._problems = ConsumerProblems(config.place, context, lambda problem: self._call(context.report, problem))
         self._watch_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"{context.path} consumer", daemon=True)
@@ -139,7 +139,7 @@ class ConsumerThread:
         self._store_taken(consumer)
         self._make_room(consumer)
         if (first := consumer.poll(_POLL)) is not None:
-            more = [] if self._paused else consumer.consume(_MOST_RECORDS - 1, 0)
+            more = [] if self._is_paused else consumer.consume(_MOST_RECORDS - 1, 0)
             self._take_messages(consumer, [first, *more])
         if self._context.clock.monotonic() >= self._watch_at:
             self._watch_at = self._context.clock.monotonic() + _WATCH
@@ -148,20 +148,11 @@ class ConsumerThread:
 
     def _make_room(self, consumer: "Consumer") -> None:
         """Pauses the partitions while the pipelines take nothing. The thread polls on, so the group keeps it."""
-        if self._fetches.wait_for_room(0.0 if self._paused else _PATIENCE):
-            if self._paused:
-                consumer.resume(self._still_assigned(consumer, self._paused))
-                self._paused = []
-            return
-        assigned = consumer.assignment()
-        known = {(one.topic, one.partition) for one in self._paused}
-        if new := [one for one in assigned if (one.topic, one.partition) not in known]:
-            consumer.pause(new)
-            self._paused += new
-
-    def _still_assigned(self, consumer: "Consumer", paused: "Iterable[Offset]") -> "list[Offset]":
-        assigned = {(one.topic, one.partition) for one in consumer.assignment()}
-        return [one for one in paused if (one.topic, one.partition) in assigned]
+        is_full = not self._fetches.wait_for_room(0.0 if self._is_paused else _PATIENCE)
+        if is_full != self._is_paused:
+            self._is_paused = is_full
+            change = consumer.pause if is_full else consumer.resume
+            change(consumer.assignment())
 
     def _take_messages(self, consumer: "Consumer", messages: "Sequence[Message]") -> None:
         open_fetches: dict[str, Fetch] = {}
@@ -171,6 +162,7 @@ class ConsumerThread:
                 continue
             signal = self._topics.signal_of(message.topic() or "")
             if signal is None:
+                self._pass_over(message.topic() or "")
                 continue
             size = len(message.value() or b"")
             fetch = open_fetches.get(signal)
@@ -182,6 +174,10 @@ class ConsumerThread:
             self._add_record(fetch, message)
         for fetch in open_fetches.values():
             self._hand_over(consumer, fetch)
+
+    def _pass_over(self, topic: str) -> None:
+        self._context.drop(1, "unknown_topic")
+        self._context.logger.warning("Dropped a record of %s: no entry of `topics` matches this topic", topic)
 
     def _add_record(self, fetch: Fetch, message: "Message") -> None:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
@@ -250,31 +246,37 @@ class ConsumerThread:
 
     # Changes of the group. librdkafka commits the stored offsets when these functions have returned.
 
-    def _assigned(self, _: "Consumer", partitions: "Sequence[Offset]") -> None:
+    def _assigned(self, consumer: "Consumer", partitions: "list[Offset]") -> None:
+        if self._is_paused:  # the poll that called this must not return their records
+            is_cooperative = "cooperative-sticky" in self._config.group_rebalance_strategies
+            (consumer.incremental_assign if is_cooperative else consumer.assign)(partitions)
+            consumer.pause(partitions)
         self._metrics.assigned(_places(partitions))
         self._context.logger.info("The group assigned %s", _names(partitions))
         self._problems.solved()
 
-    def _revoked(self, consumer: "Consumer", partitions: "Sequence[Offset]") -> None:
+    def _revoked(self, consumer: "Consumer", partitions: "list[Offset]") -> None:
         places = _places(partitions)
         if not self._stop.is_set():
             self._fetches.let_go(places, _REVOKE)
         self._store_taken(consumer)
-        self._leave(places)
+        self._leave(consumer, partitions)
         self._context.logger.info("The group took back %s", _names(partitions))
 
-    def _lost(self, _: "Consumer", partitions: "Sequence[Offset]") -> None:
+    def _lost(self, consumer: "Consumer", partitions: "list[Offset]") -> None:
         """The group has given the partitions to others already: nothing can be committed."""
-        self._leave(_places(partitions))
+        self._leave(consumer, partitions)
         self._context.logger.warning(
             "The group removed this member and gave %s to others: they read the records since the last commit again",
             _names(partitions),
         )
 
-    def _leave(self, places: set[TopicPartition]) -> None:
+    def _leave(self, consumer: "Consumer", partitions: "list[Offset]") -> None:
+        places = _places(partitions)
         self._fetches.disown(places)
         self._metrics.left(places)
-        self._paused = [one for one in self._paused if (one.topic, one.partition) not in places]
+        if self._is_paused:  # the client keeps the pause of a partition that comes back
+            consumer.resume(partitions)
 
     def _client_failed(self, error: "KafkaError") -> None:
         if error.fatal():

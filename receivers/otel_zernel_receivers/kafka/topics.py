@@ -56,5 +56,5 @@ class Topics:
         if topic not in self._found:
             if len(self._found) >= _KNOWN:
                 self._found.clear()
-            self._found[topic] = next((signal for one, signal in self._patterns if one.match(topic)), None)
+            self._found[topic] = next((signal for one, signal in self._patterns if one.search(topic)), None)
         return self._found[topic]

@@ -1,0 +1,45 @@
+"""Regular expressions of topics: Python and Kafka's client choose the same topics."""
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.testing import until
+from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
+from tests.core.kafka.mock_cluster import MockCluster, write
+from tests.core.parts import batch_of, values_of
+from tests.receivers.kafka.receiving import dropped_by, receiving
+
+TOPICS = ["end-b", "m10", "m7", "dot.x", "dotyx", "abab", "z"]
+PATTERNS = {
+    "^m[0-9]{2}$": {"m10"},
+    "^none|-b$": {"end-b"},
+    r"^dot\.x": {"dot.x"},
+    "^(ab)+$": {"abab"},
+    "^[^a-y]": {"z"},
+}
+
+
+async def test_every_record_that_the_client_reads_has_a_signal(cluster: MockCluster) -> None:
+    """The client finds `|-b$` also within a name. Such records were skipped without a count."""
+    for number, topic in enumerate(TOPICS):
+        write(cluster.brokers, topic, batch_of(float(number)).metrics_bytes())
+    taken: list[float] = []
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        taken.extend(values_of([batch]))
+
+    wanted = {float(TOPICS.index(topic)) for topics in PATTERNS.values() for topic in topics}
+    async with receiving(cluster.brokers, emit, metrics={"topics": list(PATTERNS)}) as receiver:
+        await until(lambda: len(taken) >= len(wanted))
+        assert dropped_by(receiver) == {}
+    assert set(taken) == wanted
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"^m\d+", r"^m\w", "^(?:a)", "^a+?", "^a*+", r"^[\d]", "^[[:digit:]]", r"^a\<b", "^a{,3}", "^*a", "^(*a)"],
+)
+def test_a_pattern_that_the_client_reads_differently_is_refused_at_the_start(pattern: str) -> None:
+    for key in ("topics", "exclude_topics"):
+        with pytest.raises(ValueError, match="is not a regular expression"):
+            KafkaReceiverConfig.model_validate({"metrics": {"topics": ["^ok"], key: [pattern]}})
