@@ -1,5 +1,6 @@
 """The configuration of the kafka receiver. Names are those of the OpenTelemetry Collector, and most defaults too."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -8,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.kafka.client_config import Encoding, KafkaClientConfig, check_topic
 from otel_zernel.types import Duration, PositiveDuration, Ratio, Section
-from otel_zernel_receivers.kafka.patterns import check_pattern
+from otel_zernel_receivers.kafka.patterns import SHARED_SYNTAX
 
 Strategy = Literal["cooperative-sticky", "range", "roundrobin"]
 
@@ -50,6 +51,19 @@ class SignalTopicsConfig(Section):
             if "," in pattern:
                 raise ValueError(f"exclude_topics: {pattern!r} must not have a comma; write two entries")
         return self
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises `ValueError` if Python and Kafka's client do not both accept the text, with the same meaning."""
+    if not SHARED_SYNTAX.fullmatch(pattern):
+        raise ValueError(
+            f"{pattern!r} is not a regular expression of POSIX, which Kafka's client needs: write [0-9] for \\d,"
+            " [A-Za-z0-9_] for \\w, and no (?...), lazy operators or escapes in brackets"
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
 
 
 class MetricsTopicsConfig(SignalTopicsConfig):

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from opentelemetry.metrics import Meter
 
-from otel_zernel.clock import Clock, SystemClock
+from otel_zernel.clock import SystemClock
 from otel_zernel.component import Emit
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_receivers.kafka import KafkaReceiver
@@ -16,14 +16,12 @@ from otel_zernel_receivers.kafka import KafkaReceiver
 METRICS = "otlp_metrics"
 
 
-def receiver_of(
-    brokers: list[str], *, meter: Meter | None = None, clock: Clock | None = None, **options: Any
-) -> KafkaReceiver:
+def receiver_of(brokers: list[str], *, meter: Meter | None = None, **options: Any) -> KafkaReceiver:
     settings = {"brokers": brokers, "initial_offset": "earliest", "session_timeout": "6s", **options}
     settings.setdefault("heartbeat_interval", "200ms")
     settings.setdefault("autocommit", {"interval": "100ms"})
     config = KafkaReceiver.Config.model_validate(settings)
-    return KafkaReceiver(config, make_context("receivers", "kafka", clock=clock or SystemClock(), meter=meter))
+    return KafkaReceiver(config, make_context("receivers", "kafka", clock=SystemClock(), meter=meter))
 
 
 @asynccontextmanager
