@@ -91,9 +91,6 @@ processors:
     attributes:
       - { key: host.name, value: "${env:K8S_NODE_NAME}", action: upsert }
       - { key: k8s.node.name, value: "${env:K8S_NODE_NAME}", action: upsert }
-{{- if .Values.presets.kubernetes.enabled }}
-  kubernetes: {}
-{{- end }}
 {{- if include "otel-zernel.ebpf" . }}
   phases: {}
   percentiles:
@@ -111,7 +108,7 @@ service:
   pipelines:
     training:
       receivers: [{{ if include "otel-zernel.ebpf" . }}ebpf, {{ end }}{{ if include "otel-zernel.nvml" . }}nvml{{ end }}]
-      processors: [resource{{ if .Values.presets.kubernetes.enabled }}, kubernetes{{ end }}
+      processors: [resource
         {{- if include "otel-zernel.ebpf" . }}, phases, percentiles{{ end }}]
       exporters: {{ include "otel-zernel.exporters" . }}
 {{- end -}}

@@ -102,9 +102,6 @@ volumeMounts:
 {{- if not $isSidecar }}
   - { name: config, mountPath: /etc/otel-zernel, readOnly: true }
 {{- end }}
-{{- if include "otel-zernel.asksKubelet" . }}
-  - { name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true }
-{{- end }}
 {{- if .Values.statefulset.enabled }}
   - { name: queue, mountPath: /var/lib/otel-zernel }
 {{- end }}

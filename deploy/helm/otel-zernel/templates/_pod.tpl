@@ -42,10 +42,6 @@ spec:
       configMap:
         name: {{ .Values.configMap.existingName | default (include "otel-zernel.fullname" .) }}
     - { name: tmp, emptyDir: {} }
-{{- if include "otel-zernel.asksKubelet" . }}
-    - name: pod-resources
-      hostPath: { path: {{ .Values.kubeletPath }}/pod-resources, type: DirectoryOrCreate }
-{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . | indent 4 }}
 {{- end }}

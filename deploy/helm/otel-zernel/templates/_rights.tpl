@@ -17,11 +17,6 @@
 {{- include "otel-zernel.uses" (dict "root" . "type" "ebpf") -}}
 {{- end -}}
 
-{{/* "true" if the kubelet's socket is asked: pods and their GPUs. */}}
-{{- define "otel-zernel.asksKubelet" -}}
-{{- if ne .Values.mode "gateway" }}{{ include "otel-zernel.uses" (dict "root" . "type" "kubernetes") }}{{ end -}}
-{{- end -}}
-
 {{- define "otel-zernel.hostPID" -}}
 {{- if eq .Values.mode "daemonset" -}}
 {{- if kindIs "bool" .Values.hostPID }}{{ if .Values.hostPID }}true{{ end }}{{ else }}{{ include "otel-zernel.usesEbpf" . }}{{ end -}}
@@ -49,17 +44,10 @@
 {{- toYaml $context -}}
 {{- end -}}
 
-{{/* The socket of the kubelet belongs to root. All else works as another user. */}}
 {{- define "otel-zernel.user" -}}
-{{- if include "otel-zernel.asksKubelet" . }}
-runAsUser: 0
-runAsGroup: 0
-runAsNonRoot: false
-{{- else }}
 runAsUser: 10001
 runAsGroup: 10001
 runAsNonRoot: true
-{{- end }}
 seccompProfile: { type: RuntimeDefault }
 {{- end -}}
 
@@ -72,7 +60,7 @@ seccompProfile: { type: RuntimeDefault }
 
 {{/* The level of the Pod Security Standards that the pods need. */}}
 {{- define "otel-zernel.podSecurityLevel" -}}
-{{- if or (include "otel-zernel.hostPID" .) (include "otel-zernel.usesEbpf" .) (include "otel-zernel.asksKubelet" .) .Values.hostNetwork -}}
+{{- if or (include "otel-zernel.hostPID" .) (include "otel-zernel.usesEbpf" .) .Values.hostNetwork -}}
 privileged
 {{- else -}}
 restricted
