@@ -1,14 +1,45 @@
-"""The number of examples in property tests: 60 in `make test`, 5,000 in `make soak`. And free ports."""
+"""Property tests, free ports, and which tests may run at the same time."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.free_ports import free_port
 
-# Hypothesis would fail a test for whose examples a busy machine needs long.
+_TESTS: Final = Path(__file__).parent
+_GROUPS: Final = {
+    "machine": (
+        "receivers/ebpf",
+        "receivers/bcc",
+        "processors/phases/training_loops",
+        "frameworks",
+        "kernels",
+        "gpu",
+        "reliability",
+    ),
+    "programs": ("commands", "deploy", "examples", "interop"),
+}
+"""Folders whose tests run one after the other. `machine`: they probe the kernel, or judge the times of a training.
+`programs`: they start the whole collector. Other tests only wait for those in their own file."""
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """Sets the groups for `--dist loadgroup`, which runs tests of different groups at the same time."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item.path.relative_to(_TESTS))))
+
+
+def _group(path: Path) -> str:
+    folders = {str(folder) for folder in path.parents}
+    return next((name for name, members in _GROUPS.items() if folders.intersection(members)), str(path))
+
+
+# `make test` has 60 examples of each property, `make soak` 5,000. Hypothesis would fail a test if a busy machine needs
+# long for its examples.
 settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "soak", max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
