@@ -25,7 +25,13 @@ def main() -> int:
 
 def _raise_capabilities() -> None:
     """Only an image gives its program a file capability. Otherwise this costs no import."""
-    if sys.platform == "linux" and "security.capability" in os.listxattr(sys.executable):
+    if sys.platform != "linux":
+        return
+    try:
+        attributes = os.listxattr(sys.executable)
+    except OSError:  # the user may run the program without the right to look at its path
+        return
+    if "security.capability" in attributes:
         from otel_zernel.runtime.capabilities import raise_permitted
 
         raise_permitted()

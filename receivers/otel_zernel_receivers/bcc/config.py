@@ -97,7 +97,7 @@ class BccMetricConfig(Section):
         names = [label.name for label in self.labels]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"the label {twice[0]!r} is there twice")
-        if self.type != "histogram" and "buckets" in self.model_fields_set:
+        if self.type != "histogram" and self.buckets != BucketsConfig.model_construct():
             raise ValueError("only histograms have `buckets`")
         return self
 
