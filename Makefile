@@ -20,9 +20,9 @@ cluster: $(STAMP)
 	command -v initdb || ls /usr/lib/postgresql/*/bin/initdb || apt-get install --yes --no-install-recommends postgresql
 	$(BIN)/python -m examples.cluster $(if $(FAULTS),--faults $(filter-out all,$(FAULTS)))
 
-# Two tests at a time: many wait. tests/conftest.py says which may.
+# PYTEST_ARGS="--numprocesses 2 --dist loadgroup" runs two tests at a time; tests/conftest.py says which may.
 test: $(STAMP) peers lint
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/pytest $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
