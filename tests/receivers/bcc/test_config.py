@@ -32,7 +32,7 @@ def problems(program: dict[str, Any], **options: Any) -> list[str]:
         ({"file": "/x.c"}, "give either `source` or `file`"),
         ({"metrics": []}, "metrics: "),
         ({"metrics": [HISTOGRAM, HISTOGRAM]}, "the metric 'h' is there twice"),
-        ({"metrics": [{**HISTOGRAM, "type": "sum", "buckets": {}}]}, "only histograms have `buckets`"),
+        ({"metrics": [{**HISTOGRAM, "type": "sum", "buckets": {"max": 8}}]}, "only histograms have `buckets`"),
         ({"metrics": [{**HISTOGRAM, "scale": 0}]}, "scale"),
         ({"metrics": [{**HISTOGRAM, "buckets": {"type": "fixed"}}]}, "`bounds` and the type `fixed` need each other"),
         ({"metrics": [{**HISTOGRAM, "buckets": {"type": "fixed", "bounds": [2, 1]}}]}, "`bounds` must ascend"),
