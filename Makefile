@@ -20,9 +20,10 @@ cluster: $(STAMP)
 	command -v initdb || ls /usr/lib/postgresql/*/bin/initdb || apt-get install --yes --no-install-recommends postgresql
 	$(BIN)/python -m examples.cluster $(if $(FAULTS),--faults $(filter-out all,$(FAULTS)))
 
-# PYTEST_ARGS="--numprocesses 2 --dist loadgroup" runs two tests at a time; tests/conftest.py says which may.
+# Runs two tests at a time, one if JOBS=1. tests/conftest.py says which may run together.
+JOBS ?= 2
 test: $(STAMP) peers lint
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

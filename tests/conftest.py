@@ -1,9 +1,9 @@
 """Property tests, free ports, and which tests may run at the same time."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,27 +12,23 @@ from tests.free_ports import free_port
 
 _TESTS: Final = Path(__file__).parent
 _GROUPS: Final = {
-    "machine": (
-        "receivers/ebpf",
-        "receivers/bcc",
-        "processors/phases/training_loops",
-        "frameworks",
-        "kernels",
-        "gpu",
-        "reliability",
-    ),
+    "machine": ("receivers/ebpf", "receivers/bcc", "processors/phases/training_loops", "frameworks", "gpu"),
     "programs": ("commands", "deploy", "examples", "interop"),
 }
 """Folders whose tests run one after the other. `machine`: they probe the kernel, or judge the times of a training.
 `programs`: they start the whole collector. Other tests only wait for those in their own file."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Sets the groups for `--dist loadgroup`, which runs tests of different groups at the same time."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return  # in an emulated machine
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item.path.relative_to(_TESTS))))
+@pytest.hookimpl(optionalhook=True)  # emulated machines have no xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Runs tests of different groups at the same time if `--numprocesses` is more than 1."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no annotations
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(Path(nodeid.partition("::")[0]).relative_to(_TESTS.name))
+
+    return ByGroup(config, log)
 
 
 def _group(path: Path) -> str:
