@@ -1,5 +1,6 @@
 """The properties of librdkafka for the consumer of the receiver."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from otel_zernel.kafka.properties import Properties, milliseconds
@@ -17,8 +18,11 @@ _DISCOVERY: Final = 30.0
 """Seconds after which new topics are found at the latest."""
 
 
-def consumer_properties(config: KafkaReceiverConfig) -> Properties:
-    """The properties besides those of every client."""
+def consumer_properties(config: KafkaReceiverConfig, excluded: Sequence[str] = (), member: str = "") -> Properties:
+    """The properties besides those of every client.
+
+    `excluded` are patterns of topics that the client ignores. `member` distinguishes the consumers of one receiver.
+    """
     fetch = max(config.max_fetch_size or _ANY, _LARGEST_MESSAGE)
     properties: Properties = {
         "group.id": config.group_id,
@@ -40,8 +44,7 @@ def consumer_properties(config: KafkaReceiverConfig) -> Properties:
         "auto.commit.interval.ms": milliseconds(config.autocommit.interval),
     }
     if config.group_instance_id:
-        properties["group.instance.id"] = config.group_instance_id
-    excluded = [pattern for topics in (config.metrics, config.traces, config.logs) for pattern in topics.exclude_topics]
+        properties["group.instance.id"] = config.group_instance_id + (f"-{member}" if member else "")
     if excluded:
         properties["topic.blacklist"] = ",".join(excluded)
     return properties

@@ -5,17 +5,14 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, DecodeError, ZernelError
 from otel_zernel.kafka.client_log import ClientLog
 from otel_zernel.kafka.failures import kafka_reason
 from otel_zernel.kafka.properties import Properties
-from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 from otel_zernel_receivers.kafka.decoding import chosen_headers, decode_record
-from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, Fetches, TopicPartition, UndecodableRecord
-from otel_zernel_receivers.kafka.measuring import ConsumerMetrics
+from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, TopicPartition, UndecodableRecord
+from otel_zernel_receivers.kafka.intake import Intake
 from otel_zernel_receivers.kafka.problems import ConsumerProblems
-from otel_zernel_receivers.kafka.topics import Topics
 
 if TYPE_CHECKING:  # an optional package
     from confluent_kafka import Consumer, KafkaError, Message
@@ -49,31 +46,27 @@ class ConsumerThread:
     """Owns the consumer. Every method with an underscore runs in the thread."""
 
     def __init__(
-        self,
-        config: KafkaReceiverConfig,
-        properties: Properties,
-        topics: Topics,
-        fetches: Fetches,
-        metrics: ConsumerMetrics,
-        context: Context,
-        on_fetch: Callable[[Fetch], None],
+        self, intake: Intake, topics: Sequence[str], properties: Properties, on_fetch: Callable[[Fetch], None]
     ) -> None:
-        """`on_fetch` is called in the event loop."""
-        self._config = config
+        """`topics` has names and patterns. `on_fetch` is called in the event loop."""
+        self._config = intake.config
+        self._known_topics = intake.topics
+        self._fetches = intake.fetches
+        self._metrics = intake.metrics
+        self._context = intake.context
+        self._topics = list(topics)
         self._properties = properties
-        self._topics = topics
-        self._fetches = fetches
-        self._metrics = metrics
-        self._context = context
         self._on_fetch = on_fetch
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Raises `CannotStart` or `ConsumerFailed`."""
         self._stop = threading.Event()
         self._is_paused = False
-        self._problems = ConsumerProblems(config.place, context, lambda problem: self._call(context.report, problem))
+        self._problems = ConsumerProblems(
+            self._config.place, self._context, lambda problem: self._call(self._context.report, problem)
+        )
         self._watch_at = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"{context.path} consumer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{self._context.path} consumer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -111,7 +104,7 @@ class ConsumerThread:
         consumer = self._open()
         try:
             consumer.subscribe(
-                self._topics.subscription,
+                self._topics,
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
                 on_lost=self._lost,
@@ -160,7 +153,7 @@ class ConsumerThread:
             if (error := message.error()) is not None:
                 self._problems.take(error)
                 continue
-            signal = self._topics.signal_of(message.topic() or "")
+            signal = self._known_topics.signal_of(message.topic() or "")
             if signal is None:
                 self._pass_over(message.topic() or "")
                 continue

@@ -3,10 +3,10 @@
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import until
+from otel_zernel.testing import Downstream, until
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 from tests.core.kafka.mock_cluster import MockCluster, write
-from tests.core.parts import batch_of, values_of
+from tests.core.parts import batch_of, every_signal, values_of
 from tests.receivers.kafka.receiving import dropped_by, receiving
 
 TOPICS = ["end-b", "m10", "m7", "dot.x", "dotyx", "abab", "z"]
@@ -33,6 +33,19 @@ async def test_every_record_that_the_client_reads_has_a_signal(cluster: MockClus
         await until(lambda: len(taken) >= len(wanted))
         assert dropped_by(receiver) == {}
     assert set(taken) == wanted
+
+
+async def test_a_topic_that_one_signal_excludes_is_read_for_another(cluster: MockCluster) -> None:
+    """The client ignored a topic that any signal excluded."""
+    batch = every_signal()
+    write(cluster.brokers, "otlp_metrics", batch.metrics_bytes())
+    write(cluster.brokers, "otlp_spans", batch.spans_bytes())
+    downstream = Downstream()
+    excluding = {"topics": ["^otlp_.*"], "exclude_topics": ["^otlp_spans$"]}
+    async with receiving(cluster.brokers, downstream, metrics=excluding) as receiver:
+        await until(lambda: len(downstream.batches) == 2)
+        assert dropped_by(receiver) == {}
+    assert {signal for one in downstream.batches for signal in one.signals} == {"metrics", "traces"}
 
 
 @pytest.mark.parametrize(

@@ -28,3 +28,26 @@ def test_former_names_and_limits_of_the_opentelemetry_collector_are_accepted() -
     assert consumer_properties(config)["fetch.max.bytes"] == 1_000_000_000
     with pytest.raises(ValueError, match="topic is the former name of topics: remove it"):
         KafkaReceiverConfig.model_validate({"logs": {"topic": "mine", "topics": ["other"]}})
+
+
+def test_signals_that_exclude_different_topics_have_consumers_of_their_own() -> None:
+    """A client has one list of topics that it ignores."""
+    excluding = {"metrics": {"topics": ["^otlp_.*", "more"], "exclude_topics": ["^otlp_spans$"]}}
+    topics = Topics(KafkaReceiverConfig.model_validate(excluding), ["logs", "metrics", "traces"])
+    assert [(one.signals, one.topics, one.excluded) for one in topics.subscriptions] == [
+        (("metrics",), ("^otlp_.*", "more"), ("^otlp_spans$",)),
+        (("traces", "logs"), ("otlp_spans", "otlp_logs"), ()),
+    ]
+    instance = KafkaReceiverConfig.model_validate({"group_instance_id": "a"})
+    names = [consumer_properties(instance, member=name) for name in ("", "traces")]
+    assert [one["group.instance.id"] for one in names] == ["a", "a-traces"]
+
+
+def test_a_topic_that_one_signal_excludes_may_be_that_of_another() -> None:
+    both = {
+        "metrics": {"topics": ["^otlp_.*"], "exclude_topics": ["^otlp_spans$", "^otlp_x"]},
+        "logs": {"topics": ["^otlp_x.*"], "exclude_topics": ["^otlp_xy$"]},
+    }
+    topics = Topics(KafkaReceiverConfig.model_validate(both), ["metrics", "traces", "logs"])
+    found = {name: topics.signal_of(name) for name in ("otlp_a", "otlp_spans", "otlp_xz", "otlp_xy")}
+    assert found == {"otlp_a": "metrics", "otlp_spans": "traces", "otlp_xz": "logs", "otlp_xy": None}
