@@ -5,7 +5,7 @@ from otel_zernel.component.declaration import by_name, own
 RECORDS = own(
     "otelcol_kafka_exporter_records",
     "{record}",
-    "Messages that the kafka exporter sent, by topic and outcome (success, failure).",
+    "Messages that the kafka exporter sent, by topic (`_OTHER` beyond 200) and outcome (success, failure).",
     ("topic", "outcome"),
     "from the first message on",
 )

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib.util
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -16,9 +15,10 @@ from otel_zernel.kafka.producing import MessageProducer, OutgoingMessage, Undeli
 from otel_zernel.kafka.properties import client_properties
 from otel_zernel.kafka.tokens import token_source
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
-from otel_zernel_exporters.kafka.declared import RECORDS, SPLIT_BATCHES
+from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
 from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece
 from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, OversizedItem, encode, fitting, parts
+from otel_zernel_exporters.kafka.measuring import SentRecords
 from otel_zernel_exporters.kafka.partitions import PartitionChoice
 from otel_zernel_exporters.kafka.producer_properties import producer_properties
 
@@ -51,7 +51,7 @@ class KafkaExporter(Exporter):
         kind = config.record_partitioner.kind
         refresh = config.metadata.refresh_interval
         self._partitions = None if kind == "sticky_key" else PartitionChoice(kind, refresh, config.timeout / 2 or 5.0)
-        self._records = context.meter.create_counter(*RECORDS.counter)
+        self._sent = SentRecords(context.meter)
         self._split_batches = context.meter.create_counter(*SPLIT_BATCHES.counter)
         self._rest: WeakKeyDictionary[Batch, list[OutgoingMessage]] = WeakKeyDictionary()
         """The messages of batches that are not confirmed yet. A retry sends these alone, also after a cancellation."""
@@ -168,7 +168,7 @@ class KafkaExporter(Exporter):
         finally:
             if self._partitions:
                 self._partitions.settled(messages)
-        self._count(messages, undelivered)
+        self._sent.count(messages, undelivered)
         too_large = [one for one in undelivered if one.error.code() in TOO_LARGE]
         if not too_large:
             return undelivered
@@ -189,15 +189,6 @@ class KafkaExporter(Exporter):
             return await self._send([message], producer)
         self._split_batches.add(1)
         return await self._send(halves, producer)
-
-    def _count(self, messages: Sequence[OutgoingMessage], undelivered: Sequence[UndeliveredMessage]) -> None:
-        failed = Counter(one.message.topic for one in undelivered)
-        sent = Counter(one.topic for one in messages)
-        sent.subtract(failed)
-        for outcome, counts in (("success", sent), ("failure", failed)):
-            for topic, count in counts.items():
-                if count:
-                    self._records.add(count, {"topic": topic, "outcome": outcome})
 
 
 def _items(message: OutgoingMessage) -> int:

@@ -1,6 +1,6 @@
 """The configuration of the exporter, with the names and defaults of the OpenTelemetry Collector."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -60,11 +60,22 @@ class TargetInfoConfig(ComponentConfig):
     """Whether to write the other attributes of each resource as labels of `target_info`."""
 
 
+_OF_SERVICE: Final = ("service.name", "service.namespace", "service.instance.id")
+
+
 class ResourceConversionConfig(ComponentConfig):
     """Resource attributes as labels."""
 
     enabled: bool = False
     """Whether all resource attributes become labels of every series."""
+    exclude_service_attributes: bool = False
+    """Whether `service.name`, `service.namespace` and `service.instance.id` are left out. They are in `job` and
+    `instance` already."""
+
+    @property
+    def labels(self) -> ResourceLabels:
+        """The attributes that become labels."""
+        return ResourceLabels(("*",), _OF_SERVICE if self.exclude_service_attributes else ())
 
 
 class PrometheusRemoteWriteConfig(RemoteExporterConfig):
@@ -155,14 +166,13 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
         suffixes: TranslationStrategy = (
             "UnderscoreEscapingWithSuffixes" if self.add_metric_suffixes else "UnderscoreEscapingWithoutSuffixes"
         )
-        some = self.resource_constant_labels
-        everything = self.resource_to_telemetry_conversion.enabled
+        some, conversion = self.resource_constant_labels, self.resource_to_telemetry_conversion
         return Options(
             namespace=self.namespace,
             const_labels=self.external_labels,
             label_names=self.label_names,
-            resource_constant_labels=ResourceLabels(("*",))
-            if everything
+            resource_constant_labels=conversion.labels
+            if conversion.enabled
             else ResourceLabels(some.included, some.excluded),
             without_scope_info=self.disable_scope_info,
             translation_strategy=self.translation_strategy or suffixes,

@@ -53,6 +53,20 @@ def newest(receiver: WriteReceiver) -> Decoded:
 
 
 @VERSIONS
+async def test_attributes_of_the_service_may_be_left_out_of_the_labels(config: dict[str, str]) -> None:
+    conversion = {"enabled": True, "exclude_service_attributes": True}
+    names = []
+    for options in ({"enabled": True}, conversion):
+        receiver = await written(node(), resource_to_telemetry_conversion=options, **config)
+        names.append(
+            {label for labels in receiver.samples if "target_info" not in name_of(labels) for label, _ in labels}
+        )
+    assert names[0] - names[1] == {label for label in names[0] if label.startswith("service_")}
+    assert "service_name" in names[0]
+    assert "job" in names[1]
+
+
+@VERSIONS
 async def test_a_node_arrives_with_all_its_values(config: dict[str, str]) -> None:
     receiver = await written(node(), resource_to_telemetry_conversion={"enabled": True}, **config)
     assert values(receiver, "hw_gpu_utilization_ratio", "hw_id") == {"GPU-0": [0.25], "GPU-1": [0.25]}
