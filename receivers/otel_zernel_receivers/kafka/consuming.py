@@ -9,9 +9,9 @@ from otel_zernel.errors import CannotStart, DecodeError, ZernelError
 from otel_zernel.kafka.client_log import ClientLog
 from otel_zernel.kafka.failures import kafka_reason
 from otel_zernel.kafka.properties import Properties
+from otel_zernel_receivers.kafka.consumption import Consumption
 from otel_zernel_receivers.kafka.decoding import chosen_headers, decode_record
 from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, TopicPartition, UndecodableRecord
-from otel_zernel_receivers.kafka.intake import Intake
 from otel_zernel_receivers.kafka.problems import ConsumerProblems
 
 if TYPE_CHECKING:  # an optional package
@@ -46,14 +46,14 @@ class ConsumerThread:
     """Owns the consumer. Every method with an underscore runs in the thread."""
 
     def __init__(
-        self, intake: Intake, topics: Sequence[str], properties: Properties, on_fetch: Callable[[Fetch], None]
+        self, consumption: Consumption, topics: Sequence[str], properties: Properties, on_fetch: Callable[[Fetch], None]
     ) -> None:
         """`topics` has names and patterns. `on_fetch` is called in the event loop."""
-        self._config = intake.config
-        self._known_topics = intake.topics
-        self._fetches = intake.fetches
-        self._metrics = intake.metrics
-        self._context = intake.context
+        self._config = consumption.config
+        self._known_topics = consumption.topics
+        self._fetches = consumption.fetches
+        self._metrics = consumption.metrics
+        self._context = consumption.context
         self._topics = list(topics)
         self._properties = properties
         self._on_fetch = on_fetch

@@ -8,9 +8,9 @@ from typing import Final
 from otel_zernel.batch import Batch
 from otel_zernel.component import Emit, PacedEmit
 from otel_zernel.errors import Refused, Rejected
+from otel_zernel_receivers.kafka.consumption import Consumption
 from otel_zernel_receivers.kafka.dead_letters import DeadLetters
 from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, batch_of_parts
-from otel_zernel_receivers.kafka.intake import Intake
 
 _LAST_CALL: Final = 0.4
 """Seconds that a batch in the pipelines has after a cancellation, so that it need not be read again."""
@@ -19,11 +19,11 @@ _LAST_CALL: Final = 0.4
 class Offering:
     """Offers the fetches to the pipelines, in order, until they are taken."""
 
-    def __init__(self, intake: Intake, emit: Emit, dead_letters: DeadLetters) -> None:
-        self._config = intake.config
-        self._fetches = intake.fetches
-        self._metrics = intake.metrics
-        self._context = intake.context
+    def __init__(self, consumption: Consumption, emit: Emit, dead_letters: DeadLetters) -> None:
+        self._config = consumption.config
+        self._fetches = consumption.fetches
+        self._metrics = consumption.metrics
+        self._context = consumption.context
         self._emit: Emit = emit.paced if isinstance(emit, PacedEmit) else emit
         self._dead_letters = dead_letters
         self._is_ending = False

@@ -12,9 +12,9 @@ from otel_zernel.runtime.tasks import cancel
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 from otel_zernel_receivers.kafka.consumer_properties import consumer_properties
 from otel_zernel_receivers.kafka.consuming import ConsumerThread
+from otel_zernel_receivers.kafka.consumption import Consumption
 from otel_zernel_receivers.kafka.dead_letters import DeadLetters
 from otel_zernel_receivers.kafka.fetches import Fetch, Fetches
-from otel_zernel_receivers.kafka.intake import Intake
 from otel_zernel_receivers.kafka.measuring import ConsumerMetrics
 from otel_zernel_receivers.kafka.offering import Offering
 from otel_zernel_receivers.kafka.topics import SharedTopic, Subscription, Topics
@@ -67,13 +67,13 @@ class KafkaReceiver(Receiver):
         member = subscription.signals[0] if len(topics.subscriptions) > 1 else ""
         own = consumer_properties(self.config, subscription.excluded, member)
         fetches = Fetches(self.config.partition_processing.max_buffered_batches)
-        intake = Intake(self.config, topics, fetches, ConsumerMetrics(self.context), self.context)
+        consumption = Consumption(self.config, topics, fetches, ConsumerMetrics(self.context), self.context)
         arrived: asyncio.Queue[Fetch] = asyncio.Queue()
-        dead_letters = DeadLetters(self.config.dead_letter_topic, properties, intake.metrics, self.context)
-        offering = Offering(intake, emit, dead_letters)
+        dead_letters = DeadLetters(self.config.dead_letter_topic, properties, consumption.metrics, self.context)
+        offering = Offering(consumption, emit, dead_letters)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(dead_letters.close)
-            consumer = ConsumerThread(intake, subscription.topics, {**properties, **own}, arrived.put_nowait)
+            consumer = ConsumerThread(consumption, subscription.topics, {**properties, **own}, arrived.put_nowait)
             stack.push_async_callback(consumer.stop)
             consumer.start()
             taking = asyncio.create_task(offering.run(arrived), name=f"{self.context.path} pipelines")

@@ -10,7 +10,7 @@ from otel_zernel_receivers.kafka.topics import Topics
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class Consumption:
     """The way of the records of one consumer into the pipelines."""
 
     config: KafkaReceiverConfig
