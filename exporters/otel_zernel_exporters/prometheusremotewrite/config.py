@@ -19,7 +19,9 @@ from otel_zernel.types import PositiveDuration, Secret, SecretHeaders
 ProtobufMessage = Literal["prometheus.WriteRequest", "io.prometheus.write.v2.Request"]
 _SMALLEST_REQUEST = 10_000
 """Bytes. Samples of histograms with many buckets take some kB."""
-_OWN_HEADERS = ("content-type", "content-encoding", "x-prometheus-remote-write-version", "content-length")
+_OWN_HEADERS = frozenset(
+    {"content-type", "content-encoding", "content-length", "user-agent", "x-prometheus-remote-write-version"}
+)
 
 
 class WriteQueueConfig(SendingQueueConfig):

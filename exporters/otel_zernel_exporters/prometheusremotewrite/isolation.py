@@ -30,7 +30,10 @@ class Isolation:
         self._lost: Counter[int] = Counter()
         """Rejected samples in a row, by age."""
         self._given_up: list[Entry] = []
-        self._divide(entries)
+        if _is_one_sample(entries):
+            self._given_up += entries
+        else:
+            self._divide(entries)
 
     def next_group(self) -> Group:
         """The entries to send next. Empty if none are left: `rest` has those that are given up."""
@@ -48,7 +51,7 @@ class Isolation:
     def rejected(self, group: Group) -> bool:
         """The server has rejected the group. Returns whether it is a single sample, which is lost."""
         self._rejections += 1
-        if len(group) == 1 and len(group[0][1]) == 1:
+        if _is_one_sample(group):
             self._lost[self._age] += 1
             return True
         self._divide(group)
@@ -67,6 +70,10 @@ class Isolation:
         middle = len(group) // 2
         parts = [(self._age, part) for part in (group[middle:], group[:middle]) if part]
         self._groups.extendleft(parts)
+
+
+def _is_one_sample(group: Group) -> bool:
+    return len(group) == 1 and len(group[0][1]) == 1
 
 
 def _by_age(group: Group) -> tuple[Group, Group]:

@@ -1,5 +1,6 @@
 """The server: which protocol it has, and one request to it."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_exporters.prometheusremotewrite.answers import WriteAnswer
 from otel_zernel_exporters.prometheusremotewrite.config import PrometheusRemoteWriteConfig
 
+_OLD_MESSAGE = "prometheus.WriteRequest"
 _SLOW = 500
 """Entries whose encoding takes more than a ms. More are encoded in a thread."""
 
@@ -32,10 +34,12 @@ class RemoteServer:
         self._posting = posting
         self._send_metadata = config.send_metadata
         self._encoding: Encoding = (
-            Version1(send_metadata=config.send_metadata)
-            if config.protobuf_message == "prometheus.WriteRequest"
-            else Version2()
+            Version1(send_metadata=config.send_metadata) if config.protobuf_message == _OLD_MESSAGE else Version2()
         )
+        self._has_reported = False
+        """Whether the server has answered with the numbers of written samples."""
+        self._encoding_turn = asyncio.Lock()
+        """Requests are divided and encoded one after another: they share a table of symbols."""
         self.takes_native_histograms = config.native_histograms
         """Whether the server takes native histograms, as far as it is known."""
 
@@ -47,9 +51,11 @@ class RemoteServer:
     async def encoded(self, entries: Sequence[Entry], *, whole: bool = False) -> list[EncodedWrite]:
         """The requests of these entries, of `max_batch_size_bytes` each. If `whole`, they are one request."""
         limit = 1 << 62 if whole else self._config.max_batch_size_bytes
-        if len(entries) <= _SLOW:
-            return list(self._encoding.requests(entries, limit))
-        return await run_in_thread(lambda: list(self._encoding.requests(entries, limit)))
+        async with self._encoding_turn:
+            encoding = self._encoding
+            if len(entries) <= _SLOW:
+                return list(encoding.requests(entries, limit))
+            return await run_in_thread(lambda: list(encoding.requests(entries, limit)))
 
     async def post(self, request: EncodedWrite) -> WriteAnswer | None:
         """Sends a request. Returns None if the server has taken all samples, else the answer that rejects some.
@@ -61,7 +67,7 @@ class RemoteServer:
         url, encoding = self._config.endpoint, request.encoding
         body = bytes(cramjam.snappy.compress_raw(request.body))
         answer = await self._posting.post(url, body, WriteAnswer.receive, encoding.headers)
-        if encoding.reports_written and (answer.status == 415 or (answer.is_success and answer.written is None)):
+        if encoding.reports_written and self._is_old(answer):
             self._use_old_protocol(encoding)
             raise OldReceiver
         if answer.rejects_native_histograms and self.takes_native_histograms:
@@ -75,11 +81,21 @@ class RemoteServer:
             return answer if encoding.reports_written else replace(answer, written=None)
         raise self._failure(answer)
 
+    def _is_old(self, answer: WriteAnswer) -> bool:
+        """Whether the server has not understood a request of 2.0. Older servers answer 400, or success."""
+        if answer.written is not None:
+            self._has_reported = True
+            return False
+        return answer.status == 415 or answer.is_success or (answer.status == 400 and not self._has_reported)
+
     def _failure(self, answer: WriteAnswer) -> ZernelError:
         failure = answer.failure(self._config.endpoint, self._context.clock.time_ns(), self._posting.advice)
-        if isinstance(failure, Permanent) and answer.status == 415:
+        if answer.status != 415:
+            return failure
+        if self._config.protobuf_message == _OLD_MESSAGE:
             return Permanent(f"{failure}; the server does not accept remote write 1.0: remove protobuf_message")
-        return failure
+        self._encoding = Version2()
+        return Permanent(f"{failure}; the server accepts neither remote write 2.0 nor 1.0")
 
     def _use_old_protocol(self, former: Encoding) -> None:
         if self._encoding is former:

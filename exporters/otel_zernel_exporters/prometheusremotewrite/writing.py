@@ -13,6 +13,7 @@ from otel_zernel.exposition.remote_write import (
     WrittenSeries,
     with_classic_histograms,
 )
+from otel_zernel_exporters.prometheusremotewrite.answers import WriteAnswer
 from otel_zernel_exporters.prometheusremotewrite.isolation import Isolation
 from otel_zernel_exporters.prometheusremotewrite.server import NoNativeHistograms, OldReceiver, RemoteServer
 
@@ -82,22 +83,22 @@ class Writing:
             if lost := samples + histograms - sum(answer.written[:2]):
                 self._lose(lost, answer.reason, answer.message)
         else:
-            await self._isolate(request, wave, server)
+            await self._isolate(request, answer, wave, server)
 
-    async def _isolate(self, request: EncodedWrite, wave: Wave, server: RemoteServer) -> None:
+    async def _isolate(self, request: EncodedWrite, answer: WriteAnswer, wave: Wave, server: RemoteServer) -> None:
         """Sends the parts of a request that was rejected whole, until the bad samples are found."""
-        isolation, reason, message = Isolation(request.entries), "rejected", ""
+        isolation = Isolation(request.entries)
         while group := isolation.next_group():
             (part,) = await server.encoded(group, whole=True)
-            answer = await server.post(part)
-            if answer is None:
+            newer = await server.post(part)
+            if newer is None:
                 isolation.accepted()
                 self._delivered(part, wave)
                 continue
-            reason, message = answer.reason, answer.message
+            answer = newer
             if isolation.rejected(group):
-                self._give_up(group, reason, message, wave)
-        self._give_up(isolation.rest(), reason, message, wave)
+                self._give_up(group, answer.reason, answer.message, wave)
+        self._give_up(isolation.rest(), answer.reason, answer.message, wave)
 
     def _delivered(self, request: EncodedWrite, wave: Wave) -> None:
         self._has_delivered = True

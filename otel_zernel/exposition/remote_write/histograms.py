@@ -29,6 +29,7 @@ from otel_zernel.exposition.remote_write.series import (
     WrittenSample,
     WrittenSeries,
     is_stale,
+    recorded,
     sorted_pairs,
 )
 from otel_zernel.exposition.series import MalformedPoint
@@ -78,10 +79,10 @@ class PartedSeries:
             self._replace_parts(writes, values, time_ms, number)
         self._time_ms = max(self._time_ms, time_ms)
         for index, (series, value) in enumerate(zip(self._parts, shown, strict=True)):
-            writes.add(series, (time_ms, float(value), start_ms, number, exemplars.get(index, ())))
+            writes.add(series, (time_ms, recorded(float(value)), start_ms, number, exemplars.get(index, ())))
         writes.add(self._count, (time_ms, float(count), start_ms, number, ()))
         if total is not None:
-            writes.add(self._sum, (time_ms, total, start_ms, number, ()))
+            writes.add(self._sum, (time_ms, recorded(total), start_ms, number, ()))
 
     def end(self, writes: Writes, sample: tuple[int, int, int]) -> None:
         """Ends all series at the time of a staleness point."""
@@ -156,7 +157,7 @@ def _by_bucket(exemplars: Exemplars, bounds: Bounds) -> Mapping[int, Exemplars]:
 def custom_histogram(point: HistogramDataPoint) -> WrittenHistogram:
     """A histogram with explicit bounds as a native one of schema -53. Raises `MalformedPoint`."""
     bounds, counts = explicit_buckets(point)
-    total = point.sum if point.HasField("sum") else math.nan
+    total = recorded(point.sum) if point.HasField("sum") else math.nan
     return WrittenHistogram(sum(counts), total, CUSTOM_BUCKETS, 0.0, 0, _NO_SIDE, custom_side(counts), bounds, counts)
 
 
@@ -165,7 +166,7 @@ def exponential_histogram(point: ExponentialHistogramDataPoint, grid: Bounds) ->
     if point.scale not in _SCALES or not 0 <= point.zero_threshold < math.inf:
         raise MalformedPoint
     buckets = ExponentialBuckets.of(point)
-    total = point.sum if point.HasField("sum") else math.nan
+    total = recorded(point.sum) if point.HasField("sum") else math.nan
     native = native_buckets(buckets)
     if native is None:
         return WrittenHistogram(buckets.count, total, None, 0.0, 0, _NO_SIDE, _NO_SIDE, grid, buckets)

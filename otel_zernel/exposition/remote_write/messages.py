@@ -18,7 +18,7 @@ from otel_zernel.exposition.remote_write.wire import (
     zigzag,
 )
 
-SAMPLE, HISTOGRAM = 2, 3  # of TimeSeries in 2.0; in 1.0, histograms are 4
+_SAMPLE = 2  # of TimeSeries
 _VALUE_KEY = b"\x09"  # Sample.value = 1, a double
 _TIME_KEY = b"\x10"  # Sample.timestamp = 2
 _RESET_YES = 1  # Histogram.ResetHint
@@ -27,7 +27,7 @@ _RESET_YES = 1  # Histogram.ResetHint
 def sample_head(start_ms: int, time_size: int) -> bytes:
     """The field of a sample in a time series, up to its value. `time_size` is the length of `sample_tail`."""
     start = number_field(3, start_ms) if start_ms else b""
-    return varint(SAMPLE << 3 | 2) + varint(len(start) + 9 + time_size) + start + _VALUE_KEY
+    return varint(_SAMPLE << 3 | 2) + varint(len(start) + 9 + time_size) + start + _VALUE_KEY
 
 
 def sample_tail(time_ms: int) -> bytes:

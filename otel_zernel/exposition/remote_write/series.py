@@ -1,5 +1,6 @@
 """Series as remote write has them: sorted labels, metadata, and samples with timestamps."""
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -104,6 +105,11 @@ def sorted_pairs(name: str, labels: Mapping[str, str], part: str = "", value: st
     """The labels of a series with the metric's name, and with the label `part` (`le`) if it has a value."""
     pairs = sorted({**labels, part: value, "__name__": name}.items())
     return tuple(text for pair in pairs if pair[1] for text in pair)
+
+
+def recorded(value: float) -> float:
+    """A measured value. Each NaN becomes the usual one: only `STALE` may end a series."""
+    return value if value == value else math.nan
 
 
 def is_stale(value: float) -> bool:

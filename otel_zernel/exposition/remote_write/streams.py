@@ -29,6 +29,7 @@ from otel_zernel.exposition.remote_write.series import (
     WrittenHistogram,
     WrittenSeries,
     is_stale,
+    recorded,
     sorted_pairs,
 )
 from otel_zernel.exposition.series import MalformedPoint, exemplar_value
@@ -118,8 +119,10 @@ class NumberStream(WrittenStream[WrittenSeries]):
             if point.flags and has_no_value(point):
                 value = STALE
             elif counts:
-                start_ms = point.start_time_unix_nano // _NS
+                value, start_ms = recorded(value), point.start_time_unix_nano // _NS
                 exemplars = _exemplars(point.exemplars, time_ms) if point.exemplars else NONE
+            else:
+                value = recorded(value)
             sample = time_ms, value, start_ms, number, exemplars
             samples = samples_of.get(series)
             if samples is None:
@@ -240,7 +243,7 @@ def _exemplars(exemplars: Iterable[Exemplar], time_ms: int) -> Exemplars:
     written = [
         WrittenExemplar(
             one.time_unix_nano // _NS or time_ms,
-            float(exemplar_value(one)),
+            recorded(float(exemplar_value(one))),
             tuple(text for pair in sorted(exemplar_labels(one).items()) if pair[1] for text in pair),
         )
         for one in exemplars

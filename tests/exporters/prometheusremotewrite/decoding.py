@@ -71,7 +71,7 @@ def is_stale(value: float) -> bool:
 def decoded_v1(body: bytes) -> Decoded:
     """A request of 1.0, without its compression. Fails if it breaks a rule."""
     request = messages()[0].FromString(body)
-    assert all(len(UnknownFieldSet(one)) == 0 for one in (request, *request.timeseries))
+    check_fields(request)
     found = Decoded()
     for one in request.timeseries:
         labels = checked(tuple((label.name, label.value) for label in one.labels))
@@ -88,7 +88,7 @@ def decoded_v1(body: bytes) -> Decoded:
 def decoded_v2(body: bytes) -> Decoded:
     """A request of 2.0, without its compression. Fails if it breaks a rule."""
     request = messages()[1].FromString(body)
-    assert all(len(UnknownFieldSet(one)) == 0 for one in (request, *request.timeseries))
+    check_fields(request)
     symbols = list(request.symbols)
     assert symbols[0] == ""
     assert len(set(symbols)) == len(symbols)
@@ -105,6 +105,14 @@ def decoded_v2(body: bytes) -> Decoded:
         assert metadata.type
         found.metadata[name_of(labels)] = metadata.type, symbols[metadata.help_ref], symbols[metadata.unit_ref]
     return found
+
+
+def check_fields(message: Any) -> None:
+    assert len(UnknownFieldSet(message)) == 0, "every field is one of the specification"
+    for described, value in message.ListFields():
+        if described.type == described.TYPE_MESSAGE:
+            for one in value if described.is_repeated else (value,):
+                check_fields(one)
 
 
 def pairs(refs: Any, symbols: list[str]) -> Labels:

@@ -31,8 +31,9 @@ OUT_OF_ORDER, DUPLICATE = "out of order sample", "duplicate sample for timestamp
 class WriteReceiver:
     """Stores samples. It sends the configured answers first, without storing anything."""
 
-    kind: Literal["new", "old", "unsupported"] = "new"
-    """`old` takes 2.0 for an empty request of 1.0, as Prometheus 2.42 does. `unsupported` answers 415 to 2.0."""
+    kind: Literal["new", "old", "strict", "unsupported"] = "new"
+    """How it answers 2.0. `old` takes it for an empty request of 1.0, as Prometheus 2.42 does. `strict` answers 400,
+    and `unsupported` 415."""
     native: bool = True
     answers: deque[Response] = field(default_factory=deque)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -87,7 +88,7 @@ class WriteReceiver:
         if self.answers:
             return self.answers.popleft()
         if is_new and self.kind != "new":
-            return Response(status_code=415 if self.kind == "unsupported" else 204)
+            return Response(status_code={"old": 204, "strict": 400, "unsupported": 415}[self.kind])
         return self._store_new(decoded) if is_new else self._store_old(decoded)
 
     def _store_new(self, decoded: Decoded) -> Response:

@@ -30,8 +30,8 @@ def stored(receiver: WriteReceiver) -> dict[str, list[float]]:
     return {dict(labels)["gpu"]: [value for _, value in found] for labels, found in receiver.named("g").items()}
 
 
-@pytest.mark.parametrize("kind", ["old", "unsupported"])
-async def test_a_server_without_2_0_gets_the_same_samples_by_1_0(kind: Literal["old", "unsupported"]) -> None:
+@pytest.mark.parametrize("kind", ["old", "strict", "unsupported"])
+async def test_a_server_without_2_0_gets_the_same_samples_by_1_0(kind: Literal["old", "strict", "unsupported"]) -> None:
     receiver = WriteReceiver(kind=kind)
     async with receiver.serve() as url, exporter(url) as (one, dropped):
         await one.export(batch())

@@ -1,5 +1,6 @@
 """Any batch gives requests that obey all rules of the specifications, and that have every sample once."""
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -176,3 +177,14 @@ def test_any_batch_gives_valid_requests_of_both_versions(
         plain = with_classic_histograms(entries, custom_only=False)
         assert not any(series.is_native for series, _ in plain)
         requests(first, plain, limit)
+
+
+@given(message=MESSAGES)
+@settings(max_examples=100, deadline=None)
+def test_any_batch_has_names_of_the_classic_patterns(message: MetricsData) -> None:
+    options = Options(resource_constant_labels=ResourceLabels(("*",)), const_labels={"a-b": "c"})
+    translation = Translation(options, lambda *_: None, target_info=True, custom_buckets=False)
+    for series, _ in translation.entries(message, NOW):
+        names = dict(zip(series.labels[::2], series.labels[1::2], strict=True))
+        assert re.fullmatch("[a-zA-Z_:][a-zA-Z0-9_:]*", names["__name__"])
+        assert all(re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name) for name in names)

@@ -30,6 +30,15 @@ async def test_a_delay_that_the_server_asks_for_replaces_a_shorter_backoff() -> 
         assert clock.monotonic() == pytest.approx(100.0)
 
 
+async def test_the_pause_before_an_attempt_grows_up_to_max_interval() -> None:
+    retries = {"initial_interval": "1s", "multiplier": 2, "max_interval": "4s", "randomization_factor": 0}
+    async with delivering(retry_on_failure=retries) as (delivery, sink, _):
+        sink.failures = [Retryable("down") for _ in range(4)]
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        assert sink.context.clock.monotonic() == pytest.approx(1 + 2 + 4 + 4)
+
+
 async def test_a_batch_is_given_up_after_max_elapsed_time_and_counted() -> None:
     async with delivering(retry_on_failure={"max_elapsed_time": "20s"}) as (delivery, sink, counted):
         sink.failures = [Retryable("down") for _ in range(100)]
