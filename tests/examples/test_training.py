@@ -4,6 +4,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
 from otel_zernel.batch import Batch
 from otel_zernel.config.schema import read_settings
 from otel_zernel.exposition import Format, Options, Page
@@ -44,3 +46,25 @@ def test_the_page_has_phases_a_verdict_and_exemplars_of_slow_steps() -> None:
     linked = {trace for trace in traces if any(f'trace_id="{trace}"' in line for line in lines)}
     assert linked
     assert all("zernel_step_duration" in line for line in lines if "trace_id=" in line)
+
+
+def test_every_span_of_the_recording_has_ids_and_those_of_one_window_share_a_trace() -> None:
+    lines = (EXAMPLES / "training_spans.jsonl").read_bytes().splitlines()
+    found = [
+        (pid_of(resource.resource), span)
+        for line in lines
+        for resource in parse_spans_json(line).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    assert {(len(span.trace_id), len(span.span_id)) for _, span in found} == {(16, 8)}
+    assert len({span.span_id for _, span in found}) == len(found)
+    processes: dict[bytes, set[int]] = {}
+    for pid, span in found:
+        processes.setdefault(span.trace_id, set()).add(pid)
+    assert {len(pids) for pids in processes.values()} == {1}
+    assert len(processes) < len(found) / 10
+
+
+def pid_of(resource: Resource) -> int:
+    return next(one.value.int_value for one in resource.attributes if one.key == "process.pid")
