@@ -21,7 +21,7 @@ class MissingService(Exception):
 
 
 def broker(node: Node) -> str:
-    """Makes the node a broker; returns the address for its clients. Its data survive a kill."""
+    """Makes the node a broker; returns the address for its clients. It saves its data every second, and at its end."""
     package = importlib.util.find_spec("noida_db")
     if package is None or package.origin is None:
         raise MissingService("the broker is missing: pip install noida-db")
@@ -32,6 +32,7 @@ def broker(node: Node) -> str:
     node.command = [str(program), "start", "--data-dir", str(data), "--host", node.address]
     node.command += ["--only", "kafka", "--kafka-port", str(port)]
     node.environment = os.environ
+    node.is_killed_gently = True
     return f"{node.address}:{port}"
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.models.small import BATCH, STEPS, layers, random_batch
+from tests.frameworks.jobs.models.small import BATCH, layers, random_batch
 from tests.frameworks.jobs.recording.pytorch import TorchRun
 
 
@@ -18,7 +18,7 @@ def with_loader(run: TorchRun) -> None:
 
 def without_loader(run: TorchRun) -> None:
     """A compiled model and batches that are made by hand."""
-    _train(run, (random_batch() for _ in range(STEPS)))
+    _train(run, run.batches())
 
 
 def _train(run: TorchRun, batches: Iterable[Any]) -> None:

@@ -103,6 +103,13 @@ def sentences(run: TorchRun) -> None:
     made = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=rows, loss=loss, callbacks=[_Steps(run)]
     )
+    collate = made.data_collator
+
+    def delayed(rows: Any) -> Any:
+        run.delay("loader")
+        return collate(rows)
+
+    made.data_collator = delayed
     run.get_ready()
     with run.truth.loop():
         made.train()

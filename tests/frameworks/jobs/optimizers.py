@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.models.small import BATCH, CLASSES, STEPS, WIDTH, layers, random_batch
+from tests.frameworks.jobs.models.small import BATCH, CLASSES, STEPS, WIDTH, layers
 from tests.frameworks.jobs.recording.pytorch import TorchRun
 from tests.frameworks.jobs.recording.truth import GLUE
 
@@ -68,7 +68,7 @@ def gan_of_two_loaders(run: TorchRun) -> None:
 
 def gan_by_hand(run: TorchRun) -> None:
     """Two optimizers, and batches that are made by hand."""
-    _train_gan(run, (random_batch()[0] for _ in range(STEPS)))
+    _train_gan(run, (real for real, _ in run.batches()))
 
 
 def _train_gan(run: TorchRun, batches: Iterable[Any]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def distillation(run: TorchRun) -> None:
     """A student learns from a frozen teacher, which computes without gradients; an average of the weights by hand."""
     teacher, student = layers().eval(), layers()
     average = copy.deepcopy(student)
+    run.slow_down(student)
     optimizer = torch.optim.AdamW(student.parameters())
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     run.get_ready()
@@ -66,6 +68,7 @@ def truncated(run: TorchRun) -> None:
         for number in range(SEQUENCES * CHUNKS):
             sequence, chunk = divmod(number, CHUNKS)
             with run.truth.region("data"):
+                run.delay("loader")
                 rows = data[sequence, :, chunk * LENGTH : (chunk + 1) * LENGTH]
                 inputs = torch.from_numpy(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
             found, state = model(inputs[:, :-1], state if chunk else None)
@@ -101,8 +104,8 @@ async def _asynchronous(run: TorchRun) -> None:
 
 
 async def _received(run: TorchRun) -> tuple[torch.Tensor, torch.Tensor]:
-    await asyncio.sleep(NETWORK_S)
-    run.delay("loader")
+    with run.slowness.part() if run.slow == "loader" else nullcontext():
+        await asyncio.sleep(NETWORK_S + run.slowness.seconds)
     return random_batch()
 
 
@@ -115,6 +118,7 @@ def functional(run: TorchRun) -> None:
         return nn.functional.cross_entropy(torch.func.functional_call(model, weights, (inputs,)), targets)
 
     gradient = torch.func.grad(loss_of)
+    run.slow_down(model)
     run.get_ready()
     with run.truth.loop():
         for inputs, targets in DataLoader(run.samples(), batch_size=BATCH):

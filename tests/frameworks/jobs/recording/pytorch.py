@@ -1,13 +1,14 @@
 """Callbacks around PyTorch's own calls, which record the truth of a program on PyTorch."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tests.frameworks.jobs.models.small import STEPS, WIDTH, Samples
+from tests.frameworks.jobs.models.small import STEPS, WIDTH, Samples, random_batch
 from tests.frameworks.jobs.recording.run import Run
 
 LATE_RANK = 1
@@ -20,6 +21,12 @@ class TorchRun(Run):
     def samples(self, batches: int = STEPS) -> Samples:
         """The data of the program."""
         return Samples(batches, lambda: self.delay("loader"))
+
+    def batches(self, count: int = STEPS) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Batches that are made by hand."""
+        for _ in range(count):
+            self.delay("loader")
+            yield random_batch()
 
     def get_ready(self) -> None:
         """Opens scopes until the collector has found the process."""
