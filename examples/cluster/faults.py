@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from examples.cluster.chain import Chain
 from examples.cluster.counting import Store
+from examples.cluster.nodes import Node
 
 DURATION = 3.0
 """Seconds that a link is cut, or a disk is full."""
@@ -27,14 +28,19 @@ class Fault:
 
 def all_faults(chain: Chain) -> list[Fault]:
     """Every fault that this machine can make."""
-    found = [Fault("kill", name) for name in chain.nodes]
+    found = [Fault("kill", node.name) for node in chain.nodes.values() if chain.network.can_cut or not node.saves_every]
     found += [Fault("cut", name) for name in chain.nodes if chain.network.can_cut]
     return found + [Fault("fill", name) for name, node in chain.nodes.items() if node.disk.can_fill]
 
 
 def apply(fault: Fault, chain: Chain) -> None:
-    """Makes the fault, and ends it. A killed process is started again after a second."""
+    """Makes the fault, and ends it. A killed process is started again after a second.
+
+    A node that confirms before it saves is cut off first, until all that it has confirmed is saved.
+    """
     node = chain.nodes[fault.node]
+    if fault.kind == "kill" and node.saves_every and chain.network.can_cut:
+        _let_save(node, chain)
     begin, end = _actions(fault, chain)
     begin()
     if fault.kind != "kill":
@@ -42,6 +48,12 @@ def apply(fault: Fault, chain: Chain) -> None:
             pass
     end()
     node.watch()
+
+
+def _let_save(node: Node, chain: Chain) -> None:
+    chain.network.cut(node.name)
+    for _ in chain.wait(2 * node.saves_every + 0.5):
+        pass
 
 
 def recovery(chain: Chain, store: Store, total: int, pace: float, limit: float) -> float | None:
@@ -62,7 +74,7 @@ def recovery(chain: Chain, store: Store, total: int, pace: float, limit: float) 
 def _actions(fault: Fault, chain: Chain) -> tuple[Callable[[], None], Callable[[], None]]:
     node = chain.nodes[fault.node]
     if fault.kind == "kill":
-        return node.kill, lambda: None
+        return node.kill, lambda: chain.network.mend(node.name)
     if fault.kind == "cut":
         return (lambda: chain.network.cut(node.name)), (lambda: chain.network.mend(node.name))
     return node.disk.fill, node.disk.empty

@@ -1,13 +1,15 @@
 """The network of the cluster: a namespace with a link for each node, or all nodes on the loopback address."""
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 from typing import Protocol
 
 _BRIDGE = "zernel0"
-_SUBNET = "10.117.0"
+_SUBNETS = [f"10.117.{number}" for number in range(256)]
+"""Each cluster on this machine has one of these."""
 
 
 class Network(Protocol):
@@ -63,9 +65,10 @@ class Namespaces:
         self._bridge = f"{_BRIDGE}{prefix}"
         self._prefix = prefix
         self._names: list[str] = []
+        self._subnet = _free_subnet()
         try:
             _ip("link", "add", self._bridge, "type", "bridge")
-            _ip("address", "add", f"{_SUBNET}.1/24", "dev", self._bridge)
+            _ip("address", "add", f"{self._subnet}.1/24", "dev", self._bridge)
             _ip("link", "set", self._bridge, "up")
             _ip("netns", "add", self._space("probe"))
             _ip("netns", "del", self._space("probe"))
@@ -82,10 +85,10 @@ class Namespaces:
         _ip("link", "set", inner, "netns", space)
         _ip("link", "set", outer, "master", self._bridge, "up")
         inside = ["-n", space]
-        _ip(*inside, "address", "add", f"{_SUBNET}.{number}/24", "dev", inner)
+        _ip(*inside, "address", "add", f"{self._subnet}.{number}/24", "dev", inner)
         _ip(*inside, "link", "set", "lo", "up")
         _ip(*inside, "link", "set", inner, "up")
-        return f"{_SUBNET}.{number}"
+        return f"{self._subnet}.{number}"
 
     def command(self, name: str) -> list[str]:
         return ["ip", "netns", "exec", self._space(name)]
@@ -113,7 +116,7 @@ def network() -> Network:
     """Namespaces if this machine allows them, else the loopback address."""
     if os.geteuid() == 0 and shutil.which("ip"):
         try:
-            return Namespaces(f"z{os.getpid() % 10_000}")
+            return Namespaces(f"z{secrets.token_hex(2)}")  # a former namespace may still end
         except subprocess.CalledProcessError:
             pass
     return Loopback()
@@ -125,6 +128,15 @@ def free_port() -> int:
         one.bind(("", 0))
         port: int = one.getsockname()[1]
         return port
+
+
+def _free_subnet() -> str:
+    """A subnet that no link of this machine has. Raises `CalledProcessError` if all are taken."""
+    taken = subprocess.run(["ip", "-4", "-o", "address"], check=True, capture_output=True, text=True).stdout  # noqa: S607
+    free = (one for one in _SUBNETS if f" {one}." not in taken)
+    if (found := next(free, None)) is None:
+        raise subprocess.CalledProcessError(1, "ip address", stderr="all subnets are taken")
+    return found
 
 
 def _ip(*words: str, check: bool = True) -> None:

@@ -24,8 +24,8 @@ class Node:
     command: list[str] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None
-    is_killed_gently: bool = False
-    """Whether a kill is a SIGTERM: the process answers before its data are on the disk, and writes them at its end."""
+    saves_every: float = 0.0
+    """Seconds between two savings of what the process has confirmed; 0 if it saves first, and confirms then."""
     process: "subprocess.Popen[bytes] | None" = None
     starts: int = 0
     _ended_at: float | None = None
@@ -50,10 +50,8 @@ class Node:
             )
 
     def kill(self) -> None:
-        """Ends the process at once, as a crash does; a node `is_killed_gently` by a SIGTERM."""
-        if self.process and self.is_killed_gently:
-            self.stop()
-        elif self.process:
+        """Ends the process at once, as a crash does."""
+        if self.process:
             self.process.kill()
             self.process.wait()
 
@@ -64,8 +62,8 @@ class Node:
             try:
                 self.process.wait(10)
             except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+                self.kill()
+        self.process = None
 
     def watch(self) -> None:
         """Starts the process again if it has ended a second ago. Call it several times a second."""

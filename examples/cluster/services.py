@@ -12,6 +12,8 @@ from examples.cluster.nodes import Node
 
 _POSTGRES_USER = "postgres"
 _TOPIC = "otlp_metrics"
+_SAVES_EVERY = 1.0
+"""Seconds between two savings of noida-db, as `strace` shows them."""
 PASSWORD = "example"  # noqa: S105  # of a database that lives as long as the example
 _PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
@@ -21,7 +23,7 @@ class MissingService(Exception):
 
 
 def broker(node: Node) -> str:
-    """Makes the node a broker; returns the address for its clients. It saves its data every second, and at its end."""
+    """Makes the node a broker; returns the address for its clients."""
     package = importlib.util.find_spec("noida_db")
     if package is None or package.origin is None:
         raise MissingService("the broker is missing: pip install noida-db")
@@ -32,7 +34,7 @@ def broker(node: Node) -> str:
     node.command = [str(program), "start", "--data-dir", str(data), "--host", node.address]
     node.command += ["--only", "kafka", "--kafka-port", str(port)]
     node.environment = os.environ
-    node.is_killed_gently = True
+    node.saves_every = _SAVES_EVERY
     return f"{node.address}:{port}"
 
 
