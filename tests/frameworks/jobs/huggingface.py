@@ -103,16 +103,21 @@ def sentences(run: TorchRun) -> None:
     made = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=rows, loss=loss, callbacks=[_Steps(run)]
     )
-    collate = made.data_collator
-
-    def delayed(rows: Any) -> Any:
-        run.delay("loader")
-        return collate(rows)
-
-    made.data_collator = delayed
+    _delay_batches(run, made.data_collator)
     run.get_ready()
     with run.truth.loop():
         made.train()
+
+
+def _delay_batches(run: TorchRun, collator: Any) -> None:
+    kind = type(collator)
+
+    class Delayed(kind):  # type: ignore[valid-type, misc]
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            run.delay("loader")
+            return super().__call__(*args, **kwargs)
+
+    collator.__class__ = Delayed
 
 
 def _bert(folder: Path) -> Path:
