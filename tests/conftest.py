@@ -15,8 +15,8 @@ _GROUPS: Final = {
     "machine": ("receivers/ebpf", "receivers/bcc", "processors/phases/training_loops", "frameworks", "gpu", "kernels"),
     "programs": ("commands", "deploy", "examples", "interop"),
 }
-"""Folders whose tests run one after the other. `machine`: they probe the kernel, judge the times of a training, or emulate
-a machine. `programs`: they start the whole collector. Other tests only wait for those in their own file."""
+"""Folders whose tests run one after the other. `machine`: they probe a kernel, or judge the times of a training.
+`programs`: they start the whole collector. Other tests only wait for those in their own file."""
 
 
 @pytest.hookimpl(optionalhook=True)  # emulated machines have no xdist
