@@ -23,9 +23,9 @@ def without_loader(run: TorchRun) -> None:
 
 def _train(run: TorchRun, batches: Iterable[Any]) -> None:
     plain = layers()
-    run.slow_down(plain)
     model, optimizer = torch.compile(plain), torch.optim.AdamW(plain.parameters())
     nn.functional.cross_entropy(model(random_batch()[0]), random_batch()[1]).backward()  # compiles
+    run.slow_down(model)  # outside of the compiled code, which would be compiled again for each delay
     run.get_ready()
     with run.truth.loop():
         for inputs, targets in batches:
