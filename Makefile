@@ -16,9 +16,10 @@ run: $(STAMP)
 
 # The whole chain on one machine (examples/cluster): FAULTS=all breaks everything, FAULTS="kill:broker cut:database" some.
 cluster: $(STAMP)
-	$(BIN)/pip install --quiet noida-db==0.2.3
-	command -v initdb || ls /usr/lib/postgresql/*/bin/initdb || apt-get install --yes --no-install-recommends postgresql
-	$(BIN)/python -m examples.cluster $(if $(FAULTS),--faults $(filter-out all,$(FAULTS)))
+	@$(BIN)/pip install --quiet noida-db==0.2.3
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		apt-get install --yes --no-install-recommends postgresql
+	@$(BIN)/python -m examples.cluster $(if $(FAULTS),--faults $(filter-out all,$(FAULTS)))
 
 # Runs two tests at a time, one if JOBS=1. tests/conftest.py says which may run together.
 JOBS ?= 2

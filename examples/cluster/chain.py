@@ -36,8 +36,8 @@ class Chain:
     broker: str = ""
     """The address of the broker."""
     store_url: str = ""
-    gateways: list[tuple[str, int]] = field(default_factory=list)
-    """The addresses of the gateways."""
+    gateways: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The addresses of the gateways, by their names."""
 
     def build(self) -> None:
         """Makes all nodes. Raises `MissingService`."""
@@ -52,8 +52,8 @@ class Chain:
             self._configure(self._add(f"streamer-{index}"), "streamer", settings)
         for index in range(self.gateway_count):
             node = self._add(f"gateway-{index}")
-            self.gateways.append((node.address, free_port()))
-            self._configure(node, "gateway", {"LISTEN": f"{node.address}:{self.gateways[-1][1]}"})
+            host, port = self.gateways[node.name] = node.address, free_port()
+            self._configure(node, "gateway", {"LISTEN": f"{host}:{port}"})
 
     def start(self) -> None:
         """Starts all nodes. Those whose service is not ready yet try again by themselves. Raises `MissingService`."""

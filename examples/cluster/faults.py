@@ -1,17 +1,17 @@
 """Faults of the nodes: a killed process, a cut link, a full disk, each for some seconds."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from examples.cluster.chain import Chain
-from examples.cluster.counting import Store
 from examples.cluster.nodes import Node
 
 DURATION = 3.0
 """Seconds that a link is cut, or a disk is full."""
-_PACE = 0.8
-"""The share of the former pace at which the chain has recovered."""
+
+
+class UnknownFault(Exception):
+    """This machine cannot make the fault. The message says which ones it can make."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,15 @@ def all_faults(chain: Chain) -> list[Fault]:
     found = [Fault("kill", node.name) for node in chain.nodes.values() if chain.network.can_cut or not node.saves_every]
     found += [Fault("cut", name) for name in chain.nodes if chain.network.can_cut]
     return found + [Fault("fill", name) for name, node in chain.nodes.items() if node.disk.can_fill]
+
+
+def chosen(words: Sequence[str], chain: Chain) -> list[Fault]:
+    """The faults with these names, such as `kill:broker`; all if there is none. Raises `UnknownFault`."""
+    possible = {f"{fault.kind}:{fault.node}": fault for fault in all_faults(chain)}
+    if unknown := [word for word in words if word not in possible]:
+        hint = "" if chain.network.can_cut else "; others need root"
+        raise UnknownFault(f"unknown faults: {' '.join(unknown)}; possible: {' '.join(possible)}{hint}")
+    return [possible[word] for word in words] or list(possible.values())
 
 
 def apply(fault: Fault, chain: Chain) -> None:
@@ -54,21 +63,6 @@ def _let_save(node: Node, chain: Chain) -> None:
     chain.network.cut(node.name)
     for _ in chain.wait(2 * node.saves_every + 0.5):
         pass
-
-
-def recovery(chain: Chain, store: Store, total: int, pace: float, limit: float) -> float | None:
-    """Seconds until the rows arrive at their former pace again, or all have arrived. None if not within `limit` s."""
-    start = time.monotonic()
-    before = store.count().rows
-    while time.monotonic() - start < limit:
-        begin = time.monotonic()
-        for _ in chain.wait(1):
-            pass
-        now = store.count().rows
-        if now >= total or now - before >= _PACE * pace * (time.monotonic() - begin):
-            return time.monotonic() - start
-        before = now
-    return None
 
 
 def _actions(fault: Fault, chain: Chain) -> tuple[Callable[[], None], Callable[[], None]]:

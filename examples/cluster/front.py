@@ -1,12 +1,17 @@
 """One port for all gateways: each connection goes to the next gateway that answers."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 
 Addresses = Sequence[tuple[str, int]]
+
+
+class UnusablePort(Exception):
+    """The port is in use, or not allowed."""
 
 
 class Front:
@@ -16,11 +21,15 @@ class Front:
         self._port, self._gateways, self._turn = port, gateways, count()
 
     def start(self) -> None:
-        """Listens until the process ends."""
-        threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
+        """Listens until the process ends. Raises `UnusablePort`."""
+        try:
+            listening = socket.create_server(("localhost", self._port))
+        except OSError as error:
+            raise UnusablePort(f"port {self._port}: {error.strerror}; choose another one with --port") from error
+        threading.Thread(target=lambda: asyncio.run(self._serve(listening)), daemon=True).start()
 
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._forward, "localhost", self._port)
+    async def _serve(self, listening: socket.socket) -> None:
+        server = await asyncio.start_server(self._forward, sock=listening)
         await server.serve_forever()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
