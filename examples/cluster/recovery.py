@@ -9,7 +9,7 @@ from examples.cluster.counting import Store
 
 _SHARE = 0.8
 """The share of the former pace at which the chain has recovered."""
-_HEALTH = "/api/v1/health"
+_HEALTH = "/health"
 """Answers 200 if the gateway has reached the store."""
 
 

@@ -142,6 +142,8 @@ CREATE INDEX summaries_time ON {s}.summaries (time, series_id);
 CREATE TABLE {s}.ingest (slot integer PRIMARY KEY, batches bigint NOT NULL) WITH (fillfactor = 10);
 """
 MIGRATIONS: Final = (_V1,)
+"""The statements from each version of the schema to the next. No release has had version 1 yet, so its statements may
+change, as long as stores of former commits still work. After the first release, each change is a new version."""
 VERSION: Final = len(MIGRATIONS)
 
 

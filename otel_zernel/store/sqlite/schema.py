@@ -139,7 +139,8 @@ CREATE INDEX exemplars_time ON exemplars (time);
 CREATE TABLE ingest (slot INTEGER PRIMARY KEY, batches INTEGER NOT NULL) STRICT;
 """
 MIGRATIONS: Final = (_V1,)
-"""The statements from each version of the schema to the next."""
+"""The statements from each version of the schema to the next. No release has had version 1 yet, so its statements may
+change, as long as stores of former commits still work. After the first release, each change is a new version."""
 VERSION: Final = len(MIGRATIONS)
 
 
