@@ -5,7 +5,9 @@ for the benchmark, with fsync. Take the ratios: the machine has other work.
 """
 
 import asyncio
+import gc
 import resource
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,9 +170,11 @@ def shown(result: tuple[float, float]) -> str:
 
 
 def run() -> Iterator[BenchmarkRow]:
+    sys.setswitchinterval(0.0005)  # as the collector does
     encoded = batches()
     given = rows(encoded)
     points = sum(map(len, given[1:]))
+    gc.freeze()  # as the collector does: else the rows that are made ready count
     with tempfile.TemporaryDirectory() as folder:
         yield from _sqlite(Path(folder), encoded, given, points)
     with postgres_server("fsync=on", "shared_buffers=256MB", "max_wal_size=4GB") as server:
@@ -194,7 +198,7 @@ def _sqlite(folder: Path, encoded: list[bytes], given: list[list[Row]], points: 
 def _pause(pauses: list[float]) -> BenchmarkRow:
     """The 99th percentile: the longest one is that of the other programs of this machine."""
     late = sorted(pauses)[int(len(pauses) * 0.99)]
-    return BenchmarkRow("sql: ... the event loop is late, p99", f"{late * 1e3:.1f} ms")
+    return BenchmarkRow("sql: ... the event loop is late, p99", f"{late * 1e3:.1f} ms", "<= 10 ms", late <= 0.01)
 
 
 async def removed(config: WritableStoreConfig) -> float:

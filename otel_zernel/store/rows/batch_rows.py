@@ -68,10 +68,13 @@ class BatchRows:
             raise SeriesRemoved(removals)
 
     def unresolved(self) -> list[StoredSeries]:
-        """The series without an id, in the order of their fingerprints, each once."""
+        """The series without an id, in the order of their fingerprints.
+
+        Two of them have the same fingerprint if their points have the same attributes in another order.
+        """
         of_points = [rows for table, rows in self.rows.items() if table != "spans"]
-        found = {row[0].fingerprint: row[0] for rows in of_points for row in rows if row[0].id is None}
-        return [found[fingerprint] for fingerprint in sorted(found)]
+        found = {row[0] for rows in of_points for row in rows if row[0].id is None}
+        return sorted(found, key=lambda one: one.fingerprint)
 
     def unresolved_resources(self) -> list[StoredResource]:
         """The resources of spans without an id."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics, ScopeMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.store.rows.attributes import json_attributes, json_text
 from otel_zernel.store.rows.identities import canonical, fingerprint
+from otel_zernel.store.rows.plain_numbers import has_only_attributes
 from otel_zernel.store.rows.recent import RecentlyUsed
 from otel_zernel.store.rows.stored import SeriesDetails, SeriesType, StoredResource, StoredScope, StoredSeries
 
@@ -41,6 +42,7 @@ class SeriesCache:
         self._scopes: RecentlyUsed[tuple[bytes, str], StoredScope] = RecentlyUsed(size)
         self._families: RecentlyUsed[tuple[object, ...], SeriesFamily] = RecentlyUsed(size)
         self._series: RecentlyUsed[tuple[object, ...], StoredSeries] = RecentlyUsed(size)
+        self._plain: RecentlyUsed[tuple[SeriesFamily, bytes], StoredSeries] = RecentlyUsed(size)
 
     def __len__(self) -> int:
         return len(self._series)
@@ -48,7 +50,7 @@ class SeriesCache:
     def clear(self, removals: int = -1) -> None:
         """Forgets everything, after the store lost its tables or removed series."""
         self.removals = removals
-        for cache in (self._resources, self._scopes, self._families, self._series):
+        for cache in (self._resources, self._scopes, self._families, self._series, self._plain):
             cache.clear()
 
     def resource(self, resource: Resource, schema_url: str) -> StoredResource:
@@ -87,6 +89,13 @@ class SeriesCache:
         found = self._series.get(key)
         if found is None:
             self._series.put(key, found := _series(family, attributes))
+        return found
+
+    def plain_series(self, family: SeriesFamily, point: NumberDataPoint, rest: bytes) -> StoredSeries | None:
+        """The series of a `plain_number`, by the rest of its bytes. None if these have more than attributes."""
+        found = self._plain.get((family, rest))
+        if found is None and has_only_attributes(point, rest):
+            self._plain.put((family, rest), found := self.series(family, point.attributes))
         return found
 
 

@@ -108,3 +108,21 @@ async def test_the_order_of_attributes_makes_no_other_series(settings: WritableS
     written = await store.write(turned, 0)
     await store.close()
     assert (written.stored, written.repeated) == (0, 1)
+
+
+@BOTH
+async def test_points_of_a_batch_whose_attributes_have_another_order_are_of_one_series(
+    settings: WritableStoreConfig,
+) -> None:
+    store = writer(settings)
+    given = gauges(1, times=1)
+    points = given.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points
+    second = points.add()
+    second.CopyFrom(points[0])
+    second.attributes.reverse()
+    second.time_unix_nano += 1
+    written = await store.write(given, 0)
+    await store.close()
+    found = [metric for batch in await read_all(settings) for metric in flat([batch.metrics])]
+    assert written.stored == 2
+    assert len(found) == 2
