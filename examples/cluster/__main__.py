@@ -10,7 +10,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 from examples.cluster.chain import GATEWAYS, Chain
-from examples.cluster.counting import Store
+from examples.cluster.counting import Store, Stored
 from examples.cluster.faults import Fault, UnknownFault, apply, chosen
 from examples.cluster.front import Front, UnusablePort
 from examples.cluster.network import network
@@ -25,7 +25,7 @@ _ROWS = 100_000
 _WARM_UP, _FAULT = 12, 8
 """Seconds of rows before the first fault, and for each fault with its recovery."""
 _REST, _LIMIT = 2.0, 120.0
-"""Seconds after each recovery, and of the longest one."""
+"""Seconds after each recovery, and of the longest wait for a recovery or a new row."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -88,15 +88,24 @@ def _run(chain: Chain, faults: Sequence[Fault], rows: int, port: int) -> int:
     if chain.gateways:
         print(f"REST API: http://localhost:{port}/swagger/index.html")
     failed = _break(chain, Recovery(chain, store, rows, _PACE), faults) if faults else 0
-    while (stored := store.count()).distinct < rows:
+    stored = _wait_for_rows(chain, store, rows)
+    seconds = time.monotonic() - start
+    counts = f"stored {stored.rows:,}, missing {rows - stored.distinct:,}, duplicates {stored.duplicates:,}"
+    print(f"\rsent {rows:,}, {counts}, {seconds:.0f} s")
+    return 1 if stored.distinct < rows or stored.duplicates or failed else 0
+
+
+def _wait_for_rows(chain: Chain, store: Store, rows: int) -> Stored:
+    """The counts when all rows are stored, or after `_LIMIT` seconds without a new one."""
+    stored, newest = store.count(), time.monotonic()
+    while stored.distinct < rows and time.monotonic() - newest < _LIMIT:
         if sys.stdout.isatty():
             print(f"\r{stored.rows:,} of {rows:,} rows are stored", end="", flush=True)
         for _ in chain.wait(1):
             pass
-    seconds = time.monotonic() - start
-    counts = f"stored {stored.rows:,}, missing {rows - stored.distinct:,}, duplicates {stored.duplicates:,}"
-    print(f"\rsent {rows:,}, {counts}, {seconds:.0f} s")
-    return 1 if stored.duplicates or failed else 0
+        before, stored = stored, store.count()
+        newest = time.monotonic() if stored.distinct > before.distinct else newest
+    return stored
 
 
 def _break(chain: Chain, recovery: Recovery, faults: Sequence[Fault]) -> int:
