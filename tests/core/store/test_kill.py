@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import sys
 from asyncio.subprocess import PIPE
@@ -14,6 +15,9 @@ import pytest
 from otel_zernel.store.config import WritableStoreConfig
 from tests.core.store.endless import SIZE, numbered
 from tests.core.store.given import postgres_config, read_all, sqlite_config, writer
+
+KILLS = int(os.environ.get("SOAK_KILLS", "100"))
+"""The kills of a soak test."""
 
 
 async def killed(settings: WritableStoreConfig, first: int, after: int, random: random.Random) -> int:
@@ -74,9 +78,9 @@ async def test_postgresql_survives_kills_of_its_writer(request: pytest.FixtureRe
 
 @pytest.mark.soak
 async def test_sqlite_survives_hundreds_of_kills(tmp_path: Path) -> None:
-    await kill_often(sqlite_config(tmp_path, connect_timeout="60s"), 200)
+    await kill_often(sqlite_config(tmp_path, connect_timeout="60s"), KILLS)
 
 
 @pytest.mark.soak
 async def test_postgresql_survives_hundreds_of_kills_of_its_writer(request: pytest.FixtureRequest) -> None:
-    await kill_often(postgres_config(request.getfixturevalue("postgres")), 200)
+    await kill_often(postgres_config(request.getfixturevalue("postgres")), KILLS)
