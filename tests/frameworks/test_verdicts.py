@@ -15,14 +15,21 @@ HOST_BOUND = {"policy gradient", "stable-baselines3", "GAN, no loader", "torch.c
 """Programs whose batches, or environments, are Python code in the loop: nothing shows that it loads data."""
 ALIKE = {"torchrun, 4 ranks", "queue, accumulation 4", "generation"}
 """Programs that are those of others, or do not train."""
-BY_HAND = {("torch.func", "optimizer"), ("stable-baselines3", "forward")}
-"""Parts that are code of the loop, and no call that PyTorch has a scope for."""
+EXCEPT = {
+    ("torch.func", "optimizer"): "the weights are updated by hand, without a call that PyTorch has a scope for",
+    ("stable-baselines3", "forward"): "it computes in `evaluate_actions`, which no hook delays",
+    (
+        "torch.compile, no loader",
+        "forward",
+    ): "the pass that compiles waits for the collector, in the first of few steps",
+}
+"""Parts that cannot be delayed alone."""
 SHORT = {("queue", "loader"), ("Lightning", "optimizer"), ("nanoGPT", "forward"), ("policy gradient", "loader")}
 """The cases of every run of the tests."""
 CASES = [
     pytest.param(name, slow, marks=[] if (name, slow) in SHORT else [pytest.mark.soak])
     for name, slow in product(SCORED, VERDICTS)
-    if name not in ALIKE and (name, slow) not in BY_HAND
+    if name not in ALIKE and (name, slow) not in EXCEPT
 ]
 LATE_RANK = 1
 
