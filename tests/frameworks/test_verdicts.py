@@ -21,7 +21,7 @@ EXCEPT = {
     (
         "torch.compile, no loader",
         "forward",
-    ): "the pass that compiles waits for the collector, in the first of few steps",
+    ): "the pass that compiles waits in the first of few steps",
 }
 """Parts that cannot be delayed alone."""
 SHORT = {("queue", "loader"), ("Lightning", "optimizer"), ("nanoGPT", "forward"), ("policy gradient", "loader")}
