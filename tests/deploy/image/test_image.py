@@ -1,13 +1,17 @@
 """The image: its process behaves as PID 1, its user is not root, and the OpenTelemetry Operator's arguments work."""
 
 import json
+import re
 import signal
 import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from deploy.image.sbom import sbom_path
 from tests.deploy.conftest import Build
 from tests.deploy.image.containers import ENTRYPOINT, Container, output, running
 from tests.free_ports import free_port
@@ -24,6 +28,7 @@ service:
                                          without_units: true}}}
   pipelines: {metrics: {receivers: [otlp], exporters: [debug]}}
 """
+SITE = "usr/local/lib/python3.11/dist-packages"
 _PYTHON = (*ENTRYPOINT[:-1], "/usr/bin/python3.11", "-c")
 
 
@@ -66,16 +71,43 @@ def test_its_user_is_not_root_and_its_entrypoint_is_the_tested_one(image: Path) 
 
 def test_it_has_no_shell_and_no_file_of_this_machine(root: Path) -> None:
     assert not (root / "bin/sh").exists()
-    site = root / "usr/local/lib/python3.11/dist-packages"
+    site = root / SITE
     assert list(site.glob("*.dist-info/direct_url.json")) == []
     assert (root / "etc/ssl/certs/ca-certificates.crt").read_text().count("BEGIN CERTIFICATE") > 100
 
 
+def packages_of_debian(root: Path) -> set[str]:
+    """`name@version` of each package whose control fields are in the image."""
+    texts = [path.read_text() for path in (root / "var/lib/dpkg/status.d").iterdir()]
+    fields = [dict(re.findall(r"^(Package|Version): (.*)$", text, re.MULTILINE)) for text in texts]
+    return {f"{one['Package']}@{one['Version']}" for one in fields}
+
+
+def packages_of_python(root: Path) -> set[str]:
+    """`name@version` of each package that Python finds in the image."""
+    found = metadata.distributions(path=[str(root / SITE)])
+    return {f"{canonical(one.name)}@{one.version}" for one in found}
+
+
+def canonical(name: str) -> str:
+    """The name as PyPI writes it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def test_it_describes_its_packages_for_scanners(root: Path) -> None:
-    described_packages = {path.name for path in (root / "var/lib/dpkg/status.d").iterdir()}
-    assert {"libbpf1", "tini", "libc6", "ca-certificates"} <= described_packages
-    assert "dpkg" not in described_packages
-    assert list((root / "usr/local/lib/python3.11/dist-packages").glob("otel_zernel-*.dist-info/METADATA"))
+    names = {one.split("@")[0] for one in packages_of_debian(root)}
+    assert {"libbpf1", "tini", "libc6", "ca-certificates"} <= names
+    assert names.isdisjoint({"dpkg", "mawk"}), "these are removed"
+    assert {"otel-zernel", "pydantic", "confluent-kafka"} <= {one.split("@")[0] for one in packages_of_python(root)}
+
+
+def test_its_sbom_lists_exactly_its_packages(image: Path, root: Path) -> None:
+    """A scanner finds vulnerabilities by package URLs, and needs the release of Debian for them."""
+    urls = [unquote(one.get("purl", "")) for one in json.loads(sbom_path(image).read_text())["components"]]
+    assert {url.removeprefix("pkg:pypi/") for url in urls if url.startswith("pkg:pypi/")} == packages_of_python(root)
+    debian = [url.removeprefix("pkg:deb/debian/") for url in urls if url.startswith("pkg:deb/debian/")]
+    assert {url.split("?")[0] for url in debian} == packages_of_debian(root)
+    assert all("distro=debian-12" in url for url in debian)
 
 
 def test_sigterm_drains_it_and_its_status_is_0(root: Path, tmp_path: Path) -> None:
