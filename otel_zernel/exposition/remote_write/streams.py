@@ -114,7 +114,8 @@ class NumberStream(WrittenStream[WrittenSeries]):
             key = number_key(point)
             series = known.get(key) or self._of(point, key)
             time_ms = point.time_unix_nano // _NS or now_ms
-            value = float(point.as_double or point.as_int)  # an unset field reads as 0
+            double = point.as_double
+            value = double or float(point.as_int) or double  # an unset field reads as 0; the double may be -0.0
             start_ms, exemplars = 0, NONE
             if point.flags and has_no_value(point):
                 value = STALE

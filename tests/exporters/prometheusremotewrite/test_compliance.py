@@ -30,7 +30,7 @@ def one_sample(second: int = 0) -> Batch:
 
 @VERSIONS
 async def test_every_number_arrives_bit_for_bit(config: dict[str, str]) -> None:
-    numbers = [0.0, -1.5, 0.1, 5e-324, 1.7976931348623157e308, math.inf, -math.inf, math.nan]
+    numbers = [0.0, -0.0, -1.5, 0.1, 5e-324, 1.7976931348623157e308, math.inf, -math.inf, math.nan]
     receiver = WriteReceiver()
     points = [number(value, {"n": str(index)}) for index, value in enumerate(numbers)]
     async with receiver.serve() as url, exporter(url, **config) as (one, _):
