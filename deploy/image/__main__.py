@@ -57,10 +57,8 @@ def build(folder: Path, architecture: str, extras: Iterable[str], output: Path) 
     install(root, architecture, extras, folder / "wheels")
     permit_capabilities(root / "usr/bin/tini")
     permit_capabilities(root / "usr/bin/python3.11")
-    subprocess.run(_build_command(folder, architecture), check=True, stdout=subprocess.DEVNULL)
     output.unlink(missing_ok=True)
-    name = f"oci-archive:{output}:otel-zernel:{version()}"
-    subprocess.run(["buildah", *_storage(folder), "push", "--quiet", "otel-zernel", name], check=True)
+    subprocess.run(_build_command(folder, architecture, output), check=True, stdout=subprocess.DEVNULL)
 
 
 def permit_capabilities(program: Path) -> None:
@@ -78,8 +76,10 @@ def _storage(folder: Path) -> list[str]:
     return ["--storage-driver=vfs", f"--root={folder / 'store'}", f"--runroot={folder / 'run'}"]
 
 
-def _build_command(folder: Path, architecture: str) -> list[str]:
-    named = ["--tag=otel-zernel", f"--arch={architecture}", f"--build-arg=VERSION={version()}"]
+def _build_command(folder: Path, architecture: str, output: Path) -> list[str]:
+    """Writes the archive directly: a copy in the store would be read, compressed and written a second time."""
+    archive = f"--tag=oci-archive:{output}:otel-zernel:{version()}"
+    named = [archive, "--disable-compression=false", f"--arch={architecture}", f"--build-arg=VERSION={version()}"]
     repeatable = [f"--timestamp={os.environ['SOURCE_DATE_EPOCH']}", "--identity-label=false"]
     file = f"--file={PROJECT / 'deploy' / 'Containerfile'}"
     return ["buildah", *_storage(folder), "build", "--isolation=chroot", *named, *repeatable, file, str(folder)]
