@@ -23,7 +23,7 @@ EXCEPT = {
         "forward",
     ): "the pass that compiles waits in the first of few steps",
 }
-"""Parts that cannot be delayed alone."""
+"""Parts that cannot be delayed alone, or that look like another."""
 SHORT = {("queue", "loader"), ("Lightning", "optimizer"), ("nanoGPT", "forward"), ("policy gradient", "loader")}
 """The cases of every run of the tests."""
 CASES = [

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +103,10 @@ async def _asynchronous(run: TorchRun) -> None:
 
 
 async def _received(run: TorchRun) -> tuple[torch.Tensor, torch.Tensor]:
-    with run.slowness.part() if run.slow == "loader" else nullcontext():
-        await asyncio.sleep(NETWORK_S + run.slowness.seconds)
+    if run.slow == "loader":
+        with run.slowness.part():
+            await asyncio.sleep(run.slowness.seconds)
+    await asyncio.sleep(NETWORK_S)
     return random_batch()
 
 
