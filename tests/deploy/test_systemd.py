@@ -1,13 +1,10 @@
 """The systemd unit: valid, with the least rights with which doctor finds nothing missing, and with time to stop."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
@@ -17,6 +14,7 @@ from otel_zernel.config.schema import ServiceSection
 from otel_zernel.engine.process import GRACE
 from otel_zernel.types import parse_duration
 from otel_zernel_receivers.ebpf.doctor import _OPTIONAL, _REQUIRED
+from tests.deploy.unprivileged import collector_with
 from tests.examples.test_live_job import training
 from tests.interop.collector import page_with
 from tests.interop.prometheus import until_ready
@@ -84,22 +82,9 @@ def test_it_has_the_capabilities_that_doctor_asks_for() -> None:
     assert set(capabilities()) == {capability.name for capability in _REQUIRED | _OPTIONAL}
 
 
-@contextmanager
-def as_the_unit(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def as_the_unit(*arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """The collector with the capabilities of the unit, and no others, as a user without root."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to give the collector the capabilities of the unit")
-    if not shutil.which("setpriv"):
-        pytest.skip("needs setpriv (Debian: util-linux)")
-    held = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in capabilities())
-    limits = ["--inh-caps", held, "--ambient-caps", held, "--bounding-set", f"-all,{held}", "--no-new-privs"]
-    command = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *limits]
-    collector = [sys.executable, "-m", "otel_zernel", *arguments]
-    with subprocess.Popen([*command, *collector], stdout=subprocess.PIPE, text=True, cwd="/") as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
+    return collector_with(capabilities(), *arguments)
 
 
 def test_with_its_capabilities_and_no_root_doctor_finds_them_all() -> None:

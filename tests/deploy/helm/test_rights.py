@@ -17,6 +17,7 @@ from tests.deploy.helm.rendering import (
     render,
     render_mode,
 )
+from tests.deploy.test_bcc import NAMED
 
 EBPF = sorted(capability.name.removeprefix("CAP_") for capability in _REQUIRED | _OPTIONAL)
 
@@ -74,6 +75,17 @@ def test_the_capabilities_follow_the_pipelines_and_not_the_presets() -> None:
     own = f'{{"receivers": {{"ebpf/own": {{}}}}, "service": {{"pipelines": {pipelines}}}}}'
     changes = {"presets.ebpf.enabled": "false", "config": own}
     assert added(render(CHART / "ci/daemonset-values.yaml", changes=changes)) == EBPF
+
+
+def test_bcc_gets_the_capabilities_that_the_documents_name_and_the_hosts_pids() -> None:
+    pipelines = '{"own": {"receivers": ["bcc/io"], "exporters": ["prometheus"]}}'
+    own = f'{{"receivers": {{"bcc/io": {{}}}}, "service": {{"pipelines": {pipelines}}}}}'
+    changes = {"presets.ebpf.enabled": "false", "config": own}
+    manifests = render(CHART / "ci/daemonset-values.yaml", changes=changes)
+    assert [f"CAP_{name}" for name in added(manifests)] == sorted(NAMED)
+    assert pod_spec(manifests)["hostPID"] is True
+    both = render(CHART / "ci/daemonset-values.yaml", changes={"config": own})
+    assert added(both) == sorted([*EBPF, "SYS_ADMIN"])
 
 
 @pytest.mark.parametrize("values", CI, ids=lambda path: path.name.removesuffix("-values.yaml"))

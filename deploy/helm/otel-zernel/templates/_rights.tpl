@@ -17,9 +17,13 @@
 {{- include "otel-zernel.uses" (dict "root" . "type" "ebpf") -}}
 {{- end -}}
 
+{{- define "otel-zernel.usesBpf" -}}
+{{- if or (include "otel-zernel.usesEbpf" .) (include "otel-zernel.uses" (dict "root" . "type" "bcc")) }}true{{ end -}}
+{{- end -}}
+
 {{- define "otel-zernel.hostPID" -}}
 {{- if eq .Values.mode "daemonset" -}}
-{{- if kindIs "bool" .Values.hostPID }}{{ if .Values.hostPID }}true{{ end }}{{ else }}{{ include "otel-zernel.usesEbpf" . }}{{ end -}}
+{{- if kindIs "bool" .Values.hostPID }}{{ if .Values.hostPID }}true{{ end }}{{ else }}{{ include "otel-zernel.usesBpf" . }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
@@ -30,7 +34,10 @@
 {{- $capabilities = list "BPF" "CHECKPOINT_RESTORE" "DAC_READ_SEARCH" "PERFMON" "SYS_PTRACE" -}}
 {{- if .Values.presets.ebpf.perfLinks }}{{ $capabilities = append $capabilities "SYS_ADMIN" }}{{ end -}}
 {{- end -}}
-{{- $capabilities | toJson -}}
+{{- if include "otel-zernel.uses" (dict "root" . "type" "bcc") -}}
+{{- $capabilities = concat $capabilities (list "DAC_READ_SEARCH" "SYS_ADMIN") -}}
+{{- end -}}
+{{- $capabilities | uniq | toJson -}}
 {{- end -}}
 
 {{- define "otel-zernel.securityContext" -}}
@@ -60,7 +67,7 @@ seccompProfile: { type: RuntimeDefault }
 
 {{/* The level of the Pod Security Standards that the pods need. */}}
 {{- define "otel-zernel.podSecurityLevel" -}}
-{{- if or (include "otel-zernel.hostPID" .) (include "otel-zernel.usesEbpf" .) .Values.hostNetwork -}}
+{{- if or (include "otel-zernel.hostPID" .) (include "otel-zernel.usesBpf" .) .Values.hostNetwork -}}
 privileged
 {{- else -}}
 restricted
