@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from urllib.request import urlopen
 
 import pytest
 
@@ -114,6 +115,22 @@ def test_sigterm_drains_it_and_its_status_is_0(root: Path, tmp_path: Path) -> No
     container = Container(["--config=env:OTEL_CONFIG"], env={"OTEL_CONFIG": EMPTY % free_port()})
     with running(container, root, tmp_path) as process:
         log_until(process, "Everything is ready")
+        process.send_signal(signal.SIGTERM)
+        log_until(process, "Stopped.")
+        assert process.wait(60) == 0
+
+
+def test_it_runs_with_the_configuration_of_the_opentelemetry_operator(root: Path, tmp_path: Path) -> None:
+    """The Operator mounts `/conf`, and adds three keys to the reader of own metrics."""
+    port = free_port()
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "collector.yaml").write_text(EMPTY.replace("port: 0", f"port: {port}") % free_port())
+    container = Container(["--config=/conf/collector.yaml"], mounts={Path("/conf"): conf})
+    with running(container, root, tmp_path / "bundle") as process:
+        log_until(process, "Everything is ready")
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            assert "otelcol_process_uptime" in page.read().decode()
         process.send_signal(signal.SIGTERM)
         log_until(process, "Stopped.")
         assert process.wait(60) == 0
