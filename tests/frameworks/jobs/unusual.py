@@ -119,6 +119,7 @@ def functional(run: TorchRun) -> None:
         return nn.functional.cross_entropy(torch.func.functional_call(model, weights, (inputs,)), targets)
 
     gradient = torch.func.grad(loss_of)
+    gradient(weights, *random_batch())  # the first call imports for a second
     run.slow_down(model)
     run.get_ready()
     with run.truth.loop():
