@@ -45,7 +45,17 @@ def image(build: Build) -> Path:
 @pytest.fixture(scope="session")
 def root(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file system of the image."""
-    folder = tmp_path_factory.mktemp("bundle")
+    return unpacked(image, tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture(scope="session")
+def arm64(build: Build) -> Path:
+    """The image with pyarrow for arm64, as an OCI archive."""
+    return build("--architecture", "arm64", "--extra", "csv")
+
+
+def unpacked(image: Path, folder: Path) -> Path:
+    """The file system of an OCI archive, in an empty folder."""
     layout = folder / "layout"
     layout.mkdir()
     subprocess.run(["tar", "--extract", "--file", image, "--directory", layout], check=True)

@@ -190,31 +190,3 @@ def test_the_image_without_pyarrow_says_what_csv_needs(root: Path, tmp_path: Pat
 @pytest.mark.soak
 def test_two_builds_of_one_commit_are_equal(image: Path, build: Build) -> None:
     assert digest(image) == digest(build())
-
-
-@pytest.mark.soak
-def test_the_image_for_arm64_has_only_programs_for_arm64(build: Build, tmp_path: Path) -> None:
-    archive = build("--architecture", "arm64", "--extra", "csv")
-    assert described(archive)["architecture"] == "arm64"
-    layout = tmp_path / "layout"
-    layout.mkdir()
-    subprocess.run(["tar", "--extract", "--file", archive, "--directory", layout], check=True)
-    (layer,) = (path for path in (layout / "blobs/sha256").iterdir() if path.stat().st_size > 1 << 20)
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    subprocess.run(["tar", "--extract", "--file", layer, "--directory", tree], check=True)
-    programs = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink() and is_elf(path)]
-    of_users = [path for path in programs if path.suffix != ".o"]  # the programs of eBPF have a machine of their own
-    assert {machine(path) for path in of_users} == {183}, "EM_AARCH64"
-    assert list(tree.rglob("pyarrow/_parquet*.so"))
-
-
-def is_elf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
-
-
-def machine(path: Path) -> int:
-    """`e_machine` of an ELF file."""
-    with path.open("rb") as file:
-        return int.from_bytes(file.read(20)[18:20], "little")
