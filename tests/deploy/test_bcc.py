@@ -1,7 +1,8 @@
 """The capabilities that docs/deploy.md names for `bcc` are enough without root, and none is superfluous."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 
 import pytest
 
@@ -15,8 +16,8 @@ NAMED = re.findall(r"CAP_\w+", _ROW)
 """CAP_SYS_ADMIN, then the one for tracepoints."""
 
 
-def scrapes(example: str, capabilities: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the example compiles, attaches its probes and is read. The collector ends if it cannot."""
+def output(example: str, capabilities: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
+    """The lines that the collector prints with this example. It ends if it cannot start."""
     monkeypatch.setenv("KERNEL_HEADERS", kernel_headers() or "null")
     monkeypatch.setenv("PROBE_FUNCTION", "read")  # of the C library: every process calls it
     port = f"yaml:exporters: {{prometheus: {{endpoint: 'localhost:{free_port()}'}}}}"
@@ -24,7 +25,13 @@ def scrapes(example: str, capabilities: Sequence[str], monkeypatch: pytest.Monke
     configs = [f"--config={ROOT / 'examples' / example}", f"--config={port}", f"--config={quiet}"]
     with collector_with(capabilities, "run", *configs) as process:
         assert process.stdout
-        return any(line.startswith("Metrics {") for line in process.stdout)
+        yield from process.stdout
+
+
+def scrapes(example: str, capabilities: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the example compiles, attaches its probes and is read."""
+    with closing(output(example, capabilities, monkeypatch)) as lines:
+        return any(line.startswith("Metrics {") for line in lines)
 
 
 @pytest.mark.parametrize("example", ["bcc_uprobe.yaml", "bcc_python_usdt.yaml"])
@@ -38,3 +45,12 @@ def test_tracepoints_need_both(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scrapes("bcc_io.yaml", NAMED, monkeypatch)
     for missing in NAMED:
         assert not scrapes("bcc_io.yaml", [name for name in NAMED if name != missing], monkeypatch)
+
+
+def test_the_missing_capability_for_tracepoints_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler's errors do not show that a file could not be read."""
+    require_bcc()
+    printed = "".join(output("bcc_io.yaml", NAMED[:1], monkeypatch))
+    assert "the description of the tracepoint block:block_rq_issue cannot be read" in printed
+    assert f"grant it the capability {NAMED[1]}" in printed
+    assert "does not compile" not in printed

@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def collector_with(capabilities: Sequence[str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The collector with these capabilities (`CAP_BPF`) and no others. Its stdout is a pipe."""
+    """The collector with these capabilities (`CAP_BPF`) and no others. Its stdout is a pipe, which stderr shares."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to give the collector single capabilities")
     if not shutil.which("setpriv"):
@@ -21,7 +21,9 @@ def collector_with(capabilities: Sequence[str], *arguments: str) -> Iterator[sub
     limits = ["--inh-caps", held, "--ambient-caps", held, "--bounding-set", f"-all,{held}", "--no-new-privs"]
     command = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *limits]
     collector = [sys.executable, "-m", "otel_zernel", *arguments]
-    with subprocess.Popen([*command, *collector], stdout=subprocess.PIPE, text=True, cwd="/") as process:
+    with subprocess.Popen(
+        [*command, *collector], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
+    ) as process:
         try:
             yield process
         finally:

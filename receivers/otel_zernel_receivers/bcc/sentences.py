@@ -23,6 +23,11 @@ def problem_sentence(problem: Mapping[str, Any], python: str) -> str:
                 f"kernel_headers: there are no kernel headers for {detail}; install them (linux-headers-{detail}), or "
                 "set `kernel_headers` to a folder that has others, if the programs read no structures of the kernel"
             )
+        case "tracepoint":
+            return (
+                f"{problem['place']}: the description of the tracepoint {detail} cannot be read; run the collector as "
+                "root, or grant it the capability CAP_DAC_READ_SEARCH, too"
+            )
         case "compile":
             return f"{problem['place']}: the program does not compile:\n{detail}"
         case _:

@@ -10,6 +10,7 @@ from typing import Any
 from otel_zernel_receivers.bcc.child.attaching import attach_one
 from otel_zernel_receivers.bcc.child.problems import ChildProblem, reported_as
 from otel_zernel_receivers.bcc.child.tables import BpfTable
+from otel_zernel_receivers.bcc.child.tracepoints import check_tracepoints
 from otel_zernel_receivers.bcc.child.usdt import StaticProbe
 
 _MAIN = "/virtual/main.c"
@@ -30,6 +31,7 @@ def load(entry: Mapping[str, Any], flags: Sequence[str], problems: list[ChildPro
             with _collected(problems), reported_as("attach", f"{place}::attach::{number}"):
                 probes[number] = StaticProbe(os.path.realpath(one["path"]), one["probe"], one["function"])
     try:
+        check_tracepoints(entry["source"], place)
         bpf = _compiled(entry, [*flags, *entry["cflags"]], "".join(probe.readers for probe in probes.values()), place)
     except ChildProblem as problem:
         problems.append(problem)
