@@ -18,11 +18,8 @@ _DISCOVERY: Final = 30.0
 """Seconds after which new topics are found at the latest."""
 
 
-def consumer_properties(config: KafkaReceiverConfig, excluded: Sequence[str] = (), member: str = "") -> Properties:
-    """The properties besides those of every client.
-
-    `excluded` are patterns of topics that the client ignores. `member` distinguishes the consumers of one receiver.
-    """
+def consumer_properties(config: KafkaReceiverConfig, ignored: Sequence[str] = ()) -> Properties:
+    """The properties besides those of every client. `ignored` are patterns of topics that do not exist for it."""
     fetch = max(config.max_fetch_size or _ANY, _LARGEST_MESSAGE)
     properties: Properties = {
         "group.id": config.group_id,
@@ -44,7 +41,7 @@ def consumer_properties(config: KafkaReceiverConfig, excluded: Sequence[str] = (
         "auto.commit.interval.ms": milliseconds(config.autocommit.interval),
     }
     if config.group_instance_id:
-        properties["group.instance.id"] = config.group_instance_id + (f"-{member}" if member else "")
-    if excluded:
-        properties["topic.blacklist"] = ",".join(excluded)
+        properties["group.instance.id"] = config.group_instance_id
+    if ignored:
+        properties["topic.blacklist"] = ",".join(ignored)
     return properties

@@ -45,16 +45,13 @@ class ConsumerFailed(ZernelError):
 class ConsumerThread:
     """Owns the consumer. Every method with an underscore runs in the thread."""
 
-    def __init__(
-        self, consumption: Consumption, topics: Sequence[str], properties: Properties, on_fetch: Callable[[Fetch], None]
-    ) -> None:
-        """`topics` has names and patterns. `on_fetch` is called in the event loop."""
+    def __init__(self, consumption: Consumption, properties: Properties, on_fetch: Callable[[Fetch], None]) -> None:
+        """`on_fetch` is called in the event loop."""
         self._config = consumption.config
-        self._known_topics = consumption.topics
+        self._topics = consumption.topics
         self._fetches = consumption.fetches
         self._metrics = consumption.metrics
         self._context = consumption.context
-        self._topics = list(topics)
         self._properties = properties
         self._on_fetch = on_fetch
         self._loop = asyncio.get_running_loop()
@@ -104,7 +101,7 @@ class ConsumerThread:
         consumer = self._open()
         try:
             consumer.subscribe(
-                self._topics,
+                self._topics.subscription,
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
                 on_lost=self._lost,
@@ -145,7 +142,7 @@ class ConsumerThread:
         if is_full != self._is_paused:
             self._is_paused = is_full
             change = consumer.pause if is_full else consumer.resume
-            change(consumer.assignment())
+            change([one for one in consumer.assignment() if self._topics.signal_of(one.topic)])
 
     def _take_messages(self, consumer: "Consumer", messages: "Sequence[Message]") -> None:
         open_fetches: dict[str, Fetch] = {}
@@ -153,7 +150,7 @@ class ConsumerThread:
             if (error := message.error()) is not None:
                 self._problems.take(error)
                 continue
-            signal = self._known_topics.signal_of(message.topic() or "")
+            signal = self._topics.signal_of(message.topic() or "")
             if signal is None:
                 self._pass_over(message.topic() or "")
                 continue
@@ -240,10 +237,11 @@ class ConsumerThread:
     # Changes of the group. librdkafka commits the stored offsets when these functions have returned.
 
     def _assigned(self, consumer: "Consumer", partitions: "list[Offset]") -> None:
-        if self._is_paused:  # the poll that called this must not return their records
+        paused = [one for one in partitions if self._is_paused or not self._topics.signal_of(one.topic)]
+        if paused:  # the poll that called this must not return their records
             is_cooperative = "cooperative-sticky" in self._config.group_rebalance_strategies
             (consumer.incremental_assign if is_cooperative else consumer.assign)(partitions)
-            consumer.pause(partitions)
+            consumer.pause(paused)
         self._metrics.assigned(_places(partitions))
         self._context.logger.info("The group assigned %s", _names(partitions))
         self._problems.solved()

@@ -1,4 +1,4 @@
-"""The kafka receiver: takes fetches from the threads of its consumers, and offers them to the pipelines."""
+"""The kafka receiver: takes fetches from the thread of its consumer, and offers them to the pipelines."""
 
 import asyncio
 import importlib.util
@@ -17,7 +17,7 @@ from otel_zernel_receivers.kafka.dead_letters import DeadLetters
 from otel_zernel_receivers.kafka.fetches import Fetch, Fetches
 from otel_zernel_receivers.kafka.measuring import ConsumerMetrics
 from otel_zernel_receivers.kafka.offering import Offering
-from otel_zernel_receivers.kafka.topics import SharedTopic, Subscription, Topics
+from otel_zernel_receivers.kafka.topics import SharedTopic, Topics
 
 
 class KafkaReceiver(Receiver):
@@ -39,33 +39,7 @@ class KafkaReceiver(Receiver):
             raise CannotStart(f"{self.context.path}: {sentence}")
         topics = self._topics()
         properties = await self._properties()
-        reading = [
-            asyncio.create_task(self._read(one, topics, properties, emit), name=f"{self.context.path} {one.signals[0]}")
-            for one in topics.subscriptions
-        ]
-        try:
-            ended, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
-            for one in ended:
-                one.result()
-        finally:
-            await cancel(*reading)
-
-    def _topics(self) -> Topics:
-        try:
-            return Topics(self.config, self.context.signals)
-        except SharedTopic as error:
-            raise CannotStart(f"{self.context.path}: {error}") from error
-
-    async def _properties(self) -> Properties:
-        """The properties of each of its clients."""
-        properties = await asyncio.to_thread(client_properties, self.config, self.context.path)
-        token = token_source(self.config, self.context)
-        return {**properties, "oauth_cb": token} if token else properties
-
-    async def _read(self, subscription: Subscription, topics: Topics, properties: Properties, emit: Emit) -> None:
-        """Runs one consumer until cancelled."""
-        member = subscription.signals[0] if len(topics.subscriptions) > 1 else ""
-        own = consumer_properties(self.config, subscription.excluded, member)
+        own = consumer_properties(self.config, topics.ignored)
         fetches = Fetches(self.config.partition_processing.max_buffered_batches)
         consumption = Consumption(self.config, topics, fetches, ConsumerMetrics(self.context), self.context)
         arrived: asyncio.Queue[Fetch] = asyncio.Queue()
@@ -73,7 +47,7 @@ class KafkaReceiver(Receiver):
         offering = Offering(consumption, emit, dead_letters)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(dead_letters.close)
-            consumer = ConsumerThread(consumption, subscription.topics, {**properties, **own}, arrived.put_nowait)
+            consumer = ConsumerThread(consumption, {**properties, **own}, arrived.put_nowait)
             stack.push_async_callback(consumer.stop)
             consumer.start()
             taking = asyncio.create_task(offering.run(arrived), name=f"{self.context.path} pipelines")
@@ -82,3 +56,15 @@ class KafkaReceiver(Receiver):
             for ended in (consumer.failed, taking):
                 if ended.done():
                     ended.result()
+
+    def _topics(self) -> Topics:
+        try:
+            return Topics(self.config, self.context.signals)
+        except SharedTopic as error:
+            raise CannotStart(f"{self.context.path}: {error}") from error
+
+    async def _properties(self) -> Properties:
+        """The properties of its clients."""
+        properties = await asyncio.to_thread(client_properties, self.config, self.context.path)
+        token = token_source(self.config, self.context)
+        return {**properties, "oauth_cb": token} if token else properties

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
@@ -15,18 +14,6 @@ _KNOWN: Final = 10_000
 
 class SharedTopic(ValueError):
     """A topic is read for two signals, which the records do not name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """The topics of one consumer. A client has one list of topics that it ignores, so signals that exclude different
-    topics need consumers of their own."""
-
-    signals: tuple[Signal, ...]
-    topics: tuple[str, ...]
-    """Names and patterns."""
-    excluded: tuple[str, ...]
-    """Patterns."""
 
 
 class Topics:
@@ -46,15 +33,18 @@ class Topics:
                 )
 
     @property
-    def subscriptions(self) -> list[Subscription]:
-        """One for all signals that exclude the same topics."""
-        groups: dict[tuple[str, ...], list[Signal]] = {}
-        for signal, reader in self._readers.items():
-            groups.setdefault(tuple(sorted(set(reader.config.exclude_topics))), []).append(signal)
-        return [
-            Subscription(tuple(signals), tuple(_topics(self._readers[one].config for one in signals)), excluded)
-            for excluded, signals in groups.items()
-        ]
+    def subscription(self) -> list[str]:
+        """All names and patterns, each once."""
+        return list(dict.fromkeys(topic for reader in self._readers.values() for topic in reader.config.topics))
+
+    @property
+    def ignored(self) -> list[str]:
+        """The patterns of topics that the client ignores: those that every signal excludes.
+
+        A client that ignores a topic of another member could not assign it, as the leader of its group.
+        """
+        lists = [reader.config.exclude_topics for reader in self._readers.values()]
+        return [pattern for pattern in lists[0] if all(pattern in one for one in lists[1:])] if lists else []
 
     def signal_of(self, topic: str) -> Signal | None:
         """The signal of a topic: that of its name, else of the first pattern. None if every signal excludes it."""
@@ -85,8 +75,3 @@ class _Reader:
 
     def excludes(self, topic: str) -> bool:
         return any(pattern.search(topic) for pattern in self._excluded)
-
-
-def _topics(configs: Iterable[SignalTopicsConfig]) -> list[str]:
-    """All names and patterns, each once."""
-    return list(dict.fromkeys(topic for config in configs for topic in config.topics))

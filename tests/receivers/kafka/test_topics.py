@@ -30,17 +30,15 @@ def test_former_names_and_limits_of_the_opentelemetry_collector_are_accepted() -
         KafkaReceiverConfig.model_validate({"logs": {"topic": "mine", "topics": ["other"]}})
 
 
-def test_signals_that_exclude_different_topics_have_consumers_of_their_own() -> None:
-    """A client has one list of topics that it ignores."""
-    excluding = {"metrics": {"topics": ["^otlp_.*", "more"], "exclude_topics": ["^otlp_spans$"]}}
-    topics = Topics(KafkaReceiverConfig.model_validate(excluding), ["logs", "metrics", "traces"])
-    assert [(one.signals, one.topics, one.excluded) for one in topics.subscriptions] == [
-        (("metrics",), ("^otlp_.*", "more"), ("^otlp_spans$",)),
-        (("traces", "logs"), ("otlp_spans", "otlp_logs"), ()),
-    ]
-    instance = KafkaReceiverConfig.model_validate({"group_instance_id": "a"})
-    names = [consumer_properties(instance, member=name) for name in ("", "traces")]
-    assert [one["group.instance.id"] for one in names] == ["a", "a-traces"]
+def test_the_client_ignores_only_topics_that_every_signal_excludes() -> None:
+    """It would ignore them for all signals, and could not assign them to other members."""
+    config = {
+        "metrics": {"topics": ["^otlp_.*", "more"], "exclude_topics": ["^otlp_spans$", "^test_"]},
+        "traces": {"topics": ["^otlp_s.*", "more_spans"], "exclude_topics": ["^test_"]},
+    }
+    topics = Topics(KafkaReceiverConfig.model_validate(config), ["metrics", "traces"])
+    assert topics.subscription == ["^otlp_.*", "more", "^otlp_s.*", "more_spans"]
+    assert topics.ignored == ["^test_"]
 
 
 def test_a_topic_that_one_signal_excludes_may_be_that_of_another() -> None:
