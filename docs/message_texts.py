@@ -70,7 +70,7 @@ class SourceFile:
                 continue
             fields = [_name(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
             if any(_name(base).endswith(("Error", "Exception", "Failed")) for base in node.bases):
-                own = "disabled" if node.name.endswith("Unavailable") else "reason"
+                own = "disabled" if node.name.endswith(("Unavailable", "NoAnswer")) else "reason"
                 yield node.name, (0, _PLACES.get(node.name, own))
             elif {"text", "ok"} <= {*fields}:
                 yield node.name, (fields.index("text"), "doctor")

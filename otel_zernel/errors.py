@@ -8,6 +8,7 @@ ZernelError
 ├── Rejected          downstream will never accept this batch
 ├── Retryable         an export failed and may succeed later
 ├── Permanent         an export failed and always will
+├── NoAnswer          a server gives no usable answer at the moment
 └── PartialScrape     a scrape read only some of its points (in `component`)
 """
 
@@ -75,6 +76,10 @@ class Retryable(ZernelError):
 
 class Permanent(ZernelError):
     """An export failed and would fail again. The batch is dropped and counted."""
+
+
+class NoAnswer(ZernelError):
+    """A server, or another engine, gives no usable answer now. Whether it has done the work is unknown; ask later."""
 
 
 @contextmanager

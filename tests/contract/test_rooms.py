@@ -26,8 +26,9 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
-        {"kafka", "store"},
-        {"api", "exposition", "net", "client", "formats", "attributes", "temporality", "cluster", "training"},
+        {"kafka", "store", "kubernetes"},
+        {"client"},
+        {"api", "exposition", "net", "formats", "attributes", "temporality", "cluster", "training"},
         {"otlp", "conditions"},
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),

@@ -9,10 +9,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from otel_zernel.component import Context
+from otel_zernel.errors import NoAnswer
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.config import TasksConfig
-from otel_zernel_extensions.tasks.engines.engine import Engine, EngineUnavailable, TaskRejected, TaskSpec
+from otel_zernel_extensions.tasks.engines.engine import Engine, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.measuring import TaskMetrics
 from otel_zernel_extensions.tasks.states.machine import (
     Cancel,
@@ -147,7 +148,7 @@ class Supervisor:
         try:
             await self.step()
             self._report(None)
-        except EngineUnavailable as error:
+        except NoAnswer as error:
             self._report(f"The engine {self._config.engine} does not answer: {error}")
         except sqlite3.Error as error:
             self._report(f"The tasks in {self._config.directory} cannot be stored or read: {error}")
@@ -157,7 +158,7 @@ class Supervisor:
                 self._context.logger.exception("The engine %s failed; trying again%s", engine, more(due))
 
     async def step(self) -> None:
-        """Asks for the states of the active tasks, and does the due work for each. Raises `EngineUnavailable`."""
+        """Asks for the states of the active tasks, and does the due work for each. Raises `NoAnswer`."""
         tasks = await self._stored(lambda: self._store.active(self._config.max_running))
         active = [task for task in tasks if task.status != "queued"]
         self._start_queued([task for task in tasks if task.status == "queued"], active)
@@ -252,7 +253,7 @@ class Supervisor:
     async def _asked(self, task: StoredTask, work: Callable[[StoredTask], Awaitable[None]]) -> None:
         try:
             await work(task)
-        except (EngineUnavailable, sqlite3.Error) as error:
+        except (NoAnswer, sqlite3.Error) as error:
             if due := self._repeated.add(str(error)):
                 self._context.logger.warning("The task %s waits: %s; trying again%s", task.spec.id, error, more(due))
         except Exception as error:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.clock import SystemClock
+from otel_zernel.errors import NoAnswer
 from otel_zernel.testing import make_context, until
-from otel_zernel_extensions.tasks.engines.engine import ENDED, EngineUnavailable, TaskSpec
+from otel_zernel_extensions.tasks.engines.engine import ENDED, TaskSpec
 from otel_zernel_extensions.tasks.engines.local import LocalEngine
 from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
 from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder
@@ -172,7 +173,7 @@ async def test_a_task_that_starts_on_a_full_disk_waits_until_there_is_room(disk:
     context = make_context("extensions", "tasks", clock=SystemClock())
     async with LocalEngine(LocalConfig(), context, disk / "local") as engine:
         filler = fill(disk)
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(NoAnswer):
             await engine.submit(TaskSpec("a", ("true", "x" * 5000)))
         filler.unlink()
         assert await engine.submit(TaskSpec("a", ("true", "x" * 5000))) == "a"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable, Observed, TaskSpec
+from otel_zernel.errors import NoAnswer
+from otel_zernel_extensions.tasks.engines.engine import Observed, TaskSpec
 from tests.extensions.tasks.world import Collector, MemoryEngine
 
 
@@ -27,7 +28,7 @@ class StubbornEngine(MemoryEngine):
 
     def _refuse(self, handle: str) -> None:
         if handle.removeprefix("handle of ") in self.kept:
-            raise EngineUnavailable("the control group is busy")
+            raise NoAnswer("the control group is busy")
 
 
 async def ended(collector: Collector, ids: list[str]) -> None:

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from otel_zernel.errors import NoAnswer
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_extensions.tasks.config import TasksConfig
-from otel_zernel_extensions.tasks.engines.engine import Engine, EngineUnavailable, Observed, TaskRejected, TaskSpec
+from otel_zernel_extensions.tasks.engines.engine import Engine, Observed, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.states.machine import Event
 from otel_zernel_extensions.tasks.states.store import TaskStore
 from otel_zernel_extensions.tasks.states.task import StoredTask
@@ -90,11 +91,11 @@ class MemoryEngine(Engine):
             self.failures -= 1
         self.fuse.burn()
         if fails and self._calls % 2:
-            raise EngineUnavailable("the request was lost")
+            raise NoAnswer("the request was lost")
         yield
         self.fuse.burn()
         if fails:
-            raise EngineUnavailable("the answer was lost")
+            raise NoAnswer("the answer was lost")
 
 
 class CrashingStore(TaskStore):
@@ -149,7 +150,7 @@ class Collector:
                 await asyncio.sleep(0)
         except _Crash:
             pass
-        except EngineUnavailable:
+        except NoAnswer:
             while self.supervisor.is_asking:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         if self.engine.fuse.is_blown:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from otel_zernel.api.answers import ApiError, client_gone, json_answer, read_body
 from otel_zernel.api.routes import App, Parameter, Route
+from otel_zernel.errors import NoAnswer
 from otel_zernel.runtime.tasks import run_until
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.api.rendering import LIST, TASK, rendered
@@ -19,7 +20,7 @@ from otel_zernel_extensions.tasks.api.requests import (
     header,
     spec_of,
 )
-from otel_zernel_extensions.tasks.engines.engine import Engine, EngineUnavailable, LogsGone, TaskRejected
+from otel_zernel_extensions.tasks.engines.engine import Engine, LogsGone, TaskRejected
 from otel_zernel_extensions.tasks.states.store import QueueFull, TaskConflict
 from otel_zernel_extensions.tasks.states.task import STATUSES, StoredTask
 from otel_zernel_extensions.tasks.supervisor import Supervisor
@@ -123,7 +124,7 @@ class TaskRoutes:
                 first = await anext(pieces, None)
             except LogsGone as gone:
                 raise ApiError(404, str(gone)) from gone
-            except EngineUnavailable as error:
+            except NoAnswer as error:
                 raise ApiError(503, f"the output cannot be read now: {error}", _SOON) from error
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -132,7 +133,7 @@ class TaskRoutes:
             try:
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-            except EngineUnavailable as error:
+            except NoAnswer as error:
                 last = f"\n[the rest of the output cannot be read now: {error}]\n".encode()
                 await send({"type": "http.response.body", "body": last, "more_body": True})
             if wanted.follow:

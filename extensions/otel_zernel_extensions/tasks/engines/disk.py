@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from otel_zernel.errors import NoAnswer
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable
 
 T = TypeVar("T")
 _PIECE: Final = 64 << 10
@@ -14,11 +14,11 @@ _SEARCHED: Final = 8 << 20
 
 
 async def from_disk(read: Callable[[], T]) -> T:
-    """The result of a function that reads files, in a thread. Raises `EngineUnavailable` if the disk fails."""
+    """The result of a function that reads files, in a thread. Raises `NoAnswer` if the disk fails."""
     try:
         return await run_in_thread(read)
     except OSError as error:
-        raise EngineUnavailable(f"the disk fails: {error.strerror} ({error.filename or 'output'})") from error
+        raise NoAnswer(f"the disk fails: {error.strerror} ({error.filename or 'output'})") from error
 
 
 def start_of_last(descriptor: int, lines: int, first: int = 0) -> int:

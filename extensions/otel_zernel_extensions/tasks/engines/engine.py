@@ -13,10 +13,6 @@ ObservedStatus = Literal["starting", "running", "succeeded", "failed", "cancelle
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 
-class EngineUnavailable(ZernelError):
-    """The engine gives no answer now. Whether it has done the work is unknown; the extension asks again later."""
-
-
 class TaskRejected(ZernelError):
     """The engine will never run this task. The message is one sentence for the client, and names the cause."""
 
@@ -84,7 +80,7 @@ class Engine(ABC):
     """Runs tasks. One extension uses it, from one event loop; calls for different tasks may overlap.
 
     A *handle* is the engine's own name of a task, at most 300 characters: a job name, a number. It is stored.
-    Every method except `check` and `has_room` may raise `EngineUnavailable`. Nothing here may block the event loop.
+    Every method except `check` and `has_room` may raise `NoAnswer`. Nothing here may block the event loop.
     """
 
     async def __aenter__(self) -> Self:
@@ -115,7 +111,7 @@ class Engine(ABC):
     async def submit(self, task: TaskSpec) -> str:
         """Starts the task, and returns its handle.
 
-        Safe to repeat, also after a restart and after `EngineUnavailable`: a task with the same id runs once, and its
+        Safe to repeat, also after a restart and after `NoAnswer`: a task with the same id runs once, and its
         handle is returned again. Raises `TaskRejected` if the engine refuses it for good; then nothing runs.
         """
 
@@ -131,7 +127,7 @@ class Engine(ABC):
         """The state of each of these tasks. Called every `poll_interval`; one request should serve all.
 
         A handle that is absent from the answer is gone for good: its task becomes `lost`, or `cancelled` if that was
-        asked. So an engine that is not sure raises `EngineUnavailable`. An end, with its exit code, stays in the answer
+        asked. So an engine that is not sure raises `NoAnswer`. An end, with its exit code, stays in the answer
         until `forget`.
         """
 

@@ -7,21 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from otel_zernel.client.api_access import Access
+from otel_zernel.client.json_client import Json, JsonAnswer, JsonClient
 from otel_zernel.component import Context
-from otel_zernel.errors import CannotStart
+from otel_zernel.errors import CannotStart, NoAnswer
+from otel_zernel.kubernetes import credentials
+from otel_zernel.kubernetes.collection import list_all, unavailable
 from otel_zernel.text import printable
-from otel_zernel_extensions.tasks.engines.access import Access
-from otel_zernel_extensions.tasks.engines.engine import (
-    Engine,
-    EngineUnavailable,
-    LogsGone,
-    Observed,
-    TaskRejected,
-    TaskSpec,
-)
-from otel_zernel_extensions.tasks.engines.http_client import EngineAnswer, HttpClient, Json
-from otel_zernel_extensions.tasks.engines.kubernetes import access, jobs
-from otel_zernel_extensions.tasks.engines.kubernetes.collection import list_all, unavailable
+from otel_zernel_extensions.tasks.engines.engine import Engine, LogsGone, Observed, TaskRejected, TaskSpec
+from otel_zernel_extensions.tasks.engines.kubernetes import jobs
 from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesConfig
 from otel_zernel_extensions.tasks.engines.kubernetes.logs import Logs
 from otel_zernel_extensions.tasks.engines.kubernetes.objects import Objects
@@ -38,7 +32,7 @@ class KubernetesEngine(Engine):
     """Runs each task as a Job with one pod. The Job's name comes from the task's id: no task runs twice."""
 
     def __init__(
-        self, config: KubernetesConfig, context: Context, service_account: Path = access.SERVICE_ACCOUNT,
+        self, config: KubernetesConfig, context: Context, service_account: Path = credentials.SERVICE_ACCOUNT,
         environ: Mapping[str, str] = os.environ,
     ) -> None:  # fmt: skip
         self._config = config
@@ -47,7 +41,7 @@ class KubernetesEngine(Engine):
         self._environ = environ
         self._setting = f"{context.path}::kubernetes"
         timeout = config.request_timeout
-        self._client = HttpClient(self._read_access, "Kubernetes", self._setting, timeout, context)
+        self._client = JsonClient(self._read_access, "Kubernetes", self._setting, timeout, context)
         self._namespace = config.namespace or ""
         self._objects: Objects | None = None
         self._watches: list[asyncio.Task[None]] = []
@@ -104,11 +98,11 @@ class KubernetesEngine(Engine):
             versions = {key: job["metadata"].get(key) for key in ("uid", "resourceVersion")}
             if await self._delete(handle, versions):
                 return
-        raise EngineUnavailable(f"the Job {handle} changes too often to be deleted")
+        raise NoAnswer(f"the Job {handle} changes too often to be deleted")
 
     async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
         if problem := self._known.problem:
-            raise EngineUnavailable(problem)
+            raise NoAnswer(problem)
         found = {handle: await self._state(handle) for handle in handles}
         return {handle: state for handle, state in found.items() if state}
 
@@ -139,14 +133,15 @@ class KubernetesEngine(Engine):
     async def recover(self, ids: Collection[str]) -> Mapping[str, str]:
         for id_ in ids:
             if self._unsure.get(id_, 0.0) > self._now():
-                raise EngineUnavailable(f"the creation of the Job {jobs.job_name(id_)} may still be in progress")
-        items, _ = await list_all(self._client, self._path(), jobs.selector(self._config.instance))
+                raise NoAnswer(f"the creation of the Job {jobs.job_name(id_)} may still be in progress")
+        own = {"labelSelector": jobs.selector(self._config.instance)}
+        items, _ = await list_all(self._client, self._path(), own)
         names = {str(item["metadata"]["name"]) for item in items}
         return {id_: jobs.job_name(id_) for id_ in ids if jobs.job_name(id_) in names}
 
     async def release(self, handle: str) -> None:
         if problem := self._known.problem:
-            raise EngineUnavailable(problem)
+            raise NoAnswer(problem)
         pod = self._known.pods.get(handle)
         if pod and pod.hopeless:
             await self._delete(handle, None)  # else it would hold its GPUs
@@ -158,7 +153,7 @@ class KubernetesEngine(Engine):
     @property
     def _known(self) -> Objects:
         if self._objects is None:
-            raise EngineUnavailable("the engine is not open")
+            raise NoAnswer("the engine is not open")
         return self._objects
 
     async def _existing(self, task: TaskSpec) -> str:
@@ -166,7 +161,7 @@ class KubernetesEngine(Engine):
         name = jobs.job_name(task.id)
         job = await self._job(name)
         if job is None:
-            raise EngineUnavailable(f"the Job {name} existed, and was deleted meanwhile")
+            raise NoAnswer(f"the Job {name} existed, and was deleted meanwhile")
         if not jobs.is_of(job, task, self._config.instance):
             raise TaskRejected(f"the Job {name} exists, and was made for another task: use another id")
         self._known.put(job)
@@ -200,9 +195,9 @@ class KubernetesEngine(Engine):
     def _read_access(self) -> Access:
         config = self._config
         if config.kubeconfig:
-            found = access.of_kubeconfig(Path(config.kubeconfig), config.kube_context, self._setting)
+            found = credentials.of_kubeconfig(Path(config.kubeconfig), config.kube_context, self._setting)
         else:
-            found = access.of_pod(self._environ, self._service_account, self._setting)
+            found = credentials.of_pod(self._environ, self._service_account, self._setting)
         self._namespace = self._namespace or found.namespace
         return found.access
 
@@ -212,7 +207,7 @@ class KubernetesEngine(Engine):
             raise CannotStart(f"{self._setting}::image: tasks have no image; set image, or one in job_template")
 
 
-def _refusal(answer: EngineAnswer) -> Exception:
+def _refusal(answer: JsonAnswer) -> Exception:
     message = printable(str(answer.body.get("message") or answer.text))
     by_policy = answer.status == 403 and any(word in message for word in _POLICIES)
     if answer.status in _REFUSED_FOR_GOOD or by_policy:

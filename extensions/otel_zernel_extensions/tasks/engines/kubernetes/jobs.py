@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_zernel.client.json_client import Json
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec, task_environment
-from otel_zernel_extensions.tasks.engines.http_client import Json
 from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesConfig
 
 CONTAINER: Final = "task"

@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
+from otel_zernel.client.json_client import JsonClient, Stream
 from otel_zernel.clock import Clock
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable, LogsGone
-from otel_zernel_extensions.tasks.engines.http_client import HttpClient, Stream
-from otel_zernel_extensions.tasks.engines.kubernetes.collection import unavailable
+from otel_zernel.errors import NoAnswer
+from otel_zernel.kubernetes.collection import unavailable
+from otel_zernel_extensions.tasks.engines.engine import LogsGone
 from otel_zernel_extensions.tasks.engines.kubernetes.jobs import CONTAINER
 from otel_zernel_extensions.tasks.engines.kubernetes.log_lines import LogLines
 from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod
@@ -22,7 +23,7 @@ _FAILURES: Final = 10
 class Logs:
     """Reads the log of one pod."""
 
-    def __init__(self, client: HttpClient, namespace: str, find: Callable[[], Awaitable[Pod | None]], clock: Clock):
+    def __init__(self, client: JsonClient, namespace: str, find: Callable[[], Awaitable[Pod | None]], clock: Clock):
         """`find` reads the task's pod from the server; None if it has none yet. It raises `LogsGone` if it is gone."""
         self._client = client
         self._path = f"/api/v1/namespaces/{namespace}/pods"
@@ -31,7 +32,7 @@ class Logs:
         self._lines = LogLines()
 
     async def read(self, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
-        """The output, in pieces. Raises `LogsGone` before the first one, and `EngineUnavailable`."""
+        """The output, in pieces. Raises `LogsGone` before the first one, and `NoAnswer`."""
         pod = await self._started(follow)
         failures = 0
         while True:
@@ -47,7 +48,7 @@ class Logs:
                     async for piece in stream.pieces():
                         for part in self._lines.feed(piece):
                             yield part
-            except EngineUnavailable as error:
+            except NoAnswer as error:
                 problem = error
             if problem is None and (ended or not follow):
                 for part in self._lines.finish():
@@ -60,7 +61,7 @@ class Logs:
             self._lines.reconnect()
             try:
                 pod = await self._find() or pod
-            except EngineUnavailable:
+            except NoAnswer:
                 continue
             except LogsGone:  # a cancelled task takes its pod and its log with it
                 return

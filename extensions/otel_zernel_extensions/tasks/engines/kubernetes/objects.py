@@ -3,18 +3,18 @@
 from collections.abc import Coroutine
 from typing import Any
 
+from otel_zernel.client.json_client import Json, JsonClient
 from otel_zernel.clock import Clock
+from otel_zernel.kubernetes.collection import Collection, list_all
 from otel_zernel_extensions.tasks.engines.engine import Observed
-from otel_zernel_extensions.tasks.engines.http_client import HttpClient, Json
 from otel_zernel_extensions.tasks.engines.kubernetes import jobs
-from otel_zernel_extensions.tasks.engines.kubernetes.collection import Collection, list_all
 from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, observed, pod
 
 
 class Objects:
     """Two watches keep them up to date. The end of a pod is kept until `forget`, even if the pod is collected."""
 
-    def __init__(self, client: HttpClient, namespace: str, instance: str, clock: Clock) -> None:
+    def __init__(self, client: JsonClient, namespace: str, instance: str, clock: Clock) -> None:
         self.jobs: dict[str, Json] = {}
         self.pods: dict[str, Pod] = {}
         self.ends: dict[str, Observed] = {}
@@ -25,9 +25,9 @@ class Objects:
         self._client = client
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
         jobs_path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-        selector = jobs.selector(instance)
-        self._job_watch = Collection(client, jobs_path, selector, self._job_changed, clock)
-        self._pod_watch = Collection(client, self._pods_path, selector, self._pod_changed, clock)
+        selection = {"labelSelector": jobs.selector(instance)}
+        self._job_watch = Collection(client, jobs_path, selection, self._job_changed, clock)
+        self._pod_watch = Collection(client, self._pods_path, selection, self._pod_changed, clock)
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
         """The two watches, to run until they are cancelled."""
@@ -43,10 +43,12 @@ class Objects:
         self._job_watch.put(job)
 
     async def read_pod(self, handle: str) -> Pod | None:
-        """The pod of a Job, from the server itself. Raises `EngineUnavailable`."""
-        found, _ = await list_all(self._client, self._pods_path, f"batch.kubernetes.io/job-name={handle}")
+        """The pod of a Job, from the server itself. Raises `NoAnswer`."""
+        found, _ = await list_all(
+            self._client, self._pods_path, {"labelSelector": f"batch.kubernetes.io/job-name={handle}"}
+        )
         if not found:
-            found, _ = await list_all(self._client, self._pods_path, f"job-name={handle}")
+            found, _ = await list_all(self._client, self._pods_path, {"labelSelector": f"job-name={handle}"})
         return max(map(pod, found), key=_importance, default=None)
 
     def forget(self, handle: str) -> None:

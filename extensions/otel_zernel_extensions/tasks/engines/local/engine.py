@@ -10,12 +10,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from otel_zernel.component import Context
-from otel_zernel.errors import CannotStart
+from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.engines.engine import (
     ENDED,
     Engine,
-    EngineUnavailable,
     Observed,
     TaskRejected,
     TaskSpec,
@@ -57,7 +56,7 @@ class LocalEngine(Engine):
             raise CannotStart(f"{self._context.path}::local::cgroup: {missing}")
         try:
             await self._done(self._open)
-        except EngineUnavailable as error:
+        except NoAnswer as error:
             raise CannotStart(f"{self._context.path}::directory: cannot use {self._directory}: {error}") from error
         return self
 
@@ -110,7 +109,7 @@ class LocalEngine(Engine):
         return {one: one for one in ids if one not in absent}
 
     async def release(self, handle: str) -> None:
-        with suppress(EngineUnavailable):  # `forget` tries again
+        with suppress(NoAnswer):  # `forget` tries again
             await self._done(lambda: self._remove_group(handle))
         self._wait_for_keepers()
 
@@ -133,7 +132,7 @@ class LocalEngine(Engine):
         taken = {gpu for gpus in self._gpus.values() for gpu in gpus}
         free = [gpu for gpu in self._config.gpus if gpu not in taken]
         if count > len(free):
-            raise EngineUnavailable(f"{count} GPUs are not free yet")
+            raise NoAnswer(f"{count} GPUs are not free yet")
         return (*free[:count],)
 
     def _start(self, task: TaskSpec, folder: TaskFolder, gpus: tuple[str, ...]) -> None:
@@ -142,7 +141,7 @@ class LocalEngine(Engine):
         pid, answer = started_keeper(folder.path)
         self._keepers.add(pid)
         if answer != CLAIMED:
-            raise EngineUnavailable("the process that watches the task has ended; is the memory or the disk full?")
+            raise NoAnswer("the process that watches the task has ended; is the memory or the disk full?")
 
     def _description(self, task: TaskSpec, gpus: tuple[str, ...]) -> dict[str, Any]:
         """The content of `task.json`."""
@@ -177,9 +176,9 @@ class LocalEngine(Engine):
                 self._keepers.discard(pid)
 
     async def _done(self, work: Callable[[], T]) -> T:
-        """Runs blocking work in a thread. Raises `EngineUnavailable` if the disk or the kernel refuses it."""
+        """Runs blocking work in a thread. Raises `NoAnswer` if the disk or the kernel refuses it."""
         try:
             return await run_in_thread(work, self._threads)
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
-            raise EngineUnavailable(f"{error.strerror}{where}") from error
+            raise NoAnswer(f"{error.strerror}{where}") from error

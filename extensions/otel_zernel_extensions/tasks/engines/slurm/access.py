@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Final
 
+from otel_zernel.client.api_access import Access
 from otel_zernel.errors import CannotStart
-from otel_zernel_extensions.tasks.engines.access import Access
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
 
 _LONGEST_FILE: Final = 1 << 20

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from otel_zernel.client.json_client import JsonClient
 from otel_zernel.clock import Clock
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable
-from otel_zernel_extensions.tasks.engines.http_client import HttpClient
+from otel_zernel.errors import NoAnswer
 from otel_zernel_extensions.tasks.engines.slurm.jobs import Job, error_numbers, unavailable
 
 _NOTHING_FOUND: Final = frozenset({2017, 2021, 9003})
@@ -17,7 +17,7 @@ _REST: Final = 30.0
 class Accounting:
     """Knows jobs that slurmctld has forgotten. A cluster may have none: then slurmrestd has no such path."""
 
-    def __init__(self, client: HttpClient, path: str, clock: Clock) -> None:
+    def __init__(self, client: JsonClient, path: str, clock: Clock) -> None:
         self._client = client
         self._path = path
         self._clock = clock
@@ -27,13 +27,13 @@ class Accounting:
     async def job(self, number: int, name: str) -> Job | None:
         """A job, by its id and its name. None if the database has no such job, or if there is no database.
 
-        Raises `EngineUnavailable` if it does not answer: the job may be there.
+        Raises `NoAnswer` if it does not answer: the job may be there.
         """
         if self._problem and self._clock.monotonic() < self._asked_again_at:
-            raise EngineUnavailable(self._problem)
+            raise NoAnswer(self._problem)
         try:
             jobs = await self._jobs(number)
-        except EngineUnavailable as error:
+        except NoAnswer as error:
             self._problem = str(error)
             self._asked_again_at = self._clock.monotonic() + _REST
             raise

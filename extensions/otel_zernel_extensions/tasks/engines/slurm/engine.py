@@ -5,16 +5,10 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from otel_zernel.client.json_client import JsonClient
 from otel_zernel.component import Context
-from otel_zernel_extensions.tasks.engines.engine import (
-    ENDED,
-    Engine,
-    EngineUnavailable,
-    Observed,
-    TaskRejected,
-    TaskSpec,
-)
-from otel_zernel_extensions.tasks.engines.http_client import HttpClient
+from otel_zernel.errors import NoAnswer
+from otel_zernel_extensions.tasks.engines.engine import ENDED, Engine, Observed, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import access
 from otel_zernel_extensions.tasks.engines.slurm.accounting import Accounting
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
@@ -39,7 +33,7 @@ class SlurmEngine(Engine):
         self._config = config
         self._clock = context.clock
         setting = f"{context.path}::slurm"
-        self._client = HttpClient(
+        self._client = JsonClient(
             lambda: access.read(config, setting), "Slurm", setting, config.request_timeout, context
         )
         self._prefix = job_name(config.instance, "")
@@ -117,7 +111,7 @@ class SlurmEngine(Engine):
                 if (state := observed(job)).status in ENDED:
                     return state
                 waits = f"Slurm has forgotten the job, and its accounting has no end of it yet; {_CHECK}"
-        except EngineUnavailable as error:
+        except NoAnswer as error:
             waits = f"Slurm has forgotten the job, and its accounting does not answer: {error}"
         code = await asyncio.to_thread(Files(self._config.output_directory, task_id).result)
         if code is not None:
@@ -128,7 +122,7 @@ class SlurmEngine(Engine):
         async def ended() -> bool:
             try:
                 state = await self._state(handle)
-            except EngineUnavailable:
+            except NoAnswer:
                 return False
             return state is None or state.status in ENDED
 
@@ -137,7 +131,7 @@ class SlurmEngine(Engine):
     async def recover(self, ids: Collection[str]) -> Mapping[str, str]:
         for id_ in ids:
             if self._unsure.get(id_, 0.0) > self._clock.monotonic():
-                raise EngineUnavailable(f"the submission of the task {id_} to Slurm may still be in progress")
+                raise NoAnswer(f"the submission of the task {id_} to Slurm may still be in progress")
         known = await self._jobs.all()
         names = {id_: job_name(self._config.instance, id_) for id_ in ids}
         found = {id_: known[name] for id_, name in names.items() if name in known}

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from otel_zernel.client.json_client import JsonAnswer, JsonClient
 from otel_zernel.clock import Clock
+from otel_zernel.errors import NoAnswer
 from otel_zernel.text import printable
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable
-from otel_zernel_extensions.tasks.engines.http_client import EngineAnswer, HttpClient
 from otel_zernel_extensions.tasks.engines.slurm.observing import number_of
 
 Job = Mapping[str, Any]
@@ -15,7 +15,7 @@ Job = Mapping[str, Any]
 class JobList:
     """The jobs whose names begin with a prefix. The newest list serves for `interval` s."""
 
-    def __init__(self, client: HttpClient, path: str, prefix: str, interval: float, clock: Clock) -> None:
+    def __init__(self, client: JsonClient, path: str, prefix: str, interval: float, clock: Clock) -> None:
         self._client = client
         self._path = path
         self._prefix = prefix
@@ -47,7 +47,7 @@ class JobList:
         return {str(self._jobs[number]["name"]): number for number in sorted(self._jobs, reverse=True)}
 
     async def read(self) -> None:
-        """Reads a new list. Raises `EngineUnavailable`: an incomplete list would lose tasks."""
+        """Reads a new list. Raises `NoAnswer`: an incomplete list would lose tasks."""
         answer = await self._client.call("GET", self._path)
         jobs = answer.body.get("jobs")
         if not answer.ok or answer.body.get("errors") or not isinstance(jobs, list):
@@ -71,23 +71,23 @@ class JobList:
         return number in self._jobs and self._jobs[number].get("name") == name
 
 
-def errors(answer: EngineAnswer) -> str:
+def errors(answer: JsonAnswer) -> str:
     """The sentences of an answer's errors."""
     found = answer.body.get("errors")
     texts = [str(one.get("description") or one.get("error")) for one in found or () if isinstance(one, Mapping)]
     return printable("; ".join(texts) or answer.text or "no message")
 
 
-def error_numbers(answer: EngineAnswer) -> frozenset[int]:
+def error_numbers(answer: JsonAnswer) -> frozenset[int]:
     """The numbers of an answer's errors, as in slurm/slurm_errno.h. Before v0.0.39 they are called `error_code`."""
     found = [one for one in answer.body.get("errors") or () if isinstance(one, Mapping)]
     return frozenset(int(one.get("error_number") or one.get("error_code") or 0) for one in found)
 
 
-def unavailable(answer: EngineAnswer, action: str) -> EngineUnavailable:
+def unavailable(answer: JsonAnswer, action: str) -> NoAnswer:
     """The error for an answer that is no success, with advice if access is missing."""
     advice = {
         401: "; check the token and its user",
         404: "; set api_version to a version that this slurmrestd has",
     }.get(answer.status, "")
-    return EngineUnavailable(f"Slurm refused to {action}: {answer.status} {errors(answer)}{advice}")
+    return NoAnswer(f"Slurm refused to {action}: {answer.status} {errors(answer)}{advice}")

@@ -43,7 +43,7 @@ class Files:
         self, ended: Callable[[], Awaitable[bool]], follow: bool, tail: int | None, clock: Clock
     ) -> AsyncIterator[bytes]:
         """The output, in pieces. With `follow`, until `ended()`, and then the rest. Raises `LogsGone`
-        before the first piece, or `EngineUnavailable`."""
+        before the first piece, or `NoAnswer`."""
         place = f"the output is in {self.output} on the disk of the cluster"
         while not (opened := await from_disk(lambda: _opened(self.output, tail))):
             if not follow or await ended():

@@ -4,8 +4,8 @@ import math
 import shlex
 from typing import Final
 
+from otel_zernel.client.json_client import Json
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec, task_environment
-from otel_zernel_extensions.tasks.engines.http_client import Json
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
 
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"

@@ -10,16 +10,9 @@ import pytest
 import yaml
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.errors import CannotStart
+from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.testing import make_context, until
-from otel_zernel_extensions.tasks.engines.engine import (
-    EngineUnavailable,
-    LogsGone,
-    Observed,
-    TaskLimits,
-    TaskRejected,
-    TaskSpec,
-)
+from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesConfig, KubernetesEngine
 from tests.extensions.tasks.engines.kubernetes.cluster import FakeCluster
 from tests.extensions.tasks.engines.serving import served
@@ -79,7 +72,7 @@ async def until_state(engine: KubernetesEngine, status: str, handle: str = NAME)
     async def now() -> Observed | None:
         try:
             return await state(engine, handle)
-        except EngineUnavailable:
+        except NoAnswer:
             return None
 
     while (found := await now()) is None or found.status != status:
@@ -93,7 +86,7 @@ async def until_unknown(engine: KubernetesEngine, handle: str) -> None:
     async def is_known() -> bool:
         try:
             return await state(engine, handle) is not None
-        except EngineUnavailable:
+        except NoAnswer:
             return True
 
     while await is_known():
@@ -174,10 +167,10 @@ async def test_a_task_that_is_submitted_twice_runs_once(engine: KubernetesEngine
 async def test_a_lost_answer_to_a_submit_leaves_one_job(connect: Connect, cluster: FakeCluster) -> None:
     cluster.lose_answer_of = "POST"
     async with connect() as engine:
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(NoAnswer):
             await engine.submit(TASK)
         # The creation may still be in progress on a slow server: nothing may be concluded yet.
-        with pytest.raises(EngineUnavailable, match="in progress"):
+        with pytest.raises(NoAnswer, match="in progress"):
             await engine.recover(["t1"])
         assert await engine.submit(TASK) == NAME
         assert await engine.recover(["t1", "t2"]) == {"t1": NAME}
@@ -281,7 +274,7 @@ async def test_states_are_unknown_while_the_server_is_away_never_lost(
     cluster.interfere = lambda method, path: (503, {"message": "etcd is away"})
     cluster.cut_watches()
     await until(lambda: engine._known.problem)
-    with pytest.raises(EngineUnavailable, match="etcd is away"):
+    with pytest.raises(NoAnswer, match="etcd is away"):
         await engine.states([NAME])
     cluster.interfere = lambda method, path: None
     assert (await until_state(engine, "starting")).exit_code is None
@@ -363,9 +356,9 @@ async def test_a_job_that_somebody_deletes_is_gone(engine: KubernetesEngine, clu
     [
         ((422, {"message": "spec is invalid"}), TaskRejected, "spec is invalid"),
         ((403, {"message": 'admission webhook "kueue" denied the request'}), TaskRejected, "kueue"),
-        ((403, {"message": "exceeded quota: gpus"}), EngineUnavailable, "exceeded quota"),
-        ((403, {"message": 'User "x" cannot create resource "jobs"'}), EngineUnavailable, "grant the permissions"),
-        ((429, {"message": "too many requests"}), EngineUnavailable, "too many requests"),
+        ((403, {"message": "exceeded quota: gpus"}), NoAnswer, "exceeded quota"),
+        ((403, {"message": 'User "x" cannot create resource "jobs"'}), NoAnswer, "grant the permissions"),
+        ((429, {"message": "too many requests"}), NoAnswer, "too many requests"),
     ],
 )
 async def test_refusals_for_good_and_for_now_are_told_apart(

@@ -10,16 +10,9 @@ from typing import Any
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.errors import CannotStart
+from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.testing import make_context, until
-from otel_zernel_extensions.tasks.engines.engine import (
-    EngineUnavailable,
-    LogsGone,
-    Observed,
-    TaskLimits,
-    TaskRejected,
-    TaskSpec,
-)
+from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
 from otel_zernel_extensions.tasks.engines.slurm.observing import exit_of
 from otel_zernel_extensions.tasks.engines.slurm.submission import script, submission
@@ -161,9 +154,9 @@ async def test_a_task_that_is_submitted_twice_runs_once(engine: SlurmEngine, slu
 async def test_a_lost_answer_to_a_submit_leaves_one_job(connect: Connect, slurm: FakeSlurm) -> None:
     slurm.lose_answer = True
     async with connect() as engine:
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(NoAnswer):
             await engine.submit(TASK)
-        with pytest.raises(EngineUnavailable, match="in progress"):
+        with pytest.raises(NoAnswer, match="in progress"):
             await engine.recover(["t1"])
         assert await engine.submit(TASK) == HANDLE
     async with connect() as restarted:
@@ -248,7 +241,7 @@ async def test_states_are_unknown_while_the_controller_is_away_never_lost(
 ) -> None:
     await engine.submit(TASK)
     slurm.refusal = refusal
-    with pytest.raises(EngineUnavailable, match="slurmctld is away"):
+    with pytest.raises(NoAnswer, match="slurmctld is away"):
         await state(engine)
 
 
@@ -267,14 +260,14 @@ async def test_refusals_for_good_and_for_now_are_told_apart(engine: SlurmEngine,
         await engine.submit(TASK)
     assert await engine.recover(["t1"]) == {}
     refusal = (500, 1001, "Unable to contact slurm controller")
-    with pytest.raises(EngineUnavailable, match="Unable to contact"):
+    with pytest.raises(NoAnswer, match="Unable to contact"):
         await engine.submit(TASK)
 
 
 async def test_a_replaced_token_is_used(connect: Connect, slurm: FakeSlurm, tmp_path: Path) -> None:
     async with connect() as engine:
         slurm.token = "second"
-        with pytest.raises(EngineUnavailable, match="check the token and its user"):
+        with pytest.raises(NoAnswer, match="check the token and its user"):
             await engine.submit(TASK)
         (tmp_path / "token").write_text("second", "utf-8")
         await until(lambda: engine._client._files.value[0].headers["x-slurm-user-token"] == "second")

@@ -1,4 +1,4 @@
-"""The client for the APIs of engines: large answers, TLS, service accounts."""
+"""The client for the APIs: large answers, TLS, service accounts."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from otel_zernel.client.json_client import _large_object
 from otel_zernel.clock import SystemClock
-from otel_zernel.errors import CannotStart
+from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.testing import make_context, until
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable, TaskSpec
-from otel_zernel_extensions.tasks.engines.http_client import _large_object
+from otel_zernel_extensions.tasks.engines.engine import TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesConfig, KubernetesEngine
 from tests.exporters.otlp.certificates import Authority
 from tests.extensions.tasks.engines.kubernetes.cluster import FakeCluster
@@ -59,7 +59,7 @@ async def test_a_pod_uses_its_service_account_over_tls_and_reads_new_tokens_and_
     async with served(cluster, ssl_certfile=files.cert_file, ssl_keyfile=files.key_file) as port:
         pod = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": str(port)}
         async with KubernetesEngine(KubernetesConfig(image="i"), context, account, pod) as engine:
-            with pytest.raises(EngineUnavailable, match=r"CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(NoAnswer, match=r"CERTIFICATE_VERIFY_FAILED"):
                 await engine.submit(TASK)
             (account / "ca.crt").write_bytes(Path(second.ca_file).read_bytes())  # noqa: ASYNC240  # a small file
             (account / "token").write_text("two\n", "utf-8")
@@ -94,7 +94,7 @@ async def test_answers_of_another_layout_end_no_watch(tmp_path: Path) -> None:
             cluster.interfere = lambda method, path, body=body: (200, body)  # type: ignore[misc]
             async with KubernetesEngine(KubernetesConfig(image="i"), context, account, pod) as engine:
                 await until(lambda: "has not arrived" not in (engine._known.problem or ""))
-                with pytest.raises(EngineUnavailable):
+                with pytest.raises(NoAnswer):
                     await engine.states(["zernel-t1"])
                 cluster.interfere = lambda method, path: None
                 await until(lambda: engine._known.problem is None)

@@ -1,4 +1,4 @@
-"""The address and the credentials of an engine's HTTP API, and the TLS context of its connections."""
+"""The address and the credentials of an HTTP API, and the TLS context of its connections."""
 
 import ssl
 from collections.abc import Mapping

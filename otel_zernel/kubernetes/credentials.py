@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
+from otel_zernel.client.api_access import Access
 from otel_zernel.errors import CannotStart
-from otel_zernel_extensions.tasks.engines.access import Access
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts the token, the authority and the namespace of a pod."""

@@ -1,13 +1,13 @@
-"""The objects of one kind that belong to this collector, kept up to date by a watch of Kubernetes' API."""
+"""The objects of one kind that a selector selects, kept up to date by a watch of Kubernetes' API."""
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from otel_zernel.client.json_client import Json, JsonAnswer, JsonClient
 from otel_zernel.clock import Clock
+from otel_zernel.errors import NoAnswer
 from otel_zernel.text import printable
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable
-from otel_zernel_extensions.tasks.engines.http_client import EngineAnswer, HttpClient, Json
 
 _WATCH: Final = 290
 """Seconds until the server ends a watch: below the 5 min that many load balancers allow."""
@@ -17,6 +17,7 @@ _PAGE: Final = "100"
 """Objects in one answer: parsing more would hold the event loop for over 10 ms."""
 _SHORTEST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 30.0
+Selection = Mapping[str, str]
 _LONGEST_EVENT: Final = 8 << 20
 """Bytes. An object in Kubernetes has at most 1.5 MiB (etcd)."""
 
@@ -29,16 +30,27 @@ class Collection:
     """Lists the objects once, and then follows their changes. `changed(name, item)` gets None for a deleted one."""
 
     def __init__(
-        self, client: HttpClient, path: str, selector: str, changed: Callable[[str, Json | None], None], clock: Clock
+        self,
+        client: JsonClient,
+        path: str,
+        selection: Selection,
+        changed: Callable[[str, Json | None], None],
+        clock: Clock,
+        key: Literal["name", "uid"] = "name",
     ) -> None:
+        """`selection` are the parameters that select the objects, such as `labelSelector`.
+
+        `key` is the field of `metadata` that identifies an object. A name is unique in its namespace only.
+        """
         self._client = client
         self._path = path
-        self._selector = selector
+        self._selection = selection
+        self._key = key
         self._changed = changed
         self._clock = clock
         self._version = ""
         self._items: dict[str, str] = {}
-        """The version of each known object, by name."""
+        """The version of each known object, by its key."""
         self._alive = False
         """Whether the watch has brought anything since it was connected."""
         self.problem: str | None = f"the list of {path.rpartition('/')[2]} has not arrived yet"
@@ -56,7 +68,7 @@ class Collection:
             except _Expired:
                 # A second try with the same version would fail again.
                 self._version = ""
-            except EngineUnavailable as error:
+            except NoAnswer as error:
                 # Connections end every few minutes. It is a problem if the next one brings nothing either.
                 self.problem = None if self._alive else str(error)
             except (AttributeError, TypeError, ValueError, KeyError) as error:
@@ -70,13 +82,13 @@ class Collection:
     def put(self, item: Json) -> None:
         """Adds an object that this collector has just created or read, if the watch has not reported it yet."""
         metadata = item.get("metadata") or {}
-        if (name := str(metadata.get("name"))) not in self._items:
+        if (name := str(metadata.get(self._key))) not in self._items:
             self._items[name] = str(metadata.get("resourceVersion"))
             self._changed(name, item)
 
     async def _list(self) -> None:
-        items, version = await list_all(self._client, self._path, self._selector)
-        found = {str((one.get("metadata") or {}).get("name")): one for one in items}
+        items, version = await list_all(self._client, self._path, self._selection)
+        found = {str((one.get("metadata") or {}).get(self._key)): one for one in items}
         for name in [name for name in self._items if name not in found]:
             self._forget(name)
         for name, item in found.items():
@@ -87,8 +99,8 @@ class Collection:
     async def _watch(self) -> None:
         """Follows the changes until the server ends the watch."""
         params = {
+            **self._selection,
             "watch": "true",
-            "labelSelector": self._selector,
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH),
@@ -101,7 +113,7 @@ class Collection:
             async for piece in stream.pieces():
                 *lines, rest = (rest + piece).split(b"\n")
                 if len(rest) > _LONGEST_EVENT:
-                    raise EngineUnavailable("an event of a watch is longer than 8 MiB")
+                    raise NoAnswer("an event of a watch is longer than 8 MiB")
                 for line in filter(None, lines):
                     self._event(line)
                     self._alive = True
@@ -112,15 +124,15 @@ class Collection:
             kind, item = event["type"], event["object"]
             metadata = item.get("metadata") or {}
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-            raise EngineUnavailable("an event of a watch is not JSON of Kubernetes") from error
+            raise NoAnswer("an event of a watch is not JSON of Kubernetes") from error
         if kind == "ERROR":
-            raise _error(EngineAnswer(int(item.get("code") or 500), item, ""), self._path)
+            raise _error(JsonAnswer(int(item.get("code") or 500), item, ""), self._path)
         if kind == "DELETED":
             # The last state of a pod is in the event of its deletion: its exit code may be in no other event.
-            self._changed(str(metadata.get("name")), item)
-            self._forget(str(metadata.get("name")))
+            self._changed(str(metadata.get(self._key)), item)
+            self._forget(str(metadata.get(self._key)))
         elif kind in ("ADDED", "MODIFIED"):
-            self._know(str(metadata.get("name")), item)
+            self._know(str(metadata.get(self._key)), item)
         self._version = str(metadata.get("resourceVersion") or self._version)
 
     def _know(self, name: str, item: Json) -> None:
@@ -134,19 +146,19 @@ class Collection:
         self._changed(name, None)
 
 
-async def list_all(client: HttpClient, path: str, selector: str) -> tuple[list[Json], str]:
-    """All objects that the labels select, and their common version. Raises `EngineUnavailable`."""
+async def list_all(client: JsonClient, path: str, selection: Selection) -> tuple[list[Json], str]:
+    """All objects that are selected, and their common version. Raises `NoAnswer`."""
     items: list[Json] = []
-    params = {"labelSelector": selector, "limit": _PAGE}
+    params = {**selection, "limit": _PAGE}
     while True:
         answer = await client.call("GET", path, params=params)
         if answer.status == 410 and "continue" in params:
-            items, params = [], {"labelSelector": selector}
+            items, params = [], dict(selection)
             continue
         if not answer.ok:
             raise unavailable(answer, f"list {path}")
         if not isinstance(found := answer.body.get("items"), list):
-            raise EngineUnavailable(f"the list of {path} is not an answer of Kubernetes")
+            raise NoAnswer(f"the list of {path} is not an answer of Kubernetes")
         items += found
         metadata: Mapping[str, Any] = answer.body.get("metadata") or {}
         if not metadata.get("continue"):
@@ -154,12 +166,12 @@ async def list_all(client: HttpClient, path: str, selector: str) -> tuple[list[J
         params = {**params, "continue": str(metadata["continue"])}
 
 
-def unavailable(answer: EngineAnswer, action: str) -> EngineUnavailable:
+def unavailable(answer: JsonAnswer, action: str) -> NoAnswer:
     """The error for an answer that is no success: the server's own sentence, and advice if access is missing."""
     message = printable(str(answer.body.get("message") or answer.text or "no message"))
     advice = {401: "; check the token", 403: "; grant the permissions that the README lists"}.get(answer.status, "")
-    return EngineUnavailable(f"Kubernetes refused to {action}: {answer.status} {message}{advice}")
+    return NoAnswer(f"Kubernetes refused to {action}: {answer.status} {message}{advice}")
 
 
-def _error(answer: EngineAnswer, path: str) -> Exception:
+def _error(answer: JsonAnswer, path: str) -> Exception:
     return _Expired() if answer.status == 410 else unavailable(answer, f"watch {path}")

@@ -1,4 +1,4 @@
-"""An HTTP client for the JSON APIs of engines. Its credentials are files, which are read again when they change."""
+"""An HTTP client for the JSON APIs. Its credentials are files, which are read again when they change."""
 
 import asyncio
 import json
@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from otel_zernel.client.api_access import Access
 from otel_zernel.component import Context
+from otel_zernel.errors import NoAnswer
 from otel_zernel.net.watching import WatchedFiles
 from otel_zernel.text import printable
-from otel_zernel_extensions.tasks.engines.access import Access
-from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     from httpx import AsyncClient, Response
@@ -37,7 +37,7 @@ _KEEP_ALIVE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class EngineAnswer:
+class JsonAnswer:
     """The answer to one request."""
 
     status: int
@@ -51,8 +51,8 @@ class EngineAnswer:
         return 200 <= self.status < 300
 
 
-class HttpClient:
-    """Requests to one API, while it is entered. Every failure to get an answer is an `EngineUnavailable`."""
+class JsonClient:
+    """Requests to one API, while it is entered. Every failure to get an answer is an `NoAnswer`."""
 
     def __init__(self, read: Callable[[], Access], name: str, setting: str, timeout: float, context: Context) -> None:
         """`read` reads the credentials, in a thread, and raises `CannotStart`. `name` is that of the API in messages.
@@ -82,8 +82,8 @@ class HttpClient:
 
     async def call(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: Json | None = None
-    ) -> EngineAnswer:
-        """The whole answer to a request, whatever its status is. Raises `EngineUnavailable`."""
+    ) -> JsonAnswer:
+        """The whole answer to a request, whatever its status is. Raises `NoAnswer`."""
         async with self._request(method, path, params, body, self._timeout) as response:
             return await self._answer(response)
 
@@ -92,7 +92,7 @@ class HttpClient:
         """An answer that is read in pieces as they arrive. A pause of more than `silence` s ends it with an error."""
         async with self._request("GET", path, params, None, silence) as response:
             ok = response.status_code == 200
-            yield Stream(response, EngineAnswer(200, {}, "") if ok else await self._answer(response), self._failed)
+            yield Stream(response, JsonAnswer(200, {}, "") if ok else await self._answer(response), self._failed)
 
     @asynccontextmanager
     async def _request(
@@ -116,7 +116,7 @@ class HttpClient:
         finally:
             await response.aclose()
 
-    async def _answer(self, response: "Response") -> EngineAnswer:
+    async def _answer(self, response: "Response") -> JsonAnswer:
         import httpx
 
         parts, length = [], 0
@@ -124,16 +124,16 @@ class HttpClient:
             async for part in response.aiter_bytes():
                 parts.append(part)
                 if (length := length + len(part)) > LONGEST_ANSWER:
-                    raise EngineUnavailable(f"{self._name}: an answer is longer than {LONGEST_ANSWER >> 20} MiB")
+                    raise NoAnswer(f"{self._name}: an answer is longer than {LONGEST_ANSWER >> 20} MiB")
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise self._failed(error) from error
         data = b"".join(parts)
         body = await asyncio.to_thread(_large_object, data) if len(data) > _LARGE else _object(data)
-        return EngineAnswer(response.status_code, body, printable(data[:300].decode("utf-8", "replace")))
+        return JsonAnswer(response.status_code, body, printable(data[:300].decode("utf-8", "replace")))
 
-    def _failed(self, error: Exception) -> EngineUnavailable:
+    def _failed(self, error: Exception) -> NoAnswer:
         cause = f"{type(error).__name__} {error}".strip()
-        return EngineUnavailable(f"{self._name} at {self._files.value[0].server} gives no answer: {printable(cause)}")
+        return NoAnswer(f"{self._name} at {self._files.value[0].server} gives no answer: {printable(cause)}")
 
     def _client(self) -> "tuple[Access, AsyncClient]":
         """The newest credentials, and a client that fits them. Requests in progress keep their own."""
@@ -159,15 +159,13 @@ class HttpClient:
 class Stream:
     """A streamed answer. `refusal` is the answer itself if its status is not 200."""
 
-    def __init__(
-        self, response: "Response", answer: EngineAnswer, failed: Callable[[Exception], EngineUnavailable]
-    ) -> None:
+    def __init__(self, response: "Response", answer: JsonAnswer, failed: Callable[[Exception], NoAnswer]) -> None:
         self._response = response
         self._failed = failed
         self.refusal = None if answer.status == 200 else answer
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The bytes as they arrive. Raises `EngineUnavailable` if the connection breaks."""
+        """The bytes as they arrive. Raises `NoAnswer` if the connection breaks."""
         import httpx
 
         try:
@@ -184,7 +182,7 @@ def _connect(access: Access, security: ssl.SSLContext) -> "AsyncClient":
         verify=security, uds=access.socket, proxy=access.proxy, socket_options=None if access.socket else _KEEP_ALIVE,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=30),
     )  # fmt: skip
-    # The variables of proxies, and the passwords in ~/.netrc, are not meant for an engine.
+    # The variables of proxies, and the passwords in ~/.netrc, are not meant for these servers.
     return httpx.AsyncClient(transport=transport, trust_env=False)
 
 

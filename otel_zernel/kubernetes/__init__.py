@@ -1,0 +1,1 @@
+"""Kubernetes' API for components that ask it: credentials, lists and watches."""
