@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, Final, NoReturn
+from types import TracebackType
+from typing import ClassVar, Final, NoReturn, Self
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component.component import Component
@@ -26,12 +27,18 @@ class _Pause(Batch):
         raise TypeError("PAUSE carries no data and must not be edited")
 
 
+LONGEST_PREPARATION: Final = 0.5
+"""Seconds that `Processor.prepare` may take. It is then cancelled."""
 PAUSE: Final[Batch] = _Pause()
 """A processor yields this between two pieces of work. The pipeline then lets other tasks run, and forwards nothing."""
 
 
 class Processor(Component, ABC):
-    """Turns batches into other batches: no I/O, no waiting. Only one call is active at a time."""
+    """Turns batches into other batches: no I/O, no waiting. Only one call is active at a time.
+
+    A processor that looks something up outside the collector does so in tasks of its own, from `__aenter__` on, and in
+    `prepare`. `process` then reads what they have found.
+    """
 
     belongs_first: ClassVar[bool] = False
     """Whether it should be the first processor of its pipeline. Another place is a warning."""
@@ -40,6 +47,22 @@ class Processor(Component, ABC):
     the collector starts quickly and the import does not block the event loop."""
     interval: float | None = None
     """Seconds between calls of `tick`; None for no calls."""
+
+    async def __aenter__(self) -> Self:
+        """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes its resources, after `flush`. Safe without `__aenter__`."""
+        return
+
+    async def prepare(self, batch: Batch) -> None:
+        """Fetches what `process` needs for this batch and does not have yet. Must not change the batch.
+
+        The pipeline waits for it, for at most `LONGEST_PREPARATION` s, and then calls `process` in any case.
+        """
 
     @abstractmethod
     def process(self, batch: Batch) -> Iterable[Batch]:

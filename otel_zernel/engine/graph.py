@@ -112,10 +112,12 @@ class Graph:
             self.receivers.pop(place.id, None)
         self.health.forget(place.path)
 
-    def with_lifetime(self, place: Place) -> Extension | Delivery | None:
+    def with_lifetime(self, place: Place) -> Extension | Delivery | Processor | None:
         """The object to enter before the instance in this place works, and to leave afterwards."""
         if place.kind == "extensions":
             return self.extensions[place.id]
+        if place.kind == "processors":
+            return self.stages[place].processor
         return self.deliveries[place.id] if place.kind == "exporters" else None
 
     def connect(self, settings: Settings) -> None:

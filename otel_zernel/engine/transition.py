@@ -117,6 +117,8 @@ class Transition:
         leaving = {stage for place in found.leaving if (stage := self._graph.stages.get(place))}
         for pipeline in self._graph.pipelines.values():
             self._complete(await pipeline.flush_held(leaving))
+        processors = [place for place in found.leaving if place.kind == "processors"]
+        await asyncio.gather(*(self._lifetimes.close(place) for place in processors))
         exporters = [place for place in found.leaving if place.kind == "exporters"]
         removed = [self._delivery(place) for place in exporters if place not in found.restarted]
         await _finish([asyncio.create_task(delivery.drain()) for delivery in removed], LONGEST_END)

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 LONGEST_SLICE = 0.005
 """Seconds of work after which other tasks run."""
@@ -33,6 +34,17 @@ class Yielder:
         except asyncio.CancelledError as cancelled:
             self._cancelled = cancelled
         self._slice_start = time.perf_counter()
+
+    async def complete(self, work: Coroutine[Any, Any, None]) -> None:
+        """Waits until the work, which must end soon, has ended. Other tasks run meanwhile."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError as cancelled:
+                self._cancelled = cancelled
+        self._slice_start = time.perf_counter()
+        task.result()
 
     def __enter__(self) -> Self:
         return self

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
 
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.component import PAUSE, Processor
+from otel_zernel.component import LONGEST_PREPARATION, PAUSE, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.passage import Passage
 from otel_zernel.errors import DecodeError
@@ -24,6 +24,22 @@ class Stage:
     metrics: ProcessorMetrics
     due: float | None = None
     """The monotonic time of the next tick. A stage that a reload keeps keeps its schedule."""
+    prepares: bool = field(init=False)
+    """Whether the processor has a `prepare` of its own."""
+
+    def __post_init__(self) -> None:
+        self.prepares = type(self.processor).prepare is not Processor.prepare
+
+    async def prepare(self, batch: Batch) -> None:
+        """Lets the processor fetch what it needs for the batch. If that fails, it has to do without."""
+        context = self.processor.context
+        try:
+            async with asyncio.timeout(LONGEST_PREPARATION):
+                await self.processor.prepare(batch)
+        except TimeoutError:
+            context.logger.debug("The preparation of a batch took longer than %g s", LONGEST_PREPARATION)
+        except Exception as error:
+            context.logger.exception("The processor failed to prepare a batch: %r", error)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         count = batch.item_count
@@ -170,10 +186,15 @@ class Pipeline:
         for batch in batches:
             if batch is not PAUSE and batch.item_count:
                 if position < len(self._stages):
-                    await self._run(self._stages[position].process(batch), position + 1, passage)
+                    await self._run_stage(self._stages[position], batch, position + 1, passage)
                 else:
                     await self._queue(batch, passage)
             await passage.yielder.yield_if_due()
+
+    async def _run_stage(self, stage: Stage, batch: Batch, next_position: int, passage: Passage) -> None:
+        if stage.prepares:
+            await passage.yielder.complete(stage.prepare(batch))
+        await self._run(stage.process(batch), next_position, passage)
 
     async def _queue(self, batch: Batch, passage: Passage) -> None:
         """Queues each signal by itself, so that a retry after a failure of one signal does not repeat the other."""

@@ -135,6 +135,26 @@ class Summer(Processor):
         return [batch_of(1000 + self.total)]
 
 
+class Opening(Processor):
+    """Forwards each batch. Records its life."""
+
+    Config = NumberConfig
+
+    async def __aenter__(self) -> Self:
+        await Recording.happens("enter", self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await Recording.happens("leave", self)
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        return [batch]
+
+    def flush(self) -> Iterable[Batch]:
+        Recording.events.append(f"flush {self.context.path}")
+        return []
+
+
 class Passing(Processor):
     """Forwards each batch."""
 
@@ -158,7 +178,7 @@ class Ticking(Processor):
 
 RECORDED: Parts = {
     "receivers": {**PARTS["receivers"], "feed": Feed},
-    "processors": {**PARTS["processors"], "summer": Summer, "ticking": Ticking, "passing": Passing},
+    "processors": {**PARTS["processors"], "summer": Summer, "ticking": Ticking, "passing": Passing, "opening": Opening},
     "exporters": {"sink": RecordedSink},
     "extensions": {"store": Store, "memory": Disks},
 }
