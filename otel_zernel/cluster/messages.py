@@ -1,13 +1,10 @@
-"""The messages and methods of `cluster.proto`, from their field numbers: neither a build nor a user needs protoc.
+"""The messages and methods of `cluster.proto`."""
 
-A pool of its own holds the messages, so that another package in the process may define them, too.
-"""
+from typing import Final
 
-from typing import Any, Final
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
+from otel_zernel.protobuf import declared_file, message_of
 
 _PACKAGE = "cluster"
 SERVICE: Final = f"{_PACKAGE}.MasterWorker"
@@ -39,45 +36,21 @@ _METHODS = {
 """The request of each method, and whether requests and answers are streams."""
 
 
-def _field(text: str) -> FieldDescriptorProto:
-    number, type_, name = text.split()
-    field = FieldDescriptorProto(name=name, number=int(number), label=FieldDescriptorProto.LABEL_OPTIONAL)
-    plain = type_.removesuffix("*")
-    if plain != type_:
-        field.label = FieldDescriptorProto.LABEL_REPEATED
-    if plain in _FIELDS:
-        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_PACKAGE}.{plain}"
-    else:
-        field.type = FieldDescriptorProto.Type.Value(f"TYPE_{plain.upper()}")
-    return field
-
-
-def _file() -> FileDescriptorProto:
-    file = FileDescriptorProto(name="cluster.proto", package=_PACKAGE, syntax="proto3")
-    file.message_type.extend(
-        DescriptorProto(name=name, field=[_field(one) for one in fields.split(";")]) for name, fields in _FIELDS.items()
-    )
-    service = file.service.add(name=SERVICE.removeprefix(f"{_PACKAGE}."))
+def _service() -> FileDescriptorProto:
+    part = FileDescriptorProto()
+    service = part.service.add(name=SERVICE.removeprefix(f"{_PACKAGE}."))
     for name, (request, streams) in _METHODS.items():
         method = service.method.add(name=name, input_type=f".{_PACKAGE}.{request}")
         method.output_type = f".{_PACKAGE}.HeartbeatAck"
         if streams:
             method.client_streaming = method.server_streaming = True
-    return file
+    return part
 
 
-_pool = DescriptorPool()
-_pool.AddSerializedFile(_file().SerializeToString())
-FILE: Final = _pool.FindFileByName("cluster.proto")
+FILE: Final = declared_file("cluster.proto", _PACKAGE, _FIELDS, _service())
 """The descriptor of the file, for reflection."""
 
-
-def _message(name: str) -> Any:
-    return GetMessageClass(_pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-
-
-WorkerInfo = _message("WorkerInfo")
-Heartbeat = _message("Heartbeat")
-RunningTask = _message("RunningTask")
-HeartbeatAck = _message("HeartbeatAck")
-"""The classes of the messages. They are typed as `Any`, because they are made at run time."""
+WorkerInfo = message_of(FILE, "WorkerInfo")
+Heartbeat = message_of(FILE, "Heartbeat")
+RunningTask = message_of(FILE, "RunningTask")
+HeartbeatAck = message_of(FILE, "HeartbeatAck")

@@ -1,5 +1,6 @@
 """The objects of one kind that a selector selects, kept up to date by a watch of Kubernetes' API."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -53,6 +54,8 @@ class Collection:
         """The version of each known object, by its key."""
         self._alive = False
         """Whether the watch has brought anything since it was connected."""
+        self.listed = asyncio.Event()
+        """Set when the first list has arrived."""
         self.problem: str | None = f"the list of {path.rpartition('/')[2]} has not arrived yet"
         """Why the objects may be outdated. None while the watch runs."""
 
@@ -95,6 +98,7 @@ class Collection:
             self._know(name, item)
         self._version = version
         self.problem = None
+        self.listed.set()
 
     async def _watch(self) -> None:
         """Follows the changes until the server ends the watch."""

@@ -1,6 +1,6 @@
 """The name of a process's service and the id of its job, from the environment that it was started with."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
 _SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "AWS_BATCH_JOB_ID")
@@ -34,6 +34,16 @@ def job_id(environment: Mapping[str, str], host: str) -> str:
     return _named_job(environment) or (f"{host}/{meeting}" if meeting.startswith(_LOOPBACK) else meeting)
 
 
+def names_own_job(environment: Mapping[str, str] | None) -> bool:
+    """Whether the user or a scheduler has named the job. An id of torchrun or an address is weaker than other sources.
+
+    True if the environment is not known.
+    """
+    if environment is None or _resource_attributes(environment).get("zernel.job.id"):
+        return True
+    return bool(_first_name(environment, _SCHEDULERS))
+
+
 def job_attributes(environment: Mapping[str, str], host: str) -> dict[str, str]:
     """`zernel.job.id` and `zernel.task.id` of a process, as far as its environment gives them.
 
@@ -45,7 +55,11 @@ def job_attributes(environment: Mapping[str, str], host: str) -> dict[str, str]:
 
 
 def _named_job(environment: Mapping[str, str]) -> str:
-    for variable in (*_SCHEDULERS, _LAUNCHER):
+    return _first_name(environment, (*_SCHEDULERS, _LAUNCHER))
+
+
+def _first_name(environment: Mapping[str, str], variables: Iterable[str]) -> str:
+    for variable in variables:
         if (value := environment.get(variable, "")) and value.lower() not in ("none", "undefined"):
             return value
     return ""

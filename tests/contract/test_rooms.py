@@ -33,7 +33,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),
             *("delivery_config", "reading", "repeated", "runtime", "storage", "authentication", "testing"),
-            "environment",
+            *("environment", "protobuf"),
         },
     ],
     "otel_zernel.store": [
@@ -137,6 +137,11 @@ HOUSES: dict[str, list[set[str]]] = {
         {"live_state"},
         {"deltas"},
         {"state"},
+        {"config", "declared"},
+    ],
+    "otel_zernel_processors.kubernetes": [
+        {"__init__", "processor", "sources", "resources", "lookup", "enrichment", "doctor"},
+        {"places", "pods", "gpus"},
         {"config", "declared"},
     ],
     "otel_zernel_processors.phases": [

@@ -1,0 +1,5 @@
+"""Names the pods, containers and jobs of processes and GPUs."""
+
+from otel_zernel_processors.kubernetes.processor import KubernetesProcessor
+
+__all__ = ["KubernetesProcessor"]

@@ -1,0 +1,37 @@
+"""The metric of the processor, and those about itself."""
+
+from otel_zernel.component.declaration import DeclaredMetric, by_name, own
+
+GPU_POD = DeclaredMetric(
+    "zernel.gpu.pod.info",
+    "",
+    "gauge",
+    "Always 1. Its attributes are a GPU and a container that has it.",
+    (
+        *("hw.id", "hw.parent", "zernel.gpu.allocated_device", "zernel.gpu.sharing", "zernel.gpu.claim"),
+        *("k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "zernel.job.id"),
+    ),
+    "with `pod_resources`, for each GPU that a pod has",
+)
+PROCESSES = own(
+    "zernel.kubernetes.processes",
+    "{process}",
+    "Processes whose container was looked up, by outcome: pod, name_unknown, outside (in no pod) or ended (too early).",
+    ("zernel.outcome",),
+    "from the first process on",
+)
+FORGOTTEN = own(
+    "zernel.kubernetes.forgotten_pods",
+    "{pod}",
+    "Pods that were forgotten while they existed, because there are more than `max_pods`.",
+    (),
+    "from the first one on",
+)
+FAILURES = own(
+    "zernel.kubernetes.failures",
+    "{failure}",
+    "Readings that failed, by their source: api, pod_resources or pod_logs.",
+    ("zernel.source",),
+    "from the first one on",
+)
+METRICS = by_name(GPU_POD, PROCESSES, FORGOTTEN, FAILURES)

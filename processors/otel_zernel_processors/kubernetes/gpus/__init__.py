@@ -1,0 +1,1 @@
+"""The pods of GPUs, from the kubelet's pod-resources API."""

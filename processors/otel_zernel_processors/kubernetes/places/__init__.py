@@ -1,0 +1,1 @@
+"""The pod and the container of a process, from /proc."""

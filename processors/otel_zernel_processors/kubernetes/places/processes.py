@@ -1,0 +1,112 @@
+"""The places of processes, read from /proc once for each process."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_zernel.runtime.jobs import JOB_VARIABLES, names_own_job
+from otel_zernel_processors.kubernetes.places.container_paths import ContainerPlace, place_of
+
+_REMEMBERED: Final = 8192
+"""Processes. The one that was asked for least lately is forgotten first."""
+_CHECKED_AGAIN: Final = 10.0
+"""Seconds after which a process without a known creation time is read again: its pid may be another's now."""
+_LONGEST_FILE: Final = 1 << 20
+_TOLERANCE: Final = 5.0
+"""Seconds between two readings of one creation time: the clock may have been set meanwhile."""
+
+
+class ProcessKey(NamedTuple):
+    """A process, as its points have it."""
+
+    pid: int
+    created: str = ""
+    """`process.creation.time`. Empty for points of NVML, which have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPlace:
+    """The place of a process, and whether it names its job itself."""
+
+    container: ContainerPlace = field(default_factory=ContainerPlace)
+    names_job: bool = True
+    """Whether its environment has the id of its job, from a scheduler or the user. True if it cannot be read."""
+    read_at: float = 0.0
+    """Seconds of the monotonic clock."""
+
+
+class ProcessPlaces:
+    """Reads the places of processes, and remembers them after the processes have ended."""
+
+    def __init__(self, proc: Path, monotonic: Callable[[], float]) -> None:
+        self._proc = proc
+        self._monotonic = monotonic
+        self._known: OrderedDict[ProcessKey, ProcessPlace] = OrderedDict()
+
+    def missing(self, key: ProcessKey) -> bool:
+        """Whether the process has to be read."""
+        known = self._known.get(key)
+        return known is None or (not key.created and self._monotonic() - known.read_at > _CHECKED_AGAIN)
+
+    def known(self, key: ProcessKey) -> ProcessPlace:
+        """The place of a process. An empty one if it could not be read."""
+        if place := self._known.get(key):
+            self._known.move_to_end(key)
+            return place
+        return ProcessPlace()
+
+    def read(self, key: ProcessKey) -> ProcessPlace | None:
+        """Reads a process, for a thread. None if it has ended, or another one has its pid."""
+        folder = self._proc / str(key.pid)
+        try:
+            if key.created and not self._was_created(folder, key.created):
+                return None
+            container = place_of(_text(folder / "cgroup"), _text(folder / "mountinfo"))
+        except OSError:
+            return None
+        return ProcessPlace(container, names_own_job(_environment(folder)), self._monotonic())
+
+    def remember(self, key: ProcessKey, place: ProcessPlace | None) -> None:
+        """Remembers the result of `read`. What is known about a process stays when it has ended."""
+        self._known[key] = place or replace(self.known(key), read_at=self._monotonic())
+        self._known.move_to_end(key)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _was_created(self, folder: Path, created: str) -> bool:
+        """Whether the process with this pid was created at that time: an SDK in a container has other pids."""
+        wanted = None
+        with suppress(ValueError):
+            wanted = datetime.fromisoformat(created)
+        if wanted is None:
+            return False
+        ticks = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[19])  # starttime, proc(5) stat
+        started = _booted(self._proc) + ticks / os.sysconf("SC_CLK_TCK")
+        return abs(wanted.replace(tzinfo=wanted.tzinfo or UTC).timestamp() - started) < _TOLERANCE
+
+
+def _booted(proc: Path) -> float:
+    """Seconds since 1970 at which the machine started: `btime` of proc(5) `stat`, in whole seconds."""
+    for line in _text(proc / "stat").splitlines():
+        if line.startswith("btime "):
+            return float(line.split()[1])
+    raise OSError(f"{proc}/stat has no btime")
+
+
+def _text(file: Path) -> str:
+    with file.open("rb") as opened:
+        return opened.read(_LONGEST_FILE).decode("utf-8", "surrogateescape")
+
+
+def _environment(folder: Path) -> Mapping[str, str] | None:
+    """The variables that name a job. None if they cannot be read."""
+    try:
+        pairs = (pair.partition("=") for pair in _text(folder / "environ").split("\0"))
+    except OSError:
+        return None
+    return {name: value for name, _, value in pairs if name in JOB_VARIABLES}

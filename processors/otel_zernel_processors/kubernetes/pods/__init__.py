@@ -1,0 +1,1 @@
+"""The pods: their names, labels and jobs, and where they come from."""

@@ -1,0 +1,134 @@
+"""The kubernetes processor."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Finding, Processor
+from otel_zernel.kubernetes.credentials import SERVICE_ACCOUNT
+from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
+from otel_zernel_processors.kubernetes.doctor import findings
+from otel_zernel_processors.kubernetes.enrichment import PodAttributes
+from otel_zernel_processors.kubernetes.gpus.devices import GpuBoards
+from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder
+from otel_zernel_processors.kubernetes.gpus.report import GpuPodReport
+from otel_zernel_processors.kubernetes.lookup import PodLookup
+from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlaces
+from otel_zernel_processors.kubernetes.pods.own_pod import NODE_NAME
+from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
+from otel_zernel_processors.kubernetes.resources import ResourceNames, plain, process_points
+from otel_zernel_processors.kubernetes.sources import Sources
+
+
+class KubernetesProcessor(Processor):
+    """Names the pod, the container and the job of the processes and GPUs of a Kubernetes node."""
+
+    Config: ClassVar[type[KubernetesProcessorConfig]] = KubernetesProcessorConfig
+    stability = "beta"
+
+    def __init__(
+        self,
+        config: KubernetesProcessorConfig,
+        context: Context,
+        environ: Mapping[str, str] = os.environ,
+        service_account: Path = SERVICE_ACCOUNT,
+    ) -> None:
+        super().__init__(config, context)
+        monotonic = context.clock.monotonic
+        self._table: PodTable = context.kept.setdefault("pods", PodTable(monotonic))
+        self._table.adopt(config.max_pods, config.retention)
+        places = context.kept.setdefault(f"places in {config.proc}", ProcessPlaces(config.proc, monotonic))
+        self._lookup = PodLookup(places, self._table, config.node or environ.get(NODE_NAME, ""), environ)
+        self._sources = Sources(config, context, self._lookup, places, self._table, environ, service_account)
+        attributes = PodAttributes(partial(_fits, config.labels), partial(_fits, config.annotations))
+        self._names = ResourceNames(self._lookup, self._table, attributes, lambda: self._sources.own)
+        self._boards = GpuBoards()
+        self.interval = config.pod_resources.interval if config.pod_resources else None
+
+    @classmethod
+    def examine(cls, config: KubernetesProcessorConfig | None = None) -> Iterable[Finding]:
+        """Reports the sources of names that the configuration uses."""
+        return findings(config, os.environ) if config else ()
+
+    async def __aenter__(self) -> Self:
+        await self._sources.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._sources.leave()
+
+    async def prepare(self, batch: Batch) -> None:
+        """Reads the processes that are new."""
+        keys = set(self._keys(batch))
+        if self._sources.misses(keys):
+            await self._sources.read(keys)
+            self._names.reads += 1
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        """The batch with the names of pods. A batch without a process of this node is forwarded as it is."""
+        self._complete_gpus(batch)
+        for index, resource in self._names.changed(batch.metrics.resource_metrics):
+            batch.edit_metrics().resource_metrics[index].resource.CopyFrom(resource)
+        for index, resource in self._names.changed(batch.spans.resource_spans):
+            batch.edit_spans().resource_spans[index].resource.CopyFrom(resource)
+        for index, resource in self._names.changed(batch.logs.resource_logs):
+            batch.edit_logs().resource_logs[index].resource.CopyFrom(resource)
+        return (batch,)
+
+    def tick(self, now_ns: int) -> Iterable[Batch]:
+        """The holders of GPUs."""
+        batch = self._report.batch(map(self._holder, self._sources.holders), now_ns)
+        return () if batch is None else (batch,)
+
+    @cached_property
+    def _report(self) -> GpuPodReport:
+        host, node = self._lookup.host, self._lookup.node
+        return GpuPodReport({"host.name": host, **({"k8s.node.name": node} if node else {})})
+
+    def _keys(self, batch: Batch) -> Iterator[ProcessKey]:
+        """The processes of this machine in the batch."""
+        messages = (batch.metrics.resource_metrics, batch.spans.resource_spans, batch.logs.resource_logs)
+        for holders in messages:
+            for holder in holders:
+                attributes = plain(holder.resource.attributes)
+                if key := self._lookup.process(attributes):
+                    yield key
+        for index in self._gpus(batch):
+            yield from (key for _, _, key in process_points(batch.metrics.resource_metrics[index]))
+
+    def _gpus(self, batch: Batch) -> Iterator[int]:
+        """The indexes of the resources that are GPUs of this machine."""
+        for index, holder in enumerate(batch.metrics.resource_metrics):
+            attributes = plain(holder.resource.attributes)
+            if attributes.get("hw.type") == "gpu" and self._lookup.is_here(attributes):
+                self._boards.learn(attributes)
+                yield index
+
+    def _complete_gpus(self, batch: Batch) -> None:
+        for index in self._gpus(batch):
+            if any(True for _ in process_points(batch.metrics.resource_metrics[index])):
+                self._names.complete_points(batch.edit_metrics().resource_metrics[index])
+
+    def _holder(self, holder: GpuHolder) -> dict[str, str]:
+        pod = self._table.by_name(holder.namespace, holder.pod)
+        found = {
+            **self._boards.attributes(holder.device),
+            "zernel.gpu.sharing": holder.device.sharing,
+            "zernel.gpu.claim": holder.claim,
+            "k8s.namespace.name": holder.namespace,
+            "k8s.pod.name": holder.pod,
+            "k8s.container.name": holder.container,
+            "zernel.job.id": pod.job.id if pod else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def _fits(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

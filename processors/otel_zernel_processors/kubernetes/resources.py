@@ -1,0 +1,124 @@
+"""The resources of batches with the attributes of their pods. No I/O."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.batch import points
+from otel_zernel.otlp.points import key_values
+from otel_zernel.otlp.values import PlainValue, plain_value
+from otel_zernel_processors.kubernetes.enrichment import PodAttributes, changes, of_place
+from otel_zernel_processors.kubernetes.lookup import FoundPod, PodLookup
+from otel_zernel_processors.kubernetes.places.processes import ProcessKey
+from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
+from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
+
+GPU_PROCESS: Final = "zernel.gpu.process."
+"""The metrics of a GPU whose points have a process each."""
+_OF_POINTS: Final = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "zernel.job.id")
+_REMEMBERED: Final = 4096
+"""Resources whose result is remembered."""
+Attributes = dict[str, PlainValue]
+
+
+def plain(attributes: Any) -> Attributes:
+    """The attributes of a message as Python's own types."""
+    return {pair.key: plain_value(pair.value, bytes.hex) for pair in attributes}
+
+
+def process_points(resource: ResourceMetrics) -> Iterator[tuple[Metric, Any, ProcessKey]]:
+    """The points of the processes of a GPU, with their pids in the collector's pid namespace."""
+    for scope in resource.scope_metrics:
+        for metric in scope.metrics:
+            if metric.name.startswith(GPU_PROCESS):
+                for point in points(metric):
+                    attributes = plain(point.attributes)
+                    pid = attributes.get("process.pid")
+                    if isinstance(pid, int) and pid > 0 and "zernel.process.pid_namespace" not in attributes:
+                        yield metric, point, ProcessKey(pid)
+
+
+class ResourceNames:
+    """Adds what is known about pods to resources and points."""
+
+    def __init__(
+        self,
+        lookup: PodLookup,
+        table: PodTable,
+        attributes: PodAttributes,
+        own: Callable[[], KubernetesPod | None],
+    ) -> None:
+        """`own` returns the collector's own pod, if all data is of that pod, else None."""
+        self._lookup = lookup
+        self._table = table
+        self._attributes = attributes
+        self._own = own
+        self._outcomes: OrderedDict[bytes, tuple[object, Resource | None]] = OrderedDict()
+        """By encoded resource, with the state of knowledge from which it was made."""
+        self.reads = 0
+        """Grows whenever a process was read."""
+
+    def changed(self, holders: Sequence[Any]) -> list[tuple[int, Resource]]:
+        """The resources that change, with their indexes."""
+        outcomes = [self._outcome(holder.resource.SerializeToString()) for holder in holders]
+        return [(index, resource) for index, resource in enumerate(outcomes) if resource is not None]
+
+    def complete_points(self, resource: ResourceMetrics) -> None:
+        """Adds the pods of processes to the points of a GPU. The resource is editable."""
+        for _, point, key in process_points(resource):
+            known = self._found(self._lookup.of_process(key))
+            present = {pair.key for pair in point.attributes}
+            added: dict[str, str | int] = {}
+            for name in _OF_POINTS:
+                if name in known and name not in present:
+                    added[name] = known[name]
+            point.attributes.extend(key_values(added))
+
+    def _outcome(self, encoded: bytes) -> Resource | None:
+        version = (self._table.version, self.reads, self._own())
+        known = self._outcomes.get(encoded)
+        if known is None or known[0] != version:
+            self._outcomes[encoded] = known = (version, self._apply(Resource.FromString(encoded)))
+        self._outcomes.move_to_end(encoded)
+        if len(self._outcomes) > _REMEMBERED:
+            self._outcomes.popitem(last=False)
+        return known[1]
+
+    def _apply(self, resource: Resource) -> Resource | None:
+        """The resource with its names; None if it does not change."""
+        existing = plain(resource.attributes)
+        found = self._with_own(self._lookup.of_resource(existing), existing)
+        names = self._found(found)
+        if self._lookup.node and (self._own() or self._lookup.is_here(existing)):
+            names.setdefault("k8s.node.name", self._lookup.node)
+        wanted = changes(existing, names, found.pod, names_job=found.place.names_job)
+        if not wanted:
+            return None
+        _set(resource, wanted)
+        return resource
+
+    def _with_own(self, found: FoundPod, existing: Attributes) -> FoundPod:
+        """In a sidecar, data that names no other pod is of the own one."""
+        own = self._own()
+        if found.pod or own is None:
+            return found
+        others = {"k8s.pod.uid": own.uid, "k8s.pod.name": own.name}
+        is_own = all(existing.get(name, value) == value for name, value in others.items())
+        return found._replace(pod=own) if is_own else found
+
+    def _found(self, found: FoundPod) -> dict[str, str | int]:
+        return {**of_place(found.place, found.pod), **self._of_pod(found.pod)}
+
+    def _of_pod(self, pod: KubernetesPod | None) -> dict[str, str | int]:
+        return self._attributes.of_pod(pod) if pod else {}
+
+
+def _set(resource: Resource, wanted: dict[str, str | int]) -> None:
+    kept = [pair for pair in resource.attributes if pair.key not in wanted]
+    if len(kept) < len(resource.attributes):
+        del resource.attributes[:]
+        resource.attributes.extend(kept)
+    resource.attributes.extend(key_values(wanted))

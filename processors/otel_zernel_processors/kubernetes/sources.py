@@ -1,0 +1,189 @@
+"""The sources of names: /proc, the folders of logs, the downward API, the API server and the kubelet.
+
+Each of them is read by a task or in a thread. The table of pods, the places of processes and the holders of GPUs have
+the results.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart, NoAnswer
+from otel_zernel.repeated import RepeatedByKey, more
+from otel_zernel.runtime.tasks import cancel
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
+from otel_zernel_processors.kubernetes.declared import FAILURES, FORGOTTEN, PROCESSES
+from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory
+from otel_zernel_processors.kubernetes.gpus.kubelet import Kubelet
+from otel_zernel_processors.kubernetes.lookup import PodLookup
+from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlaces
+from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs
+from otel_zernel_processors.kubernetes.pods.own_pod import own_pod
+from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
+from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
+from otel_zernel_processors.kubernetes.pods.watch import PodWatch
+
+_UPKEEP: Final = 10.0
+"""Seconds between two looks for deleted pods, new labels of the own pod, and problems of the watch."""
+_FIRST_LIST: Final = 3.0
+"""Seconds that a start waits for the first list of pods."""
+_NEXT_LISTING: Final = 1.0
+"""Seconds between two listings of the folders of logs, if a pod has none."""
+
+
+class Sources:
+    """Reads names while it is entered. What it has read survives a reload."""
+
+    def __init__(
+        self,
+        config: KubernetesProcessorConfig,
+        context: Context,
+        lookup: PodLookup,
+        places: ProcessPlaces,
+        table: PodTable,
+        environ: Mapping[str, str],
+        service_account: Path,
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._lookup = lookup
+        self._places = places
+        self._table = table
+        self._environ = environ
+        self._watch = PodWatch(config.api, table, context, environ, service_account) if config.api else None
+        self._kubelet = Kubelet(config.pod_resources) if config.pod_resources else None
+        self._history = HolderHistory()
+        self.holders: tuple[GpuHolder, ...] = ()
+        """Those in the last answer of the kubelet."""
+        self.own: KubernetesPod | None = None
+        """The collector's own pod, with `own_pod`."""
+        self._logged_uids: set[str] = set()
+        """The pods whose names are known from the folders of logs alone."""
+        self._problems: dict[str, str] = {}
+        self._logged = RepeatedByKey(context.clock.monotonic)
+        self._listed = float("-inf")
+        self._forgotten = 0
+        self._stack = AsyncExitStack()
+        create = context.meter.create_counter
+        self._processes, self._failures = create(*PROCESSES.counter), create(*FAILURES.counter)
+        self._forgotten_pods = create(*FORGOTTEN.counter)
+
+    async def enter(self) -> None:
+        """Raises `CannotStart`."""
+        works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {"upkeep": self._keep_up}
+        if self._config.own_pod:
+            self.own = await run_in_thread(self._read_own_pod)
+        if self._watch:
+            self._collection = self._watch.of_node(self._lookup.node)
+            await self._stack.enter_async_context(self._watch.client)
+            works["watch"] = self._collection.run
+        if self._kubelet:
+            self._stack.push_async_callback(self._kubelet.close)
+            works["pod resources"] = self._read_holders
+        tasks = [asyncio.create_task(work(), name=f"{self._context.path}: {name}") for name, work in works.items()]
+        self._stack.push_async_callback(cancel, *tasks)
+        if self._watch:
+            # The first batches are named too, if the server answers soon.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._collection.listed.wait(), _FIRST_LIST)
+
+    async def leave(self) -> None:
+        await self._stack.aclose()
+
+    def misses(self, keys: Collection[ProcessKey]) -> bool:
+        """Whether `read` has to read something before these processes can be named."""
+        return bool(self._lookup.missing(keys)) or (self._may_list() and any(map(self._lookup.is_unnamed, keys)))
+
+    async def read(self, keys: Collection[ProcessKey]) -> None:
+        """Reads the places of new processes, and the names of their pods."""
+        missing = self._lookup.missing(keys)
+        found = await run_in_thread(lambda: [self._places.read(key) for key in missing])
+        for key, place in zip(missing, found, strict=True):
+            self._places.remember(key, place)
+        if self._may_list() and any(map(self._lookup.is_unnamed, keys)):
+            await self._list_pods()
+        for key, place in zip(missing, found, strict=True):
+            self._processes.add(1, {"zernel.outcome": self._outcome(key) if place else "ended"})
+
+    def _outcome(self, key: ProcessKey) -> str:
+        found = self._lookup.of_process(key)
+        if found.pod:
+            return "pod"
+        return "name_unknown" if found.place.container.pod_uid else "outside"
+
+    def _may_list(self) -> bool:
+        return self._config.pod_logs is not None and self._context.clock.monotonic() - self._listed >= _NEXT_LISTING
+
+    async def _list_pods(self) -> None:
+        """Reads the folders of logs. The API knows more of a pod, so a known pod stays as it is."""
+        folder = Path(self._config.pod_logs or "")
+        self._listed = self._context.clock.monotonic()
+        try:
+            pods = await run_in_thread(partial(pods_with_logs, folder))
+        except OSError as error:
+            self._failed("pod_logs", f"cannot read {folder}: {error.strerror}")
+            return
+        self._succeeded("pod_logs")
+        unknown = [pod for pod in pods if self._table.by_uid(pod.uid) is None]
+        for pod in unknown:
+            self._table.put(pod)
+        self._logged_uids.update(pod.uid for pod in unknown)
+        for uid in self._logged_uids - {pod.uid for pod in pods}:
+            self._table.delete(uid)
+            self._logged_uids.discard(uid)
+
+    def _read_own_pod(self) -> KubernetesPod:
+        """Raises `CannotStart` if no variable names the pod."""
+        pod = own_pod(self._environ, Path(self._config.pod_info))
+        if pod is None:
+            raise CannotStart(
+                f"{self._context.path}::own_pod: the collector's pod is not known; set K8S_NAMESPACE and K8S_POD_NAME"
+                " by the downward API"
+            )
+        return pod
+
+    async def _keep_up(self) -> None:
+        while True:
+            await self._context.clock.sleep(_UPKEEP)
+            self._table.expire()
+            self._forgotten_pods.add(self._table.forgotten - self._forgotten)
+            self._forgotten = self._table.forgotten
+            if self._config.own_pod:
+                self.own = await run_in_thread(self._read_own_pod)
+            if self._watch and (problem := self._collection.problem):
+                self._failed("api", problem)
+            elif self._watch:
+                self._succeeded("api")
+
+    async def _read_holders(self) -> None:
+        assert self._kubelet is not None  # noqa: S101  # `enter` has checked it
+        assert self._config.pod_resources is not None  # noqa: S101
+        while True:
+            try:
+                listed = await self._kubelet.holders()
+            except NoAnswer as error:
+                self._failed("pod_resources", str(error))
+            else:
+                self._succeeded("pod_resources")
+                self.holders = self._history.present(listed, self._has_ended)
+            await self._context.clock.sleep(self._config.pod_resources.interval)
+
+    def _has_ended(self, namespace: str, name: str) -> bool:
+        pod = self._table.by_name(namespace, name)
+        return pod is not None and pod.has_ended
+
+    def _failed(self, source: str, problem: str) -> None:
+        self._failures.add(1, {"zernel.source": source})
+        self._problems[source] = problem
+        self._context.report(problem)
+        if due := self._logged.add(source):
+            self._context.logger.warning("Names of pods may be missing: %s%s", problem, more(due))
+
+    def _succeeded(self, source: str) -> None:
+        if self._problems.pop(source, None) is not None:
+            self._context.report(next(iter(self._problems.values()), None))
