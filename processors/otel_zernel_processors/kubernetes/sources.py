@@ -155,10 +155,14 @@ class Sources:
             self._forgotten = self._table.forgotten
             if self._config.own_pod:
                 self.own = await run_in_thread(self._read_own_pod)
-            if self._watch and (problem := self._collection.problem):
-                self._failed("api", problem)
-            elif self._watch:
-                self._succeeded("api")
+            self.check_watch()
+
+    def check_watch(self) -> None:
+        """Reports whether the pods may be outdated."""
+        if self._watch and (problem := self._collection.problem):
+            self._failed("api", problem)
+        elif self._watch:
+            self._succeeded("api")
 
     async def _read_holders(self) -> None:
         assert self._kubelet is not None  # noqa: S101  # `enter` has checked it

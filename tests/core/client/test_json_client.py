@@ -12,9 +12,9 @@ from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesConfig, KubernetesEngine
+from tests.core.client.serving import served
+from tests.core.kubernetes.cluster import FakeCluster
 from tests.exporters.otlp.certificates import Authority
-from tests.extensions.tasks.engines.kubernetes.cluster import FakeCluster
-from tests.extensions.tasks.engines.serving import served
 
 TASK = TaskSpec("t1", ("true",))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_extensions.tasks.config import TasksConfig
-from tests.extensions.tasks.engines.kubernetes.cluster import FakeCluster
-from tests.extensions.tasks.engines.kubernetes.test_kubernetes import write_kubeconfig
-from tests.extensions.tasks.engines.serving import served
+from tests.core.client.serving import served
+from tests.core.kubernetes.cluster import FakeCluster
+from tests.core.kubernetes.kubeconfig import write_kubeconfig
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
 from tests.extensions.tasks.running import running
 

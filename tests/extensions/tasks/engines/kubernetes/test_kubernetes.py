@@ -14,8 +14,9 @@ from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesConfig, KubernetesEngine
-from tests.extensions.tasks.engines.kubernetes.cluster import FakeCluster
-from tests.extensions.tasks.engines.serving import served
+from tests.core.client.serving import served
+from tests.core.kubernetes.cluster import FakeCluster
+from tests.core.kubernetes.kubeconfig import write_kubeconfig
 
 TASK = TaskSpec("t1", ("python", "train.py", "--lr=$(LR) $HOME"), "resnet", {"LR": "0.1", "COST": "$5"})
 NAME = "zernel-t1"
@@ -48,16 +49,6 @@ async def engine(connect: Connect) -> AsyncIterator[KubernetesEngine]:
     async with connect() as engine:
         await until_watched(engine)
         yield engine
-
-
-def write_kubeconfig(path: Path, server: str, user: dict[str, Any]) -> None:
-    content = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "train"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_text(yaml.safe_dump(content), "utf-8")
 
 
 async def until_watched(engine: KubernetesEngine) -> None:

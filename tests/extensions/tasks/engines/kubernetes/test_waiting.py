@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.engines.kubernetes.cluster import FakeCluster
-from tests.extensions.tasks.engines.kubernetes.test_kubernetes import write_kubeconfig
-from tests.extensions.tasks.engines.serving import served
+from tests.core.client.serving import served
+from tests.core.kubernetes.cluster import FakeCluster
+from tests.core.kubernetes.kubeconfig import write_kubeconfig
 from tests.extensions.tasks.running import TaskClient, running
 
 INVALID = 'Failed to apply default image tag "Train:1": couldn\'t parse image name: repository name must be lowercase'

@@ -10,7 +10,7 @@ import pytest
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_extensions.tasks.engines.engine import Observed, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
-from tests.extensions.tasks.engines.serving import served
+from tests.core.client.serving import served
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
 
 HANDLE = "101:t1"

@@ -89,6 +89,11 @@ class FakeCluster:
         item["metadata"]["resourceVersion"] = str(self.version)
         self._event("DELETED", kind, item)
 
+    def put_pod(self, item: Json) -> None:
+        """Creates or changes a pod of any kind. The key of a pod is its uid."""
+        item = copy.deepcopy(item)
+        self._store("pods", item, item["metadata"]["uid"])
+
     def mark_deleting(self, pod: str) -> None:
         item = copy.deepcopy(self.objects["pods"][pod])
         item["metadata"]["deletionTimestamp"] = TIME
@@ -180,7 +185,9 @@ class FakeCluster:
 
     def _selected(self, items: Iterable[Json], query: Json) -> list[Json]:
         wanted = dict(one.split("=") for one in query.get("labelSelector", "").split(",") if one)
-        return [one for one in items if wanted.items() <= one["metadata"]["labels"].items()]
+        node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+        on_node = [one for one in items if not node or one["spec"].get("nodeName") == node]
+        return [one for one in on_node if wanted.items() <= one["metadata"].get("labels", {}).items()]
 
     async def _serve_watch(self, kind: str, query: Json, send: Any) -> None:
         self._watchers.add(task := asyncio.current_task())  # type: ignore[arg-type]
@@ -233,10 +240,10 @@ class FakeCluster:
                 return
             await self._changed.wait()
 
-    def _store(self, kind: str, item: Json) -> None:
+    def _store(self, kind: str, item: Json, key: str = "") -> None:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
-        name = item["metadata"]["name"]
+        name = key or item["metadata"]["name"]
         type_ = "MODIFIED" if name in self.objects[kind] else "ADDED"
         self.objects[kind][name] = item
         self._event(type_, kind, item)

@@ -1,0 +1,108 @@
+"""The holders of GPUs, from a kubelet on a real socket."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from otel_zernel.errors import NoAnswer
+from otel_zernel_processors.kubernetes.config import PodResourcesConfig
+from otel_zernel_processors.kubernetes.gpus.devices import plugin_device
+from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory
+from otel_zernel_processors.kubernetes.gpus.kubelet import Kubelet
+from tests.processors.kubernetes.gpus.kubelet import FakeKubelet, allocated, claimed
+
+UUID = "GPU-12345678-aaaa-bbbb-cccc-0123456789ab"
+
+
+def client_of(fake: FakeKubelet) -> Kubelet:
+    return Kubelet(PodResourcesConfig(socket=str(fake.socket)))
+
+
+async def test_devices_of_plugins_and_of_claims_are_listed_and_those_of_others_are_not(tmp_path: Path) -> None:
+    fake = FakeKubelet(tmp_path)
+    fake.pods = [
+        allocated("a", UUID),
+        allocated("b", "mlx5_0", resource="rdma/hca"),
+        claimed("c", "gpu-0", "gpu-1"),
+        claimed("d", "nic-0", driver="net.example.com"),
+    ]
+    client = client_of(fake)
+    async with fake.serving():
+        found = await client.holders()
+    await client.close()
+    assert [(one.pod, one.device.name, one.claim) for one in found] == [
+        ("a", UUID, ""),
+        ("c", "gpu-0", "train/one-gpu"),
+        ("c", "gpu-1", "train/one-gpu"),
+    ]
+    assert {one.container for one in found} == {"worker"}
+
+
+async def test_an_open_channel_survives_a_restart_of_the_kubelet(tmp_path: Path) -> None:
+    fake = FakeKubelet(tmp_path)
+    client = client_of(fake)
+    async with fake.serving():
+        assert await client.holders() == ()
+    with pytest.raises(NoAnswer, match="mount the folder of the socket"):
+        await client.holders()
+    fake.pods = [allocated("a", UUID)]
+    async with fake.serving():
+        found: Iterable[GpuHolder] = ()
+        while not found:
+            try:
+                found = await client.holders()
+            except NoAnswer:
+                continue
+    await client.close()
+
+
+async def test_the_list_of_a_dense_node_is_read(tmp_path: Path) -> None:
+    """It is larger than the 4 MiB that gRPC accepts by default."""
+    fake = FakeKubelet(tmp_path)
+    fake.pods = [allocated(f"pod-{pod}", *(f"{UUID}::{pod * 600 + n}" for n in range(600))) for pod in range(200)]
+    client = client_of(fake)
+    async with fake.serving():
+        assert len(await client.holders()) == 120_000
+    await client.close()
+
+
+async def test_a_refusal_and_garbage_are_one_sentence(tmp_path: Path) -> None:
+    fake = FakeKubelet(tmp_path)
+    client = client_of(fake)
+    async with fake.serving():
+        fake.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(NoAnswer, match=r"kubelet.sock gives no answer: RESOURCE_EXHAUSTED too many requests$"):
+            await client.holders()
+        fake.refusal, fake.garbage = None, b"\xff\xff\xff"
+        with pytest.raises(NoAnswer, match="an answer that is not one of the kubelet"):
+            await client.holders()
+    await client.close()
+
+
+def holder(pod: str, device: str = UUID, container: str = "worker", claim: str = "") -> GpuHolder:
+    return GpuHolder("train", pod, container, plugin_device(device, "nvidia.com/gpu"), claim)
+
+
+def test_of_two_holders_of_an_exclusive_gpu_the_later_one_is_right() -> None:
+    """Kubelets before 1.34 also list pods that have ended."""
+    history = HolderHistory()
+    old, new = holder("old"), holder("new")
+    assert history.present([old], lambda *_: False) == (old,)
+    assert history.present([new, old], lambda *_: False) == (new,)
+    assert history.present([new, old], lambda *_: False) == (new,)
+    assert history.present([new, old], lambda namespace, name: name == "new") == (old,)
+
+
+def test_replicas_claims_and_containers_of_a_pod_may_share_a_gpu() -> None:
+    history = HolderHistory()
+    shared = (
+        holder("a", f"{UUID}::0"),
+        holder("b", f"{UUID}::1"),
+        holder("c", "gpu-0", claim="train/shared"),
+        holder("d", "gpu-0", claim="train/shared"),
+        holder("e", "GPU-2", container="one"),
+        holder("e", "GPU-2", container="two"),
+    )
+    assert history.present(shared, lambda *_: False) == shared
