@@ -68,13 +68,7 @@ async def test_the_holder_of_each_gpu_is_a_point_with_its_job(tmp_path: Path) ->
     container = {"k8s.namespace.name": "train", "k8s.container.name": "worker"}
     trainer = {**container, "k8s.pod.name": "trainer-0", "zernel.job.id": "train/fit"}
     assert found == [
-        {
-            **pod,
-            "hw.id": GPU,
-            "zernel.gpu.sharing": "exclusive",
-            "k8s.pod.name": "trainer-0",
-            "zernel.job.id": "train/fit",
-        },
+        {**trainer, "hw.id": GPU, "zernel.gpu.sharing": "exclusive"},
         {**container, "hw.id": f"{GPU[:-1]}f", "zernel.gpu.sharing": "time_slicing", "k8s.pod.name": "notebook"},
     ]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.errors import CannotStart
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.testing import until
 from tests.processors.kubernetes.items import CONTAINER, UID, pod_item
 from tests.processors.kubernetes.node import GROUP, Node, added, batch_with, named, of_process
@@ -76,7 +77,7 @@ async def test_existing_attributes_and_other_processes_stay_as_they_are(tmp_path
     created = node.proc.add(7, cgroup=GROUP, pod=UID, container="worker")
     here = node.proc.add(8, cgroup="/user.slice")
     mine = of_process(7, created, **{"k8s.container.name": "mine"})
-    others = [
+    others: list[dict[str, AttributeValue]] = [
         {**of_process(7, created), "host.name": "node-2"},
         of_process(7, "2020-01-01T00:00:00+00:00"),
         {"host.name": "node-1", "process.pid": 7},
