@@ -140,7 +140,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config", "declared"},
     ],
     "otel_zernel_processors.kubernetes": [
-        {"__init__", "processor", "sources", "resources", "lookup", "enrichment", "doctor"},
+        {"__init__", "processor", "sources", "resources", "seen", "lookup", "enrichment", "doctor"},
         {"places", "pods", "gpus"},
         {"config", "declared"},
     ],

@@ -1,7 +1,7 @@
 """The kubernetes processor."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +21,8 @@ from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlaces
 from otel_zernel_processors.kubernetes.pods.own_pod import NODE_NAME
 from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
-from otel_zernel_processors.kubernetes.resources import ResourceNames, plain, process_points
+from otel_zernel_processors.kubernetes.resources import ResourceNames, process_points
+from otel_zernel_processors.kubernetes.seen import SeenResources
 from otel_zernel_processors.kubernetes.sources import Sources
 
 
@@ -46,7 +47,8 @@ class KubernetesProcessor(Processor):
         self._lookup = PodLookup(places, self._table, config.node or environ.get(NODE_NAME, ""), environ)
         self._sources = Sources(config, context, self._lookup, places, self._table, environ, service_account)
         attributes = PodAttributes(partial(_fits, config.labels), partial(_fits, config.annotations))
-        self._names = ResourceNames(self._lookup, self._table, attributes, lambda: self._sources.own)
+        self._seen = SeenResources(self._lookup)
+        self._names = ResourceNames(self._lookup, self._seen, self._table, attributes, lambda: self._sources.own)
         self._boards = GpuBoards()
         self.interval = config.pod_resources.interval if config.pod_resources else None
 
@@ -66,7 +68,7 @@ class KubernetesProcessor(Processor):
 
     async def prepare(self, batch: Batch) -> None:
         """Reads the processes that are new."""
-        keys = set(self._keys(batch))
+        keys = self._keys(batch)
         if self._sources.misses(keys):
             await self._sources.read(keys)
             self._names.reads += 1
@@ -92,28 +94,17 @@ class KubernetesProcessor(Processor):
         host, node = self._lookup.host, self._lookup.node
         return GpuPodReport({"host.name": host, **({"k8s.node.name": node} if node else {})})
 
-    def _keys(self, batch: Batch) -> Iterator[ProcessKey]:
+    def _keys(self, batch: Batch) -> set[ProcessKey]:
         """The processes of this machine in the batch."""
-        messages = (batch.metrics.resource_metrics, batch.spans.resource_spans, batch.logs.resource_logs)
-        for holders in messages:
-            for holder in holders:
-                attributes = plain(holder.resource.attributes)
-                if key := self._lookup.process(attributes):
-                    yield key
-        for index in self._gpus(batch):
-            yield from (key for _, _, key in process_points(batch.metrics.resource_metrics[index]))
-
-    def _gpus(self, batch: Batch) -> Iterator[int]:
-        """The indexes of the resources that are GPUs of this machine."""
-        for index, holder in enumerate(batch.metrics.resource_metrics):
-            attributes = plain(holder.resource.attributes)
-            if attributes.get("hw.type") == "gpu" and self._lookup.is_here(attributes):
-                self._boards.learn(attributes)
-                yield index
+        keys = {seen.process for seen in self._seen.of_batch(batch) if seen.process}
+        for _, gpu in self._seen.gpus(batch):
+            keys.update(key for _, key in process_points(gpu))
+        return keys
 
     def _complete_gpus(self, batch: Batch) -> None:
-        for index in self._gpus(batch):
-            if any(True for _ in process_points(batch.metrics.resource_metrics[index])):
+        for index, gpu in list(self._seen.gpus(batch)):
+            self._boards.learn(self._seen[gpu.resource.SerializeToString()].attributes)
+            if any(True for _ in process_points(gpu)):
                 self._names.complete_points(batch.edit_metrics().resource_metrics[index])
 
     def _holder(self, holder: GpuHolder) -> dict[str, str]:

@@ -4,32 +4,26 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.points import key_values
-from otel_zernel.otlp.values import PlainValue, plain_value
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes, changes, of_place
 from otel_zernel_processors.kubernetes.lookup import FoundPod, PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey
 from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
 from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
+from otel_zernel_processors.kubernetes.seen import Attributes, SeenResources, plain
 
 GPU_PROCESS: Final = "zernel.gpu.process."
 """The metrics of a GPU whose points have a process each."""
 _OF_POINTS: Final = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "zernel.job.id")
 _REMEMBERED: Final = 4096
 """Resources whose result is remembered."""
-Attributes = dict[str, PlainValue]
 
 
-def plain(attributes: Any) -> Attributes:
-    """The attributes of a message as Python's own types."""
-    return {pair.key: plain_value(pair.value, bytes.hex) for pair in attributes}
-
-
-def process_points(resource: ResourceMetrics) -> Iterator[tuple[Metric, Any, ProcessKey]]:
+def process_points(resource: ResourceMetrics) -> Iterator[tuple[Any, ProcessKey]]:
     """The points of the processes of a GPU, with their pids in the collector's pid namespace."""
     for scope in resource.scope_metrics:
         for metric in scope.metrics:
@@ -38,7 +32,7 @@ def process_points(resource: ResourceMetrics) -> Iterator[tuple[Metric, Any, Pro
                     attributes = plain(point.attributes)
                     pid = attributes.get("process.pid")
                     if isinstance(pid, int) and pid > 0 and "zernel.process.pid_namespace" not in attributes:
-                        yield metric, point, ProcessKey(pid)
+                        yield point, ProcessKey(pid)
 
 
 class ResourceNames:
@@ -47,12 +41,14 @@ class ResourceNames:
     def __init__(
         self,
         lookup: PodLookup,
+        seen: SeenResources,
         table: PodTable,
         attributes: PodAttributes,
         own: Callable[[], KubernetesPod | None],
     ) -> None:
         """`own` returns the collector's own pod, if all data is of that pod, else None."""
         self._lookup = lookup
+        self._seen = seen
         self._table = table
         self._attributes = attributes
         self._own = own
@@ -68,7 +64,7 @@ class ResourceNames:
 
     def complete_points(self, resource: ResourceMetrics) -> None:
         """Adds the pods of processes to the points of a GPU. The resource is editable."""
-        for _, point, key in process_points(resource):
+        for point, key in process_points(resource):
             known = self._found(self._lookup.of_process(key))
             present = {pair.key for pair in point.attributes}
             added: dict[str, str | int] = {}
@@ -81,15 +77,15 @@ class ResourceNames:
         version = (self._table.version, self.reads, self._own())
         known = self._outcomes.get(encoded)
         if known is None or known[0] != version:
-            self._outcomes[encoded] = known = (version, self._apply(Resource.FromString(encoded)))
+            self._outcomes[encoded] = known = (version, self._apply(encoded))
         self._outcomes.move_to_end(encoded)
         if len(self._outcomes) > _REMEMBERED:
             self._outcomes.popitem(last=False)
         return known[1]
 
-    def _apply(self, resource: Resource) -> Resource | None:
+    def _apply(self, encoded: bytes) -> Resource | None:
         """The resource with its names; None if it does not change."""
-        existing = plain(resource.attributes)
+        existing = self._seen[encoded].attributes
         found = self._with_own(self._lookup.of_resource(existing), existing)
         names = self._found(found)
         if self._lookup.node and (self._own() or self._lookup.is_here(existing)):
@@ -97,6 +93,7 @@ class ResourceNames:
         wanted = changes(existing, names, found.pod, names_job=found.place.names_job)
         if not wanted:
             return None
+        resource = Resource.FromString(encoded)
         _set(resource, wanted)
         return resource
 

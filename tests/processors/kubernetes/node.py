@@ -16,7 +16,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import make_context
 from otel_zernel_processors.kubernetes import KubernetesProcessor
-from otel_zernel_processors.kubernetes.resources import plain
+from otel_zernel_processors.kubernetes.seen import plain
 from tests.core.client.serving import served
 from tests.core.kubernetes.cluster import FakeCluster
 from tests.core.kubernetes.kubeconfig import write_kubeconfig

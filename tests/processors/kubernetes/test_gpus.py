@@ -12,7 +12,7 @@ from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
 from otel_zernel_processors.kubernetes import KubernetesProcessor
-from otel_zernel_processors.kubernetes.resources import plain
+from otel_zernel_processors.kubernetes.seen import plain
 from tests.processors.kubernetes.gpus.kubelet import FakeKubelet, allocated, claimed
 from tests.processors.kubernetes.items import UID, pod_item
 from tests.processors.kubernetes.node import GROUP, Node

@@ -16,6 +16,8 @@ _REMEMBERED: Final = 8192
 """Processes. The one that was asked for least lately is forgotten first."""
 _CHECKED_AGAIN: Final = 10.0
 """Seconds after which a process without a known creation time is read again: its pid may be another's now."""
+_BOOT_KNOWN: Final = 10.0
+"""Seconds until the start of the machine is read again."""
 _LONGEST_FILE: Final = 1 << 20
 _TOLERANCE: Final = 5.0
 """Seconds between two readings of one creation time: the clock may have been set meanwhile."""
@@ -47,6 +49,8 @@ class ProcessPlaces:
         self._proc = proc
         self._monotonic = monotonic
         self._known: OrderedDict[ProcessKey, ProcessPlace] = OrderedDict()
+        self._booted = (float("-inf"), 0.0)
+        """The start of the machine, and when it was read: reading it takes milliseconds on large machines."""
 
     def missing(self, key: ProcessKey) -> bool:
         """Whether the process has to be read."""
@@ -86,8 +90,15 @@ class ProcessPlaces:
         if wanted is None:
             return False
         ticks = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[19])  # starttime, proc(5) stat
-        started = _booted(self._proc) + ticks / os.sysconf("SC_CLK_TCK")
+        started = self._boot_time() + ticks / os.sysconf("SC_CLK_TCK")
         return abs(wanted.replace(tzinfo=wanted.tzinfo or UTC).timestamp() - started) < _TOLERANCE
+
+    def _boot_time(self) -> float:
+        """Seconds since 1970. It changes when the clock is set."""
+        now = self._monotonic()
+        if now - self._booted[0] > _BOOT_KNOWN:
+            self._booted = (now, _booted(self._proc))
+        return self._booted[1]
 
 
 def _booted(proc: Path) -> float:
