@@ -5,9 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from otel_zernel.component import Finding
-from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
+from otel_zernel.errors import CannotStart
+from otel_zernel.kubernetes.credentials import SERVICE_ACCOUNT
+from otel_zernel_processors.kubernetes.config import KubernetesApiConfig, KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs
 from otel_zernel_processors.kubernetes.pods.own_pod import NODE_NAME, own_pod
+from otel_zernel_processors.kubernetes.pods.watch import access_of
 
 
 def findings(config: KubernetesProcessorConfig, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -19,6 +22,8 @@ def findings(config: KubernetesProcessorConfig, environ: Mapping[str, str]) -> I
         yield _own_pod(config, environ)
     if config.pod_logs is not None:
         yield _pod_logs(Path(config.pod_logs))
+    if config.api:
+        yield _api(config.api, environ)
     if config.pod_resources:
         yield _socket(Path(config.pod_resources.socket))
 
@@ -27,8 +32,16 @@ def _own_pod(config: KubernetesProcessorConfig, environ: Mapping[str, str]) -> F
     pod = own_pod(environ, Path(config.pod_info))
     if pod is None:
         return Finding("own pod", "not known; set K8S_NAMESPACE and K8S_POD_NAME by the downward API", False)
-    labels = f"{len(pod.labels)} labels" if pod.labels else f"no labels: {config.pod_info}/labels is not mounted"
-    return Finding("own pod", f"{pod.namespace}/{pod.name}, {labels}", True)
+    labels = "with its labels" if pod.labels else f"without labels: {config.pod_info}/labels is not mounted"
+    return Finding("own pod", f"{pod.namespace}/{pod.name} {labels}", True)
+
+
+def _api(config: KubernetesApiConfig, environ: Mapping[str, str]) -> Finding:
+    try:
+        found = access_of(config, environ, SERVICE_ACCOUNT, "kubernetes::api")
+    except CannotStart as error:
+        return Finding("API server", str(error), False)
+    return Finding("API server", f"{found.server}, with credentials; the watch shows whether they suffice", True)
 
 
 def _pod_logs(folder: Path) -> Finding:

@@ -67,6 +67,9 @@ class Sources:
         self._problems: dict[str, str] = {}
         self._logged = RepeatedByKey(context.clock.monotonic)
         self._listed = float("-inf")
+        """When the folders of logs were listed, monotonic seconds."""
+        self._answered = float("-inf")
+        """When the kubelet answered last."""
         self._forgotten = 0
         self._stack = AsyncExitStack()
         create = context.meter.create_counter
@@ -75,17 +78,18 @@ class Sources:
 
     async def enter(self) -> None:
         """Raises `CannotStart`."""
-        works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {"upkeep": self._keep_up}
+        works = [partial(self._repeat, "names", self._keep_up, _UPKEEP, _UPKEEP)]
         if self._config.own_pod:
             self.own = await run_in_thread(self._read_own_pod)
         if self._watch:
             self._collection = self._watch.of_node(self._lookup.node)
             await self._stack.enter_async_context(self._watch.client)
-            works["watch"] = self._collection.run
-        if self._kubelet:
+            works.append(partial(self._repeat, "api", self._collection.run, _UPKEEP))
+        if self._kubelet and self._config.pod_resources:
             self._stack.push_async_callback(self._kubelet.close)
-            works["pod resources"] = self._read_holders
-        tasks = [asyncio.create_task(work(), name=f"{self._context.path}: {name}") for name, work in works.items()]
+            read, interval = partial(self._read_holders, self._kubelet), self._config.pod_resources.interval
+            works.append(partial(self._repeat, "pod_resources", read, interval))
+        tasks = [asyncio.create_task(work(), name=f"{self._context.path}: {work.args[0]}") for work in works]
         self._stack.push_async_callback(cancel, *tasks)
         if self._watch:
             # The first batches are named too, if the server answers soon.
@@ -129,10 +133,11 @@ class Sources:
             self._failed("pod_logs", f"cannot read {folder}: {error.strerror}")
             return
         self._succeeded("pod_logs")
-        unknown = [pod for pod in pods if self._table.by_uid(pod.uid) is None]
-        for pod in unknown:
-            self._table.put(pod)
-        self._logged_uids.update(pod.uid for pod in unknown)
+        for pod in pods:
+            known = self._table.by_uid(pod.uid)
+            if known is None or self._watch is None:
+                self._table.put(known or pod)
+                self._logged_uids.add(pod.uid)
         for uid in self._logged_uids - {pod.uid for pod in pods}:
             self._table.delete(uid)
             self._logged_uids.discard(uid)
@@ -147,15 +152,30 @@ class Sources:
             )
         return pod
 
-    async def _keep_up(self) -> None:
+    async def _repeat(
+        self, source: str, work: Callable[[], Coroutine[Any, Any, None]], interval: float, delay: float = 0.0
+    ) -> None:
+        """Does the work every `interval` s, whatever happens, and for the first time after `delay` s."""
+        await self._context.clock.sleep(delay)
         while True:
-            await self._context.clock.sleep(_UPKEEP)
-            self._table.expire()
-            self._forgotten_pods.add(self._table.forgotten - self._forgotten)
-            self._forgotten = self._table.forgotten
-            if self._config.own_pod:
-                self.own = await run_in_thread(self._read_own_pod)
-            self.check_watch()
+            try:
+                await work()
+            except NoAnswer as error:
+                self._failed(source, str(error))
+            except Exception as error:
+                self._context.logger.exception("Reading %s failed: %r", source, error)
+                self._failed(source, f"reading {source} failed: {error!r}")
+            await self._context.clock.sleep(interval)
+
+    async def _keep_up(self) -> None:
+        self._table.expire()
+        self._forgotten_pods.add(self._table.forgotten - self._forgotten)
+        self._forgotten = self._table.forgotten
+        if self._config.own_pod:
+            self.own = await run_in_thread(self._read_own_pod)
+        self.check_watch()
+        if self._context.clock.monotonic() - self._answered > self._config.retention:
+            self.holders = ()
 
     def check_watch(self) -> None:
         """Reports whether the pods may be outdated."""
@@ -164,18 +184,11 @@ class Sources:
         elif self._watch:
             self._succeeded("api")
 
-    async def _read_holders(self) -> None:
-        assert self._kubelet is not None  # noqa: S101  # `enter` has checked it
-        assert self._config.pod_resources is not None  # noqa: S101
-        while True:
-            try:
-                listed = await self._kubelet.holders()
-            except NoAnswer as error:
-                self._failed("pod_resources", str(error))
-            else:
-                self._succeeded("pod_resources")
-                self.holders = self._history.present(listed, self._has_ended)
-            await self._context.clock.sleep(self._config.pod_resources.interval)
+    async def _read_holders(self, kubelet: Kubelet) -> None:
+        listed = await kubelet.holders()
+        self._answered = self._context.clock.monotonic()
+        self._succeeded("pod_resources")
+        self.holders = self._history.present(listed, self._has_ended)
 
     def _has_ended(self, namespace: str, name: str) -> bool:
         pod = self._table.by_name(namespace, name)

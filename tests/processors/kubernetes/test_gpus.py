@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
@@ -153,3 +154,30 @@ async def test_the_resource_of_a_gpu_gets_no_pod(tmp_path: Path) -> None:
     async with node.processor() as processor:
         await through(processor, batch)
     assert plain(batch.metrics.resource_metrics[0].resource.attributes) == {**BOARD, "k8s.node.name": "node-1"}
+
+
+async def test_an_unexpected_error_ends_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
+    kubelet.pods = [allocated("trainer-0", GPU)]
+    options = {"socket": str(kubelet.socket), "interval": "10ms"}
+    with monkeypatch.context() as broken:
+        broken.setattr("otel_zernel_processors.kubernetes.gpus.kubelet.holders", lambda *_: 1 / 0)
+        processor = node.processor(pod_resources=options)
+        await processor.__aenter__()
+        async with kubelet.serving():
+            await until(lambda: node.context.health.problems)
+            assert "ZeroDivisionError" in node.context.health.problems["processors::kubernetes"]
+            broken.undo()
+            await until(lambda: processor._sources.holders and not node.context.health.problems)
+    await processor.__aexit__(None, None, None)
+
+
+async def test_an_answer_that_is_too_old_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._UPKEEP", 0.01)
+    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
+    kubelet.pods = [allocated("trainer-0", GPU)]
+    options = {"socket": str(kubelet.socket), "interval": "10ms"}
+    async with node.processor(pod_resources=options, retention="100ms") as processor:
+        async with kubelet.serving():
+            await until(lambda: processor._sources.holders)
+        await until(lambda: not processor._sources.holders)

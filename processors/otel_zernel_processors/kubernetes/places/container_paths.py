@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _CONTAINER: Final = re.compile(r"[0-9a-f]{64}")
-_POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})")
+_UUID: Final = "[-_]".join(f"[0-9a-f]{{{digits}}}" for digits in (8, 4, 4, 4, 12))
+_POD: Final = re.compile(f"pod({_UUID}|[0-9a-f]{{32}})(?![0-9a-f])")
 _MONITOR: Final = re.compile(r"(crio-conmon|libpod-conmon)-")
 """The process of CRI-O that watches a container, in a group with the container's id."""
 _MOUNT: Final = re.compile(r"/pods/(?P<uid>[0-9a-f-]{32,36})/(?:etc-hosts|containers/(?P<name>[^/]+)/[^/]+)$")

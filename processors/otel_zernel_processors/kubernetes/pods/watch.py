@@ -1,6 +1,7 @@
 """A watch of pods in Kubernetes' API, which keeps a table up to date."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,10 +32,9 @@ class PodWatch:
         self._config = config
         self._table = table
         self._context = context
-        self._environ = environ
-        self._service_account = service_account
-        self._setting = f"{context.path}::api"
-        self.client = JsonClient(self._read_access, "Kubernetes", self._setting, config.request_timeout, context)
+        setting = f"{context.path}::api"
+        read = partial(access_of, config, environ, service_account, setting)
+        self.client = JsonClient(read, "Kubernetes", setting, config.request_timeout, context)
         self._uids: dict[str, str] = {}
         """The uids on the node, by those of the API. They differ for static pods."""
 
@@ -56,8 +56,9 @@ class PodWatch:
         self._uids[uid] = pod.uid
         self._table.put(pod)
 
-    def _read_access(self) -> Access:
-        config = self._config
-        if config.kubeconfig:
-            return credentials.of_kubeconfig(Path(config.kubeconfig), config.kube_context, self._setting).access
-        return credentials.of_pod(self._environ, self._service_account, self._setting).access
+
+def access_of(config: KubernetesApiConfig, environ: Mapping[str, str], service_account: Path, setting: str) -> Access:
+    """The API server and the credentials. Raises `CannotStart`, which names `setting`."""
+    if config.kubeconfig:
+        return credentials.of_kubeconfig(Path(config.kubeconfig), config.kube_context, setting).access
+    return credentials.of_pod(environ, service_account, setting).access

@@ -30,6 +30,8 @@ STATIC = "0123456789abcdef0123456789abcdef"
         (f"/../cri-containerd-{ID}.scope", ""),
         (f"/../../pod{UID}/{ID}", UID),
         (f"/system.slice/docker-{ID}.scope", ""),
+        (f"/machine.slice/machine-libpod_pod_{'ab' * 32}.slice/libpod-{ID}.scope/container", ""),
+        (f"/machine.slice/pod{'ab' * 32}/{ID}", ""),
     ],
 )  # fmt: skip
 def test_every_runtime_and_driver_is_read(path: str, uid: str) -> None:
