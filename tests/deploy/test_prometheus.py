@@ -97,8 +97,8 @@ def test_every_rule_is_about_metrics_that_exist(rule: dict[str, Any]) -> None:
 
 
 def labels_of(expression: str) -> set[str]:
-    """The labels in `by (...)` and `on (...)`."""
-    groups = re.findall(r"(?:by|on|ignoring|without) \(([^)]*)\)", expression)
+    """The labels in `by (...)`, `on (...)` and `group_left (...)`."""
+    groups = re.findall(r"(?:by|on|ignoring|without|group_left) \(([^)]*)\)", expression)
     return {label.strip() for group in groups for label in group.split(",")}
 
 
