@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from otel_zernel_receivers.bcc.child.paths import real_path
 from otel_zernel_receivers.bcc.child.usdt import StaticProbe, attach
 
 _HARDWARE, _SOFTWARE = 0, 1
@@ -41,7 +41,7 @@ def _uretprobe(bpf: Any, entry: Mapping[str, Any]) -> None:
 
 def _in_file(entry: Mapping[str, Any]) -> dict[str, Any]:
     path = entry["path"]
-    name = os.path.realpath(path) if path.startswith("/") else path  # BCC finds a library by its bare name
+    name = real_path(path) if path.startswith("/") else path  # BCC finds a library by its bare name
     return {"name": name, "sym": entry["symbol"], "fn_name": entry["function"], "pid": entry["pid"] or -1}
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from otel_zernel_receivers.bcc.child.attaching import attach_one
+from otel_zernel_receivers.bcc.child.paths import real_path
 from otel_zernel_receivers.bcc.child.problems import ChildProblem, reported_as
 from otel_zernel_receivers.bcc.child.tables import BpfTable
 from otel_zernel_receivers.bcc.child.tracepoints import check_tracepoints
@@ -29,7 +30,7 @@ def load(entry: Mapping[str, Any], flags: Sequence[str], problems: list[ChildPro
     for number, one in enumerate(entry["attach"]):
         if one["kind"] == "usdt":
             with _collected(problems), reported_as("attach", f"{place}::attach::{number}"):
-                probes[number] = StaticProbe(os.path.realpath(one["path"]), one["probe"], one["function"])
+                probes[number] = StaticProbe(real_path(one["path"]), one["probe"], one["function"])
     try:
         check_tracepoints(entry["source"], place)
         bpf = _compiled(entry, [*flags, *entry["cflags"]], "".join(probe.readers for probe in probes.values()), place)
