@@ -12,8 +12,8 @@ from tests.free_ports import free_port
 from tests.receivers.bcc.programs import kernel_headers, require_bcc
 
 (_ROW,) = re.findall(r"^\| \[bcc\].*", (ROOT / "docs" / "deploy.md").read_text("utf-8"), re.MULTILINE)
-NAMED = re.findall(r"CAP_\w+", _ROW)
-"""CAP_SYS_ADMIN, then the one for tracepoints."""
+*NAMED, FOR_OTHER_CONTAINERS = re.findall(r"CAP_\w+", _ROW)
+"""CAP_SYS_ADMIN, the one for tracepoints, and the one for files of other containers."""
 
 
 def output(example: str, capabilities: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
