@@ -14,7 +14,7 @@ _WATCH: Final = 290
 """Seconds until the server ends a watch: below the 5 min that many load balancers allow."""
 _SILENCE: Final = 320.0
 """Seconds without an event or a bookmark until the connection is given up."""
-_PAGE: Final = "100"
+_PAGE: Final = "50"
 """Objects in one answer: parsing more would hold the event loop for over 10 ms."""
 _SHORTEST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 30.0
