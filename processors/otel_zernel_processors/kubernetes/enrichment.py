@@ -59,7 +59,7 @@ def changes(
     """
     wanted = {name: value for name, value in found.items() if name not in existing}
     job = pod.job if pod else None
-    if job and job.id and not names_job and existing.get("zernel.job.id") != job.id:
+    if job and job.id and job.is_one and not names_job and existing.get("zernel.job.id") != job.id:
         wanted["zernel.job.id"] = job.id
     if pod and str(existing.get("service.name", "")).startswith(_UNKNOWN_SERVICE):
         wanted["service.name"] = (job.name if job else "") or pod.name

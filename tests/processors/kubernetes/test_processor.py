@@ -71,6 +71,16 @@ async def test_a_named_job_stays_and_a_launchers_id_gives_way(tmp_path: Path) ->
     assert [one["zernel.job.id"] for one in found] == ["before-1", "train/llama", "train/llama", "before-4"]
 
 
+async def test_the_name_of_a_ray_cluster_replaces_no_other_id(tmp_path: Path) -> None:
+    """Many jobs run on it."""
+    node = Node(tmp_path)
+    node.cluster.put_pod(pod_item(labels={"ray.io/cluster": "shared"}))
+    created = node.proc.add(7, cgroup=GROUP, environment={"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"})
+    async with node.watching() as processor:
+        found = await named(processor, of_process(7, created, zernel__job__id="10.0.0.1:1"), of_process(7, created))
+    assert [one["zernel.job.id"] for one in found] == ["10.0.0.1:1", "train/shared"]
+
+
 async def test_existing_attributes_and_other_processes_stay_as_they_are(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.add_logs()

@@ -10,14 +10,15 @@ _NAMES: Final = (
     "jobset.sigs.k8s.io/jobset-name",
     "training.kubeflow.org/job-name",
     "volcano.sh/job-name",
-    "ray.io/originated-from-cr-name",
-    "ray.io/cluster",
-    "leaderworkerset.sigs.k8s.io/name",
     "batch.kubernetes.io/job-name",
     "job-name",
 )
 """The labels with the name of a job, the widest first: a JobSet has several Jobs. Kubeflow Trainer's TrainJob is a
 JobSet of its name. `job-name` is the Job's label before Kubernetes 1.27."""
+_RAY_NAME: Final = "ray.io/originated-from-cr-name"
+_RAY_KIND: Final = "ray.io/originated-from-crd"
+_SEVERAL: Final = (_RAY_NAME, "ray.io/cluster", "leaderworkerset.sigs.k8s.io/name")
+"""The labels of what may run several trainings: a RayCluster has many jobs, a LeaderWorkerSet many groups."""
 _REPLICAS: Final = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "training.kubeflow.org/replica-type",
@@ -42,13 +43,16 @@ class PodJob:
     id: str = ""
     """Unique in the cluster: `NAMESPACE/NAME`, or the number of a job of Slurm."""
     name: str = ""
+    is_one: bool = True
+    """Whether it is one training. Otherwise any other id is better."""
     attributes: Mapping[str, str | int] | None = None
     """Its replica, the pod's index, the attempt and the queue."""
 
 
 def job_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str) -> PodJob:
     """The job of a pod. Empty if no label names one."""
-    name = _first(_NAMES, labels)
+    one = labels.get(_RAY_NAME, "") if labels.get(_RAY_KIND) == "RayJob" else _first(_NAMES, labels)
+    name = one or _first(_SEVERAL, labels)
     id_ = labels.get(_SLURM) or (f"{namespace}/{name}" if name else "")
     if not id_:
         return PodJob()
@@ -58,7 +62,12 @@ def job_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace:
         "zernel.job.attempt": _number(labels.get(_ATTEMPT, "")),
         "zernel.job.queue": labels.get(_QUEUE),
     }
-    return PodJob(id_, name or id_, {key: value for key, value in found.items() if value not in (None, "")})
+    return PodJob(
+        id_,
+        name or id_,
+        bool(one) or _SLURM in labels,
+        {key: value for key, value in found.items() if value not in (None, "")},
+    )
 
 
 def _first(keys: tuple[str, ...], values: Mapping[str, str]) -> str:

@@ -43,3 +43,18 @@ def test_the_widest_job_of_a_pod_is_named_with_its_namespace(
 def test_the_index_of_an_older_job_is_an_annotation() -> None:
     job = job_of({"job-name": "x"}, {"batch.kubernetes.io/job-completion-index": "4"}, "train")
     assert job.attributes == {"zernel.job.index": 4}
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_one"),
+    [
+        ({"ray.io/originated-from-cr-name": "x", "ray.io/originated-from-crd": "RayJob"}, True),
+        ({"ray.io/originated-from-cr-name": "x", "ray.io/originated-from-crd": "RayCluster"}, False),
+        ({"ray.io/cluster": "x"}, False),
+        ({"leaderworkerset.sigs.k8s.io/name": "x"}, False),
+        ({"job-name": "x"}, True),
+        ({"scheduler.slinky.slurm.net/slurm-jobid": "1", "ray.io/cluster": "x"}, True),
+    ],
+)
+def test_what_may_run_several_trainings_is_no_single_job(labels: dict[str, str], is_one: bool) -> None:
+    assert job_of(labels, {}, "train").is_one is is_one
