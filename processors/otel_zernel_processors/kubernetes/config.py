@@ -47,7 +47,8 @@ class KubernetesProcessorConfig(ComponentConfig):
     proc_root: str = "/proc"
     """The mounted /proc whose processes the receivers see."""
     pod_logs: str | None = "/var/log/pods"
-    """The kubelet's folder of logs. The names of its folders name the pods, without any permission in Kubernetes."""
+    """The kubelet's folder of logs. The names of its folders name the pods, without any permission in Kubernetes.
+    Not used with `own_pod`."""
     pod_resources: PodResourcesConfig | None = None
     """The kubelet's list of GPUs by pod. Without this section, no pod of a GPU is reported."""
     api: KubernetesApiConfig | None = None
@@ -67,6 +68,11 @@ class KubernetesProcessorConfig(ComponentConfig):
             if getattr(self, name) and not (self.api or self.own_pod):
                 raise ValueError(f"{name} need a source: add the section api, or set own_pod in a sidecar")
         return self
+
+    @property
+    def logs(self) -> Path | None:
+        """`pod_logs`, unless the own pod is the only one."""
+        return Path(self.pod_logs) if self.pod_logs is not None and not self.own_pod else None
 
     @property
     def proc(self) -> Path:

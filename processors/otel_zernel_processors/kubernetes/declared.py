@@ -30,7 +30,7 @@ FORGOTTEN = own(
 FAILURES = own(
     "zernel.kubernetes.failures",
     "{failure}",
-    "Readings that failed, by their source: api, pod_resources or pod_logs.",
+    "Readings that failed, by their source: api, pod_resources, pod_logs or proc.",
     ("zernel.source",),
     "from the first one on",
 )

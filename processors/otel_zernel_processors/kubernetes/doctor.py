@@ -20,8 +20,8 @@ def findings(config: KubernetesProcessorConfig, environ: Mapping[str, str]) -> I
     yield Finding("node", f"the collector runs on {node}" if node else missing, bool(node))
     if config.own_pod:
         yield _own_pod(config, environ)
-    if config.pod_logs is not None:
-        yield _pod_logs(Path(config.pod_logs))
+    if config.logs is not None:
+        yield _pod_logs(config.logs)
     if config.api:
         yield _api(config.api, environ)
     if config.pod_resources:

@@ -70,8 +70,10 @@ class KubernetesProcessor(Processor):
         """Reads the processes that are new."""
         keys = self._keys(batch)
         if self._sources.misses(keys):
-            await self._sources.read(keys)
-            self._names.reads += 1
+            try:
+                await self._sources.read(keys)
+            finally:
+                self._names.reads += 1
 
     def process(self, batch: Batch) -> Iterable[Batch]:
         """The batch with the names of pods. A batch without a process of this node is forwarded as it is."""

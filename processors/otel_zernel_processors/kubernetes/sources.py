@@ -22,6 +22,7 @@ from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHist
 from otel_zernel_processors.kubernetes.gpus.kubelet import Kubelet
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlaces
+from otel_zernel_processors.kubernetes.places.reader import PlaceReader
 from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs
 from otel_zernel_processors.kubernetes.pods.own_pod import own_pod
 from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
@@ -52,7 +53,7 @@ class Sources:
         self._config = config
         self._context = context
         self._lookup = lookup
-        self._places = places
+        self._reader = PlaceReader(places)
         self._table = table
         self._environ = environ
         self._watch = PodWatch(config.api, table, context, environ, service_account) if config.api else None
@@ -89,6 +90,7 @@ class Sources:
             self._stack.push_async_callback(self._kubelet.close)
             read, interval = partial(self._read_holders, self._kubelet), self._config.pod_resources.interval
             works.append(partial(self._repeat, "pod_resources", read, interval))
+        self._stack.callback(self._reader.close)
         tasks = [asyncio.create_task(work(), name=f"{self._context.path}: {work.args[0]}") for work in works]
         self._stack.push_async_callback(cancel, *tasks)
         if self._watch:
@@ -101,31 +103,36 @@ class Sources:
 
     def misses(self, keys: Collection[ProcessKey]) -> bool:
         """Whether `read` has to read something before these processes can be named."""
+        self._reader.take()
         return bool(self._lookup.missing(keys)) or (self._may_list() and any(map(self._lookup.is_unnamed, keys)))
 
     async def read(self, keys: Collection[ProcessKey]) -> None:
         """Reads the places of new processes, and the names of their pods."""
+        if self._reader.hangs:
+            self._failed("proc", f"reading {self._config.proc_root} hangs; a process may be stuck in the kernel")
         missing = self._lookup.missing(keys)
-        found = await run_in_thread(lambda: [self._places.read(key) for key in missing])
-        for key, place in zip(missing, found, strict=True):
-            self._places.remember(key, place)
+        await self._reader.read(missing)
+        self._succeeded("proc")
         if self._may_list() and any(map(self._lookup.is_unnamed, keys)):
             await self._list_pods()
-        for key, place in zip(missing, found, strict=True):
-            self._processes.add(1, {"zernel.outcome": self._outcome(key) if place else "ended"})
+        for key in missing:
+            if not self._lookup.missing([key]):
+                self._processes.add(1, {"zernel.outcome": self._outcome(key)})
 
     def _outcome(self, key: ProcessKey) -> str:
         found = self._lookup.of_process(key)
         if found.pod:
             return "pod"
-        return "name_unknown" if found.place.container.pod_uid else "outside"
+        if found.place.container.pod_uid:
+            return "name_unknown"
+        return "outside" if found.place.was_read else "ended"
 
     def _may_list(self) -> bool:
-        return self._config.pod_logs is not None and self._context.clock.monotonic() - self._listed >= _NEXT_LISTING
+        return self._config.logs is not None and self._context.clock.monotonic() - self._listed >= _NEXT_LISTING
 
     async def _list_pods(self) -> None:
         """Reads the folders of logs. The API knows more of a pod, so a known pod stays as it is."""
-        folder = Path(self._config.pod_logs or "")
+        folder = self._config.logs or Path()
         self._listed = self._context.clock.monotonic()
         try:
             pods = await run_in_thread(partial(pods_with_logs, folder))

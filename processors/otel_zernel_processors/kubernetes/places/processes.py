@@ -40,6 +40,8 @@ class ProcessPlace:
     """Whether its environment has the id of its job, from a scheduler or the user. True if it cannot be read."""
     read_at: float = 0.0
     """Seconds of the monotonic clock."""
+    was_read: bool = False
+    """False if the process had ended before."""
 
 
 class ProcessPlaces:
@@ -73,7 +75,7 @@ class ProcessPlaces:
             container = place_of(_text(folder / "cgroup"), _text(folder / "mountinfo"))
         except OSError:
             return None
-        return ProcessPlace(container, names_own_job(_environment(folder)), self._monotonic())
+        return ProcessPlace(container, names_own_job(_environment(folder)), self._monotonic(), True)
 
     def remember(self, key: ProcessKey, place: ProcessPlace | None) -> None:
         """Remembers the result of `read`. What is known about a process stays when it has ended."""
