@@ -122,6 +122,11 @@ def test_the_injectors_configuration_is_valid(
         ({"config": '{"service": {"shutdown_timeout": "1m"}}'}, "set shutdownTimeoutSeconds in place of"),
         ({"presets.ebpf.enabled": "false", "presets.nvml.enabled": "false"}, "switch on presets.ebpf or presets.nvml"),
         ({"configMap.create": "false"}, "set configMap.existingName"),
+        ({"presets.kubernetes.kubeletPath": '"var/lib/kubelet/"'}, "kubeletPath"),
+        ({"presets.kubernetes.labels": '"team"'}, "labels"),
+        ({"presets.kubernetes.labels": '["team"]'}, "set presets.kubernetes.api to true"),
+        ({"presets.kubernetes.annotations": '["run"]'}, "set presets.kubernetes.api to true"),
+        ({"presets.ebpf.enabled": "false", "presets.kubernetes.api": "true"}, "set presets.kubernetes.enabled to true"),
     ],
 )
 @pytest.mark.parametrize("helm", HELMS)
@@ -141,8 +146,9 @@ def test_mappings_merge_lists_replace_and_null_removes() -> None:
     found = config(render(CHART / "ci/daemonset-config-values.yaml"))
     assert found["receivers"] == {"ebpf": {"interval": "100ms"}}
     assert list(found["exporters"]) == ["otlp_http"]
-    assert found["service"]["pipelines"]["training"]["exporters"] == ["otlp_http"]
-    assert found["service"]["pipelines"]["training"]["processors"] == ["resource", "phases", "percentiles"]
+    pipeline = found["service"]["pipelines"]["training"]
+    assert pipeline["exporters"] == ["otlp_http"]
+    assert pipeline["processors"] == ["resource", "kubernetes", "phases", "percentiles"]
 
 
 def test_another_configuration_makes_new_pods_and_the_same_one_does_not() -> None:
@@ -152,6 +158,22 @@ def test_another_configuration_makes_new_pods_and_the_same_one_does_not() -> Non
 
     assert checksum() == checksum(podLabels='{"a": "b"}')
     assert checksum() != checksum(config='{"receivers": {"ebpf": {"interval": "1s"}}}')
+
+
+@pytest.mark.parametrize(
+    ("values", "changes", "sentence"),
+    [
+        ("sidecar", {"presets.kubernetes.api": "true"}, "a sidecar has no rights of its own"),
+        ("sidecar", {"presets.kubernetes.podResources": "true"}, "only mode daemonset has the kubelet's socket"),
+        ("gateway-api", {"presets.kubernetes.podResources": "true"}, "only mode daemonset has the kubelet's socket"),
+        ("gateway-api", {"presets.kubernetes.api": "false"}, "a gateway knows pods from the API only"),
+        ("gateway", {"presets.kubernetes.api": "true"}, "set presets.kubernetes.enabled to true"),
+    ],
+)
+def test_a_source_of_pods_that_the_mode_lacks_is_refused(values: str, changes: dict[str, str], sentence: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        render_text(CHART / f"ci/{values}-values.yaml", changes=changes)
+    assert sentence in raised.value.stderr
 
 
 @pytest.mark.parametrize("seconds", [ServiceSection().shutdown_timeout, 90])
@@ -221,5 +243,10 @@ def test_the_host_is_the_node_and_not_the_pod() -> None:
 
 def test_the_schema_has_exactly_the_values() -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert schema["additionalProperties"] is False
-    assert set(yaml.safe_load((CHART / "values.yaml").read_text())) == set(schema["properties"]) - {"global"}
+    assert set(values) == set(schema["properties"]) - {"global"}
+    presets = schema["properties"]["presets"]["properties"]
+    assert {name: set(preset) for name, preset in values["presets"].items()} == {
+        name: set(preset["properties"]) for name, preset in presets.items()
+    }

@@ -1,5 +1,6 @@
 """The pods have exactly the rights that their configuration needs."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.deploy.helm.rendering import (
 )
 from tests.deploy.test_bcc import NAMED
 
+WATCH = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
 EBPF = sorted(capability.name.removeprefix("CAP_") for capability in _REQUIRED | _OPTIONAL)
 
 
@@ -43,7 +45,9 @@ def violations(spec: Manifest, one: Manifest) -> list[str]:
     return [name for name, is_broken in broken.items() if is_broken]
 
 
-def notes(values: str) -> str:
+def notes(values: str, **changes: str) -> str:
+    """The text that an installation prints. A double underscore in a name stands for a dot."""
+    options = [f"--set-json={key.replace('__', '.')}={value}" for key, value in changes.items()]
     command = [
         str(program("helm")),
         "install",
@@ -53,6 +57,7 @@ def notes(values: str) -> str:
         "--namespace",
         "ml",
         f"--values={CHART}/ci/{values}",
+        *options,
     ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -101,6 +106,8 @@ def test_no_pod_is_privileged_or_may_write_its_root(values: Path) -> None:
     [
         ("daemonset-values.yaml", "privileged"),
         ("daemonset-nvml-values.yaml", "restricted"),
+        ("daemonset-gpu-pods-values.yaml", "privileged"),
+        ("gateway-api-values.yaml", "restricted"),
         ("gateway-values.yaml", "restricted"),
         ("gateway-durable-values.yaml", "restricted"),
         ("sidecar-values.yaml", "restricted"),
@@ -112,6 +119,65 @@ def test_the_notes_name_the_least_level_of_pod_security(values: str, level: str)
     broken = violations(pod_spec(manifests), container(manifests))
     assert ("restricted" if not broken else "privileged") == level, broken
     assert f'the level is "{level}"' in notes(values)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"presets__kubernetes__enabled": "true"},
+        {"extraVolumes": '[{"name": "own", "hostPath": {"path": "/data"}}]'},
+    ],
+)
+def test_a_folder_of_the_node_needs_the_level_privileged(changes: dict[str, str]) -> None:
+    """The level of the Pod Security Standards "baseline" allows none."""
+    manifests = render_mode("daemonset-nvml", **changes)
+    assert "host paths" in violations(pod_spec(manifests), container(manifests))
+    assert 'the level is "privileged"' in notes("daemonset-nvml-values.yaml", **changes)
+
+
+def test_a_pod_is_root_only_for_the_kubelets_socket() -> None:
+    """It gets no more capabilities, and the other containers of the pod keep their user."""
+    manifests, without = render_mode("daemonset"), render_mode("daemonset-without-root")
+    one = container(manifests)["securityContext"]
+    assert (one["runAsUser"], one["runAsNonRoot"]) == (0, False)
+    assert one["capabilities"] == container(without)["securityContext"]["capabilities"]
+    for spec in (pod_spec(manifests), pod_spec(without)):
+        assert (spec["securityContext"]["runAsUser"], spec["securityContext"]["runAsNonRoot"]) == (10001, True)
+    assert "runAsUser" not in container(without)["securityContext"]
+    assert "User: root" in notes("daemonset-values.yaml")
+    assert "User: root" not in notes("daemonset-without-root-values.yaml")
+
+
+def test_the_users_own_security_context_is_the_last_word() -> None:
+    one = container(render_mode("daemonset", securityContext='{"runAsUser": 7, "runAsNonRoot": true}'))
+    assert (one["securityContext"]["runAsUser"], one["securityContext"]["runAsNonRoot"]) == (7, True)
+
+
+@pytest.mark.parametrize("values", ["daemonset-api", "gateway-api"])
+def test_a_pod_that_watches_pods_may_list_and_watch_them_and_nothing_else(values: str) -> None:
+    manifests = render_mode(values)
+    assert only(manifests, "ClusterRole")["rules"] == [WATCH]
+    (subject,) = only(manifests, "ClusterRoleBinding")["subjects"]
+    account = {"kind": "ServiceAccount", "name": pod_spec(manifests)["serviceAccountName"], "namespace": "ml"}
+    assert subject == account
+    assert pod_spec(manifests)["automountServiceAccountToken"] is True
+    assert "list and watch of pods" in notes(f"{values}-values.yaml")
+
+
+def test_a_watch_keeps_the_users_own_rules() -> None:
+    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+    rules = {"create": True, "rules": [nodes]}
+    manifests = render_mode("daemonset-api", clusterRole=json.dumps(rules))
+    assert only(manifests, "ClusterRole")["rules"] == [nodes, WATCH]
+    ignored = render_mode("daemonset-api", clusterRole=json.dumps({**rules, "create": False}))
+    assert only(ignored, "ClusterRole")["rules"] == [WATCH]
+
+
+def test_a_watch_with_a_kubeconfig_needs_no_role() -> None:
+    own = '{"processors": {"kubernetes": {"api": {"kubeconfig": "/etc/kube/config"}}}}'
+    manifests = render_mode("daemonset-api", config=own)
+    assert not [one for one in manifests if one["kind"].startswith("ClusterRole")]
+    assert pod_spec(manifests)["automountServiceAccountToken"] is False
 
 
 def test_a_pod_has_no_token_of_the_api_server_without_a_role() -> None:

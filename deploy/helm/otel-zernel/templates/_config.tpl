@@ -30,6 +30,18 @@
 {{- include "otel-zernel.preset" (dict "root" . "preset" "prometheus" "modes" (list "daemonset" "sidecar")) -}}
 {{- end -}}
 
+{{/* In mode daemonset with ebpf alone: nvml needs no privileged pod, and this preset would. */}}
+{{- define "otel-zernel.kubernetes" -}}
+{{- $modes := list "sidecar" -}}
+{{- if include "otel-zernel.ebpf" . }}{{ $modes = append $modes "daemonset" }}{{ end -}}
+{{- include "otel-zernel.preset" (dict "root" . "preset" "kubernetes" "modes" $modes) -}}
+{{- end -}}
+
+{{- define "otel-zernel.podResources" -}}
+{{- $enabled := .Values.presets.kubernetes.podResources -}}
+{{- if kindIs "bool" $enabled }}{{ if $enabled }}true{{ end }}{{ else }}{{ include "otel-zernel.nvml" . }}{{ end -}}
+{{- end -}}
+
 {{/* The whole configuration of the collector. */}}
 {{- define "otel-zernel.config" -}}
 {{- if .Values.alternateConfig -}}
@@ -77,6 +89,31 @@ service:
 {{- $exporters | toJson -}}
 {{- end -}}
 
+{{/* The configuration of the processor kubernetes. The folders of logs are those of a node. */}}
+{{- define "otel-zernel.config.kubernetes" -}}
+{{- $preset := .Values.presets.kubernetes -}}
+{{- if eq .Values.mode "daemonset" }}
+{{- if $preset.api }}
+api: {}
+{{- end }}
+{{- if include "otel-zernel.podResources" . }}
+pod_resources: {}
+{{- end }}
+{{- else if eq .Values.mode "gateway" }}
+api: { nodes: all }
+pod_logs: null
+{{- else }}
+own_pod: true
+pod_logs: null
+{{- end }}
+{{- with $preset.labels }}
+labels: {{ toJson . }}
+{{- end }}
+{{- with $preset.annotations }}
+annotations: {{ toJson . }}
+{{- end }}
+{{- end -}}
+
 {{- define "otel-zernel.config.watching" -}}
 receivers:
 {{- if include "otel-zernel.ebpf" . }}
@@ -91,6 +128,9 @@ processors:
     attributes:
       - { key: host.name, value: "${env:K8S_NODE_NAME}", action: upsert }
       - { key: k8s.node.name, value: "${env:K8S_NODE_NAME}", action: upsert }
+{{- if include "otel-zernel.kubernetes" . }}
+  kubernetes: {{ include "otel-zernel.config.kubernetes" . | fromYaml | toJson }}
+{{- end }}
 {{- if include "otel-zernel.ebpf" . }}
   phases: {}
   percentiles:
@@ -109,6 +149,7 @@ service:
     training:
       receivers: [{{ if include "otel-zernel.ebpf" . }}ebpf, {{ end }}{{ if include "otel-zernel.nvml" . }}nvml{{ end }}]
       processors: [resource
+        {{- if include "otel-zernel.kubernetes" . }}, kubernetes{{ end }}
         {{- if include "otel-zernel.ebpf" . }}, phases, percentiles{{ end }}]
       exporters: {{ include "otel-zernel.exporters" . }}
 {{- end -}}
@@ -122,6 +163,7 @@ service:
 {{- $_ := set $config.processors.resource "detectors" (list "env") -}}
 {{- $_ := set $config.processors.resource "override" false -}}
 {{- $processors := list "resource" -}}
+{{- if include "otel-zernel.kubernetes" . }}{{ $processors = append $processors "kubernetes" }}{{ end -}}
 {{- if include "otel-zernel.ebpf" . }}{{ $processors = concat $processors (list "phases" "percentiles") }}{{ end -}}
 {{- $exporters := include "otel-zernel.exporters" . | fromJsonArray -}}
 {{- $training := dict "receivers" $names "processors" $processors "exporters" $exporters -}}
@@ -140,6 +182,9 @@ receivers:
       http: { endpoint: "${env:MY_POD_IP}:4318" }
 processors:
   memory_limiter: { check_interval: 1s, limit_percentage: 80, spike_limit_percentage: 20 }
+{{- if include "otel-zernel.kubernetes" . }}
+  kubernetes: {{ include "otel-zernel.config.kubernetes" . | fromYaml | toJson }}
+{{- end }}
 {{- if include "otel-zernel.prometheus" . }}
 exporters:
   prometheus: { endpoint: "${env:MY_POD_IP}:9091" }
@@ -148,6 +193,6 @@ service:
   pipelines:
     gateway:
       receivers: [otlp]
-      processors: [memory_limiter]
+      processors: [memory_limiter{{ if include "otel-zernel.kubernetes" . }}, kubernetes{{ end }}]
       exporters: {{ include "otel-zernel.exporters" . }}
 {{- end -}}

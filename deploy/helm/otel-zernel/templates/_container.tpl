@@ -35,8 +35,10 @@
 - name: ZERNEL_HOST_NAME
   value: $(K8S_NODE_NAME)
 {{- if eq .Values.mode "sidecar" }}
+{{- if not (include "otel-zernel.readsPods" (dict "root" . "from" "own_pod")) }}
 - name: OTEL_RESOURCE_ATTRIBUTES
   value: k8s.namespace.name=$(K8S_NAMESPACE),k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID)
+{{- end }}
 - name: OTEL_CONFIG
   value: {{ include "otel-zernel.config" . | quote }}
 {{- end }}
@@ -106,6 +108,9 @@ volumeMounts:
   - { name: queue, mountPath: /var/lib/otel-zernel }
 {{- end }}
   - { name: tmp{{ if $isSidecar }}-otel-zernel{{ end }}, mountPath: /tmp }
+{{- with include "otel-zernel.podSourceMounts" . | trim }}
+{{ . | indent 2 }}
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . | indent 2 }}
 {{- end }}

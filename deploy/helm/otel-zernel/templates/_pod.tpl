@@ -18,7 +18,7 @@ spec:
   imagePullSecrets: {{- toYaml . | nindent 4 }}
 {{- end }}
   serviceAccountName: {{ include "otel-zernel.serviceAccountName" . }}
-  automountServiceAccountToken: {{ .Values.clusterRole.create }}
+  automountServiceAccountToken: {{ include "otel-zernel.needsRole" . | default "false" }}
   securityContext: {{- include "otel-zernel.podSecurityContext" . | nindent 4 }}
   # The sleep before SIGTERM, the time for the queues, 5 s after which a hanging process ends itself, and some room.
   terminationGracePeriodSeconds: {{ add .Values.preStopSleepSeconds .Values.shutdownTimeoutSeconds 10 }}
@@ -42,6 +42,9 @@ spec:
       configMap:
         name: {{ .Values.configMap.existingName | default (include "otel-zernel.fullname" .) }}
     - { name: tmp, emptyDir: {} }
+{{- with include "otel-zernel.podSourceVolumes" . | trim }}
+{{ . | indent 4 }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . | indent 4 }}
 {{- end }}
