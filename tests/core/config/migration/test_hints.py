@@ -45,7 +45,7 @@ def test_every_unknown_name_of_a_typical_configuration_has_a_hint(tmp_path: Path
     assert done.returncode == 1
     mistakes = dict(line.strip().split(": ", 1) for line in done.stderr.splitlines()[1:])
     assert "receivers::hostmetrics" not in mistakes
-    assert "OTEL_RESOURCE_ATTRIBUTES" in mistakes["processors::k8sattributes"]
+    assert "write kubernetes, with `api: {}`" in mistakes["processors::k8sattributes"]
     assert "write debug" in mistakes["exporters::logging"]
     assert "resource_constant_labels" in mistakes["exporters::prometheus::resource_to_telemetry_conversion"]
     assert "sending_queue::storage" in mistakes["exporters::prometheusremotewrite::wal"]
@@ -60,6 +60,10 @@ def test_a_hint_applies_to_an_id_with_a_name_and_to_any_index() -> None:
     assert hint(("exporters", "logging/detailed")) == hint(("exporters", "logging"))
     assert hint(("processors", "metricstransform/x", "transforms", 3, "metric_name")) == "write include"
     assert hint(("exporters", "otlp", "no_such_key")) is None
+
+
+def test_both_names_of_a_processor_have_the_same_hint() -> None:
+    assert hint(("processors", "k8s_attributes")) == hint(("processors", "k8sattributes/pods"))
 
 
 def test_no_hint_is_for_something_that_exists_here() -> None:
