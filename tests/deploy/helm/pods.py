@@ -4,35 +4,56 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from subprocess import Popen
-from typing import Final
+from typing import Final, NamedTuple
 
+from otel_zernel.kubernetes.credentials import SERVICE_ACCOUNT
 from tests.deploy.helm.rendering import Manifest, config_text, container, pod_spec
 from tests.deploy.image.containers import Container, running
 
 NODE: Final = "gpu-node-7"
 
 
+class ApiServer(NamedTuple):
+    """An API server on 127.0.0.1, and the files of a service account."""
+
+    port: int
+    account: Path
+
+
 @contextlib.contextmanager
 def running_pod(
-    manifests: Iterable[Manifest], ip: str, root: Path, folder: Path, volumes: Mapping[str, Path]
+    manifests: Iterable[Manifest],
+    ip: str,
+    root: Path,
+    folder: Path,
+    volumes: Mapping[str, Path],
+    api: ApiServer | None = None,
 ) -> Iterator["Popen[str]"]:
-    """The process of the collector's container, on a node of the name `NODE`. `volumes` are folders by their names."""
+    """The process of the collector's container, on a node of the name `NODE`. `volumes` are folders by their names.
+
+    The service account is mounted only if the pod asks for it.
+    """
     manifests = list(manifests)
     one, spec = container(manifests), pod_spec(manifests)
     files = folder / "files"
     files.mkdir()
     (files / "config.yaml").write_text(config_text(manifests))
     sources = {"config": files, **volumes}
-    mounted = {
-        Path(mount["mountPath"]): sources[mount["name"]] for mount in one["volumeMounts"] if mount["name"] in sources
-    }
+    places = {mount["name"]: Path(mount["mountPath"]) for mount in one["volumeMounts"]}
+    mounted = {places[name]: source for name, source in sources.items() if name in places}
+    environ = environment(one, ip)
+    if api and spec["automountServiceAccountToken"]:
+        mounted[SERVICE_ACCOUNT] = api.account
+        environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
     context = {**spec.get("securityContext", {}), **one["securityContext"]}
     process = Container(
         one["args"],
         user=context["runAsUser"],
+        group=context["runAsGroup"],
         capabilities=context["capabilities"].get("add", []),
-        env=environment(one, ip),
+        env=environ,
         mounts=mounted,
+        read_only=[places[mount["name"]] for mount in one["volumeMounts"] if mount.get("readOnly")],
         host_pid=spec.get("hostPID", False),
     )
     with running(process, root, folder / "bundle") as started:

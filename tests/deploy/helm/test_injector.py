@@ -71,3 +71,5 @@ def test_a_new_pod_gets_the_charts_sidecar(root: Path, tmp_path: Path) -> None:
     spec = patched(JOB, yaml.safe_load(base64.b64decode(response["patch"])))
     assert spec["initContainers"] == sidecar["initContainers"]
     assert spec["containers"] == JOB["containers"]
+    assert [one["name"] for one in sidecar["volumes"]] == ["tmp-otel-zernel", "podinfo-otel-zernel"]
+    assert spec["volumes"] == [*sidecar["volumes"], *JOB.get("volumes", [])]

@@ -5,8 +5,6 @@ import importlib.util
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from subprocess import Popen
@@ -14,12 +12,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from docs.catalogue import ROOT
+from tests.deploy.helm.node_folders import GPU, NodeFolders
 from tests.deploy.helm.pods import NODE, running_pod
-from tests.deploy.helm.rendering import Manifest, pod_spec, render_mode
+from tests.deploy.helm.rendering import Manifest, container, pod_spec, render_mode
 from tests.exporters.otlp.peers import GrpcSink
 from tests.free_ports import free_port
 from tests.interop.conftest import miss
+from tests.processors.kubernetes.gpus.kubelet import allocated
 
 WAIT = 120.0
 
@@ -65,24 +64,32 @@ def time_for_a_stop(spec: Manifest) -> float:
     return float(spec["terminationGracePeriodSeconds"]) - sleep
 
 
-def test_the_daemonsets_pod_sees_the_steps_of_a_real_job(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("user", [10001, 0])
+async def test_the_daemonsets_pod_sees_the_steps_of_a_real_job_and_names_its_pod(
+    user: int, root: Path, tmp_path: Path
+) -> None:
+    """It runs as root only for the kubelet's socket, and then has the same capabilities."""
     if not importlib.util.find_spec("torch"):
         miss("PyTorch is missing: `make peers REQUIRE_PEERS=1` installs it")
-    manifests, ip = render_mode("daemonset", presets__nvml__enabled="false"), free_address()
-    with (
-        running_pod(manifests, ip, root, tmp_path, {}) as process,
-        subprocess.Popen([sys.executable, str(ROOT / "examples/train.py"), "1000"], stdout=subprocess.DEVNULL) as job,
-    ):
-        try:
-            until_serving(process, f"http://{ip}:13133/", "Server available")
-            page = until_serving(
-                process, f"http://{ip}:9091/metrics", rf'zernel_steps_total{{[^}}]*pid="{job.pid}"', job
-            )
-        finally:
-            job.kill()
-        status, _ = end_as_the_kubelet_does(process, time_for_a_stop(pod_spec(manifests)))
+    changes = {"presets__nvml__enabled": "false", "presets__kubernetes__podResources": "false" if user else "true"}
+    manifests, ip = render_mode("daemonset", **changes), free_address()
+    assert container(manifests)["securityContext"].get("runAsUser", 10001) == user
+    node = NodeFolders(tmp_path / "node")
+    node.kubelet.pods.append(allocated("trainer-0", GPU))
+    async with node.kubelet.serving():
+        with running_pod(manifests, ip, root, tmp_path, node.volumes) as process, node.running_job("trainer-0") as job:
+            try:
+                await asyncio.to_thread(until_serving, process, f"http://{ip}:13133/", "Server available")
+                steps = rf'zernel_steps_total{{[^}}]*pid="{job.pid}"'
+                wanted = steps if user else rf"(?s)(?=.*zernel_gpu_pod_info{{).*{steps}"
+                page = await asyncio.to_thread(until_serving, process, f"http://{ip}:9091/metrics", wanted, job)
+            finally:
+                job.kill()
+            status, _ = await asyncio.to_thread(end_as_the_kubelet_does, process, time_for_a_stop(pod_spec(manifests)))
     lines = re.findall(rf'^zernel_steps_total{{[^}}]*pid="{job.pid}".*', page, re.MULTILINE)
-    assert [line for line in lines if f'host_name="{NODE}"' not in line] == []
+    for label in (f'host_name="{NODE}"', 'k8s_namespace_name="train"', 'k8s_pod_name="trainer-0"'):
+        assert [line for line in lines if label not in line] == []
+    assert ("zernel_gpu_pod_info{" in page) is (user == 0)
     assert status == 0
 
 

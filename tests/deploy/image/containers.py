@@ -5,7 +5,7 @@ Kubernetes gives no ambient and no inheritable capabilities (containerd, from ve
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +22,14 @@ class Container:
 
     args: Sequence[str]
     user: int = 10001
+    group: int = 10001
     capabilities: Sequence[str] = ()
     """Without `CAP_`."""
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Mapping[Path, Path] = field(default_factory=dict)
     """Folders and files of the host by their paths in the container. Writable."""
+    read_only: Collection[Path] = ()
+    """Those of these paths that are not writable."""
     host_pid: bool = False
     entrypoint: Sequence[str] = ENTRYPOINT
 
@@ -39,20 +42,20 @@ class Container:
             "ociVersion": "1.0.2",
             "root": {"path": str(root), "readonly": True},
             "process": {
-                "user": {"uid": self.user, "gid": self.user},
+                "user": {"uid": self.user, "gid": self.group},
                 "args": [*self.entrypoint, *self.args],
                 "cwd": "/",
                 "env": [f"{name}={value}" for name, value in environ.items()],
                 "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), held),
                 "noNewPrivileges": True,
             },
-            "mounts": [*_system_mounts(), *(_bind(there, here) for there, here in self.mounts.items())],
+            "mounts": [*_system_mounts(), *(self._bind(there, here) for there, here in self.mounts.items())],
             "linux": {"namespaces": [{"type": kind} for kind in kinds], "maskedPaths": list(_MASKED)},
         }
 
-
-def _bind(inside: Path, outside: Path) -> dict[str, Any]:
-    return {"destination": str(inside), "type": "bind", "source": str(outside), "options": ["rbind", "rw"]}
+    def _bind(self, inside: Path, outside: Path) -> dict[str, Any]:
+        options = ["rbind", "ro" if inside in self.read_only else "rw"]
+        return {"destination": str(inside), "type": "bind", "source": str(outside), "options": options}
 
 
 def _system_mounts() -> list[dict[str, Any]]:
