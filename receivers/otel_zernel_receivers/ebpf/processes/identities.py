@@ -16,14 +16,13 @@ from pathlib import Path
 from otel_zernel.otlp.points import Attributes
 from otel_zernel.runtime.host import host_name
 from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, service_name
+from otel_zernel.runtime.ranks import RANK_VARIABLES, rank_attributes
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
 from otel_zernel_receivers.ebpf.processes.workers import served_by
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
-_RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LOCAL_RANK": "zernel.local_rank"}
-"""The variables that torchrun sets for its workers."""
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
@@ -152,7 +151,7 @@ class Identities:
 
     def _read(self, process: WatchedProcess) -> _Identity:
         folder = self.folder(process.pid)
-        variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *JOB_VARIABLES, *self._selection.environment}
+        variables = {*RANK_VARIABLES, _VISIBLE_DEVICES, *JOB_VARIABLES, *self._selection.environment}
         try:
             found = read_process(folder, process.pid, variables)
         except (OSError, ValueError):  # usually the process has ended
@@ -183,12 +182,7 @@ class Identities:
             attributes["zernel.job.id"] = job
         if parent := self._own_pid(found.parent):
             attributes["process.parent_pid"] = parent
-        ranks = {
-            _RANK_VARIABLES[name]: int(value)
-            for name, value in found.environment.items()
-            if name in _RANK_VARIABLES and value.isdecimal() and len(value) < 10  # a program may set any text
-        }
-        if ranks:
+        if ranks := rank_attributes(found.environment):
             attributes |= {**ranks, "zernel.rank.source": "environ"}
         devices = plain_list(found.environment.get(_VISIBLE_DEVICES, ""))
         return _Identity(attributes, visible_devices=devices, world_size=ranks.get("zernel.world_size", 0))
