@@ -88,7 +88,7 @@ class ResourceNames:
         existing = self._seen[encoded].attributes
         found = self._with_own(self._lookup.of_resource(existing), existing)
         names = self._found(found)
-        if self._lookup.node and (self._own() or self._lookup.is_here(existing)):
+        if self._lookup.node and (found.pod is self._own() is not None or self._lookup.is_here(existing)):
             names.setdefault("k8s.node.name", self._lookup.node)
         wanted = changes(existing, names, found.pod, names_job=found.place.names_job)
         if not wanted:

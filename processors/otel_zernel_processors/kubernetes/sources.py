@@ -31,7 +31,7 @@ from otel_zernel_processors.kubernetes.pods.watch import PodWatch
 
 _UPKEEP: Final = 10.0
 """Seconds between two looks for deleted pods, new labels of the own pod, and problems of the watch."""
-_FIRST_LIST: Final = 3.0
+_FIRST_LIST: Final = 2.0
 """Seconds that a start waits for the first list of pods."""
 _NEXT_LISTING: Final = 1.0
 """Seconds between two listings of the folders of logs, if a pod has none."""
@@ -111,8 +111,8 @@ class Sources:
         if self._reader.hangs:
             self._failed("proc", f"reading {self._config.proc_root} hangs; a process may be stuck in the kernel")
         missing = self._lookup.missing(keys)
-        await self._reader.read(missing)
-        self._succeeded("proc")
+        if await self._reader.read(missing):
+            self._succeeded("proc")
         if self._may_list() and any(map(self._lookup.is_unnamed, keys)):
             await self._list_pods()
         for key in missing:

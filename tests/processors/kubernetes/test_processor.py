@@ -1,5 +1,7 @@
 """Processes get the names of their pods, containers and jobs."""
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -207,6 +209,28 @@ async def test_a_pod_whose_folder_of_logs_appears_later_is_named_then(
         assert (await named(processor, resource))[0]["k8s.pod.name"] == "trainer-0"
 
 
+async def test_a_process_that_is_stuck_in_the_kernel_is_reported_and_holds_up_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_zernel_processors.kubernetes.places.reader._HANGS", 0.0)
+    node = Node(tmp_path)
+    resource = of_process(7, node.proc.add(7, cgroup=GROUP))
+    stuck = node.proc.folder / "7" / "environ"
+    os.mkfifo(stuck)  # opening it waits for a writer
+    async with node.processor() as processor:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(named(processor, resource), 0.1)
+        [found] = await named(processor, resource)
+        assert "container.id" not in found
+        assert "hangs" in node.context.health.problems["processors::kubernetes"]
+        with stuck.open("wb") as writer:
+            writer.write(b"A=b\0")
+        await until(lambda: not processor._sources._reader.hangs)
+        stuck.unlink()
+        [found] = await named(processor, resource)
+        assert found["container.id"] == CONTAINER
+
+
 async def test_a_sidecar_names_its_own_pod_without_any_right(tmp_path: Path) -> None:
     node = Node(tmp_path)
     (tmp_path / "labels").write_text('jobset.sigs.k8s.io/jobset-name="llama"\nteam="nlp"\n', "utf-8")
@@ -223,7 +247,7 @@ async def test_a_sidecar_names_its_own_pod_without_any_right(tmp_path: Path) -> 
         "k8s.pod.label.team": "nlp",
     }
     assert found[1] == {**found[0], "service.name": "llama"}
-    assert "zernel.job.id" not in found[2]
+    assert found[2] == {"k8s.pod.name": "other"}
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,17 @@ class PlaceReader:
     def _is_busy(self) -> bool:
         return self._thread is not None and self._thread.busy
 
-    async def read(self, keys: Sequence[ProcessKey]) -> None:
-        """Reads some of the processes. Returns at once while the thread is busy."""
-        if keys and not self._is_busy:
+    async def read(self, keys: Sequence[ProcessKey]) -> bool:
+        """Reads some of the processes. Returns at once, with False, while the thread is busy."""
+        self.take()
+        if self._is_busy:
+            return False
+        if keys:
             self._thread = self._thread or ScrapeThread("kubernetes")
             self._began = time.monotonic()
             await self._thread.call(lambda: self._read(keys[:_AT_ONCE]))
-        self.take()
+            self.take()
+        return True
 
     def take(self) -> None:
         """Remembers what the thread has read."""
