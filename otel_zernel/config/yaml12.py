@@ -57,7 +57,7 @@ def read_yaml(text: str, name: str) -> Document:
     except UnicodeEncodeError:
         raise ConfigError([Problem("", "the text is not UTF-8 text; encode it as UTF-8", name)]) from None
     except yaml.MarkedYAMLError as error:
-        raise ConfigError([_syntax_problem(error, text, name)]) from error
+        raise ConfigError([_syntax_problem(_too_deep(text) or error, text, name)]) from error
     except yaml.YAMLError as error:
         message = "the text has control characters, which YAML does not allow; remove them"
         raise ConfigError([Problem("", message, name)]) from error
@@ -77,6 +77,30 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, name: str) -> Proble
     if line[max(mark.column - 1, 0) : mark.column + 1] == "${":
         message += " (inside [] and {}, put ${...} in quotes)"
     return Problem("", message, f"{name}:{mark.line + 1}:{mark.column + 1}")
+
+
+def _too_deep(text: str) -> yaml.MarkedYAMLError | None:
+    """The error at the first value below `MAX_DEPTH`, if the text is valid up to there.
+
+    PyYAML's parser in C reads ahead, so its own limit (1,000 levels since 6.0.4) may be reached first. Its parser in
+    Python has no limit.
+    """
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MAX_DEPTH + 1:
+                    return _nested_too_deep(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except yaml.YAMLError:
+        pass
+    return None
+
+
+def _nested_too_deep(event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
 
 
 def read_scalar(text: str) -> Any:
@@ -119,7 +143,7 @@ class _Reader:
 
     def _value(self, event: Any, path: Path) -> Any:
         if len(path) > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
+            raise _nested_too_deep(event)
         self._lines.setdefault(path, _line(event))
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)

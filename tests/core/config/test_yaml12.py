@@ -84,6 +84,11 @@ def test_anchors_and_merge_keys_work_and_own_keys_win() -> None:
         ("a\x01", "control characters"),
         ("\udcff", "not UTF-8 text"),
         ("[" * 10_000, "nested deeper than 100 levels"),
+        ("[" * 102 + "]" * 102, "nested deeper than 100 levels"),
+        ("a: " + "[" * 10_000, "nested deeper than 100 levels"),
+        ("{a: " * 10_000, "nested deeper than 100 levels"),
+        ("- " * 10_000, "nested deeper than 100 levels"),
+        ("a: [1, 2\nb: 3", "not valid YAML"),
         ("x" * (MAX_TEXT + 1), "longer than 4 MiB"),
     ],
 )
