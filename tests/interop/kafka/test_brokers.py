@@ -1,4 +1,4 @@
-"""The exporter and the receiver with real brokers: Tansu, and the one in KAFKA_BOOTSTRAP."""
+"""The exporter and the receiver with real brokers: Apache Kafka, Tansu, and the one in KAFKA_BOOTSTRAP."""
 
 import asyncio
 import os
@@ -35,9 +35,11 @@ CONVERSATIONS: dict[str, Callable[[], Conversation]] = {
 }
 
 
-@pytest.fixture(params=["tansu", "KAFKA_BOOTSTRAP"])
+@pytest.fixture(params=["kafka", "tansu", "KAFKA_BOOTSTRAP"])
 def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
-    if request.param == "tansu":
+    if request.param == "kafka":
+        yield request.getfixturevalue("kafka").brokers
+    elif request.param == "tansu":
         with tansu(tmp_path) as address:
             yield [address]
     elif address := os.environ.get("KAFKA_BOOTSTRAP", ""):

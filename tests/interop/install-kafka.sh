@@ -1,0 +1,43 @@
+#!/bin/sh
+# Installs Apache Kafka from Maven Central into a cache outside the checkout: tests/interop/kafka/broker.py starts it.
+# It needs a JRE of Java 17 or newer and Maven, which install-peers.sh installs. Usage: install-kafka.sh.
+# Does nothing if this version is in the cache. With REQUIRE_PEERS=1, a failure is an error.
+set -eu
+version=4.3.1
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/otel-zernel/peers/kafka-$version
+
+[ ! -e "$folder/.installed" ] || exit 0
+give_up() {
+    echo "Skipping the tests with Apache Kafka: $1"
+    [ "${REQUIRE_PEERS:-}" != 1 ] || exit 1
+    exit 0
+}
+for program in java mvn; do
+    command -v $program >/dev/null || give_up "the program $program is missing (Debian: default-jre-headless, maven)"
+done
+echo "Installing Apache Kafka $version in $folder, once. It takes a minute and 60 MB."
+mkdir -p "${folder%/*}"
+new=$(mktemp -d "$folder.XXXXXX")
+trap 'rm -rf "$new"' EXIT
+cat >"$new/pom.xml" <<POM
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>otel-zernel</groupId>
+  <artifactId>kafka-peer</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$version</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>$version</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+POM
+# A repository of its own: what Maven downloads besides the jars is not needed again.
+mvn -q -B -f "$new/pom.xml" -Dmaven.repo.local="$new/repository" dependency:copy-dependencies -DoutputDirectory=lib >"$new/log" 2>&1 || {
+    tail -n 5 "$new/log"
+    give_up "Maven could not install it"
+}
+rm -rf "$new/repository" "$new/pom.xml" "$new/log"
+touch "$new/.installed"
+rm -rf "$folder"
+mv "$new" "$folder"
