@@ -126,7 +126,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config", "environment", "converting", "signals"},
     ],
     "otel_zernel_exporters.kafka": [
-        {"__init__", "exporter", "producer_properties", "partitions", "measuring"},
+        {"__init__", "exporter", "sending", "producer_properties", "partitions", "measuring"},
         {"layout"},
         {"config", "declared"},
     ],

@@ -10,17 +10,15 @@ from weakref import WeakKeyDictionary
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Permanent, Retryable, invalid_is_permanent
-from otel_zernel.kafka.failures import TOO_LARGE, is_retriable, kafka_reason
-from otel_zernel.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
+from otel_zernel.kafka.failures import is_retriable, kafka_reason
+from otel_zernel.kafka.producing import OutgoingMessage, UndeliveredMessage
 from otel_zernel.kafka.properties import client_properties
 from otel_zernel.kafka.tokens import token_source
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
 from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece
-from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, OversizedItem, encode, fitting, parts
-from otel_zernel_exporters.kafka.measuring import SentRecords
-from otel_zernel_exporters.kafka.partitions import PartitionChoice
-from otel_zernel_exporters.kafka.producer_properties import producer_properties
+from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, OversizedItem, fitting
+from otel_zernel_exporters.kafka.sending import MessageSending
 
 _AT_ONCE: Final = 256 << 10
 """Bytes of a batch that is laid out on the event loop, if it needs neither JSON nor keys."""
@@ -48,14 +46,11 @@ class KafkaExporter(Exporter):
         self._headers = [(name, value.get_secret_value().encode()) for name, value in config.record_headers.items()]
         headers = sum(len(name.encode()) + len(value) + 10 for name, value in self._headers)
         self._limit = config.producer.max_message_bytes - _OVERHEAD - headers
-        kind = config.record_partitioner.kind
-        refresh = config.metadata.refresh_interval
-        self._partitions = None if kind == "sticky_key" else PartitionChoice(kind, refresh, config.timeout / 2 or 5.0)
-        self._sent = SentRecords(context.meter)
+        self._sending = MessageSending(config, context, self._lose_oversized)
         self._split_batches = context.meter.create_counter(*SPLIT_BATCHES.counter)
         self._rest: WeakKeyDictionary[Batch, list[OutgoingMessage]] = WeakKeyDictionary()
         """The messages of batches that are not confirmed yet. A retry sends these alone, also after a cancellation."""
-        self._producer: MessageProducer | None = None
+        self._is_open = False
 
     async def __aenter__(self) -> Self:
         if sentence := self.missing():
@@ -63,43 +58,39 @@ class KafkaExporter(Exporter):
         properties = await asyncio.to_thread(client_properties, self.config, self.context.path)
         if token := token_source(self.config, self.context):
             properties["oauth_cb"] = token
-        self._producer = MessageProducer({**properties, **producer_properties(self.config)}, self.context)
-        await self._producer.open()
+        await self._sending.open(properties)
+        self._is_open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._producer:
-            await self._producer.close()
-            self._producer = None
+        self._is_open = False
+        await self._sending.close()
 
     async def export(self, batch: Batch) -> None:
-        producer = self._producer
-        if producer is None:
+        if not self._is_open:
             raise Permanent("the exporter is not open")
         messages = self._rest.get(batch)
         is_whole = messages is None
         if messages is None:
             with invalid_is_permanent():
                 messages = self._rest[batch] = await self._messages(batch)
-        undelivered = await self._send(messages, producer)
+        undelivered = await self._sending.send(messages)
         del self._rest[batch]
-        self._judge(batch, len(messages) if is_whole else 0, undelivered, producer)
+        self._judge(batch, undelivered, is_whole=is_whole)
 
-    def _judge(
-        self, batch: Batch, count: int, undelivered: Sequence[UndeliveredMessage], producer: MessageProducer
-    ) -> None:
+    def _judge(self, batch: Batch, undelivered: Sequence[UndeliveredMessage], *, is_whole: bool) -> None:
         """Raises `Retryable` or `Permanent` for messages that were not delivered.
 
-        `count` is the number of all messages of the batch; 0 if some of them were delivered before.
+        Without `is_whole`, some messages of the batch were delivered before.
         """
         waiting = [one for one in undelivered if is_retriable(one.error.code())]
         lost = [one for one in undelivered if not is_retriable(one.error.code())]
-        if len(lost) == count and lost and not waiting:
+        items = sum(_items(one.message) for one in lost)
+        if lost and is_whole and items == batch.item_count:
             raise Permanent(f"{self.config.place}: {lost[0].message.topic}: {kafka_reason(lost[0].error)}")
         if lost:
-            items = sum(_items(one.message) for one in lost)
             self.context.drop(items, "refused_by_broker")
             self.context.logger.warning(
                 "Dropped %d items of %d messages for %s: %s",
@@ -110,7 +101,7 @@ class KafkaExporter(Exporter):
             )
         if waiting:
             self._rest[batch] = [one.message for one in waiting]
-            problem = f": {producer.problem}" if producer.problem else ""
+            problem = f": {self._sending.problem}" if self._sending.problem else ""
             raise Retryable(
                 f"{self.config.place}: {waiting[0].message.topic}: {kafka_reason(waiting[0].error)}{problem}"
             )
@@ -157,51 +148,7 @@ class KafkaExporter(Exporter):
             self.config.producer.max_message_bytes,
         )
 
-    async def _send(
-        self, messages: Sequence[OutgoingMessage], producer: MessageProducer
-    ) -> Sequence[UndeliveredMessage]:
-        """Sends the messages. Those that the broker finds too large are divided and sent again."""
-        if self._partitions:
-            messages = await self._partitions.assign(messages, producer, self.context.clock)
-        try:
-            undelivered = await producer.send(messages)
-        finally:
-            if self._partitions:
-                self._partitions.settled(messages)
-        self._sent.count(messages, undelivered)
-        too_large = [one for one in undelivered if one.error.code() in TOO_LARGE]
-        if not too_large:
-            return undelivered
-        rest = [one for one in undelivered if one.error.code() not in TOO_LARGE]
-        for one in too_large:
-            rest += await self._send_divided(one.message, producer, alone=len(messages) == 1)
-        return rest
-
-    async def _send_divided(
-        self, message: OutgoingMessage, producer: MessageProducer, *, alone: bool
-    ) -> Sequence[UndeliveredMessage]:
-        """Sends the halves of a message. A single point is sent once more, without others beside it."""
-        halves = await asyncio.to_thread(_halves, message, self.config.topic_of(message.source.signal).encoding)
-        if isinstance(halves, OversizedItem):
-            if alone:
-                self._lose_oversized(halves)
-                return ()
-            return await self._send([message], producer)
-        self._split_batches.add(1)
-        return await self._send(halves, producer)
-
 
 def _items(message: OutgoingMessage) -> int:
     piece: MessagePiece = message.source
     return piece.batch().item_count
-
-
-def _halves(message: OutgoingMessage, encoding: str) -> list[OutgoingMessage] | OversizedItem:
-    piece: MessagePiece = message.source
-    halves = []
-    for part in parts(piece, 0.5):
-        if isinstance(part, OversizedItem):
-            return OversizedItem(part.signal, part.name, len(message.value))
-        value = encode(part, "otlp_json" if encoding == "otlp_json" else "otlp_proto").value
-        halves.append(OutgoingMessage(part.topic, value, part.key, message.headers, source=part))
-    return halves

@@ -1,6 +1,7 @@
 """librdkafka's mock cluster, with the faults that its C interface can cause. It comes with the wheel of its client."""
 
 import ctypes
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,8 +91,9 @@ def messages_in(
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: list[Message] = []
     try:
-        for _ in range(300):
-            if message := consumer.poll(0.1):
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            for message in consumer.consume(500, 0.1):
                 assert message.error() is None, message.error()
                 found.append(message)
                 if is_enough(found):

@@ -1,4 +1,4 @@
-"""A cluster and an authority for each test."""
+"""A cluster and an authority for each test, and Apache Kafka for the tests of a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from tests.core.kafka.mock_cluster import MockCluster, mock_cluster
 from tests.exporters.otlp.certificates import Authority
+from tests.interop.kafka.broker import Broker, running_broker
 
 
 @pytest.fixture
@@ -18,3 +19,9 @@ def cluster() -> Iterator[MockCluster]:
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker

@@ -13,7 +13,7 @@ from tests.core.kafka.mock_cluster import INIT_PRODUCER_ID, PRODUCE, MockCluster
 from tests.core.parts import batch_of, every_signal
 from tests.exporters.kafka.exporting import dropped_by, exporting, values_in
 
-NOT_LEADER, MESSAGE_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 6, 10, 29, 31
+NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 6, 29, 31
 
 
 async def test_a_message_is_the_bare_batch_in_the_topic_of_its_signal(cluster: MockCluster) -> None:
@@ -71,15 +71,6 @@ async def test_a_batch_over_the_limit_is_split_and_loses_nothing(cluster: MockCl
     assert values_in(messages) == values
     assert max(len(message.value() or b"") for message in messages) <= 4000
     assert len(messages) < 20
-
-
-async def test_a_message_that_the_broker_finds_too_large_is_halved(cluster: MockCluster) -> None:
-    cluster.fail_next(PRODUCE, MESSAGE_TOO_LARGE)
-    async with exporting(cluster.brokers) as exporter:
-        await exporter.export(batch_of(1.0, 2.0, 3.0))
-        messages = await asyncio.to_thread(messages_in, cluster.brokers, "otlp_metrics", 2)
-        assert values_in(messages) == [1.0, 2.0, 3.0]
-        assert dropped_by(exporter) == {}
 
 
 async def test_only_a_point_that_cannot_fit_is_dropped_and_named(

@@ -1,0 +1,149 @@
+"""Sends messages. Those that a broker finds too large are sent alone, then divided."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from otel_zernel.component import Context
+from otel_zernel.errors import Retryable
+from otel_zernel.kafka.failures import TOO_LARGE
+from otel_zernel.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
+from otel_zernel.kafka.properties import Properties
+from otel_zernel_exporters.kafka.config import KafkaExporterConfig
+from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
+from otel_zernel_exporters.kafka.layout.pieces import MessagePiece
+from otel_zernel_exporters.kafka.layout.sizes import OversizedItem, encode, parts
+from otel_zernel_exporters.kafka.measuring import SentRecords
+from otel_zernel_exporters.kafka.partitions import PartitionChoice
+from otel_zernel_exporters.kafka.producer_properties import producer_properties
+
+_AT_ONCE: Final = 500
+"""Messages that are sent alone at a time. An attempt that is cancelled repeats no more than these."""
+_MOST_TOPICS: Final = 4096
+"""Topics with a lower limit that are remembered. Attributes may name any number of topics."""
+
+
+class MessageSending:
+    """Sends messages by two producers.
+
+    The first joins the messages of a partition to requests of up to `producer::max_message_bytes`. A broker refuses
+    such a request if its limit, or that of the topic, is lower, although each message may be small. So the second sends
+    each message in a request of its own.
+    """
+
+    def __init__(
+        self, config: KafkaExporterConfig, context: Context, lose_oversized: Callable[[OversizedItem], None]
+    ) -> None:
+        """`lose_oversized` takes single items that the broker refuses even alone."""
+        self._config = config
+        self._context = context
+        self._lose_oversized = lose_oversized
+        kind, refresh = config.record_partitioner.kind, config.metadata.refresh_interval
+        self._partitions = None if kind == "sticky_key" else PartitionChoice(kind, refresh, config.timeout / 2 or 5.0)
+        self._sent = SentRecords(context.meter)
+        self._split_batches = context.meter.create_counter(*SPLIT_BATCHES.counter)
+        self._together: MessageProducer | None = None
+        self._alone: MessageProducer | None = None
+        self._lower_limits: dict[str, float] = {}
+        """When to try again to send several messages of the topic in a request."""
+
+    @property
+    def problem(self) -> str:
+        """The newest problem of the connection, in words; empty when a message has been confirmed since."""
+        return next((one.problem for one in (self._together, self._alone) if one and one.problem), "")
+
+    async def open(self, properties: Properties) -> None:
+        """`properties` are those of every client. Raises `CannotStart` if the settings are unusable."""
+        own = {**properties, **producer_properties(self._config)}
+        self._together = MessageProducer(own, self._context)
+        self._alone = MessageProducer({**own, "batch.num.messages": 1}, self._context)
+        await self._together.open()
+
+    async def close(self) -> None:
+        """Safe without `open`."""
+        for producer in (self._together, self._alone):
+            if producer:
+                await producer.close()
+        self._together = self._alone = None
+
+    async def send(self, messages: list[OutgoingMessage]) -> list[UndeliveredMessage]:
+        """Returns the messages that the brokers did not confirm, for reasons other than their size.
+
+        Removes from `messages` what needs no further attempt if this one is cancelled.
+        """
+        now = self._context.clock.monotonic()
+        waiting = [one for one in messages if self._lower_limits.get(one.topic, now) > now]
+        together = [one for one in messages if self._lower_limits.get(one.topic, now) <= now]
+        undelivered, refused = _by_size(await self._attempt(together, self._together))
+        waiting += refused
+        self._remember(refused)
+        while waiting:
+            messages[:] = [*(one.message for one in undelivered), *waiting]
+            if self._alone:
+                await self._alone.open()  # connects at the first use
+            failed, refused = _by_size(await self._attempt(waiting[:_AT_ONCE], self._alone))
+            undelivered += failed
+            waiting = [*await self._divided(refused), *waiting[_AT_ONCE:]]
+        return undelivered
+
+    async def _attempt(
+        self, messages: Sequence[OutgoingMessage], producer: MessageProducer | None
+    ) -> list[UndeliveredMessage]:
+        if not messages:
+            return []
+        if producer is None:
+            raise Retryable("the producer is closed")
+        if self._partitions:
+            messages = await self._partitions.assign(messages, producer, self._context.clock)
+        try:
+            undelivered = await producer.send(messages)
+        finally:
+            if self._partitions:
+                self._partitions.settled(messages)
+        self._sent.count(messages, undelivered)
+        return undelivered
+
+    def _remember(self, refused: Sequence[OutgoingMessage]) -> None:
+        """The limits of these topics are lower than that of the exporter."""
+        until = self._context.clock.monotonic() + self._config.metadata.refresh_interval
+        for topic in {one.topic for one in refused}:
+            if len(self._lower_limits) >= _MOST_TOPICS:
+                self._lower_limits.clear()
+            if topic not in self._lower_limits:
+                self._context.logger.warning(
+                    "The broker refuses requests for %s that producer::max_message_bytes (%d) allows, so the exporter"
+                    " sends each message alone: set it to the topic's max.message.bytes",
+                    topic,
+                    self._config.producer.max_message_bytes,
+                )
+            self._lower_limits[topic] = until
+
+    async def _divided(self, messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:
+        """The halves of the messages. Single items are lost."""
+        divided: list[OutgoingMessage] = []
+        for message in messages:
+            encoding = self._config.topic_of(message.source.signal).encoding
+            halves = await asyncio.to_thread(_halves, message, encoding)
+            if isinstance(halves, OversizedItem):
+                self._lose_oversized(halves)
+            else:
+                self._split_batches.add(1)
+                divided += halves
+        return divided
+
+
+def _by_size(undelivered: Sequence[UndeliveredMessage]) -> tuple[list[UndeliveredMessage], list[OutgoingMessage]]:
+    """Those that failed for other reasons, and the messages that the broker found too large."""
+    failed = [one for one in undelivered if one.error.code() not in TOO_LARGE]
+    return failed, [one.message for one in undelivered if one.error.code() in TOO_LARGE]
+
+
+def _halves(message: OutgoingMessage, encoding: str) -> list[OutgoingMessage] | OversizedItem:
+    piece: MessagePiece = message.source
+    halves = []
+    for part in parts(piece, 0.5):
+        if isinstance(part, OversizedItem):
+            return OversizedItem(part.signal, part.name, len(message.value))
+        value = encode(part, "otlp_json" if encoding == "otlp_json" else "otlp_proto").value
+        halves.append(OutgoingMessage(part.topic, value, part.key, message.headers, source=part))
+    return halves
