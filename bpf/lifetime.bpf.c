@@ -1,10 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The ends of counted processes and of their workers. User space is woken for each, but not for workers that end normally. */
+/* The forks of processes, and the ends of counted processes and of their workers. User space is woken for each, but not for workers that end normally. */
 
 enum ending {
 	EXITED,
 	EXECED, /* it executes another program, by exec */
 };
+
+/* The current task forks. `ctx` holds its task and the new one. */
+SEC("tp_btf/sched_process_fork")
+int process_fork(__u64 *ctx)
+{
+	struct task_struct *child = (struct task_struct *)ctx[1];
+	__u32 parent = current_tgid(), tgid = child->tgid, *known;
+	struct bpf_pidns_info ids;
+
+	if (tgid != child->pid) /* a thread */
+		return 0;
+	known = bpf_map_lookup_elem(&origins, &parent);
+	if (known)
+		ids.tgid = *known;
+	else if (current_ids(&ids))
+		return 0;
+	bpf_map_update_elem(&origins, &tgid, &ids.tgid, BPF_ANY);
+	return 0;
+}
+
+/* The current process has ended, or executes a program of its own. */
+static __always_inline void forget_origin(void)
+{
+	__u32 tgid = current_tgid();
+
+	bpf_map_delete_elem(&origins, &tgid);
+}
 
 static __always_inline void emit_end(__u32 row, struct process *process, __u32 ending)
 {
@@ -98,8 +125,10 @@ int process_exit(void *ctx)
 	end_open_scopes();
 	end_open_run();
 	end_own_times();
-	if ((__u32)bpf_get_current_pid_tgid() == current_tgid())
+	if ((__u32)bpf_get_current_pid_tgid() == current_tgid()) {
 		end_process(EXITED);
+		forget_origin();
+	}
 	return 0;
 }
 
@@ -111,6 +140,7 @@ int process_exec(void *ctx)
 	end_open_run();
 	end_own_times();
 	end_process(EXECED);
+	forget_origin();
 	bpf_task_storage_delete(&scopes_of_thread, bpf_get_current_task_btf());
 	bpf_task_storage_delete(&threads, bpf_get_current_task_btf());
 	return 0;

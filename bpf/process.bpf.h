@@ -47,6 +47,8 @@ struct process {
 	__u32 backward_thread; /* that began the latest backward pass; 0 if it is over */
 	__u32 works; /* of c10d so far; see distributed.bpf.c */
 	__u32 numbered_ranks; /* NUMBERED | the ranks of the group that gave the latest number in `works`; 0 if they are counted */
+	__u32 origin; /* see `origins`; 0 if the process has executed its program itself */
+	__u32 reserved;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
@@ -72,6 +74,15 @@ struct {
 	__type(value, __u32);
 } free_rows SEC(".maps");
 
+/* For each process that runs the program of another one, which has forked it or one of its ancestors: the pid of that other
+ * process in the collector's pid namespace. By tgid. User space knows a process that ends soon by this. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u32);
+} origins SEC(".maps");
+
 /* The time at which probes were last attached to a file, ns; the highest number while they are being attached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -95,6 +106,7 @@ static __always_inline __u32 current_tgid(void)
 static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 {
 	struct process *process;
+	__u32 *origin;
 
 	if (bpf_map_pop_elem(&free_rows, row))
 		return -1;
@@ -116,6 +128,8 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->trains = 0;
 	process->works = 0;
 	process->numbered_ranks = 0;
+	origin = bpf_map_lookup_elem(&origins, &tgid);
+	process->origin = origin ? *origin : 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;

@@ -27,7 +27,8 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
-	int tgid; /* in the initial pid namespace */
+	int pid; /* of the thread, in the initial pid namespace, as is `tgid` */
+	int tgid;
 	unsigned int flags;
 	int exit_code;	  /* as wait(2) gives it */
 	unsigned int __state;

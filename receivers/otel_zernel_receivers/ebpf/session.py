@@ -1,7 +1,7 @@
 """A session: the BPF programs are loaded, and probes are on the libraries of the selected processes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -32,6 +32,7 @@ from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scanner, Select
 from otel_zernel_receivers.ebpf.processes.silence_log import SilenceLog
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
 
 
@@ -167,8 +168,14 @@ class Session:
     def _count_losses(self, readings: TableReadings) -> None:
         for loss, count in self._sampling.unexpected(readings.losses).items():
             self._context.drop(count, loss.name.lower())
+        if calls := sum(self._calls_of_unknown(readings.series)):
+            self._context.drop(calls, "unknown_process")
         if readings.lost_events:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
+
+    def _calls_of_unknown(self, series: Iterable[SeriesReading]) -> Iterator[int]:
+        """The calls of processes that may be selected or not: /proc could not be read before they ended."""
+        return (int(one.counts.sum()) for one in series if not self._identities.is_identified(one.process))
 
     def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:

@@ -31,6 +31,10 @@ def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capabi
             f"Cannot probe {files}, because there are too many. The limits are {MOST_FILES} files in a process, and "
             "the open-file limit of the collector (LimitNOFILE in systemd)"
         ),
+        Reason.REPLACED_CODE: (
+            f"Cannot probe {files}, because their processes have copied the code to memory without a file, as programs "
+            "for huge pages do. Its calls are not counted"
+        ),
         Reason.OUTSIDE_PID_NAMESPACE: (
             f"Cannot watch {processes} outside of this pid namespace. Run the collector in the host's pid namespace"
         ),

@@ -114,6 +114,8 @@ PROCESS = np.dtype(
         ("backward_thread", "<u4"),
         ("works", "<u4"),
         ("numbered_ranks", "<u4"),
+        ("origin", "<u4"),
+        ("reserved", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]

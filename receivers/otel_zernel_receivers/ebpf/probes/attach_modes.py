@@ -21,7 +21,10 @@ class Mode(StrEnum):
     PERF = "perf"
 
 
-TRACEPOINTS = ("process_exit", "process_exec", "sched_switch", "sched_switch_old", "system_call_exit", "pages_mapped")
+TRACEPOINTS = (
+    *("process_fork", "process_exit", "process_exec"),
+    *("sched_switch", "sched_switch_old", "system_call_exit", "pages_mapped"),
+)
 """The programs that attach to the tracepoint which their section names."""
 
 
@@ -45,7 +48,7 @@ def prepare(bpf: Object, mode: Mode) -> None:
 
 
 def attach_tracepoints(bpf: Object) -> Link:
-    """Attaches the programs that watch processes end, threads leave the CPU, and system calls read."""
+    """Attaches the programs that watch processes fork and end, threads leave the CPU, and system calls read."""
     return _together(bpf.programs[name].attach() for name in TRACEPOINTS if name in bpf.programs)
 
 

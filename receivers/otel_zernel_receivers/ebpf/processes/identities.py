@@ -24,6 +24,8 @@ from otel_zernel_receivers.ebpf.processes.workers import served_by
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+_MOST_REMEMBERED = 1024
+"""Processes. The machine has fewer training processes at a time."""
 
 
 def plain_list(devices: str) -> tuple[int, ...]:
@@ -67,10 +69,18 @@ class Identities:
         self._examined_with: set[int] = set()
         self._pids: dict[int, int] = {}
         """Pids in the scanned /proc by pid in the collector's pid namespace, where a scan found the process."""
+        self._remembered: dict[int, ScannedProcess] = {}
+        """Facts about processes that scans found, by pid in the collector's pid namespace. Their forks may live on."""
 
     def note_scan(self, scan: Scan) -> None:
         """Remembers the pids that the scanned /proc uses, and ends the rows of processes that /proc does not show."""
         self._pids = {process.own_pid: process.id.pid for process in scan.processes}
+        for pid in self._pids:
+            self._remembered.pop(pid, None)
+            with suppress(OSError, ValueError):
+                self._remembered[pid] = self._facts(pid)
+        for pid in list(self._remembered)[:-_MOST_REMEMBERED]:
+            del self._remembered[pid]
         for process in self._rows.held():
             if not self._exists(process.pid):
                 self._rows.end(process)
@@ -93,6 +103,10 @@ class Identities:
     def is_selected(self, process: WatchedProcess) -> bool:
         """Whether the receiver reports the process. False as long as that is not known."""
         return self._identity(process).is_selected
+
+    def is_identified(self, process: WatchedProcess) -> bool:
+        """Whether it is known that the process is selected, or that it is not."""
+        return self._identity(process).is_final
 
     def trains(self, process: WatchedProcess) -> bool:
         """Whether the process trains, or has a rank and will."""
@@ -150,18 +164,33 @@ class Identities:
         return self._known[process]
 
     def _read(self, process: WatchedProcess) -> _Identity:
-        folder = self.folder(process.pid)
-        variables = {*RANK_VARIABLES, _VISIBLE_DEVICES, *JOB_VARIABLES, *self._selection.environment}
-        try:
-            found = read_process(folder, process.pid, variables)
-        except (OSError, ValueError):  # usually the process has ended
+        found = self._find(process)
+        if not found:
             selects_all = self._selection == Selection()
             return _Identity(self._kernel_attributes(process), selects_all, is_final=selects_all)
         identity = self._describe(process, found)
         with suppress(OSError):
-            identity = replace(identity, memory_cgroup=folder.memory_cgroup)
+            identity = replace(identity, memory_cgroup=self.folder(found.own_pid).memory_cgroup)
         self._unwritten[process] = identity
         return identity
+
+    def _find(self, process: WatchedProcess) -> ScannedProcess | None:
+        """The facts about a process. If it has ended: the facts about the process whose program it ran.
+
+        The program's first process and its forks have the same executable, environment and, in general, control group.
+        """
+        with suppress(OSError, ValueError):
+            return self._facts(process.pid)
+        origin = self._rows.origin(process)
+        found = self._remembered.get(origin)
+        with suppress(OSError, ValueError):
+            found = self._facts(origin) if origin else None
+        return replace(found, name=self._rows.name(process)) if found else None
+
+    def _facts(self, pid: int) -> ScannedProcess:
+        """The facts that identities need about a process. Raises OSError or ValueError if it has ended."""
+        variables = {*RANK_VARIABLES, _VISIBLE_DEVICES, *JOB_VARIABLES, *self._selection.environment}
+        return read_process(self.folder(pid), pid, variables)
 
     def _write(self, process: WatchedProcess, identity: _Identity) -> None:
         if not identity.is_selected:
@@ -174,13 +203,15 @@ class Identities:
         attributes = self._kernel_attributes(process)
         if not self._selection.selects(found):
             return _Identity(attributes, is_selected=False)
-        started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
-        attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
+        if is_own := found.own_pid == process.pid:
+            started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
+            created = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
+            attributes["process.creation.time"] = created
         attributes["process.executable.name"] = name = found.executable or found.name
         attributes["service.name"] = service_name(found.environment, name)
         if job := job_id(found.environment, self._host):
             attributes["zernel.job.id"] = job
-        if parent := self._own_pid(found.parent):
+        if is_own and (parent := self._own_pid(found.parent)):
             attributes["process.parent_pid"] = parent
         if ranks := rank_attributes(found.environment):
             attributes |= {**ranks, "zernel.rank.source": "environ"}

@@ -21,9 +21,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.processes.files.mappings import (
-    executable_mappings,
-)
+from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings, replaced_mappings
 from otel_zernel_receivers.ebpf.processes.files.used_files import KnownFiles, UsedFile
 from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
@@ -43,6 +41,8 @@ class Reason(StrEnum):
     """Processes in a pid namespace below the collector's, if that is not the machine's initial one. Programs in the
     kernel can identify processes of the collector's own namespace only."""
 
+    REPLACED_CODE = "replaced_code"
+    """Mapped files whose code the process has replaced by a copy in memory without a file."""
     TOO_MANY_FILES = "too_many_files"
     """Mapped files beyond the limits on probed files: per process, and on the descriptors of the collector."""
 
@@ -147,14 +147,18 @@ class Scanner:
         """The process, if it is selected and uses one of the libraries or a framework."""
         mappings = executable_mappings(folder.maps)
         probed = list(self._files.probed(folder, mappings))
+        replaced = list(self._files.probed(folder, replaced_mappings(folder.maps)))
         frameworks = frameworks_of(mapping.path for mapping in mappings)
-        if not probed and not frameworks:
+        if not probed and not replaced and not frameworks:
             return None
         process = read_process(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
         if not self._selection.selects(process):
             return None
         if reason := self._unidentifiable(process):
             skipped[reason] += 1
+            return None
+        skipped[Reason.REPLACED_CODE] += len(replaced)
+        if not probed and not frameworks:
             return None
         skipped[Reason.TOO_MANY_FILES] += len(probed[MOST_FILES:])
         files = [self._files.located(process.id, library, mapping) for library, mapping in probed[:MOST_FILES]]

@@ -119,6 +119,10 @@ class ProcessRows:
         name: str = self._rows[process.row]["name"].decode(errors="replace")
         return name
 
+    def origin(self, process: WatchedProcess) -> int:
+        """The pid of the process that executed the program, if this process is a fork of it; else 0."""
+        return int(self._rows[process.row]["origin"])
+
     def set_world_size(self, process: WatchedProcess, size: int) -> None:
         """Sets the number of ranks of the process's job, for communicators made before the probes were attached."""
         if self._is_current(process):

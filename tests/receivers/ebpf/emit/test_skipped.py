@@ -13,7 +13,7 @@ from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
 def test_every_reason_has_a_sentence_with_the_number_of_items() -> None:
     assert all(skipped_sentence(reason, 3, set()).startswith("Cannot ") for reason in Reason)
-    of_files = {Reason.UNREACHABLE_FILE, Reason.TOO_MANY_FILES}
+    of_files = {Reason.UNREACHABLE_FILE, Reason.TOO_MANY_FILES, Reason.REPLACED_CODE}
     assert all("3 processes" in skipped_sentence(reason, 3, set()) for reason in set(Reason) - of_files)
     assert all("3 mapped files," in skipped_sentence(reason, 3, set()) for reason in of_files)
     assert "1 mapped file," in skipped_sentence(Reason.UNREACHABLE_FILE, 1, set())

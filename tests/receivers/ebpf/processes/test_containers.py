@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -74,6 +75,27 @@ def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: S
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
+
+
+_IN_MEMORY = """
+import os, sys
+library, name, *command = sys.argv[1:]
+with open(library, "rb") as file:
+    copy = os.memfd_create(name, 0)
+    os.write(copy, file.read())
+os.dup2(copy, 77)
+os.execv(command[0], command)
+"""
+
+
+@pytest.mark.parametrize("name", ["libcudart.so.12", "a-name-that-says-nothing"])
+def test_a_library_in_memory_is_probed(watch: Watch, standin: Standin, name: str) -> None:
+    wrapper = [sys.executable, "-c", _IN_MEMORY, str(standin.cudart), name]
+    with standin.start(wrapper=wrapper, environment={"LD_LIBRARY_PATH": str(standin.folder)}) as program:
+        program.do("load /proc/self/fd/77")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10
 
 
 def test_users_of_a_library_and_of_its_replacement_are_both_counted(

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
+from otel_zernel.testing import Dropped, make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, attach
 from otel_zernel_receivers.ebpf.probes.calls import Operation
@@ -24,7 +25,7 @@ from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import Watch, calls, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, endings_of, numbers, spans_of
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -203,3 +204,86 @@ def offset_of(library: Path) -> int:
     with open_elf(library) as elf:
         (launch,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
         return elf.probe_point(launch, (6, 18)).offset
+
+
+@pytest.mark.parametrize("is_selected", [True, False])
+def test_a_fork_that_ends_before_the_next_reading_is_selected_as_its_parent(
+    loadable: None, standin: Standin, is_selected: bool
+) -> None:
+    with (
+        watching({"environment": {"JOB": "train"}}) as watch,
+        standin.start(environment={"JOB": "train" if is_selected else "serve", "RANK": "3"}) as program,
+    ):
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=100 forks=3")
+        batch = watch.read()
+        children = set(program.calls("cudaLaunchKernel")["pid"].tolist())
+    assert len(children) == 3
+    assert [calls(batch, LAUNCH, process_pid=pid) for pid in children] == [100 * is_selected] * 3
+    ends = [span for pid in children for span in endings_of(batch, pid)]
+    assert len(ends) == 3 * is_selected
+    resources = [attributes_of(one.resource) for one in batch.metrics.resource_metrics]
+    ranks = {one["process_pid"]: one.get("zernel_rank") for one in resources if one.get("process_pid") in children}
+    assert ranks == dict.fromkeys(children, 3) if is_selected else not ranks
+
+
+_FORKS = """
+import ctypes, os, sys
+launch = ctypes.CDLL(sys.argv[1]).cudaLaunchKernel
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+if os.fork():
+    os._exit(0)
+sys.stdin.readline()
+child = os.fork()
+if not child:
+    for _ in range(100):
+        launch(None, *[ctypes.c_void_p()] * 7)
+    os._exit(0)
+os.waitpid(child, 0)
+print(child, flush=True)
+"""
+"""A process that ends, and leaves a fork. The fork forks a process that launches kernels."""
+
+
+def test_forks_are_selected_as_a_process_that_ended_before_they_began(loadable: None, standin: Standin) -> None:
+    with (
+        watching({"environment": {"JOB": "train"}}) as watch,
+        subprocess.Popen(
+            [sys.executable, "-c", _FORKS, str(standin.cudart)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "JOB": "train"},
+        ) as process,
+    ):
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        watch.attach()
+        process.stdin.write("fork\n")
+        process.wait()
+        for _ in range(3):
+            watch.attach()
+            watch.read()
+        process.stdin.write("launch\n")
+        child = int(process.stdout.readline())
+        assert calls(watch.read(), LAUNCH, process_pid=child) == 100
+
+
+def test_calls_of_a_process_that_could_not_be_identified_are_counted_as_lost(loadable: None, standin: Standin) -> None:
+    """It has executed its own program, so nothing is known about it after its end."""
+    context = make_context(clock=SystemClock())
+    config = EbpfConfig.model_validate({"processes": {"environment": {"JOB": "train"}}})
+    with closing(Watch(config, context)) as watch, standin.start(environment={"JOB": "train"}) as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        with standin.start(environment={"JOB": "train"}) as short:
+            short.do("load libcudart.so.12")
+            short.do("cudaLaunchKernel times=100")
+        watch.read()
+        assert calls(watch.read(), LAUNCH, process_pid=short.pid) == 0
+    assert isinstance(context.drop, Dropped)
+    assert context.drop.counts == {"unknown_process": 100}

@@ -15,7 +15,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,16 @@ from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentit
 _EXECUTABLE = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) ([0-9]+) +(/.*)$", re.MULTILINE
 )
+# An executable mapping without a file, or of private huge pages, and the mapping after it, which has a file. A library
+# begins at offset 0 of its file, and its data comes after its code.
+_REPLACED = re.compile(
+    rb"^[0-9a-f]+-([0-9a-f]+) ..x. [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ [0-9]+(?: +(?:\[anon.*|/anon_hugepage.*)?)?\n"
+    rb"(?=(\1)-([0-9a-f]+) .... (?!0+ )([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) ([0-9]+) +(/.*)$)",
+    re.MULTILINE,
+)
 _DELETED = " (deleted)"
+_MEMFD = "memfd:"
+"""The name of a file from memfd_create(2) begins with it: `/memfd:libcudart.so.12 (deleted)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,12 @@ class Mapping:
 
     @property
     def name(self) -> str:
-        return self.path.rpartition("/")[2]
+        return self.path.rpartition("/")[2].removeprefix(_MEMFD)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether a program has made the file in memory, under any name."""
+        return self.path.startswith(f"/{_MEMFD}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +77,20 @@ class LocatedFile:
 
 def executable_mappings(maps: bytes) -> list[Mapping]:
     """The files mapped executable in the text of a /proc/PID/maps, each once, in the order of their addresses."""
+    return _mappings(_EXECUTABLE.findall(maps))
+
+
+def replaced_mappings(maps: bytes) -> list[Mapping]:
+    """The files whose code, or a part of it, the process has replaced by a copy in memory without a file.
+
+    Programs do so to put their code on huge pages. Probes on the file do not hit in the copy.
+    """
+    return _mappings(found[1:] for found in _REPLACED.findall(maps))
+
+
+def _mappings(found: Iterable[Sequence[bytes]]) -> list[Mapping]:
     ranges: dict[tuple[str, str, int], list[Range]] = {}
-    for start, end, offset, device, inode, path in _EXECUTABLE.findall(maps):
+    for start, end, offset, device, inode, path in found:
         key = os.fsdecode(path).replace("\\012", "\n"), device.decode(), int(inode)
         ranges.setdefault(key, []).append(Range(int(start, 16), int(end, 16), int(offset, 16)))
     return [

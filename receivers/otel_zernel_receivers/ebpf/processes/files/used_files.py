@@ -30,7 +30,7 @@ _CUDA_EXPORTS = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllRed
 class MappedLibrary(StrEnum):
     """A library, recognized by its file name.
 
-    `EXECUTABLE` is an executable that exports functions of these libraries.
+    `EXECUTABLE` is an executable, or a file in memory, that exports functions of these libraries.
     """
 
     CUDART = "cudart"
@@ -69,7 +69,7 @@ class KnownFiles:
         for mapping in mappings:
             if named := _LIBRARY.fullmatch(mapping.name):
                 yield MappedLibrary(named[1]), mapping
-            elif mapping.path == folder.executable and self._exports_cuda(folder.pid, mapping):
+            elif self._may_export(folder, mapping) and self._exports_cuda(folder.pid, mapping):
                 yield MappedLibrary.EXECUTABLE, mapping
 
     def located(self, process: ProcessId, library: MappedLibrary, mapping: Mapping) -> UsedFile | None:
@@ -85,8 +85,12 @@ class KnownFiles:
         self._located.forget_unused()
         self._exports.forget_unused()
 
+    @staticmethod
+    def _may_export(folder: ProcessFolder, mapping: Mapping) -> bool:
+        return mapping.is_in_memory or mapping.path == folder.executable
+
     def _exports_cuda(self, pid: int, mapping: Mapping) -> bool:
-        """Whether one of the libraries is linked into an executable."""
+        """Whether the file is one of the libraries, or has one linked into it."""
         with suppress(OSError):
             return self._exports.get(
                 (mapping.path, mapping.device, mapping.inode), lambda: _exports(locate(self._root, pid, mapping))
