@@ -6,7 +6,7 @@ There is one class for each kind of point. Amounts add up and subtract, whatever
 import math
 from typing import Any, Protocol, Self
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint, SummaryDataPoint
 
 LARGEST_INTEGER = 2**63 - 1
 """The largest integer of a number point."""
@@ -16,6 +16,10 @@ LARGEST_COUNT = 2**64 - 1
 
 class MalformedAmount(Exception):
     """The fields of a point contradict each other, or it cannot be added up."""
+
+
+class NotComparable(Exception):
+    """Two points of a series are of different kinds, so their difference is unknown. That is no reset."""
 
 
 class Amount(Protocol):
@@ -35,8 +39,11 @@ class Amount(Protocol):
         """The sum; None if it is larger than a point can hold."""
         ...
 
-    def minus(self, earlier: Self) -> Self | None:
-        """The increase since an earlier amount; None if there was a reset in between."""
+    def minus(self, earlier: Any) -> Self | None:
+        """The increase since an earlier amount; None if there was a reset in between.
+
+        Raises `NotComparable` if the earlier amount is of another kind.
+        """
         ...
 
     def write(self, point: Any) -> None:
@@ -64,7 +71,9 @@ class NumberAmount:
         total = type(self)(self.value + other.value)
         return total if math.isfinite(total.value) else None
 
-    def minus(self, earlier: Self) -> Self | None:
+    def minus(self, earlier: Any) -> Self | None:
+        if not isinstance(earlier, NumberAmount):
+            raise NotComparable
         return type(self)(self.value - earlier.value) if self.value >= earlier.value else None
 
     def write(self, point: NumberDataPoint) -> None:
@@ -72,6 +81,33 @@ class NumberAmount:
             point.as_int = self.value
         else:
             point.as_double = self.value
+
+
+class SummaryAmount:
+    """The count and the sum of a summary. Its quantiles cannot be added up."""
+
+    __slots__ = ("count", "total")
+    weight = 1
+
+    def __init__(self, count: int, total: float) -> None:
+        self.count, self.total = count, total
+
+    @classmethod
+    def of(cls, point: SummaryDataPoint, *, monotonic: bool) -> Self:
+        return cls(point.count, point.sum)
+
+    def plus(self, other: Self) -> Self | None:
+        count = self.count + other.count
+        return type(self)(count, self.total + other.total) if count <= LARGEST_COUNT else None
+
+    def minus(self, earlier: Any) -> Self | None:
+        if not isinstance(earlier, SummaryAmount):
+            raise NotComparable
+        count = self.count - earlier.count
+        return type(self)(count, self.total - earlier.total) if count >= 0 else None
+
+    def write(self, point: SummaryDataPoint) -> None:
+        point.count, point.sum = self.count, self.total
 
 
 class Extremes:
@@ -94,9 +130,11 @@ class Extremes:
         )
 
     def minus(self, earlier: Self) -> Self:
-        """The sum of the increase. Its minimum and maximum are not known."""
+        """The sum of the increase. Its minimum and maximum are known only if they are new ones."""
         return type(self)(
-            None if self.total is None or earlier.total is None else self.total - earlier.total, None, None
+            None if self.total is None or earlier.total is None else self.total - earlier.total,
+            None if self.lowest is None or self.lowest >= _or(earlier.lowest, -math.inf) else self.lowest,
+            None if self.highest is None or self.highest <= _or(earlier.highest, math.inf) else self.highest,
         )
 
     def write(self, point: Any) -> None:
@@ -105,3 +143,7 @@ class Extremes:
                 point.ClearField(name)
             else:
                 setattr(point, name, value)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

@@ -12,20 +12,15 @@ from otel_zernel.clock import Clock
 from otel_zernel.component import PAUSE
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel.temporality.amounts import Amount, MalformedAmount, NumberAmount
+from otel_zernel.temporality.amounts import Amount, MalformedAmount
 from otel_zernel.temporality.config import SeriesMemoryConfig
-from otel_zernel.temporality.explicit import ExplicitAmount
-from otel_zernel.temporality.exponential import ExponentialAmount
 from otel_zernel.temporality.identity import StreamIdentity
 from otel_zernel.temporality.memory import AnyTrack, SeriesMemory
+from otel_zernel.temporality.reading import amount_of
 
 _PIECE = 50
 """Work between two pauses, about 2 ms: 1 for each point, and 1 for each 256 bytes of it."""
-_AMOUNTS: dict[str, type[Amount]] = {
-    "sum": NumberAmount,
-    "histogram": ExplicitAmount,
-    "exponential_histogram": ExponentialAmount,
-}
+_KINDS = frozenset({"sum", "histogram", "exponential_histogram"})
 
 
 class LostPoint(Exception):
@@ -98,7 +93,7 @@ class Conversion(ABC, Generic[AnyTrack]):
 
     def converts(self, kind: str, *, monotonic: bool) -> bool:
         """Whether metrics of this kind are converted."""
-        return kind in _AMOUNTS
+        return kind in _KINDS
 
     def _convert_metric(
         self, resource: bytes, scope: bytes, metric: Metric, now_ns: int, lost: Counter[str]
@@ -116,7 +111,7 @@ class Conversion(ABC, Generic[AnyTrack]):
         data_points, kept = data.data_points, 0
         for index, point in enumerate(data_points):
             try:
-                keep = self._convert(stream.of(point.attributes), point, _AMOUNTS[kind], now_ns, monotonic=monotonic)
+                keep = self._convert(stream.of(point.attributes), point, now_ns, monotonic=monotonic)
             except LostPoint as reason:
                 lost[str(reason)] += 1
                 keep = False
@@ -127,13 +122,13 @@ class Conversion(ABC, Generic[AnyTrack]):
             yield 1 + (point.ByteSize() >> 8)
         del data_points[kept:]
 
-    def _convert(self, series: bytes, point: Any, kind: type[Amount], now_ns: int, *, monotonic: bool) -> bool:
+    def _convert(self, series: bytes, point: Any, now_ns: int, *, monotonic: bool) -> bool:
         if has_no_value(point):
             self.end(series)
             return True
         try:
-            amount = kind.of(point, monotonic=monotonic)
-        except (MalformedAmount, OverflowError):
+            amount = amount_of(point, monotonic=monotonic)
+        except MalformedAmount:
             raise LostPoint("invalid") from None
         return self.convert_point(series, point, amount, now_ns)
 

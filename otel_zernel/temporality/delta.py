@@ -12,9 +12,9 @@ from otel_zernel.temporality.track import Track
 class ToDelta(Conversion[Track]):
     """The first point of a series counts as a whole if the series began after this conversion, else it is the baseline.
 
-    So does otelcol's cumulativetodelta. A decrease, or a start after the previous point, is a reset: the whole point
-    counts. Sums that are not monotonic stay cumulative, as in the SDKs. If all points have been late for a minute, the
-    clock of the sender was set back, and the series goes on at the earlier time.
+    So does otelcol's cumulativetodelta. A decrease, or a later start, is a reset: the whole point counts. Sums that are
+    not monotonic stay cumulative, as in the SDKs. If all points have been late for a minute, the sender's clock was set
+    back, and the series goes on at the earlier time.
     """
 
     source = CUMULATIVE
@@ -37,7 +37,7 @@ class ToDelta(Conversion[Track]):
         self._memory.set(series, Track(amount, start, end), now_ns)
         if track is None:
             return bool(start > self._began_ns)
-        increase = amount.minus(track.amount) if start < track.end_ns else None
+        increase = track.increase(amount, start)
         since = track.end_ns if track.end_ns < end else start
         if increase is None:
             point.start_time_unix_nano = max(start, since)

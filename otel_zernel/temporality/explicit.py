@@ -1,18 +1,23 @@
-"""The amount in a histogram point with explicit bounds."""
+"""The amount in a histogram point with explicit bounds.
+
+Two points of a series may have different bounds: `ebpf` and `phases` emit a bound only where a value is near. A count
+up to a bound is known if the amount has the bound, or if the bound divides an empty bucket. Only known counts decide
+whether there was a reset. Where a bound divides values, their places are estimated; totals stay exact.
+"""
 
 import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Self
+from itertools import accumulate, pairwise
+from operator import add, sub
+from typing import Any, Self
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint
 
-from otel_zernel.temporality.amounts import LARGEST_COUNT, Extremes, MalformedAmount
+from otel_zernel.temporality.amounts import LARGEST_COUNT, Extremes, MalformedAmount, NotComparable
+from otel_zernel.temporality.bounds import AddedCounts, thinned, united
 
-MOST_BOUNDS = 2000
-"""Bounds of a series. Beyond them, every second bound is removed: the counts up to the others stay exact."""
 _MOST_BUCKETS = 10_000
 """Buckets of one point. A point with more of them is malformed: reading it would block the event loop."""
 
@@ -44,43 +49,65 @@ class ExplicitAmount:
     def weight(self) -> int:
         return 1 + 2 * len(self._counts)
 
+    @property
+    def _is_empty(self) -> bool:
+        return not self._count and not any(self._counts)
+
     def plus(self, other: Self) -> Self | None:
+        if self._is_empty or other._is_empty:
+            return other if self._is_empty else self
+        count, extremes = self._count + other._count, self._extremes.plus(other._extremes)
         if not self._counts or not other._counts:  # one of them has only a count
-            return self._with((), (), self._count + other._count, self._extremes.plus(other._extremes))
-        bounds: Sequence[float] = self._bounds
-        if bounds != other._bounds:
-            bounds = sorted({*bounds, *other._bounds})
-            while len(bounds) > MOST_BOUNDS:
-                bounds = bounds[1::2]
-        pairs = zip(self._at(bounds), other._at(bounds), strict=True)
-        counts = [left + right for left, right in pairs]
-        return self._with(bounds, counts, self._count + other._count, self._extremes.plus(other._extremes))
+            return self._with((), (), count, extremes)
+        if self._bounds == other._bounds:
+            return self._with(self._bounds, map(add, self._counts, other._counts), count, extremes)
+        bounds = united(self._bounds, self._counts, other._bounds)
+        up_to = map(add, self._up_to_each(bounds), other._up_to_each(bounds))
+        counts = [after - before for before, after in pairwise((0, *up_to))]
+        return self._with(*thinned(bounds, counts), count, extremes)
 
-    def minus(self, earlier: Self) -> Self | None:
-        if self._count < earlier._count or self._bounds != earlier._bounds or len(self._counts) != len(earlier._counts):
+    def minus(self, earlier: Any) -> Self | None:
+        if not isinstance(earlier, ExplicitAmount):
+            raise NotComparable
+        if earlier._is_empty:
+            return self
+        if self._count < earlier._count:
             return None
-        counts = [now - before for now, before in zip(self._counts, earlier._counts, strict=True)]
-        if min(counts, default=0) < 0:
+        count, extremes = self._count - earlier._count, self._extremes.minus(earlier._extremes)
+        if not self._counts or not earlier._counts:  # one of them has only a count
+            return self._with((), (), count, extremes)
+        if self._bounds == earlier._bounds:
+            return self._with(self._bounds, map(sub, self._counts, earlier._counts), count, extremes)
+        counts = self._counts_since(earlier)
+        return None if counts is None else self._with(self._bounds, counts, count, extremes)
+
+    def _with(self, bounds: Sequence[float], counts: Any, count: int, extremes: Extremes) -> Self | None:
+        """An amount with these counts; None if one is negative, or larger than a point can hold."""
+        try:
+            held = counts if isinstance(counts, array) else array("Q", counts)
+        except OverflowError:
             return None
-        return self._with(self._bounds, counts, self._count - earlier._count, self._extremes.minus(earlier._extremes))
+        return type(self)(bounds, held, count, extremes) if count <= LARGEST_COUNT else None
 
-    def _with(self, bounds: Sequence[float], counts: Sequence[int], count: int, extremes: Extremes) -> Self | None:
-        if max(count, *counts, 0) > LARGEST_COUNT:
+    def _counts_since(self, earlier: "ExplicitAmount") -> list[int] | None:
+        """The counts of the values that an earlier amount with other bounds does not have; None after a reset."""
+        own = set(self._bounds)
+        now, before = self._reader(), earlier._reader()
+        added = AddedCounts()
+        for bound in sorted(own.union(earlier._bounds)):
+            if not added.take(now.limits(bound), before.limits(bound), is_own=bound in own):
+                return None
+        if not added.take((now.total, now.total), (before.total, before.total), is_own=True):
             return None
-        return type(self)(bounds, counts, count, extremes)
+        return added.counts()
 
-    def _at(self, bounds: Sequence[float]) -> Sequence[int]:
-        """The counts in buckets with other bounds: the count of a bucket goes to the one with its upper bound.
+    def _up_to_each(self, bounds: Sequence[float]) -> list[int]:
+        """The number of values up to each bound, estimated where a bound divides them, and of all values."""
+        reader = self._reader()
+        return [*map(reader.estimate, bounds), reader.total]
 
-        It goes to the next higher bound if the others lack it.
-        """
-        if bounds == self._bounds:
-            return self._counts
-        counts = [0] * (len(bounds) + 1)
-        for upper, count in zip(self._bounds, self._counts, strict=False):
-            counts[bisect_left(bounds, upper)] += count
-        counts[-1] += self._counts[-1]
-        return counts
+    def _reader(self) -> "_Cumulative":
+        return _Cumulative(self._bounds, self._counts, self._extremes)
 
     def write(self, point: HistogramDataPoint) -> None:
         point.count = self._count
@@ -88,3 +115,37 @@ class ExplicitAmount:
         if list(point.explicit_bounds) != self._bounds.tolist():
             point.explicit_bounds[:] = self._bounds
         point.bucket_counts[:] = self._counts
+
+
+class _Cumulative:
+    """The number of values up to any bound."""
+
+    def __init__(self, bounds: Sequence[float], counts: Sequence[int], extremes: Extremes) -> None:
+        self._bounds, self._counts, self._extremes = bounds, counts, extremes
+        self._below = [*accumulate(counts, initial=0)]
+        """The values below each bucket, and of all buckets."""
+
+    @property
+    def total(self) -> int:
+        return self._below[-1]
+
+    def limits(self, bound: float) -> tuple[int, int]:
+        """The least and the greatest possible number of values up to a bound. They are equal if it is known."""
+        place = bisect_left(self._bounds, bound)
+        above = self._below[place + 1]
+        return (above if place < len(self._bounds) and self._bounds[place] == bound else self._below[place]), above
+
+    def estimate(self, bound: float) -> int:
+        """The number of values up to a bound. The values of a bucket are taken as spread evenly."""
+        least, greatest = self.limits(bound)
+        if least == greatest:
+            return least
+        place = bisect_left(self._bounds, bound)
+        low = self._bounds[place - 1] if place else self._extremes.lowest
+        high = self._bounds[place] if place < len(self._bounds) else self._extremes.highest
+        if high is not None and bound >= high:
+            return greatest
+        if low is None or high is None or not low < bound:
+            return least
+        share = (bound - low) / (high - low)
+        return min(least + int((greatest - least) * share), greatest)

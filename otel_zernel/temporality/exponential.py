@@ -8,11 +8,11 @@ import math
 from array import array
 from collections.abc import Sequence
 from operator import add
-from typing import Self
+from typing import Any, Self
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 
-from otel_zernel.temporality.amounts import LARGEST_COUNT, Extremes, MalformedAmount
+from otel_zernel.temporality.amounts import LARGEST_COUNT, Extremes, MalformedAmount, NotComparable
 
 MOST_BUCKETS = 160
 """Buckets on each side of zero: the default of the OpenTelemetry SDKs. With more, the scale decreases."""
@@ -110,7 +110,13 @@ class ExponentialAmount:
     def weight(self) -> int:
         return 2 + len(self._positive.counts) + len(self._negative.counts)
 
+    @property
+    def _is_empty(self) -> bool:
+        return not (self._count or self._zeros or self._positive.counts or self._negative.counts)
+
     def plus(self, other: Self) -> Self | None:
+        if self._is_empty or other._is_empty:
+            return other if self._is_empty else self
         if self._scale == other._scale and self._threshold == other._threshold:
             positive, negative = self._positive.plus(other._positive), self._negative.plus(other._negative)
             count, zeros = self._count + other._count, self._zeros + other._zeros
@@ -131,22 +137,20 @@ class ExponentialAmount:
         sides = ExponentialSide.of(up), ExponentialSide.of(down)
         return type(self)(scale, (threshold, zeros), sides, count, self._extremes.plus(other._extremes))
 
-    def minus(self, earlier: Self) -> Self | None:
-        if self._scale > earlier._scale or self._threshold < earlier._threshold or self._count < earlier._count:
+    def minus(self, earlier: Any) -> Self | None:
+        """At the coarser of the two scales, with the greater of the two thresholds."""
+        if not isinstance(earlier, ExponentialAmount):
+            raise NotComparable
+        if earlier._is_empty:
+            return self
+        scale, threshold = min(self._scale, earlier._scale), max(self._threshold, earlier._threshold)
+        (zeros, *now), (zeros_before, *before) = self._at(scale, threshold), earlier._at(scale, threshold)
+        count, zeros = self._count - earlier._count, zeros - zeros_before
+        positive, negative = (_subtracted(later, former) for later, former in zip(now, before, strict=True))
+        if min(count, zeros, *positive.values(), *negative.values()) < 0:
             return None
-        zeros, *before = earlier._at(self._scale, self._threshold)
-        positive, negative = (
-            _added(now.at(0), {index: -count for index, count in of_side.items()})
-            for now, of_side in zip((self._positive, self._negative), before, strict=True)
-        )
-        if min((self._zeros - zeros, *positive.values(), *negative.values())) < 0:
-            return None
-        sides = (
-            ExponentialSide.of({index: count for index, count in side.items() if count})
-            for side in (positive, negative)
-        )
-        zero, count = (self._threshold, self._zeros - zeros), self._count - earlier._count
-        return type(self)(self._scale, zero, (next(sides), next(sides)), count, self._extremes.minus(earlier._extremes))
+        sides = ExponentialSide.of(positive), ExponentialSide.of(negative)
+        return type(self)(scale, (threshold, zeros), sides, count, self._extremes.minus(earlier._extremes))
 
     def _at(self, scale: int, threshold: float) -> tuple[int, Counts, Counts]:
         """The zero count and the counts of both sides, at a lower scale and with a higher threshold."""
@@ -169,6 +173,12 @@ class ExponentialAmount:
 
 def _added(left: Counts, right: Counts) -> Counts:
     return {index: left.get(index, 0) + right.get(index, 0) for index in left.keys() | right.keys()}
+
+
+def _subtracted(now: Counts, before: Counts) -> Counts:
+    """The differences that are not zero."""
+    changed = ((index, now.get(index, 0) - before.get(index, 0)) for index in now.keys() | before.keys())
+    return {index: count for index, count in changed if count}
 
 
 def _limited(scale: int, positive: Counts, negative: Counts) -> tuple[int, Counts, Counts]:

@@ -30,6 +30,15 @@ class Track:
         self.late_since_ns: int | None = None
         """When the first late point after the newest one arrived, in ns since 1970."""
 
+    def increase(self, amount: Amount, start_ns: int) -> Amount | None:
+        """The values of the next cumulative amount that this one does not have. It starts at `start_ns`, 0 if unknown.
+
+        None after a reset: all its values are new. Raises `NotComparable`: it is unknown which of them are new.
+        """
+        if start_ns > self.start_ns and (self.start_ns or start_ns >= self.end_ns):
+            return None
+        return amount.minus(self.amount)
+
     def is_set_back(self, now_ns: int) -> bool:
         """Whether all points have been late for a minute. Called for every late point."""
         if self.late_since_ns is None or now_ns < self.late_since_ns:

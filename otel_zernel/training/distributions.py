@@ -7,8 +7,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataP
 
 from otel_zernel.otlp.quantiles import buckets_of
 
+HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
 
-def distribution_of(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Counter[float]:
+
+def distribution_of(point: HistogramPoint) -> Counter[float]:
     """The number of values by value. Each value is the middle of its bucket, between the point's minimum and maximum.
 
     It is exact to the width of a bucket: to 0.1 % for the bounds that `phases` and `ebpf` emit.

@@ -9,8 +9,10 @@ from typing import Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, SummaryDataPoint
 
-from otel_zernel.training.distributions import distribution_of
-from otel_zernel.training.increase import HistogramPoint, increase_of
+from otel_zernel.temporality.amounts import MalformedAmount, NotComparable
+from otel_zernel.temporality.reading import amount_of
+from otel_zernel.temporality.track import Track
+from otel_zernel.training.distributions import HistogramPoint, distribution_of
 
 WINDOW: Final = 60.0
 """Seconds."""
@@ -31,7 +33,8 @@ class RecentDurations:
 
     def __init__(self) -> None:
         self._parts: deque[tuple[float, Counts]] = deque()
-        self._previous: dict[Hashable, HistogramPoint] = {}
+        self._previous: dict[Hashable, Track] = {}
+        """The newest point of each cumulative series."""
         self._quantiles: dict[float, float] = {}
         """Those of the last summary, for a pipeline whose `percentiles` makes summaries."""
         self._summary_count = 0
@@ -76,13 +79,27 @@ class RecentDurations:
         return bool(self._parts) and now - self._parts[0][0] > WINDOW
 
     def _increase(self, point: HistogramPoint, series: Hashable) -> HistogramPoint:
+        """A point with the values since the previous one. It has none if that is missing: they may be those of days.
+
+        The counts are subtracted before buckets become values: the middle of a bucket moves with its bounds.
+        """
+        gained = type(point)()
+        try:
+            amount = amount_of(point)
+        except MalformedAmount:
+            return gained
         previous = self._previous.get(series)
         if previous is None and len(self._previous) >= _MOST_SERIES:
             del self._previous[next(iter(self._previous))]
-        kept = self._previous[series] = type(point)()  # the point itself would keep its whole batch in memory
-        kept.CopyFrom(point)  # type: ignore[arg-type]  # the same type
-        kept.ClearField("exemplars")
-        return increase_of(point, previous)
+        self._previous[series] = Track(amount, point.start_time_unix_nano, point.time_unix_nano)
+        if previous is None:
+            return gained
+        try:
+            increase = previous.increase(amount, point.start_time_unix_nano)
+        except NotComparable:
+            return gained
+        (amount if increase is None else increase).write(gained)
+        return gained
 
     def _join(self, counts: Counts, now: float) -> None:
         self._forget(now)

@@ -28,7 +28,8 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
         {"kafka", "store", "kubernetes"},
         {"client"},
-        {"api", "exposition", "net", "formats", "attributes", "temporality", "cluster", "training"},
+        {"api", "exposition", "net", "formats", "attributes", "cluster", "training"},
+        {"temporality"},
         {"otlp", "conditions"},
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, SummaryDataPoint
 
+from otel_zernel.training.distributions import HistogramPoint
 from otel_zernel.training.durations import (
     WINDOW,
     Counts,
@@ -15,7 +16,6 @@ from otel_zernel.training.durations import (
     index_of,
     quantiles_of,
 )
-from otel_zernel.training.increase import HistogramPoint
 
 _MOST_SUMMARIES: Final = 4096
 """Series of summaries. Each takes about 500 bytes."""

@@ -20,9 +20,9 @@ from otel_zernel.store.rows.points import Row
 from otel_zernel.store.rows.restoring import FILL
 from otel_zernel.store.rows.tables import EXPONENTIAL, HISTOGRAMS, SUMMARIES, PointTable
 from otel_zernel.store.sqlite.exotic import from_sqlite
-from otel_zernel.temporality.amounts import Amount, MalformedAmount
-from otel_zernel.temporality.explicit import ExplicitAmount
-from otel_zernel.temporality.exponential import ExponentialAmount
+from otel_zernel.temporality.amounts import Amount, MalformedAmount, NotComparable
+from otel_zernel.temporality.reading import amount_of
+from otel_zernel.temporality.track import Track
 
 _PIECE: Final = 2000
 """Rows of one query."""
@@ -34,37 +34,10 @@ class TooManyPoints(ZernelError):
     """An aggregation would read more points than it may."""
 
 
-class SummaryAmount:
-    """The count and the sum of a summary. Its quantiles cannot be added up."""
-
-    __slots__ = ("count", "total")
-    weight = 1
-
-    def __init__(self, count: int, total: float) -> None:
-        self.count, self.total = count, total
-
-    @classmethod
-    def of(cls, point: SummaryDataPoint, *, monotonic: bool) -> "SummaryAmount":
-        return cls(point.count, point.sum)
-
-    def plus(self, other: "SummaryAmount") -> "SummaryAmount":
-        return SummaryAmount(self.count + other.count, self.total + other.total)
-
-    def minus(self, earlier: "SummaryAmount") -> "SummaryAmount | None":
-        return (
-            SummaryAmount(self.count - earlier.count, self.total - earlier.total)
-            if self.count >= earlier.count
-            else None
-        )
-
-    def write(self, point: SummaryDataPoint) -> None:
-        point.count, point.sum = self.count, self.total
-
-
-_POINTS: Final[Mapping[str, tuple[PointTable, type[Any], Any]]] = {
-    "histogram": (HISTOGRAMS, HistogramDataPoint, ExplicitAmount),
-    "exponential_histogram": (EXPONENTIAL, ExponentialHistogramDataPoint, ExponentialAmount),
-    "summary": (SUMMARIES, SummaryDataPoint, SummaryAmount),
+_POINTS: Final[Mapping[str, tuple[PointTable, type[Any]]]] = {
+    "histogram": (HISTOGRAMS, HistogramDataPoint),
+    "exponential_histogram": (EXPONENTIAL, ExponentialHistogramDataPoint),
+    "summary": (SUMMARIES, SummaryDataPoint),
 }
 
 
@@ -89,12 +62,13 @@ class Adding:
     """Adds up rows that come by series and time."""
 
     def __init__(self, kind: str, parts: Mapping[int, int], deltas: frozenset[int], windows: Windows) -> None:
-        self._table, self._point, self._amount = _POINTS[kind]
+        self._table, self._point = _POINTS[kind]
         self._parts = parts
         self._deltas = deltas
         self._windows = windows
-        self._before: tuple[int, int, Amount] | None = None
-        """The series, start and amount of the row before."""
+        self._series: int | None = None
+        self._before: Track | None = None
+        """The row before, of `_series`."""
         self._sums: dict[Place, Amount] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -104,28 +78,32 @@ class Adding:
             point = self._point()
             FILL[self._table.name](point, row)
             try:
-                amount = self._amount.of(point, monotonic=True)
+                amount = amount_of(point)
             except MalformedAmount:
                 continue
             self._add(row, amount)
 
     def _add(self, row: Row, amount: Amount) -> None:
         series, time, start = row[0], row[1], row[2] or 0
-        increase = amount if series in self._deltas else self._increase(series, start, amount)
-        self._before = (series, start, amount)
+        if series != self._series:
+            self._series, self._before = series, None
+        increase = amount if series in self._deltas else self._increase(start, amount)
+        self._before = Track(amount, start, time)
         if increase is None or time < self._windows.start_ns:
             return
         place = self._parts[series], (time - self._windows.start_ns) // self._windows.step_ns
         known = self._sums.get(place)
         self._sums[place] = increase if known is None else known.plus(increase) or known
 
-    def _increase(self, series: int, start: int, amount: Amount) -> Amount | None:
-        """What the point adds; None for a first point that began before the windows."""
-        if self._before is None or self._before[0] != series:
+    def _increase(self, start: int, amount: Amount) -> Amount | None:
+        """What the point adds; None if it is unknown, as for a first point that began before the windows."""
+        if self._before is None:
             return amount if start >= self._windows.start_ns else None
-        if start > self._before[1] > 0:
-            return amount
-        return amount.minus(self._before[2]) or amount
+        try:
+            increase = self._before.increase(amount, start)
+        except NotComparable:
+            return None
+        return amount if increase is None else increase
 
     def points(self) -> dict[Place, Any]:
         """The sums, as points of OTLP."""

@@ -87,8 +87,9 @@ def test_an_exponential_histogram_may_grow_coarser() -> None:
     assert (point.positive.offset, list(point.positive.bucket_counts)) == (0, [1, 0, 3])
 
 
-def test_an_exponential_histogram_that_grows_finer_was_reset() -> None:
+def test_an_exponential_histogram_may_grow_finer() -> None:
     it = running()
     it.convert(as_cumulative(exponential(1, 10, 0, 0, [3])))
-    [point] = it.points(as_cumulative(exponential(1, 20, 1, 0, [4])))
-    assert (interval(point), point.count) == ((10, 20), 4)
+    [point] = it.points(as_cumulative(exponential(1, 20, 1, 0, [2, 2])))
+    assert (interval(point), point.count, point.scale) == ((10, 20), 1, 0)
+    assert (point.positive.offset, list(point.positive.bucket_counts)) == (0, [1])

@@ -1,4 +1,4 @@
-"""The buckets of an explicit or exponential histogram point, in one form to subtract and to spread over values."""
+"""The buckets of an explicit or exponential histogram point, in one form to spread over values."""
 
 import math
 from collections.abc import Sequence
@@ -53,30 +53,9 @@ class HistogramState:
             return _explicit(point)
         return _exponential(point)
 
-    def since(self, earlier: "HistogramState") -> "HistogramState | None":
-        """The increase since an earlier state of the same histogram; None if it was reset in between."""
-        if self.scale is None or earlier.scale is None:
-            if self.scale != earlier.scale or not np.array_equal(self.edges, earlier.edges):
-                return None
-        elif self.scale > earlier.scale:
-            return None
-        else:
-            earlier = earlier._at_scale(self.scale)
-        added = SparseCounts.merge([self.buckets, SparseCounts(earlier.buckets.keys, -earlier.buckets.counts)])
-        negative = self.negative - earlier.negative
-        if negative < 0 or (added.counts < 0).any():
-            return None
-        total = None if self.sum is None or earlier.sum is None else max(self.sum - earlier.sum, 0.0)
-        return replace(self, buckets=added.where(added.counts > 0), negative=negative, sum=total)
-
     def emptied(self) -> "HistogramState":
         """The same histogram with a count of 0."""
         return replace(self, buckets=SparseCounts.merge([]), sum=0.0, negative=0)
-
-    def _at_scale(self, scale: int) -> "HistogramState":
-        keys, steps = self.buckets.keys, (self.scale or 0) - scale
-        coarse = np.where(keys == _ZERO, _ZERO, keys >> min(steps, 62))
-        return replace(self, buckets=SparseCounts.of(coarse, self.buckets.counts), scale=scale)
 
     def limits(self) -> tuple[Floats, Floats]:
         """The bounds of each bucket: the first exclusive, the second inclusive."""

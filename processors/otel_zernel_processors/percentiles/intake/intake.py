@@ -18,6 +18,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
 from otel_zernel.otlp.points import delimited
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel.temporality.amounts import MalformedAmount
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
 from otel_zernel_processors.percentiles.counts.series import PercentileSeriesTable, PercentileStream, encode_attributes
@@ -173,12 +174,13 @@ class Intake:
     ) -> str | None:
         """Collects one histogram point. Returns the reason if it is dropped."""
         try:
-            state: HistogramState | None = HistogramState.of(point)
-        except (ValueError, OverflowError):
+            if cumulative is None:
+                state: HistogramState | None = HistogramState.of(point)
+            else:
+                series = cumulative, encode_attributes(point.attributes, None)
+                state = self._increases.increase(series, point, now_ns)
+        except (ValueError, OverflowError, MalformedAmount):
             return "invalid"
-        if cumulative is not None and state is not None:
-            series = cumulative, encode_attributes(point.attributes, None)
-            state = self._increases.increase(series, state, point.start_time_unix_nano, now_ns)
         slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
         if slot is None or state is None:
             return "max_series"

