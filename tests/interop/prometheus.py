@@ -1,4 +1,4 @@
-"""Runs Debian's Prometheus and promtool."""
+"""Runs Prometheus and promtool: Debian's version 2, and version 3, which `install-prometheus.sh` builds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,6 +10,10 @@ from typing import Any
 import httpx
 import yaml
 
+from tests.interop.conftest import installed_peer
+
+_MODULE = "0.316.0"
+"""The version of the Go module of Prometheus 3.16."""
 LATE = "context deadline exceeded"
 """The error of a scrape that took more than a second, on a busy machine."""
 
@@ -52,6 +56,11 @@ class Prometheus:
         targets = (await self.get("targets"))["activeTargets"]
         errors = [one["lastError"] for one in targets if one["lastError"]]
         assert not [error for error in errors if LATE not in error], errors
+
+
+def find_prometheus_3() -> Path:
+    """The program. Without it, the test is skipped or fails."""
+    return installed_peer(f"prometheus-{_MODULE}", "Prometheus 3") / "prometheus"
 
 
 @asynccontextmanager
