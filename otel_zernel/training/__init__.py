@@ -3,18 +3,30 @@
 from otel_zernel.training.distributions import distribution_of
 from otel_zernel.training.names import HARMLESS_THROTTLING, PHASES, TRAINED, best_source, launcher_of
 from otel_zernel.training.points import SeenValue, numbers_of, scalars_of
-from otel_zernel.training.steps import BarSegment, StepBar, bar_of
+from otel_zernel.training.steps import (
+    MERGED_STEPS,
+    BarSegment,
+    Durations,
+    StepBar,
+    bar_of,
+    durations_attribute,
+    joined_durations,
+)
 
 __all__ = [
     "HARMLESS_THROTTLING",
+    "MERGED_STEPS",
     "PHASES",
     "TRAINED",
     "BarSegment",
+    "Durations",
     "SeenValue",
     "StepBar",
     "bar_of",
     "best_source",
     "distribution_of",
+    "durations_attribute",
+    "joined_durations",
     "launcher_of",
     "numbers_of",
     "scalars_of",

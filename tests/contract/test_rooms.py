@@ -148,7 +148,7 @@ HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel_processors.phases": [
         {
             *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "process"),
-            *("ended_processes", "process_registry", "report_schedule"),
+            *("ended_processes", "process_identity", "process_registry", "report_schedule"),
         },
         {"emit"},
         {"results"},

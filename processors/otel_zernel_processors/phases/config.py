@@ -43,7 +43,9 @@ class TracesConfig(ComponentConfig):
     long_sync: Duration = 0.001
     """Syncs longer than this (s) get a span."""
     max_steps: Annotated[int, Field(ge=1)] = 100
-    """Maximum number of steps per interval and process; more are dropped and counted."""
+    """Maximum number of steps per interval and process; more are dropped and counted, or merged."""
+    merge_rest: bool = False
+    """Whether the steps beyond `max_steps` are merged with their neighbours into spans `steps`."""
     max_spans: Annotated[int, Field(ge=1)] = 1000
     """Maximum number of spans per step of a process; more are dropped and counted."""
 
@@ -87,6 +89,8 @@ class PhasesConfig(ComponentConfig):
     """How long (s) to wait for late spans. Spans that arrive later are dropped and counted."""
     bridge: Duration = 0.0005
     """A gap shorter than this (s) between two scopes of one phase belongs to that phase."""
+    pace: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Seconds of data that arrive in a second, for a replay; 0 if only the data counts. null for live data."""
     idle_timeout: PositiveDuration = 300.0
     """A process without data for this time (s) has ended."""
     signals: SignalsConfig = SignalsConfig()

@@ -20,7 +20,8 @@ from otel_zernel_processors.phases.intake.inputs import GPU, LOSSES, READING, In
 from otel_zernel_processors.phases.intake.intervals import SpanInput
 from otel_zernel_processors.phases.intake.losses import LossLog
 from otel_zernel_processors.phases.intake.watermark import Watermark
-from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
+from otel_zernel_processors.phases.process import TrainingProcess
+from otel_zernel_processors.phases.process_identity import ProcessIdentity
 from otel_zernel_processors.phases.process_registry import ProcessRegistry, key_of
 from otel_zernel_processors.phases.report_schedule import ReportSchedule
 from otel_zernel_processors.phases.results.gpus import HostGpus
@@ -33,7 +34,7 @@ class Host:
     def __init__(self, name: str, config: PhasesConfig, context: Context, has_room: Callable[[], bool]) -> None:
         """`has_room` returns whether one more process may be followed."""
         self.name = name
-        self.clock = HostClock(context.clock, ns(config.idle_timeout))
+        self.clock = HostClock(context.clock, ns(config.idle_timeout), is_replay=config.pace is not None)
         self._config = config
         self._context = context
         self._registry = ProcessRegistry(self._create, has_room)

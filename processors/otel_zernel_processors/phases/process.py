@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -15,6 +14,7 @@ from otel_zernel_processors.phases.alignment.rank_step import RankStep, RankStep
 from otel_zernel_processors.phases.alignment.sequences import first_number
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.durations import StepDurations
+from otel_zernel_processors.phases.emit.merged_steps import StepMerger
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
@@ -31,6 +31,7 @@ from otel_zernel_processors.phases.intake.inputs import (
 )
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.intake.losses import LossPeriod
+from otel_zernel_processors.phases.process_identity import ProcessIdentity
 from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuUsage
 from otel_zernel_processors.phases.results.gpus import GpuUser
 from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
@@ -41,20 +42,6 @@ from otel_zernel_processors.phases.signals.thread_states import ThreadStates
 
 _CHUNK = 64
 """Intervals processed at a time: a few tenths of 1 ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessIdentity:
-    """Identifies a process. A pid may be reused, but not with the same creation time."""
-
-    host: str
-    pid: int
-    created: str
-
-    @property
-    def seed(self) -> str:
-        """The text whose hashes are the ids of traces. A change of its form would change all ids."""
-        return f"Identity(host={self.host!r}, pid={self.pid!r}, created={self.created!r})"
 
 
 class TrainingProcess:
@@ -87,7 +74,9 @@ class TrainingProcess:
         """By thread. The first thread that trains is the rank."""
         self._new_steps: list[RankStep] = []
         self._traced: list[TraceCandidate] = []
-        self._sampler = TraceSampler(config.traces, identity.seed, context.drop) if config.traces else None
+        self._merger = StepMerger(ns(config.interval)) if config.traces and config.traces.merge_rest else None
+        merge = self._merger.add if self._merger else None
+        self._sampler = TraceSampler(config.traces, identity.seed, context.drop, merge) if config.traces else None
         self._verdict = VerdictTracker(config.verdict)
         self._missing_marks: frozenset[str] = frozenset()
         self._history = EnergyHistory()
@@ -217,6 +206,8 @@ class TrainingProcess:
         if ends.point_count:
             yield ends
         yield Batch(metrics=metrics_data(self.resource, metrics))
+        if self._merger:
+            yield from trace_batches((iter([one]) for one in self._merger.pop(self._labels)), self.resource)
 
     def pop_steps(self) -> tuple[list[RankStep], list[TraceCandidate]]:
         """Its steps as a rank since the last call, and those of the last report that may become traces."""

@@ -80,7 +80,9 @@ class PhasesProcessor(Processor):
             if host.is_over(now_ns):
                 yield from self._remove(host)
             silent = now_ns - ns(self.config.interval)
-            if 0 < silent - host.clock.now < _LIVE_NS:
+            if self.config.pace is not None:
+                host.clock.follow_replay(now_ns, self.config.pace, ns(self.config.interval))
+            elif 0 < silent - host.clock.now < _LIVE_NS:
                 host.clock.now = silent
         yield from self._advance(lambda host: host.watermark)
 

@@ -14,7 +14,7 @@ MS = 1_000_000
 def bar(number: int, lasts_ms: int = 10) -> StepBar:
     start = number * 100 * MS
     spent = (lasts_ms * MS, 0, 0, 0, 0)
-    return StepBar(start, start + lasts_ms * MS, "training", number, spent, longest_ns=lasts_ms * MS)
+    return StepBar(start, start + lasts_ms * MS, "training", number, spent)
 
 
 @given(st.lists(st.integers(1, 90), max_size=300), st.integers(2, 20))

@@ -48,7 +48,8 @@ def _details(ranks: Iterable[RankRow]) -> list[str]:
 
 
 def _bar(bar: StepBar, start: int, position: dict[str, int] | None) -> list[Any]:
-    """Start, duration, steps, longest, kind, number, time by phase; segments: phase, start, duration, detail."""
+    """Start, duration, steps, longest, kind, number, time by phase; segments: phase, start, duration, detail; of merged
+    steps the durations with their counts."""
     segments = bar.segments if position is not None else ()
     return [
         (bar.start_ns - start) // _US,
@@ -67,4 +68,5 @@ def _bar(bar: StepBar, start: int, position: dict[str, int] | None) -> list[Any]
             ]
             for one in segments
         ],
+        [[duration // _US, count] for duration, count in bar.durations],
     ]

@@ -5,7 +5,8 @@
   const PHASES = ["data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown"];
   const NAMES = ["data loading", "compute", "communication", "optimizer", "other"];
   const ROW = 26, GAP = 4, AXIS = 22, HEAT = 150, LEFT = 64;
-  const START = 0, LASTS = 1, STEPS = 2, LONGEST = 3, KIND = 4, NUMBER = 5, SPENT = 6, PARTS = 7;
+  const START = 0, LASTS = 1, STEPS = 2, LONGEST = 3, KIND = 4, NUMBER = 5, SPENT = 6, PARTS = 7, EACH = 8;
+  const durations = (bar) => bar[EACH].length ? bar[EACH] : [[bar[LASTS], 1]];  // pairs of a duration and a count
   const jobs = JSON.parse(document.getElementById("data").textContent);
   const tip = document.getElementById("tip");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
@@ -134,13 +135,16 @@
     }
 
     drawRank(context, bars, y, high, x, scale, colours) {
-      const columns = new Map();  // of steps below a pixel: the time in each phase
+      const columns = new Map();  // of steps of about a pixel: the time in each phase
       for (let at = firstAfter(bars, this.from); at < bars.length && bars[at][START] < this.to; at++) {
         const bar = bars[at], left = x(bar[START]), wide = bar[LASTS] * scale;
         if (wide < 1.5) {
-          const column = Math.floor(left), sums = columns.get(column) || [0, 0, 0, 0, 0];
-          bar[SPENT].forEach((spent, phase) => { sums[phase] += spent; });
-          columns.set(column, sums);
+          for (let column = Math.floor(left); column === Math.floor(left) || column < left + wide; column++) {
+            const part = wide > 0 ? Math.max(0.01, (Math.min(column + 1, left + wide) - Math.max(column, left)) / wide) : 1;
+            const sums = columns.get(column) || [0, 0, 0, 0, 0];
+            bar[SPENT].forEach((spent, phase) => { sums[phase] += spent * part; });
+            columns.set(column, sums);
+          }
         } else if (wide > 7 && bar[PARTS].length) {
           this.drawParts(context, bar, y, high, x, scale, colours);
         } else {
@@ -186,18 +190,28 @@
     }
 
     heatOf(width) {
-      const lasts = this.data.ranks.flatMap((rank) => rank.bars.filter((bar) => bar[KIND] < 2).map((bar) => bar[LONGEST]));
+      const lasts = this.data.ranks.flatMap((rank) => rank.bars.filter((bar) => bar[KIND] < 2).flatMap((bar) => durations(bar).map(([one]) => one)));
       const low = Math.log10(Math.max(1, lasts.reduce((a, b) => Math.min(a, b), Infinity)) / 1.15), high = Math.log10(lasts.reduce((a, b) => Math.max(a, b), 1) * 1.15);
       const rows = 24, columns = Math.max(10, Math.floor((width - LEFT) / 8)), cells = new Map();
       for (const rank of this.data.ranks) {
         for (const bar of rank.bars) {
           if (bar[KIND] > 1 || bar[START] + bar[LASTS] < this.from || bar[START] > this.to) continue;
-          const column = Math.min(columns - 1, Math.max(0, Math.floor((bar[START] - this.from) / (this.to - this.from) * columns)));
-          const row = Math.min(rows - 1, Math.max(0, Math.floor((Math.log10(bar[LONGEST]) - low) / (high - low) * rows)));
-          cells.set(column * rows + row, (cells.get(column * rows + row) || 0) + bar[STEPS]);
+          this.count(cells, bar, (at) => Math.floor((at - this.from) / (this.to - this.from) * columns), columns,
+            (one) => Math.min(rows - 1, Math.max(0, Math.floor((Math.log10(Math.max(one, 1)) - low) / (high - low) * rows))), rows);
         }
       }
       return { low, high, rows, columns, cells, most: Math.max(1, ...cells.values()) };
+    }
+
+    // Merged steps are spread evenly over their time.
+    count(cells, bar, columnOf, columns, rowOf, rows) {
+      const first = columnOf(bar[START]), last = bar[STEPS] > 1 ? columnOf(bar[START] + bar[LASTS] - 1) : first, many = last - first + 1;
+      for (let column = Math.max(0, first); column <= Math.min(last, columns - 1); column++) {
+        for (const [one, count] of durations(bar)) {
+          const cell = column * rows + rowOf(one);
+          cells.set(cell, (cells.get(cell) || 0) + count / many);
+        }
+      }
     }
 
     drawHeat() {
@@ -241,8 +255,8 @@
     heatText(x, y) {
       const { low, high, rows, columns, cells } = this.found;
       const row = rows - 1 - Math.floor(y / HEAT * rows), column = Math.floor(x / (this.heat.clientWidth - LEFT) * columns);
-      const count = cells.get(column * rows + row);
-      if (!count || y > HEAT) return "";
+      const found = cells.get(column * rows + row), count = Math.max(1, Math.round(found));
+      if (!found || y > HEAT) return "";
       const bound = (at) => time(10 ** (low + (high - low) * at / rows));
       return count + (count === 1 ? " step" : " steps") + " of " + bound(row) + " to " + bound(row + 1);
     }

@@ -1,11 +1,14 @@
 """The steps of one process on a time line, in bounded memory: neighbours are merged when there are too many."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
-from otel_zernel.training import BarSegment, StepBar
+from otel_zernel.training import BarSegment, StepBar, joined_durations
 
 MOST_BARS = 4096
 """Bars of one process. A screen has fewer pixels."""
+_PAUSE = 4
+"""Bars are not merged over a pause that is longer than this many merged bars."""
 MOST_SEGMENTS = 12
 """Segments of one bar: the longest ones are kept."""
 
@@ -26,9 +29,19 @@ class StepBars:
 
 
 def merged(bars: Sequence[StepBar], each: int) -> list[StepBar]:
-    """The bars, in order of time, where each `each` neighbours are one."""
+    """The bars, in order of time, where each `each` neighbours are one. A long pause between two bars stays."""
     ordered = sorted(bars, key=lambda bar: bar.start_ns)
-    return [_joined(ordered[at : at + each]) for at in range(0, len(ordered), each)]
+    if each == 1 or not ordered:
+        return ordered
+    # There is room for few pauses of this length, so the number of bars stays bounded.
+    longest = _PAUSE * each * (ordered[-1].end_ns - ordered[0].start_ns) // len(ordered)
+    groups: list[list[StepBar]] = [[ordered[0]]]
+    for before, bar in pairwise(ordered):
+        if len(groups[-1]) < each and bar.start_ns - before.end_ns <= longest:
+            groups[-1].append(bar)
+        else:
+            groups.append([bar])
+    return [_joined(group) for group in groups]
 
 
 def longest_segments(segments: Iterable[BarSegment], most: int = MOST_SEGMENTS) -> tuple[BarSegment, ...]:
@@ -56,5 +69,5 @@ def _joined(bars: Sequence[StepBar]) -> StepBar:
         number=bars[0].number,
         phase_ns=tuple(map(sum, zip(*(bar.phase_ns for bar in bars), strict=True))),
         steps=sum(bar.steps for bar in bars),
-        longest_ns=longest.longest_ns,
+        durations=joined_durations(bar.each_ns for bar in bars),
     )

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
-from otel_zernel.training import BarSegment, StepBar, bar_of, scalars_of
+from otel_zernel.training import MERGED_STEPS, BarSegment, StepBar, bar_of, scalars_of
 from otel_zernel_commands.why.seen.step_bars import longest_segments
 
 
 def bars_of(spans: ResourceSpans) -> Iterator[StepBar]:
-    """A bar for each step of one process. A batch has whole traces, and the span of a step comes before its parts."""
+    """A bar for each span `step` or `steps` of one process. A batch has whole traces, a step before its parts."""
     steps: dict[bytes, Span] = {}
     parts: dict[bytes, list[BarSegment]] = {}
     for span in (span for scope in spans.scope_spans for span in scope.spans):
-        if span.name == "step":
+        if span.name in ("step", MERGED_STEPS):
             steps[span.span_id] = span
         elif span.parent_span_id in steps:
             parts.setdefault(span.parent_span_id, []).append(_segment(span))

@@ -14,7 +14,7 @@ _COLLECTOR = "why"
 _SHORT = 20.0
 """Seconds. A shorter watch has an interval of 1 s, so that it has several intervals."""
 _TRACED = 300
-"""Steps of a process for the time line in an interval. More are counted, but not drawn."""
+"""Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
 
 
 def collecting(sightings: Sightings) -> ComponentClass:
@@ -35,7 +35,7 @@ def watch_settings(seconds: float, collector: ComponentClass, installed: Registr
         "window": f"{max(seconds + 60, interval):g}s",
         "lateness": "1s",
         "verdict": {"stability": 1},
-        "traces": {"sample": 1, "slowest": 0, "max_steps": _TRACED, "long_sync": "1h"},
+        "traces": {"sample": 1, "slowest": 0, "max_steps": _TRACED, "merge_rest": True, "long_sync": "1h"},
     }
     tree = {
         "receivers": {

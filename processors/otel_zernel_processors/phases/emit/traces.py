@@ -82,10 +82,18 @@ class TraceSampler:
     Ids are hashes of process and step, so the same spans always give the same traces.
     """
 
-    def __init__(self, config: TracesConfig, seed: str, drop: Callable[[int, str], None]) -> None:
-        """`seed` identifies the process. `drop` counts steps and spans beyond the limits."""
+    def __init__(
+        self,
+        config: TracesConfig,
+        seed: str,
+        drop: Callable[[int, str], None],
+        merge: Callable[[TraceCandidate], None] | None = None,
+    ) -> None:
+        """`seed` identifies the process. `drop` counts steps and spans beyond the limits. `merge` takes the steps
+        beyond `max_steps` instead."""
         self._config = config
         self._drop = drop
+        self._merge = merge
         self._slow_ns = ns(config.slow_step)
         self._seed = seed
         self._chosen: list[TraceCandidate] = []
@@ -95,7 +103,7 @@ class TraceSampler:
         None."""
 
     def add(self, closed: ClosedStep, step: RankStep, *, is_rank: bool) -> None:
-        """Considers the next step. A chosen step beyond `max_steps` is dropped and counted.
+        """Considers the next step. A chosen step beyond `max_steps` is merged, or dropped and counted.
 
         `is_rank`: whether the process is one of several ranks. Then numbers that the ranks share choose the steps.
         """
@@ -103,10 +111,13 @@ class TraceSampler:
         sampled = self._is_sampled(step) if is_rank else _every(step.number, self._config.sample)
         most = self._config.slowest * (_SPARE if is_rank else 1)
         if sampled or (self._slow_ns and lasted > self._slow_ns):
-            if len(self._chosen) >= self._config.max_steps:
-                self._drop(1, "max_steps")
+            candidate = self._candidate(closed, step, sampled=sampled)
+            if len(self._chosen) < self._config.max_steps:
+                self._chosen.append(candidate)
+            elif self._merge:
+                self._merge(candidate)
             else:
-                self._chosen.append(self._candidate(closed, step, sampled=sampled))
+                self._drop(1, "max_steps")
         elif len(self._slowest) < most:
             heapq.heappush(self._slowest, (lasted, -step.number, self._candidate(closed, step)))
         elif self._slowest and lasted > self._slowest[0][0]:

@@ -13,13 +13,19 @@ _DAY_NS = 86_400_000_000_000
 class HostClock:
     """Advances with the timestamps in the data of one host. All times are ns since 1970."""
 
-    def __init__(self, clock: Clock, patience_ns: int) -> None:
-        """`clock` is the collector's. If every timestamp is too far ahead for `patience_ns`, accept them."""
+    def __init__(self, clock: Clock, patience_ns: int, *, is_replay: bool = False) -> None:
+        """`clock` is the collector's. If every timestamp is too far ahead for `patience_ns`, accept them.
+
+        `is_replay`: the times of the data are unrelated to the collector's clock.
+        """
         self._clock = clock
         self._patience_ns = patience_ns
+        self._is_replay = is_replay
         self.now = self.since = 0
         """The latest and the first accepted timestamp."""
         self._latest = self._ahead = self._refused_since = self._quiet_since = 0
+        self._data = self._data_arrived = 0
+        """The latest timestamp in the data, and when it arrived by the collector's clock."""
 
     def accept(self, start: int, end: int) -> bool:
         """Advances to `end`; False, without an effect, if `end` is too far ahead. The first timestamp is always
@@ -28,8 +34,18 @@ class HostClock:
             if end > self._latest and not self._is_plausible(end):
                 return False
             self.since, self.now, self._refused_since = self.since or start, end, 0
+        if end > self._data:
+            self._data, self._data_arrived = end, self._clock.time_ns()
         self._quiet_since = 0
         return True
+
+    def follow_replay(self, wall: int, pace: float, spare_ns: int) -> None:
+        """Advances while no data arrives: by `pace` seconds for each second, less `spare_ns` of the data's time.
+
+        `wall` is the collector's time.
+        """
+        passed = round((wall - self._data_arrived) * pace) - round(spare_ns * max(pace, 1.0))
+        self.now = max(self.now, self._data + passed)
 
     def quiet_ns(self, wall: int) -> int:
         """How long no data has arrived, by the collector's time `wall`, counted from the first such question."""
@@ -41,7 +57,7 @@ class HostClock:
         if not self.now:
             self._latest, self._ahead = time, max(time - wall, 0)
             return True
-        bound = _AHEAD_NS if self._ahead < _DAY_NS else _DAY_NS
+        bound = _DAY_NS if self._is_replay or self._ahead >= _DAY_NS else _AHEAD_NS
         self._latest = max(self.now, wall + self._ahead) + bound
         if time <= self._latest:
             return True

@@ -13,6 +13,7 @@ from tests.processors.phases.training import (
     batch_of,
     gauge_batch,
     metrics_of,
+    values_of,
 )
 
 
@@ -91,3 +92,33 @@ def test_the_wall_clock_does_not_advance_a_recording() -> None:
     made += feed(processor, [batch_of(second.spans)])
     assert last(made, "zernel.steps", zernel_step_kind="training") == 20
     assert dropped(processor) == {}
+
+
+def replayed(pace: float, seconds_between: float, age: float) -> int:
+    """The steps of a replay whose records arrive this far apart. `age` (s): how old the first data is."""
+    clock = FakeClock(START + round(age * 1e9))
+    config = PhasesProcessor.Config.model_validate({"interval": "1s", "pace": pace})
+    processor = PhasesProcessor(config, make_context("processors", "phases", clock=clock))
+    spans = Loop().steps(300).load().spans
+    made = []
+    for at in range(0, len(spans), 60):
+        made += processor.process(batch_of(spans[at : at + 60]))
+        for _ in range(round(seconds_between) or 1):
+            clock.advance(seconds_between / (round(seconds_between) or 1))
+            made += processor.tick(clock.time_ns())
+    for _ in range(10):
+        clock.advance(1)
+        made += processor.tick(clock.time_ns())
+    assert dropped(processor) == {}
+    counts = values_of(made, "zernel.steps")
+    return int(max(count for attributes, count in counts if attributes["zernel.step.kind"] == "training"))
+
+
+@pytest.mark.parametrize("age", [-3600.0, 0.0, 20.0, 1e6])
+@pytest.mark.parametrize("pace", [0.05, 1.0, 5.0, 100.0])
+def test_a_replay_of_any_age_and_pace_has_all_steps_before_the_collector_ends(pace: float, age: float) -> None:
+    assert replayed(pace, 0.4 / pace, age) >= (299 if pace >= 1 else 200)  # the last load ends no step
+
+
+def test_a_replay_without_a_pace_advances_by_its_data_alone() -> None:
+    assert replayed(0.0, 30.0, 20.0) > 200

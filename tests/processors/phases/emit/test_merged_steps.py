@@ -1,0 +1,79 @@
+"""Steps beyond `max_steps`, merged: a time line of them has no holes, and shows the pauses that there were."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.testing import Dropped, make_context
+from otel_zernel.training import MERGED_STEPS, StepBar, bar_of
+from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, spans_of
+
+LONGEST = 10 * MS
+"""A hundredth of the interval."""
+
+
+def shown(loop: Loop, most: int) -> tuple[list[StepBar], list[Span], Dropped]:
+    """The bars of all steps, the spans of merged ones, and what was dropped."""
+    traces = {"sample": 1, "slowest": 0, "max_steps": most, "merge_rest": True}
+    config = PhasesProcessor.Config.model_validate({"interval": "1s", "traces": traces})
+    processor = PhasesProcessor(config, make_context("processors", "phases"))
+    spans = spans_of([*processor.process(batch_of(loop.spans)), *processor.flush()])
+    bars = [bar_of(span) for span in spans if span.name in ("step", MERGED_STEPS)]
+    assert isinstance(processor.context.drop, Dropped)
+    return (
+        sorted(bars, key=lambda bar: bar.start_ns),
+        [s for s in spans if s.name == MERGED_STEPS],
+        processor.context.drop,
+    )
+
+
+def fast(loop: Loop, steps: int, forward: float = 0.5) -> Loop:
+    """Adds steps of about 2 ms."""
+    for _ in range(steps):
+        loop.load(0.2).train(forward=forward, backward=0.2, optimizer=0.1, tail=0.0)
+    return loop
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.floats(0.1, 3), st.floats(0, 30)), min_size=1, max_size=8),
+    st.integers(1, 12),
+)
+def test_no_step_and_no_time_is_lost_at_any_limit(parts: list[tuple[int, float, float]], most: int) -> None:
+    loop = Loop()
+    for steps, forward, pause in parts:
+        fast(loop, steps, forward).wait(pause)
+    loop.load(0.1)
+    all_of, _, _ = shown(loop, 10_000)
+    bars, merged, drop = shown(loop, most)
+    assert drop.counts["max_steps"] == 0
+    assert sum(bar.steps for bar in bars) == len(all_of)
+    assert sum(sum(bar.phase_ns) for bar in bars) == pytest.approx(sum(sum(bar.phase_ns) for bar in all_of), abs=1000)
+    assert max(bar.longest_ns for bar in bars) == pytest.approx(max(bar.longest_ns for bar in all_of), abs=1000)
+    for span in merged:
+        lasts = span.end_time_unix_nano - span.start_time_unix_nano
+        assert lasts <= LONGEST or bar_of(span).steps == 1
+
+
+def test_fast_steps_fill_the_time_line_without_a_hole() -> None:
+    bars, merged, _ = shown(fast(Loop(), 1000).load(0.1), 50)
+    holes = [other.start_ns - one.end_ns for one, other in pairwise(bars)]
+    assert max(holes) < LONGEST
+    assert len(merged) < 250
+    attributes = attributes_of(merged[0].attributes)
+    assert attributes["process.pid"] == 42
+    assert attributes["zernel.step.kind"] == "training"
+    assert merged[0].parent_span_id == b""
+
+
+def test_without_the_option_the_rest_is_dropped_and_counted() -> None:
+    traces = {"sample": 1, "slowest": 0, "max_steps": 50}
+    config = PhasesProcessor.Config.model_validate({"interval": "1h", "window": "1h", "traces": traces})
+    processor = PhasesProcessor(config, make_context("processors", "phases"))
+    spans = spans_of([*processor.process(batch_of(fast(Loop(), 100).load(0.1).spans)), *processor.flush()])
+    assert not [span for span in spans if span.name == MERGED_STEPS]
+    assert isinstance(processor.context.drop, Dropped)
+    assert processor.context.drop.counts["max_steps"] > 0
