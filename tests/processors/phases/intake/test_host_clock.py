@@ -2,6 +2,7 @@
 
 import pytest
 
+from otel_zernel.batch import Batch
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.processing import dropped, feed, last, make
@@ -100,7 +101,7 @@ def replayed(pace: float, seconds_between: float, age: float) -> int:
     config = PhasesProcessor.Config.model_validate({"interval": "1s", "pace": pace})
     processor = PhasesProcessor(config, make_context("processors", "phases", clock=clock))
     spans = Loop().steps(300).load().spans
-    made = []
+    made: list[Batch] = []
     for at in range(0, len(spans), 60):
         made += processor.process(batch_of(spans[at : at + 60]))
         for _ in range(round(seconds_between) or 1):
