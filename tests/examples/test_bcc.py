@@ -52,6 +52,7 @@ def test_the_latency_of_a_function_is_in_its_histogram() -> None:
             longest = time.perf_counter() - before
             (point,) = [point for key, point in scraped(bcc, "function.latency") if key[0] == process.pid]
     assert point.count == 5
+    assert 0.1 <= point.sum <= longest
     used = [bound for bound, count in zip(point.explicit_bounds, point.bucket_counts, strict=False) if count]
     assert used[0] >= 0.02
     assert used[-1] <= 2 * longest

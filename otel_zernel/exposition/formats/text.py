@@ -31,14 +31,15 @@ def sample_lines(series: Iterable[ExposedSeries], type_: str, format_: Format, *
         return [f"{one.prefix}{number_text(one.value)}\n" for one in numbers]
     if type_ == "histogram":
         histograms = cast("Iterable[HistogramSeries]", series)
-        return [line for one in histograms for line in one.lines()]
-    return [f"{prefix}{number_text(value)}\n" for one in series for prefix, value, _ in one.samples()]
+        return [line for one in histograms for line in one.lines(openmetrics=format_.openmetrics)]
+    samples = (sample for one in series for sample in one.samples(openmetrics=format_.openmetrics))
+    return [f"{prefix}{number_text(value)}\n" for prefix, value, _ in samples]
 
 
 def _lines_with_extras(series: Iterable[ExposedSeries], format_: Format, send_timestamps: bool) -> Iterator[str]:
     for one in series:
         time = f" {_timestamp(one.time, format_)}" if send_timestamps and one.time else ""
-        for prefix, value, exemplar in one.samples():
+        for prefix, value, exemplar in one.samples(openmetrics=format_.openmetrics):
             suffix = _exemplar_text(exemplar) if exemplar is not None and format_.openmetrics else ""
             yield f"{prefix}{number_text(value)}{time}{suffix}\n"
 

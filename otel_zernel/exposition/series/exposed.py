@@ -69,6 +69,6 @@ class ExposedSeries:
         """Whether at least one sample has an exemplar."""
         raise NotImplementedError
 
-    def samples(self) -> Iterator[Sample]:
-        """Its lines."""
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
+        """Its lines, in OpenMetrics or in the Prometheus text format."""
         raise NotImplementedError

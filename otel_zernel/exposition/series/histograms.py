@@ -54,23 +54,29 @@ class HistogramSeries(ExposedSeries):
         increases = self.total is not None and self.total >= 0 and not self.has_negative_values
         return self.total if increases else None
 
-    def lines(self) -> list[str]:
+    def has_count(self, *, openmetrics: bool) -> bool:
+        """Whether its lines have a count. OpenMetrics 1.0 ("Histogram") has count and sum together, or neither."""
+        return not openmetrics or self.shown_total is not None
+
+    def lines(self, *, openmetrics: bool) -> list[str]:
         """Its lines, without timestamps and exemplars."""
         totals = self.totals()
         bucket, count, sum_ = self._line_heads()
         lines = [f"{bucket}{tail}{total}\n" for tail, total in zip(self.bounds.tails, totals, strict=True)]
-        total = self.shown_total
-        if total is not None:  # count and sum together, or neither (OpenMetrics 1.0, "Histogram")
-            lines += (f"{count}{totals[-1]}\n", f"{sum_}{total!r}\n" if math.isfinite(total) else f"{sum_}+Inf\n")
+        if self.has_count(openmetrics=openmetrics):
+            lines.append(f"{count}{totals[-1]}\n")
+        if (total := self.shown_total) is not None:
+            lines.append(f"{sum_}{total!r}\n" if math.isfinite(total) else f"{sum_}+Inf\n")
         return lines
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
         totals = self.totals()
         bucket, count, sum_ = self._line_heads()
         for index, (tail, total) in enumerate(zip(self.bounds.tails, totals, strict=True)):
             yield bucket + tail, total, self.exemplars.get(index)
-        if self.shown_total is not None:
+        if self.has_count(openmetrics=openmetrics):
             yield count, totals[-1], None
+        if self.shown_total is not None:
             yield sum_, self.shown_total, None
 
     def _line_heads(self) -> tuple[str, str, str]:

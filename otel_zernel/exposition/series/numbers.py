@@ -38,7 +38,7 @@ class NumberSeries(ExposedSeries):
     def has_exemplars(self) -> bool:
         return self.exemplar is not None
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
         yield self.prefix, self.value, self.exemplar
 
 

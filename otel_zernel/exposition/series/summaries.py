@@ -46,7 +46,7 @@ class SummarySeries(ExposedSeries):
     def has_exemplars(self) -> bool:
         return False
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
         if not self.prefixes:
             self.prefixes = self._line_prefixes()
         shown = [*self.values, self.count] if self.total is None else [*self.values, self.count, self.total]

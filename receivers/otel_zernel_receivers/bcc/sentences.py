@@ -30,6 +30,9 @@ def problem_sentence(problem: Mapping[str, Any], python: str) -> str:
             )
         case "compile":
             return f"{problem['place']}: the program does not compile:\n{detail}"
+        case "verifier":
+            reason, _, log = detail.partition("\n")
+            return f"{problem['place']}: the kernel refuses the program ({reason}). Its verifier's last lines:\n{log}"
         case _:
             return f"{problem['place']}: {detail}"
 

@@ -61,6 +61,8 @@ class ProgramSession:
     def _started(self) -> LoadedTables:
         """Starts a child, in which all tables are empty."""
         self._programs = self._programs or [request(*one) for one in self._config.programs.items()]
+        names = ", ".join(self._config.programs)
+        self._context.logger.info("Compiling the BPF programs, which takes some seconds for each: %s", names)
         self._child = ChildProcess(self._line(self._config.python))
         first = {"parent": os.getpid(), "kernel_headers": self._config.kernel_headers, "programs": self._programs}
         ready = self._ask(first, self._config.start_timeout, "ready")
@@ -70,6 +72,7 @@ class ProgramSession:
                 self.close()
                 raise CannotStart(listed(self._context.path, tables.problems))
             self._tables = tables
+        self._context.logger.info("Attached the BPF programs: %s", names)
         self._tables.restart(self._context.clock.time_ns())
         return self._tables
 

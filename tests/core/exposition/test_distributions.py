@@ -34,11 +34,16 @@ def test_a_histogram_without_buckets_has_count_and_sum(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize(("bounds", "sum_"), [([-1.0, 1.0], 3.0), ([1.0, 2.0], -3.0), ([1.0, 2.0], None)])
-def test_a_sum_that_may_decrease_is_omitted_with_its_count(
-    shown: Shown, bounds: list[float], sum_: float | None
+@pytest.mark.parametrize("send_timestamps", [False, True])
+def test_a_sum_that_may_decrease_is_omitted_in_openmetrics_with_its_count(
+    bounds: list[float], sum_: float | None, send_timestamps: bool
 ) -> None:
+    shown = Shown(send_timestamps=send_timestamps)
     shown.update(histogram("a", bounds, [1, 1, 1], sum_))
-    assert shown.lines()[-1] == 'a_seconds_bucket{le="+Inf"} 3'
+    bucket, count = (line.split()[:2] for line in shown.lines()[-2:])
+    assert bucket == ['a_seconds_bucket{le="+Inf"}', "3"]
+    assert count == ["a_seconds_count", "3"]
+    assert shown.lines(OPENMETRICS)[-1].split()[:2] == bucket
 
 
 def test_openmetrics_has_the_greatest_exemplar_of_each_bucket(shown: Shown) -> None:

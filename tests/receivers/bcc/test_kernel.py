@@ -145,8 +145,61 @@ def test_a_program_that_the_kernel_refuses_is_an_error_of_the_start(library: Pat
     endless = "BPF_ARRAY(calls, u64, 1); int on_call(void *ctx) { u64 *p = (u64 *)ctx; return *(int *)*p; }"
     metric = {"table": "calls", "name": "calls", "type": "sum"}
     program = counting(library, source=endless, metrics=[metric])
-    with closing(receiver({"work": program})) as bcc, pytest.raises(CannotStart, match=r"attach::0: .*on_call"):
+    with closing(receiver({"work": program})) as bcc, pytest.raises(CannotStart) as error:
         bcc.scrape()
+    first, *log = str(error.value).splitlines()
+    place = "receivers::test::programs::work::attach::0"
+    assert first == f"{place}: the kernel refuses the program (Permission denied). Its verifier's last lines:"
+    assert 0 < len(log) <= 12
+    assert any("invalid mem access" in line for line in log)
+
+
+COMPLEX = """
+BPF_HASH(calls, u32, u64);
+int on_call(struct pt_regs *ctx)
+{
+        u32 key = 1;
+        for (u32 i = 0; i < 5000000; i++) {
+                key += bpf_get_prandom_u32();
+                if (key == 77)
+                        key *= 3;
+        }
+        calls.increment(key);
+        return 0;
+}
+"""
+"""Its verifier's log has several MB, and the kernel may return another error than the verifier's own."""
+
+
+def test_the_end_of_a_long_verifier_log_is_shown(library: Path) -> None:
+    metric = {"table": "calls", "name": "calls", "type": "sum"}
+    program = counting(library, source=COMPLEX, metrics=[metric])
+    with (
+        closing(receiver({"work": program})) as bcc,
+        pytest.raises(CannotStart, match=r"too complex|too large") as error,
+    ):
+        bcc.scrape()
+    assert len(str(error.value)) < 4000
+
+
+def test_a_function_that_bcc_attaches_by_itself_is_refused_with_the_log_too() -> None:
+    source = "TRACEPOINT_PROBE(sched, sched_process_fork) { u64 *p = 0; return *p; }\nBPF_HASH(calls, u32, u64);"
+    program = {"source": source, "metrics": [{"table": "calls", "name": "calls", "type": "sum"}]}
+    with closing(receiver({"p": program})) as bcc, pytest.raises(CannotStart, match="the kernel refuses the program"):
+        bcc.scrape()
+
+
+def test_the_log_says_when_programs_are_compiled_and_when_they_are_attached(
+    library: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with closing(receiver({"work": counting(library)})) as bcc:
+        bcc.scrape()
+        bcc.scrape()
+    assert caplog.messages == [
+        "Compiling the BPF programs, which takes some seconds for each: work",
+        "Attached the BPF programs: work",
+    ]
 
 
 def test_values_of_all_cpus_are_added_up_and_fields_of_structures_found() -> None:

@@ -18,6 +18,12 @@ _MAIN = "/virtual/main.c"
 """BCC's name for a source that is text."""
 _CONTEXT = 2
 """Lines below an error that the compiler prints for it: the source, and a mark."""
+_REFUSED = "bpf: Failed to load program:"
+"""BCC writes it before the reason and the verifier's log."""
+_LAST_LINES, _LONGEST_LINE = 12, 200
+"""Of the verifier's log in a message."""
+_PART = 1 << 19
+"""Bytes at the beginning and at the end of a longer log that are read: a verifier's may have 16 MiB."""
 
 
 def load(entry: Mapping[str, Any], flags: Sequence[str], problems: list[ChildProblem]) -> list[BpfTable]:
@@ -39,7 +45,7 @@ def load(entry: Mapping[str, Any], flags: Sequence[str], problems: list[ChildPro
         return []
     for number, one in enumerate(entry["attach"]):
         if one["kind"] != "usdt" or number in probes:
-            with _collected(problems), reported_as("attach", f"{place}::attach::{number}"), _quiet():
+            with _collected(problems), _attached(f"{place}::attach::{number}"):
                 attach_one(bpf, one, probes.get(number))
     return _tables(bpf, entry, place, problems)
 
@@ -61,6 +67,8 @@ def _compiled(entry: Mapping[str, Any], flags: Sequence[str], readers: str, plac
             return BPF(text=text, cflags=list(flags))
         except Exception as error:  # BCC has no narrower one
             log = output().replace(_MAIN, entry["file"] or "source")
+            if _REFUSED in log:  # BCC loads some functions at once, such as those of TRACEPOINT_PROBE
+                raise ChildProblem(_verdict(log), "verifier", place) from error
             raise ChildProblem(_errors(log) or str(error), "compile", place) from error
 
 
@@ -70,6 +78,26 @@ def _errors(log: str) -> str:
     wanted = [at for at, line in enumerate(lines) if " error: " in line]
     shown = [line for at in wanted for line in lines[at : at + 1 + _CONTEXT]]
     return "\n".join(shown or lines[-10:])
+
+
+def _verdict(log: str) -> str:
+    """The last lines of what BCC writes when the kernel refuses a program: the reason, and the verifier's log."""
+    reason, _, verifier = log.rpartition(_REFUSED)[2].partition("\n")
+    lines = [line[:_LONGEST_LINE] for line in verifier.splitlines() if line.strip()]
+    return "\n".join([reason.strip(), *lines[-_LAST_LINES:]])
+
+
+@contextmanager
+def _attached(place: str) -> Iterator[None]:
+    """Raises a `ChildProblem` for any error, with the verifier's log if the kernel refuses the program."""
+    with _quiet() as output:
+        try:
+            with reported_as("attach", place):
+                yield
+        except ChildProblem as problem:
+            if _REFUSED in (log := output()):
+                raise ChildProblem(_verdict(log), "verifier", place) from problem
+            raise
 
 
 @contextmanager
@@ -86,8 +114,12 @@ def _quiet() -> Iterator[Any]:
     log, before = os.memfd_create("log"), os.dup(2)
     os.dup2(log, 2)
     try:
-        yield lambda: os.pread(log, 1 << 20, 0).decode("utf-8", "replace")
+        yield lambda: _ends_of(log).decode("utf-8", "replace")
     finally:
         os.dup2(before, 2)
         os.close(before)
         os.close(log)
+
+
+def _ends_of(log: int) -> bytes:
+    return os.pread(log, _PART, 0) + os.pread(log, _PART, max(os.fstat(log).st_size - _PART, _PART))
