@@ -1,4 +1,4 @@
-"""The wheel that the README builds has everything, and works in an environment of its own."""
+"""The wheel that the README builds has everything, and wheel and sdist install into clean environments."""
 
 import os
 import re
@@ -28,6 +28,43 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "build", "--quiet", "--sdist", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if "hatchling" in done.stdout and done.returncode:
+        miss(f"pip cannot get hatchling, which builds the sdist: {done.stdout.splitlines()[-1]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.tar.gz")
+    return built
+
+
+@pytest.mark.parametrize("form", ["wheel", "sdist"])
+def test_the_newest_pip_installs_it_into_a_clean_environment(
+    form: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    package = request.getfixturevalue(form)
+    python = tmp_path / "venv" / "bin" / "python"
+    environ = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [python, "-m", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    upgraded = run("pip", "install", "--quiet", "--upgrade", "pip")
+    if upgraded.returncode:
+        miss(f"pip cannot get packages: {upgraded.stderr.splitlines()[-1]}")
+    installed = run("pip", "install", "--quiet", package)
+    assert installed.returncode == 0, installed.stderr
+    assert run("pip", "check").returncode == 0
+    config = "yaml:{receivers: {otlp}, exporters: {debug}, service: {pipelines: {m: {receivers: [otlp], exporters: [debug]}}}}"
+    validated = run("otel_zernel", "validate", "--config", config)
+    assert validated.returncode == 0, validated.stderr
+    assert run("otel_zernel", "why", "--help").returncode == 0
 
 
 def test_the_readme_promises_no_package_of_an_index() -> None:

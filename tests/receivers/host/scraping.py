@@ -1,7 +1,10 @@
 """Scrapes with the host receiver, and reads the points."""
 
+import atexit
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from otel_zernel.batch import Batch, points
@@ -13,7 +16,20 @@ from otel_zernel_receivers.host import HostReceiver
 from otel_zernel_receivers.host.config import ScrapersConfig
 from otel_zernel_receivers.host.metrics import of_scraper
 
-RECORDED = Path(__file__).parent / "recorded"
+
+def _recorded_machine() -> Path:
+    """The files in `recorded`, with the link that the kernel shows for the program of process 812.
+
+    The checkout has no such link: pip refuses a source distribution with a link to an absolute path.
+    """
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    root = shutil.copytree(Path(__file__).parent / "recorded", Path(folder.name) / "recorded")
+    (root / "proc/812/exe").symlink_to("/opt/conda/bin/python3.11")
+    return root
+
+
+RECORDED = _recorded_machine()
 EVERY = tuple(ScrapersConfig.model_fields)
 Points = dict[tuple[Any, ...], float | None]
 """Values by metric and the values of the attributes, in order. None is a staleness point."""

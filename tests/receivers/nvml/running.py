@@ -86,8 +86,8 @@ class Running:
 
     @property
     def timeouts(self) -> dict[str, int]:
-        """The number of timeouts of each GPU, by uuid."""
-        return {str(attributes["hw.id"]): count for attributes, count in self._counted("zernel.nvml.timeouts")}
+        """The number of timeouts of each GPU, by uuid. Those of the driver itself have none."""
+        return {str(attributes.get("hw.id", "")): count for attributes, count in self._counted("zernel.nvml.timeouts")}
 
     @property
     def errors(self) -> dict[tuple[str, str], int]:

@@ -1,0 +1,58 @@
+"""Fails a test that leaves a process behind.
+
+Such a process disturbs later tests, which then take the blame: a `Popen` that is collected while it runs raises a warning
+in whichever test runs at that moment.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+PATIENCE = 10.0
+"""Seconds, for a process that was sent a signal but not waited for."""
+_STAY = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Python starts them once for a whole process."""
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fixtures of wider scope begin before this one, so their processes may stay."""
+    before = _candidates()
+    yield
+    end = monotonic() + PATIENCE
+    while left := {pid: _command(pid) for pid in _candidates() - before if _is_left(pid, request.node.nodeid)}:
+        if monotonic() > end:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"the test left processes: {left}")
+        sleep(0.01)
+
+
+def _candidates() -> set[int]:
+    """The children of this process, and of init, which adopts orphans. Empty where the kernel does not list them."""
+    lists = [*Path("/proc/self/task").glob("*/children"), Path("/proc/1/task/1/children")]
+    return {int(pid) for threads in lists for pid in _text(threads).split()}
+
+
+def _is_left(pid: int, test: str) -> bool:
+    """Whether the process is this test's, and has to end. An ended process has no command."""
+    if not _command(pid) or any(name in _command(pid) for name in _STAY):
+        return False
+    # pytest sets the variable. init may also adopt processes of other programs.
+    is_child = f"PPid:\t{os.getpid()}\n" in _text(Path(f"/proc/{pid}/status"))
+    return is_child or f"PYTEST_CURRENT_TEST={test} " in _text(Path(f"/proc/{pid}/environ"))
+
+
+def _command(pid: int) -> str:
+    return _text(Path(f"/proc/{pid}/cmdline")).replace("\0", " ").strip()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:  # the thread or the process has ended
+        return ""
