@@ -24,6 +24,7 @@ _CALLS = {
 """Calls that get a message: its position among the arguments, and where a user reads it."""
 _PLACES = {
     "CannotStart": "start",
+    "WrongUsage": "command line",
     "Refused": "refused",
     "Rejected": "dropped",
     "Permanent": "dropped",

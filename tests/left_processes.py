@@ -1,7 +1,7 @@
 """Fails a test that leaves a process behind.
 
-Such a process disturbs later tests, which then take the blame: a `Popen` that is collected while it runs raises a warning
-in whichever test runs at that moment.
+Such a process disturbs later tests, which then take the blame. A `Popen` that is collected while its process runs
+raises a warning in whichever test runs at that moment.
 """
 
 import os

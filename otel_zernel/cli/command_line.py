@@ -1,10 +1,9 @@
 """The command `otel-zernel`: finds the command, parses its arguments, and runs it.
 
-As in the OpenTelemetry Collector, an error is printed to stderr as `Error: …`, and the exit status is 1.
+An error is printed to stderr as `Error: …`. The exit status is 2 for a wrong command line, and 1 for other errors.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
@@ -12,13 +11,14 @@ from typing import Any, NoReturn
 from otel_zernel import __version__
 from otel_zernel.cli.components import ComponentsCommand
 from otel_zernel.cli.doctor import DoctorCommand
-from otel_zernel.cli.output import fail
+from otel_zernel.cli.output import WrongUsage, discard_stdout, fail
 from otel_zernel.cli.print_config import PrintConfigCommand
 from otel_zernel.cli.queue import QueueCommand
 from otel_zernel.cli.run import RunCommand
 from otel_zernel.cli.validate import ValidateCommand
 from otel_zernel.command import Command, Commands
 from otel_zernel.errors import CannotStart, ConfigError
+from otel_zernel.text import quoted, suggestion
 
 _COMMANDS: tuple[Command, ...] = (
     RunCommand(),
@@ -36,19 +36,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].startswith(("--config", "--set")):
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
-    is_core = bool(words) and words[0] in {command.name for command in _COMMANDS}
-    installed = [] if is_core else Commands.installed().needed_by(words)
-    options = _parser([*_COMMANDS, *installed]).parse_args(words)
     try:
+        options = _parsed(words)
         status: int = options.run(options)
+    except WrongUsage as error:
+        fail(str(error), "Run 'otel-zernel --help' for usage.")
+        return 2
     except ConfigError as error:
         return fail("invalid configuration:", *map(str, error.problems))
     except CannotStart as error:
         return fail(*str(error).splitlines())
     except BrokenPipeError:  # the reader has closed the pipe, as in `otel-zernel components | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return 1
     return status
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    """The options. Raises `WrongUsage`, or `SystemExit` after `--help` and for mistakes that argparse reports."""
+    core = [command.name for command in _COMMANDS]
+    is_core = bool(words) and words[0] in core
+    others = None if is_core else Commands.installed()
+    if others and words and not words[0].startswith("-") and words[0] not in others.names:
+        raise WrongUsage(f"unknown command {quoted(words[0])}{suggestion(words[0], core + others.names, 'commands')}")
+    options, unknown = _parser([*_COMMANDS, *(others.needed_by(words) if others else [])]).parse_known_args(words)
+    if unknown:
+        option = unknown[0].partition("=")[0]
+        raise WrongUsage(f"unknown argument {quoted(option)}{suggestion(option, options.known, 'options')}")
+    return options
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,7 +71,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(1, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
+        self.exit(2, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
 
 
 def _parser(commands: Iterable[Command]) -> argparse.ArgumentParser:
@@ -70,5 +85,6 @@ def _parser(commands: Iterable[Command]) -> argparse.ArgumentParser:
     for command in commands:
         of_command = parsers.add_parser(command.name, help=command.help, description=command.description)
         command.add_arguments(of_command)
-        of_command.set_defaults(run=command.run)
+        known = [name for name in of_command._option_string_actions if name.startswith("--")]
+        of_command.set_defaults(run=command.run, known=known)
     return parser

@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING
 
 from otel_zernel import __version__
-from otel_zernel.cli.output import fail
+from otel_zernel.cli.output import fail, print_result
 from otel_zernel.command import Command
 from otel_zernel.errors import ConfigError
 from otel_zernel.text import quoted, suggestion
@@ -31,11 +31,11 @@ class ComponentsCommand(Command):
         registry = Registry.installed()
         if options.sample:
             return _sample(registry, options.sample)
-        print(f"buildinfo:\n  command: otel-zernel\n  version: {__version__}")
+        lines = [f"buildinfo:\n  command: otel-zernel\n  version: {__version__}"]
         for kind in KINDS:
-            print(f"{kind}:")
-            for type_, aliases in registry.aliases(kind).items():
-                print(_entry(registry, kind, type_, aliases))
+            lines.append(f"{kind}:")
+            lines += [_entry(registry, kind, type_, aliases) for type_, aliases in registry.aliases(kind).items()]
+        print_result("\n".join(lines))
         return 0
 
 
@@ -64,5 +64,5 @@ def _sample(registry: "Registry", type_: str) -> int:
     if not samples:
         types = {name for kind in KINDS for name in registry.types(kind)}
         return fail(f"unknown component type {quoted(type_)}{suggestion(type_, types, 'types')}")
-    print("\n".join(samples), end="")
+    print_result("\n".join(samples))
     return 0

@@ -4,6 +4,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from otel_zernel.cli.output import WrongUsage
 from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.runtime.garbage import collection_deferred
 
@@ -11,13 +12,13 @@ if TYPE_CHECKING:
     from otel_zernel.config.schema import Settings
 
 
-def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Adds `--config` and `--set`."""
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config`, `--set`, and configurations without an option."""
+    parser.add_argument("files", nargs="*", metavar="URI", help="the same as --config URI")
     parser.add_argument(
         "--config",
         action="append",
         default=[],
-        required=required,
         metavar="URI",
         help="a path, file:PATH, env:NAME, yaml:TEXT, or - for standard input, which a reload does not read again; "
         "may be repeated: all are merged, and later values win",
@@ -32,14 +33,27 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
+def sources(options: argparse.Namespace) -> list[str]:
+    """The URIs of the configuration, in the order in which they are merged."""
+    return [*options.config, *options.files]
+
+
+def needed_sources(options: argparse.Namespace) -> list[str]:
+    """The same. Raises `WrongUsage` if there is neither one nor a `--set`."""
+    if sources(options) or options.set:
+        return sources(options)
+    raise WrongUsage(f"{options.command} needs a configuration, such as --config config.yaml")
+
+
 def settings(options: argparse.Namespace, read: ReadText = read_text, *, look_at_files: bool = False) -> "Settings":
-    """The valid settings of `--config` and `--set`. Raises `ConfigError` with every mistake.
+    """The valid settings of `--config` and `--set`. Raises `ConfigError` with every mistake, or `WrongUsage`.
 
     `look_at_files` as for `read_settings`.
     """
+    uris = needed_sources(options)
     with collection_deferred():  # modules, classes and settings are no garbage
         from otel_zernel.config.schema import read_settings
         from otel_zernel.registry import Registry
 
         registry = Registry.installed()
-        return read_settings(options.config, options.set, os.environ, registry, read, look_at_files=look_at_files)
+        return read_settings(uris, options.set, os.environ, registry, read, look_at_files=look_at_files)

@@ -1,8 +1,10 @@
 """`otel-zernel doctor`: checks the prerequisites of components."""
 
 import argparse
+import signal
 
-from otel_zernel.cli.configuration import add_config, settings
+from otel_zernel.cli.configuration import add_config, settings, sources
+from otel_zernel.cli.output import print_result
 from otel_zernel.command import Command
 
 
@@ -18,7 +20,7 @@ class DoctorCommand(Command):
 what to do. The exit status is 1 if a prerequisite is missing, else 0."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_config(parser, required=False)
+        add_config(parser)
         parser.add_argument(
             "--verbose", action="store_true", help="also print details, such as the end of a kernel log"
         )
@@ -28,9 +30,10 @@ what to do. The exit status is 1 if a prerequisite is missing, else 0."""
         from otel_zernel.registry import Registry
 
         registry = Registry.installed()
-        subjects = configured(settings(options)) if options.config or options.set else installed(registry)
+        subjects = configured(settings(options)) if sources(options) or options.set else installed(registry)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python drops a KeyboardInterrupt in a callback of libbpf
         complete = True
         for report in examine(registry, subjects):
-            print(report.text(verbose=options.verbose), flush=True)
+            print_result(report.text(verbose=options.verbose))
             complete = complete and report.is_complete
         return 0 if complete else 1

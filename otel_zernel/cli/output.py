@@ -1,8 +1,30 @@
-"""Printing of errors and warnings."""
+"""Printing of results, errors and warnings."""
 
+import os
 import sys
 
+from otel_zernel.errors import CannotStart
 from otel_zernel.text import without_secrets
+
+
+class WrongUsage(Exception):
+    """The command line is wrong. The message is a sentence for the user."""
+
+
+def print_result(text: str) -> None:
+    """Prints lines to stdout now. Raises `CannotStart` if stdout cannot take them, such as a file on a full disk."""
+    try:
+        print(text, end="\n" if text and not text.endswith("\n") else "", flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_stdout()
+        raise CannotStart(f"cannot write the result to standard output: {error.strerror}") from error
+
+
+def discard_stdout() -> None:
+    """Drops the rest of the output. Otherwise Python reports at its exit that it cannot write it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(first: str, *more: str) -> int:

@@ -3,7 +3,8 @@
 import argparse
 import os
 
-from otel_zernel.cli.configuration import add_config
+from otel_zernel.cli.configuration import add_config, needed_sources
+from otel_zernel.cli.output import print_result
 from otel_zernel.command import Command
 
 
@@ -28,9 +29,9 @@ prints the merged text before expansion, and the mistakes to stderr; the exit st
 
         redacted = options.mode == "redacted"
         try:
-            print(_valid(options, redacted), end="")
+            print_result(_valid(options, redacted))
         except ConfigError:
-            print(_merged(options, redacted), end="")
+            print_result(_merged(options, redacted))
             raise
         return 0
 
@@ -42,7 +43,7 @@ def _valid(options: argparse.Namespace, redacted: bool) -> str:
     from otel_zernel.config.show import show
     from otel_zernel.registry import Registry
 
-    loaded = load(options.config, options.set, os.environ)
+    loaded = load(needed_sources(options), options.set, os.environ)
     settings = validate(loaded, Registry.installed(), os.environ)
     if options.defaults:
         return with_defaults(settings, loaded.tree["service"], redacted)
@@ -54,5 +55,5 @@ def _merged(options: argparse.Namespace, redacted: bool) -> str:
     from otel_zernel.config.load import merge_all
     from otel_zernel.config.show import show_unchecked
 
-    layer, _ = merge_all(options.config, options.set, os.environ)
+    layer, _ = merge_all(needed_sources(options), options.set, os.environ)
     return show_unchecked(layer.tree, redacted) if layer.tree else ""

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_zernel.cli.output import fail
+from otel_zernel.cli.output import fail, print_result
 from otel_zernel.command import Command
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class QueueCommand(Command):
         if options.action == "export":
             return _export(views, options.output)
         for view in views:
-            print(description(view, time.time_ns()))
+            print_result(description(view, time.time_ns()))
         return 2 if any(view.damage for view in views) else 0
 
 

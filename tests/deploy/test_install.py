@@ -61,8 +61,14 @@ def test_the_newest_pip_installs_it_into_a_clean_environment(
     installed = run("pip", "install", "--quiet", package)
     assert installed.returncode == 0, installed.stderr
     assert run("pip", "check").returncode == 0
-    config = "yaml:{receivers: {otlp}, exporters: {debug}, service: {pipelines: {m: {receivers: [otlp], exporters: [debug]}}}}"
-    validated = run("otel_zernel", "validate", "--config", config)
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        """receivers: {otlp: {protocols: {http: }}}
+exporters: {debug: }
+service: {pipelines: {m: {receivers: [otlp], exporters: [debug]}}}
+"""
+    )
+    validated = run("otel_zernel", "validate", config)
     assert validated.returncode == 0, validated.stderr
     assert run("otel_zernel", "why", "--help").returncode == 0
 

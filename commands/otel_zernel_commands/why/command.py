@@ -42,6 +42,7 @@ class WhyCommand(Command):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def run(self, options: argparse.Namespace) -> int:
+        from otel_zernel.cli.output import print_result
         from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text
         from otel_zernel_commands.why.session import WatchOptions, watched_report
 
@@ -51,9 +52,9 @@ class WhyCommand(Command):
         if options.html:
             _write(options.html, page(report))
         text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
-        print(text, end="", flush=True)
         if options.html:
             print(f"Wrote {options.html}", file=sys.stderr)
+        print_result(text)
         return 0
 
 

@@ -8,6 +8,7 @@ from otel_zernel.config.settings import ComponentSettings, Settings
 from otel_zernel.config.warnings.data_forms import unusable_data
 from otel_zernel.config.warnings.exposure import exposure_warnings
 from otel_zernel.config.warnings.missing_files import missing_files
+from otel_zernel.config.warnings.pipeline_names import misnamed
 from otel_zernel.config.warnings.unused import unused, used_components
 from otel_zernel.config.yaml12 import Path
 from otel_zernel.errors import Problem
@@ -24,7 +25,12 @@ def warnings_of(settings: Settings, loaded: LoadedConfig, registry: Registry, lo
     components = [one for kind in KINDS for one in getattr(settings, kind).values()]
     sections: dict[Path, object] = {("service", "telemetry"): settings.telemetry}
     sections |= {(one.kind, one.id): one.config for one in components}
-    found = [*unused(settings), *unusable_data(settings, registry), *_of_components(used, look_at_files)]
+    found = [
+        *unused(settings),
+        *misnamed(settings),
+        *unusable_data(settings, registry),
+        *_of_components(used, look_at_files),
+    ]
     problems = [Problem(joined(path), text, nearest_source(path, loaded.sources)) for path, text in found]
     return [*map(str, problems), *exposure_warnings(loaded, sections)]
 

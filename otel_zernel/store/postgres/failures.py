@@ -38,6 +38,7 @@ _WORDS: Final = {
     "42P05": _POOLER,
 }
 """By SQLSTATE (PostgreSQL, appendix A)."""
+_LOST: Final = "the connection was lost"
 _AT_START: Final = frozenset({"28P01", "28000", "3D000", "42501"})
 """A person has to change something."""
 _NEVER: Final = ("22", "23", "54")
@@ -72,7 +73,12 @@ def _of_server(
     address: PostgresAddress, error: asyncpg.PostgresError, setting: str | None
 ) -> Retryable | Permanent | CannotStart:
     code = error.sqlstate or ""
-    words = _WORDS.get(code) or one_line(error.args[0] if error.args else type(error).__name__)
+    # asyncpg itself raises errors of class 08, with sentences about its own protocol.
+    words = (
+        _LOST
+        if code.startswith("08")
+        else _WORDS.get(code) or one_line(error.args[0] if error.args else type(error).__name__)
+    )
     detail = f" ({one_line(error)})" if code in ("42501", "28000", "42P01") else ""
     if setting and code in _AT_START:
         return CannotStart(f"{setting}: {address}: {words}{detail}")
@@ -88,6 +94,8 @@ def _of_connection(error: BaseException) -> str:
         return "the name of the host is unknown; correct the url"
     if isinstance(error, ConnectionRefusedError):
         return "no server listens there; start it, or correct the url"
-    if isinstance(error, OSError) and error.errno and error.errno > 0:
-        return os.strerror(error.errno)
-    return one_line(error) or type(error).__name__
+    if isinstance(error, OSError):
+        if error.errno and error.errno > 0:
+            return os.strerror(error.errno)
+        return "no server can be reached there; check the url, the network and its firewalls"
+    return _LOST  # asyncpg's own errors are about the calls of its pool

@@ -30,6 +30,11 @@ _FEW_CONTAINERS: Final = 2000
 """Resources, scopes and metrics that are looked at on the event loop. Each takes up to 4 us."""
 
 
+def unused(signal: Signal) -> str:
+    """The answer to a signal that no pipeline uses."""
+    return f"no pipeline with this otlp receiver uses {signal}; add the receiver to a {signal} pipeline"
+
+
 class OtlpIntake:
     """Hands requests over to the pipelines, and counts those that are not accepted."""
 

@@ -160,11 +160,12 @@ class OnTerminal:
 SEVERAL_STEPS = r"slow_loader\.py: \d\d+ steps"
 
 
-async def test_ctrl_c_ends_early_with_the_report_so_far() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_ends_early_with_the_report_so_far(number: signal.Signals) -> None:
     async with training(str(JOBS / "slow_loader.py")) as pid:
         why = await OnTerminal.start(str(pid), "--for", "1h")
         await until(lambda: why.has_shown(SEVERAL_STEPS), within=PATIENCE)
-        why.command.send_signal(signal.SIGINT)
+        why.command.send_signal(number)
         status, output = await why.end()
     assert status == 0
     title = r"slow_loader\.py · pid \d+ on \S+ · \d+ steps in \S+ m?s,\s+ended early"

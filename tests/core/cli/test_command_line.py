@@ -1,4 +1,4 @@
-"""The command line follows the OpenTelemetry Collector: an error is `Error: …` on stderr, with exit status 1."""
+"""An error is `Error: …` on stderr, with exit status 2 for a wrong command line and 1 for others."""
 
 import subprocess
 import sys
@@ -182,32 +182,58 @@ def test_doctor_examines_every_component_with_its_own_configuration(good: str, m
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "wanted", "words"),
     [
-        ([], "COMMAND"),
-        (["rnu"], "invalid choice"),
-        (["run"], "--config"),
-        (["run", "--config", "yaml:", "--exit-when-don"], "--exit-when-don"),
-        (["validate", "--config", "/no/such.yaml"], "/no/such.yaml"),
-        (["validate", "--confg", "x"], "--config"),
-        (["components", "--sample", "csvv"], "csvv"),
-        (["print-config", "--config", "yaml:{]"], "yaml"),
-        (["doctor", "--config", "/no/such.yaml"], "/no/such.yaml"),
-        (["doctor", "--set", "receivers.csvv.files=x"], "csvv"),
+        ([], 2, "COMMAND"),
+        (["rnu"], 2, 'unknown command "rnu"; did you mean "run"?'),
+        (["vaildate"], 2, 'unknown command "vaildate"; did you mean "validate"?'),
+        (["wyh"], 2, 'did you mean "why"?'),
+        (["run"], 2, "run needs a configuration, such as --config config.yaml"),
+        (["run", "--set", "a.b=1"], 1, "unknown section"),
+        (["print-config"], 2, "print-config needs a configuration"),
+        (["why", "--fro=1s"], 2, 'unknown argument "--fro"; did you mean "--for"?'),
+        (["why", "--for", "soon"], 2, "--for"),
+        (["run", "--config", "yaml:", "--exit-when-don"], 2, 'did you mean "--exit-when-done"?'),
+        (["validate", "--confg", "x"], 2, 'did you mean "--config"?'),
+        (["queue", "inpsect"], 2, "inpsect"),
+        (["validate", "--config", "/no/such.yaml"], 1, "/no/such.yaml"),
+        (["validate", "/no/such.yaml"], 1, "/no/such.yaml"),
+        (["components", "--sample", "csvv"], 1, "csvv"),
+        (["print-config", "--config", "yaml:{]"], 1, "yaml"),
+        (["doctor", "--config", "/no/such.yaml"], 1, "/no/such.yaml"),
+        (["doctor", "--set", "receivers.csvv.files=x"], 1, "csvv"),
     ],
 )
-def test_a_wrong_command_line_is_an_error_with_status_1(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+def test_the_exit_status_separates_a_wrong_command_line_from_other_errors(
+    arguments: list[str], wanted: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
         status = main(arguments)
     except SystemExit as exited:
         status = int(exited.code or 0)
     printed = capsys.readouterr()
-    assert (status, printed.out) == (1, "")
+    assert (status, printed.out) == (wanted, "")
     assert printed.err.startswith("Error: ")
     assert words in printed.err
     assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["components"], ["components", "--sample", "csv"], ["print-config", "CONFIG"], ["doctor", "CONFIG"]]
+)
+def test_a_result_that_cannot_be_written_is_one_sentence(arguments: list[str], good: str) -> None:
+    words = [good if word == "CONFIG" else word for word in arguments]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "otel_zernel", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    sentence = "Error: cannot write the result to standard output: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, sentence)
+
+
+def test_a_configuration_needs_no_option(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", good, "--set", f"receivers.csv.files=[{good}]"]) == 0
+    assert capsys.readouterr() == ("", "")
 
 
 def test_ctrl_c_before_the_collector_handles_it_prints_no_traceback() -> None:

@@ -6,10 +6,11 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel.store.address import PostgresAddress
+from otel_zernel.store.address import PostgresAddress, parse_url
 from otel_zernel.store.postgres.failures import translated
 from otel_zernel.store.postgres.schema import VERSION
 from tests.core.store.given import config, gauges, points_in, postgres_config, reader, writer
@@ -22,6 +23,25 @@ def own_server() -> Iterator[PostgresServer]:
     """A server that a test may stop."""
     with postgres_server() as server:
         yield server
+
+
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        (asyncpg.InterfaceError("cannot call Connection.fetch(): it is released"), "the connection was lost"),
+        (asyncpg.InternalClientError("got result for unknown protocol state 3"), "the connection was lost"),
+        (
+            asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+            "connection was lost",
+        ),
+        (OSError("Multiple exceptions: [Errno 111] ('::1', 5432, 0, 0)"), "no server can be reached there; check the"),
+    ],
+)
+def test_an_error_of_the_client_library_is_a_sentence_about_the_connection(raised: Exception, sentence: str) -> None:
+    with pytest.raises(Retryable) as caught, translated(parse_url("postgresql://u@db/x")):
+        raise raised
+    assert sentence in str(caught.value)
+    assert str(raised.args[0]) not in str(caught.value)
 
 
 async def test_a_server_that_is_away_delays_a_start_and_a_batch(own_server: PostgresServer) -> None:

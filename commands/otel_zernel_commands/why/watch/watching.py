@@ -19,6 +19,7 @@ _RECEIVERS = "otel_zernel.receivers"
 _MOST_WARNINGS = 20
 LONGEST_SEARCH = 15.0
 """Seconds for the components to find the first steps. A process with the libraries of CUDA takes 2 to 5 s."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TICK = 0.5
 """Seconds between two looks at the progress."""
 
@@ -36,7 +37,7 @@ class Watching:
     is_searching: bool = True
     """Whether no step has been seen yet."""
     is_interrupted: bool = False
-    """Whether Ctrl-C ended it."""
+    """Whether a signal ended it."""
     warnings: list[str] = field(default_factory=list)
     """What components warned of, each once."""
 
@@ -72,7 +73,7 @@ class WatchFollower(Protocol):
 def watch(settings: Settings, seconds: float, followed: WatchFollower, clock: Clock | None = None) -> Watching:
     """Runs the service for `seconds` after the first steps, or until all jobs have ended.
 
-    The first Ctrl-C or SIGTERM ends it early, too: then all data so far is processed. The second one raises
+    The first Ctrl-C, SIGTERM or SIGHUP ends it early, too: then all data so far is processed. The second one raises
     KeyboardInterrupt, or ends the process. Raises `CannotStart`.
     """
     watching = Watching(seconds)
@@ -91,16 +92,18 @@ def watch(settings: Settings, seconds: float, followed: WatchFollower, clock: Cl
 async def _run(settings: Settings, watching: Watching, followed: WatchFollower, clock: Clock) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # nohup ignores SIGHUP, and so lets the watch outlive its terminal.
+    handled = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
     def interrupt() -> None:
         watching.is_interrupted = True
         stop.set()
-        for one in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(one)
+        for number in handled:
+            loop.remove_signal_handler(number)
 
-    for one in (signal.SIGINT, signal.SIGTERM):
+    for number in handled:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-            loop.add_signal_handler(one, interrupt)
+            loop.add_signal_handler(number, interrupt)
     pacing = asyncio.create_task(pace(watching, followed, stop, clock), name="pacing")
     try:
         await Service(settings, clock).run(stop)

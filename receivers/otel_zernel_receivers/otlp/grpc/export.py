@@ -11,8 +11,7 @@ from otel_zernel.net.http2 import Call
 from otel_zernel.net.requests.credentials import check_credentials
 from otel_zernel.net.requests.decompression import decompress
 from otel_zernel.net.requests.failures import RequestFailure, unexpected, unserved, unsupported
-from otel_zernel_receivers.otlp.grpc.services import unused
-from otel_zernel_receivers.otlp.intake import OtlpIntake
+from otel_zernel_receivers.otlp.intake import OtlpIntake, unused
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 
 TRANSPORT: Final = "grpc"

@@ -18,8 +18,3 @@ SERVICES: Final[Mapping[Signal, str]] = {
 METHOD: Final = "Export"
 FILES: Final = tuple(module.DESCRIPTOR for module in (metrics_service_pb2, trace_service_pb2, logs_service_pb2))
 """The descriptors of the files that declare the services."""
-
-
-def unused(signal: Signal) -> str:
-    """The answer to a signal that no pipeline uses."""
-    return f"no pipeline with this otlp receiver uses {signal}; add the receiver to a {signal} pipeline"

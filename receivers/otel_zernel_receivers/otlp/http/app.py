@@ -28,8 +28,7 @@ from otel_zernel.net.requests.failures import (
 from otel_zernel.net.requests.room import Hold
 from otel_zernel.otlp.json_pieces import decode_json_in_pieces
 from otel_zernel_receivers.otlp.config import HttpConfig
-from otel_zernel_receivers.otlp.grpc.services import unused
-from otel_zernel_receivers.otlp.intake import OtlpIntake
+from otel_zernel_receivers.otlp.intake import OtlpIntake, unused
 from otel_zernel_receivers.otlp.threads import LARGE, in_thread_if_large
 
 TRANSPORT: Final = "http"

@@ -48,6 +48,21 @@ def test_unused_components_and_extensions_are_named_with_file_and_line(tmp_path:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "signal"),
+    [("metric", "metrics"), ("Metrics", "metrics"), ("trace/gpu", "traces"), ("span", "traces"), ("log_files", "logs")],
+)
+def test_a_pipeline_that_only_looks_like_one_of_a_signal_is_a_warning(name: str, signal: str, tmp_path: Path) -> None:
+    (warning,) = warnings_of(CSV + DEBUG + PIPELINE.replace("metrics:", f"{name}:"), tmp_path)
+    assert warning.startswith(f"Warning: service::pipelines::{name}: the pipeline carries all signals; ")
+    assert f"name it {signal} or {signal}/NAME" in warning
+
+
+@pytest.mark.parametrize("name", ["metrics", "metrics/2", "training", "m", "logistics", "metrics2"])
+def test_other_names_of_pipelines_are_no_warning(name: str, tmp_path: Path) -> None:
+    assert warnings_of(CSV + DEBUG + PIPELINE.replace("metrics:", f"{name}:"), tmp_path) == []
+
+
 def test_an_unset_variable_is_a_warning(tmp_path: Path) -> None:
     config = CSV + DEBUG.replace("{}", "{metrics: ['x${env:NO_SUCH_VARIABLE}']}") + PIPELINE
     (warning,) = warnings_of(config, tmp_path)
