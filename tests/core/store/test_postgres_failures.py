@@ -38,7 +38,9 @@ def own_server() -> Iterator[PostgresServer]:
     ],
 )
 def test_an_error_of_the_client_library_is_a_sentence_about_the_connection(raised: Exception, sentence: str) -> None:
-    with pytest.raises(Retryable) as caught, translated(parse_url("postgresql://u@db/x")):
+    address = parse_url("postgresql://u@db/x")
+    assert isinstance(address, PostgresAddress)
+    with pytest.raises(Retryable) as caught, translated(address):
         raise raised
     assert sentence in str(caught.value)
     assert str(raised.args[0]) not in str(caught.value)
