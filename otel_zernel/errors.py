@@ -3,6 +3,7 @@
 ZernelError
 ├── ConfigError       the configuration is wrong; lists every mistake
 ├── CannotStart       a requirement of the configuration is not met (a port is taken, a file is missing)
+├── ReceiverFailed    a receiver cannot go on, for a reason outside of it; it starts again after a while
 ├── DecodeError       bytes are not valid OTLP
 ├── Refused           downstream accepts nothing at the moment; emit the same batch again later
 ├── Rejected          downstream will never accept this batch
@@ -48,6 +49,13 @@ class ConfigError(ZernelError):
 
 class CannotStart(ZernelError):
     """A component cannot work. The message is one sentence that names the cause and the remedy."""
+
+
+class ReceiverFailed(ZernelError):
+    """A running receiver cannot go on. The message is one sentence that names the cause and the remedy.
+
+    It is restarted with backoff, and its health shows the sentence meanwhile.
+    """
 
 
 class DecodeError(ZernelError):

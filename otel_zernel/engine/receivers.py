@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from otel_zernel.component import Context, Emit
 from otel_zernel.engine.lifetime import was_cancelled
 from otel_zernel.engine.pipelines.fan_out import FanOut
-from otel_zernel.errors import CannotStart
+from otel_zernel.errors import CannotStart, ReceiverFailed
 
 FIRST_WAIT = 1.0
 """Seconds between the first crash and the restart; doubles up to `LONGEST_WAIT`."""
@@ -30,7 +30,7 @@ class SupervisedReceiver:
         Raises the receiver's `CannotStart` if none of its batches was accepted yet. A `persistent` receiver is
         restarted instead: it ran before, so its requirements may be met again.
         """
-        clock, wait = self.context.clock, FIRST_WAIT
+        clock, wait, sentence = self.context.clock, FIRST_WAIT, ""
         recovery: asyncio.Task[None] | None = None
         while True:
             started = clock.monotonic()
@@ -42,10 +42,16 @@ class SupervisedReceiver:
                 if not persistent:
                     return self._report(f"stopped: {error}")
                 self._report(f"cannot start; trying again in {wait:g} s: {error}")
+            except ReceiverFailed as failed:
+                wait = self._next_wait(wait, started)
+                self._report(
+                    f"failed, restarts in {wait:g} s: {failed}", is_known=sentence == str(failed) and wait > FIRST_WAIT
+                )
+                sentence = str(failed)
             except (Exception, asyncio.CancelledError) as error:  # a receiver's bug costs a restart, not the process
                 if was_cancelled(error):
                     raise
-                wait = FIRST_WAIT if clock.monotonic() - started > LONGEST_WAIT else wait
+                wait = self._next_wait(wait, started)
                 self._report(f"crashed, restarts in {wait:g} s: {type(error).__name__}: {error}", error)
             else:
                 return self.context.report(None)
@@ -61,6 +67,14 @@ class SupervisedReceiver:
         await self.context.clock.sleep(LONGEST_WAIT)
         self.context.report(None)
 
-    def _report(self, problem: str, error: BaseException | None = None) -> None:
+    def _next_wait(self, wait: float, started: float) -> float:
+        """The first wait again, if the receiver has run for long."""
+        return FIRST_WAIT if self.context.clock.monotonic() - started > LONGEST_WAIT else wait
+
+    def _report(self, problem: str, error: BaseException | None = None, *, is_known: bool = False) -> None:
+        """Shows the problem in the health, and logs it as an error unless `is_known`."""
         self.context.report(problem)
-        self.context.logger.error("The receiver %s", problem, exc_info=error)
+        if is_known:
+            self.context.logger.debug("The receiver %s", problem)
+        else:
+            self.context.logger.error("The receiver %s", problem, exc_info=error)

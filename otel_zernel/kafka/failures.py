@@ -1,5 +1,6 @@
 """The errors of Kafka: whether a repetition may help, and a sentence for the user."""
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from otel_zernel.errors import ZernelError
@@ -15,7 +16,11 @@ class KafkaFailed(ZernelError):
 MSG_SIZE_TOO_LARGE: Final = 10
 RECORD_LIST_TOO_LARGE: Final = 18
 TOO_LARGE: Final = frozenset({MSG_SIZE_TOO_LARGE, RECORD_LIST_TOO_LARGE})
+ALL_BROKERS_DOWN: Final = -187
 _INVALID_ARGUMENT: Final = -186
+_CONNECTION_REFUSED: Final = frozenset({58, -169, -181})
+"""Wrong credentials, and TLS that fails."""
+FENCED: Final = KafkaFailed("another member of the group has the same group_instance_id: give each collector its own")
 
 _RETRIABLE: Final = frozenset(
     {
@@ -37,15 +42,29 @@ _ADVICE: Final = {
     -181: KafkaFailed("TLS fails: check tls::ca_file, and whether this port of the broker speaks TLS"),
     -169: KafkaFailed("the broker refuses the credentials: check auth::sasl"),
     3: KafkaFailed("the topic or the partition does not exist: create it, or let the brokers create topics"),
+    -147: KafkaFailed("the client did not ask for records for too long, so the group removed it"),
     10: KafkaFailed("the message is larger than the broker or the topic allows (max.message.bytes)"),
     17: KafkaFailed("the broker refuses the name of the topic"),
     19: KafkaFailed("too few replicas of the partition are in sync (min.insync.replicas)"),
     20: KafkaFailed("too few replicas of the partition are in sync (min.insync.replicas)"),
+    23: KafkaFailed(
+        "the members of the group divide partitions in different ways: give all the same group_rebalance_strategies, or"
+        " choose another group_id"
+    ),
+    24: KafkaFailed("the broker refuses the name of the group: correct group_id"),
+    26: KafkaFailed(
+        "the broker refuses session_timeout: choose one between its group.min.session.timeout.ms and"
+        " group.max.session.timeout.ms"
+    ),
     29: KafkaFailed("the user may not use this topic: add an ACL for the topic"),
     30: KafkaFailed("the user may not use this consumer group: add an ACL for the group"),
     31: KafkaFailed("the user may not use this cluster: add an ACL for the cluster (IdempotentWrite, for acks all)"),
     58: KafkaFailed("the broker refuses the credentials: check auth::sasl"),
+    81: KafkaFailed("the group is full: stop a member, or raise group.max.size of the brokers"),
+    82: FENCED,
 }
+_COUNTERS: Final = re.compile(r" \(after \d+ms in state [^)]*\)")
+"""The part of librdkafka's words that differs at each repetition."""
 
 
 def is_retriable(code: int) -> bool:
@@ -58,6 +77,13 @@ def is_retriable(code: int) -> bool:
 
 def kafka_reason(error: "KafkaError") -> str:
     """The cause, with the words of the library in parentheses."""
-    words = (error.str() or error.name()).strip()
+    words = _COUNTERS.sub("", error.str() or error.name()).strip()
     advice = _ADVICE.get(error.code())
+    if advice and error.code() == ALL_BROKERS_DOWN:  # its words count brokers, wrongly
+        return str(advice)
     return f"{advice} ({words})" if advice else words
+
+
+def is_explained(error: "KafkaError", problem: int | None) -> bool:
+    """Whether the error only follows from the code of a known problem: if all brokers refuse a client, all are down."""
+    return error.code() == ALL_BROKERS_DOWN and problem in _CONNECTION_REFUSED

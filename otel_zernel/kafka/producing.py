@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.kafka.client_log import ClientLog
-from otel_zernel.kafka.failures import kafka_reason
+from otel_zernel.kafka.failures import is_explained, kafka_reason
 from otel_zernel.kafka.properties import Properties
 
 if TYPE_CHECKING:  # an optional package
@@ -83,6 +83,7 @@ class MessageProducer:
         self._stop = threading.Event()
         self.problem = ""
         """The newest problem of the connection, in words; empty when a message has been confirmed since."""
+        self._problem_code = 0
         self._is_broken = False
 
     async def open(self) -> None:
@@ -197,10 +198,11 @@ class MessageProducer:
         self._reports.append((shipment, message, error))
 
     def _failed(self, error: "KafkaError") -> None:
-        self.problem = kafka_reason(error)
+        if not (self.problem and is_explained(error, self._problem_code)):
+            self.problem, self._problem_code = kafka_reason(error), error.code()
         if error.fatal():
             self._is_broken = True
-        self._context.logger.debug("Kafka's client: %s", self.problem)
+        self._context.logger.debug("Kafka's client: %s", kafka_reason(error))
 
     def _call(self, function: Any, *arguments: object) -> None:
         try:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_zernel.errors import CannotStart, DecodeError, ZernelError
+from otel_zernel.errors import CannotStart, DecodeError, ReceiverFailed
 from otel_zernel.kafka.client_log import ClientLog
 from otel_zernel.kafka.failures import kafka_reason
 from otel_zernel.kafka.properties import Properties
@@ -15,7 +15,7 @@ from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, TopicPartiti
 from otel_zernel_receivers.kafka.problems import ConsumerProblems
 
 if TYPE_CHECKING:  # an optional package
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Consumer, Message
     from confluent_kafka import TopicPartition as Offset
 
 _POLL: Final = 0.1
@@ -38,10 +38,6 @@ _CLOSE: Final = 0.5
 """Seconds to wait for the end of the thread. The commit at its end goes on meanwhile."""
 
 
-class ConsumerFailed(ZernelError):
-    """The consumer cannot go on. The receiver starts again."""
-
-
 class ConsumerThread:
     """Owns the consumer. Every method with an underscore runs in the thread."""
 
@@ -56,11 +52,11 @@ class ConsumerThread:
         self._on_fetch = on_fetch
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
-        """Raises `CannotStart` or `ConsumerFailed`."""
+        """Raises `CannotStart` or `ReceiverFailed`."""
         self._stop = threading.Event()
         self._is_paused = False
         self._problems = ConsumerProblems(
-            self._config.place, self._context, lambda problem: self._call(self._context.report, problem)
+            self._config, self._context, lambda problem: self._call(self._context.report, problem)
         )
         self._watch_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"{self._context.path} consumer", daemon=True)
@@ -80,10 +76,10 @@ class ConsumerThread:
 
         try:
             self._consume()
-        except (CannotStart, ConsumerFailed) as error:
+        except (CannotStart, ReceiverFailed) as error:
             self._call(self._fail, error)
         except KafkaException as error:
-            self._call(self._fail, ConsumerFailed(kafka_reason(error.args[0])))
+            self._call(self._fail, ReceiverFailed(kafka_reason(error.args[0])))
         except Exception as error:  # noqa: BLE001  # raised in the event loop
             self._call(self._fail, error)
 
@@ -119,7 +115,7 @@ class ConsumerThread:
 
         try:
             return Consumer(
-                {**self._properties, "error_cb": self._client_failed, "logger": ClientLog(self._context.logger)}
+                {**self._properties, "error_cb": self._problems.take, "logger": ClientLog(self._context.logger)}
             )
         except (KafkaException, ValueError, TypeError) as error:
             words = kafka_reason(error.args[0]) if isinstance(error, KafkaException) else str(error)
@@ -148,7 +144,7 @@ class ConsumerThread:
         open_fetches: dict[str, Fetch] = {}
         for message in messages:
             if (error := message.error()) is not None:
-                self._problems.take(error)
+                self._problems.take(error, message.topic() or "")
                 continue
             signal = self._topics.signal_of(message.topic() or "")
             if signal is None:
@@ -255,10 +251,11 @@ class ConsumerThread:
         self._context.logger.info("The group took back %s", _names(partitions))
 
     def _lost(self, consumer: "Consumer", partitions: "list[Offset]") -> None:
-        """The group has given the partitions to others already: nothing can be committed."""
+        """The member is no longer in the group, as far as it knows: nothing can be committed."""
         self._leave(consumer, partitions)
         self._context.logger.warning(
-            "The group removed this member and gave %s to others: they read the records since the last commit again",
+            "This member and the broker of its group have not reached each other for session_timeout, so it gave up %s:"
+            " records since the last commit are read again, here or by another member",
             _names(partitions),
         )
 
@@ -268,11 +265,6 @@ class ConsumerThread:
         self._metrics.left(places)
         if self._is_paused:  # the client keeps the pause of a partition that comes back
             consumer.resume(partitions)
-
-    def _client_failed(self, error: "KafkaError") -> None:
-        if error.fatal():
-            raise ConsumerFailed(kafka_reason(error))
-        self._problems.take(error)
 
 
 def _places(partitions: "Iterable[Offset]") -> set[TopicPartition]:

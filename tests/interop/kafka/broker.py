@@ -51,6 +51,7 @@ def _settings(port: int, sasl_port: int, controller_port: int) -> dict[str, str]
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
         # A broker that was killed registers again when its own session is over.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",

@@ -16,5 +16,6 @@ def cluster() -> Iterator[MockCluster]:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as broker:
+    """A group has two members at most."""
+    with running_broker(tmp_path_factory.mktemp("kafka"), group_max_size="2") as broker:
         yield broker

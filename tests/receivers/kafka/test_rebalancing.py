@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 from otel_zernel.batch import Batch
+from otel_zernel.errors import ReceiverFailed
 from otel_zernel.testing import until
-from tests.core.kafka.mock_cluster import MockCluster, write
+from tests.core.kafka.mock_cluster import JOIN_GROUP, MockCluster, write
 from tests.core.parts import batch_of, values_of
-from tests.receivers.kafka.receiving import METRICS, committed, receiving
+from tests.receivers.kafka.receiving import METRICS, committed, receiver_of, receiving
 
 PARTITIONS = 12
 
@@ -41,6 +42,14 @@ def _load(brokers: list[str], stop: threading.Event) -> int:
             number += 1
     assert producer.flush(30) == 0
     return number
+
+
+@pytest.mark.parametrize("code", [23, 24, 26, 81])
+async def test_a_group_that_refuses_the_member_ends_the_receiver_with_a_remedy(cluster: MockCluster, code: int) -> None:
+    cluster.create_topic(METRICS, 1)
+    cluster.fail_next(JOIN_GROUP, *[code] * 3)
+    with pytest.raises(ReceiverFailed, match=r"group_rebalance_strategies|group_id|session_timeout|group.max.size"):
+        await asyncio.wait_for(receiver_of(cluster.brokers).run(SlowPipelines()), 60)
 
 
 async def test_three_members_that_come_and_go_lose_nothing(
