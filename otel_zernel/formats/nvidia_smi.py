@@ -49,7 +49,35 @@ _ALIASES = {
     "retired_pages.sbe": "retired_pages.single_bit_ecc.count",
     "retired_pages.dbe": "retired_pages.double_bit.count",
 }
-_UNIT = re.compile(r"\s*\[[^]]*\]\s*$")
+_MONITOR = {
+    "gpu": "index",
+    "pwr": "power.draw",
+    "gtemp": "temperature.gpu",
+    "mtemp": "temperature.memory",
+    "sm": "utilization.gpu",
+    "mem": "utilization.memory",
+    "enc": "utilization.encoder",
+    "dec": "utilization.decoder",
+    "jpg": "utilization.jpeg",
+    "ofa": "utilization.ofa",
+    "mclk": "clocks.current.memory",
+    "pclk": "clocks.current.sm",
+    "fb": "memory.used",
+}
+"""The columns of `nvidia-smi dmon`, and the same fields of `--query-gpu`."""
+_UNIT = re.compile(r"\s*\[([^]]*)\]\s*$")
+
+
+def of_monitor(column: str) -> str:
+    """The field of a column of `nvidia-smi dmon`, whose header begins with `#`."""
+    name = column.strip(" #")
+    return _MONITOR.get(name, name)
+
+
+def unit_of(column: str) -> str:
+    """The unit that a column's header has in brackets; empty if it has none that nvidia-smi prints."""
+    match = _UNIT.search(column)
+    return match[1] if match and match[1] in UNITS else ""
 
 
 def canonical(column: str) -> str:
@@ -84,11 +112,11 @@ def _field(
 ) -> Field:
     """`unit` is the metric's, `printed` is nvidia-smi's."""
     named = {_ATTRIBUTES[key]: value for key, value in attributes.items()}
-    scale = UNITS[printed]
+    scale = UNITS[printed][0] if printed else 1.0
     return Field(
         column,
         Measure(Descriptor(metric, unit, kind, DESCRIPTIONS.get(metric, "")), scale, named),
-        read or quantity(printed),
+        read or quantity(printed, unit),
     )
 
 

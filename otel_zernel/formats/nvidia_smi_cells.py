@@ -6,48 +6,66 @@ from collections.abc import Callable, Mapping
 
 from otel_zernel.formats.dcgm import MHZ, MIB, PERCENT
 
-UNITS = {
-    "": 1.0,
-    "%": PERCENT,
-    "B": 1.0,
-    "KiB": 2.0**10,
-    "MiB": MIB,
-    "GiB": 2.0**30,
-    "Hz": 1.0,
-    "kHz": 1e3,
-    "MHz": MHZ,
-    "GHz": 1e9,
-    "W": 1.0,
-    "mW": 1e-3,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "C": 1.0,
-    "bank(s)": 1.0,
+UNITS: Mapping[str, tuple[float, str]] = {
+    "%": (PERCENT, "1"),
+    "B": (1.0, "By"),
+    **dict.fromkeys(("KiB", "KB"), (2.0**10, "By")),
+    **dict.fromkeys(("MiB", "MB"), (MIB, "By")),
+    **dict.fromkeys(("GiB", "GB"), (2.0**30, "By")),
+    "Hz": (1.0, "Hz"),
+    "kHz": (1e3, "Hz"),
+    "MHz": (MHZ, "Hz"),
+    "GHz": (1e9, "Hz"),
+    "W": (1.0, "W"),
+    "mW": (1e-3, "W"),
+    "us": (1e-6, "s"),
+    "ms": (1e-3, "s"),
+    "s": (1.0, "s"),
+    "C": (1.0, "Cel"),
+    "bank(s)": (1.0, "{bank}"),
 }
-"""The factors to base units."""
+"""The factor of each unit to its base unit, and the base unit in UCUM. nvidia-smi's MB are MiB."""
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z%()]*)", re.ASCII)
-_MISSING = frozenset({"", "-", "N/A", "Requested functionality has been deprecated"})
+MISSING = (
+    "",
+    "-",
+    "--",
+    "n/a",
+    "na",
+    "nan",
+    "none",
+    "null",
+    "err!",
+    "unknown error",
+    "not supported",
+    "requested functionality has been deprecated",
+)
+"""Cells without a value, in lower case. nvidia-smi prints ERR! and N/A, other loggers nan and None."""
 
 
 def is_missing(cell: str) -> bool:
-    """Whether the driver has no value: `[N/A]`, `[Not Supported]`, `[Unknown Error]`, and others in brackets."""
-    return cell in _MISSING or (cell.startswith("[") and cell.endswith("]"))
+    """Whether there is no value: `[N/A]`, `[GPU is lost]` and others in brackets, `ERR!`, `nan`, an empty cell."""
+    return (cell.startswith("[") and cell.endswith("]")) or cell.lower() in MISSING
 
 
-def quantity(unit: str) -> Callable[[str], float]:
-    """Reads a number with or without a unit. The result is in `unit`, in which nvidia-smi prints the field."""
+def quantity(printed: str, base: str) -> Callable[[str], float]:
+    """Reads a number with or without a unit. The result is in `printed`, in which nvidia-smi prints the field.
+
+    `base` is the base unit of the field in UCUM. A unit of another dimension is not a value of the field.
+    """
+    usual = UNITS[printed][0] if printed else 1.0
 
     def read(cell: str) -> float:
-        found = None if is_missing(cell) else _QUANTITY.fullmatch(cell)
-        if not found:
+        match = None if is_missing(cell) else _QUANTITY.fullmatch(cell)
+        if not match:
             return _no_value(cell)
-        number, given = float(found[1]), found[2]
-        if given in ("", unit):
+        number, unit = float(match[1]), match[2]
+        if unit in ("", printed):
             return number
-        if given not in UNITS:
-            raise ValueError(f"not a unit of nvidia-smi: {given}")
-        return number * UNITS[given] / UNITS[unit]
+        factor, dimension = UNITS.get(unit, (0.0, ""))
+        if dimension != base:
+            raise ValueError(f"not a unit of this field: {unit}")
+        return number * factor / usual
 
     return read
 

@@ -5,7 +5,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from otel_zernel.reading.positions import Position
-from otel_zernel.reading.sources import is_compressed
+from otel_zernel.reading.sources import encoding_of
 
 GRACE = 5.0
 """Seconds that a renamed or removed file is still read after its last byte: its writer may still have it open."""
@@ -40,9 +40,9 @@ class GrowingFile:
         self._file.close()
 
     @property
-    def compressed(self) -> bool:
-        """Whether its first bytes are those of gzip or zstd."""
-        return is_compressed(self._at(0, 4))
+    def encoding(self) -> str:
+        """Gzip, zstd or UTF-16, by its first bytes. Empty for all others."""
+        return encoding_of(self._at(0, 4))
 
     def read(self, size: int) -> bytes | None:
         """The next bytes; None while there are none; empty at the end of a file that is gone. Raises `OSError`."""
@@ -82,7 +82,11 @@ class GrowingFile:
 
     def skip_to_end(self) -> None:
         """Goes to the present end: only later bytes are read."""
-        self.offset = os.fstat(self._file.fileno()).st_size
+        self.skip_to(os.fstat(self._file.fileno()).st_size)
+
+    def skip_to(self, offset: int) -> None:
+        """Goes to an offset: only later bytes are read."""
+        self.offset = offset
         self._tail = self._at(max(0, self.offset - _TAIL), min(_TAIL, self.offset))
 
     def fingerprint(self, offset: int) -> str:
@@ -97,8 +101,7 @@ class GrowingFile:
             return False
         if self.fingerprint(position.offset) != position.fingerprint:
             return False
-        self.offset = position.offset
-        self._tail = self._at(max(0, self.offset - _TAIL), min(_TAIL, self.offset))
+        self.skip_to(position.offset)
         return True
 
     def is_finished(self, now: float, *, exists: bool) -> bool:

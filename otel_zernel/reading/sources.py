@@ -1,5 +1,6 @@
 """Opens files, compressed or not, pipes and the standard input."""
 
+import codecs
 import gzip
 import io
 import os
@@ -22,6 +23,8 @@ ReadBytes = Callable[[int], bytes | None]
 """Reads about as many bytes as requested, or fewer. Empty at the end; None if more bytes may come later."""
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""PowerShell redirects output as UTF-16."""
 _PIECE = 4096
 """Compressed bytes of zstd per step. Decompressed, they are usually 100 kB and at most 128 MiB."""
 _POLL = 0.1
@@ -66,7 +69,8 @@ def is_stream(name: str) -> bool:
 def open_source(name: str, stop: threading.Event) -> ByteSource:
     """Opens a file, a pipe or the standard input. The first bytes decide whether it is decompressed as gzip or zstd.
 
-    Raises one of `READ_ERRORS`. A pipe may have no writer yet. `stop` ends the waiting for more of a pipe.
+    UTF-16 becomes UTF-8. Raises one of `READ_ERRORS`. A pipe may have no writer yet. `stop` ends the waiting for more
+    of a pipe.
     """
     if is_stream(name):
         pipe = Pipe(0 if name == STDIN else os.open(name, os.O_RDONLY | os.O_NONBLOCK), stop)
@@ -82,19 +86,40 @@ def magic_of(file: BinaryIO) -> bytes:
     return magic
 
 
-def is_compressed(magic: bytes) -> bool:
-    """Whether a file with these first bytes is gzip or zstd."""
-    return magic.startswith((_GZIP, _ZSTD))
+def encoding_of(magic: bytes) -> str:
+    """The encoding of a file with these first bytes: gzip, zstd or UTF-16. Empty for all others."""
+    if magic.startswith(_GZIP):
+        return "gzip"
+    if magic.startswith(_ZSTD):
+        return "zstd"
+    return "UTF-16" if magic.startswith(_UTF_16) else ""
 
 
 def _decompressing(file: BinaryIO, magic: bytes) -> ByteSource | None:
-    """A source of decompressed bytes; None if the file is not compressed."""
+    """A source of decompressed or converted bytes; None if the file is neither compressed nor UTF-16."""
     if magic.startswith(_GZIP):
         unzipped = gzip.GzipFile(fileobj=file)
         return ByteSource(unzipped.read1, file, unzipped)  # `read` would lose the bytes before a damaged part
     if magic.startswith(_ZSTD):
         return ByteSource(ZstdFrames(file).read, file)
+    if magic.startswith(_UTF_16):
+        return ByteSource(_Utf16(file).read, file)
     return None
+
+
+class _Utf16:
+    """A file of UTF-16, read as UTF-8. Broken characters become U+FFFD."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, empty at the end."""
+        while encoded := self._file.read(size):
+            if text := self._decoder.decode(encoded):
+                return text.encode()
+        return self._decoder.decode(b"", final=True).encode()
 
 
 class ZstdFrames:

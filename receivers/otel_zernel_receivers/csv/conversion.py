@@ -1,6 +1,9 @@
 """Converts blocks of lines into batches of points. Bad rows are counted, logged and written to the rejects."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +14,12 @@ from otel_zernel.component import Context
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
 from otel_zernel_receivers.csv.declared import MALFORMED_LABELS
 from otel_zernel_receivers.csv.encoding.encoding import BlockEncoder
+from otel_zernel_receivers.csv.headers import CsvHeader, Part
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.parsing.fast import parse_block
+from otel_zernel_receivers.csv.parsing.lines import MAX_LINE
 from otel_zernel_receivers.csv.parsing.plain import parse_lines
-from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, ParsedRows
+from otel_zernel_receivers.csv.parsing.rows import MESSAGE, UNKNOWN_COLUMNS, BadRow, Dialect, ParsedRows
 from otel_zernel_receivers.csv.reader import FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
 
@@ -30,6 +35,11 @@ _TEMPORALITIES = frozenset({AggregationTemporality.AGGREGATION_TEMPORALITY_CUMUL
 
 _LONGEST_MESSAGE = 200
 """Characters of a message in a file that the log shows."""
+_MOST_NOTED = 10_000
+"""Files whose problems are remembered, so that each is logged once."""
+
+PlannedRows = tuple[ParsedRows, ColumnPlan]
+T = TypeVar("T")
 
 
 class BlockConverter:
@@ -39,38 +49,78 @@ class BlockConverter:
         self._config = config
         self._context = context
         self._rejects = rejects
-        self._dialect = Dialect(config.delimiter, config.zone)
         self._encoder = BlockEncoder()
         self._last_ns = 0
         """The latest time of reading that was assigned to a row."""
+        self._conflicting: set[str] = set()
+        """Files with two values of one series at one time."""
+        self._incomplete: set[tuple[str, str]] = set()
+        """Files, and their headers that lack columns."""
         self._malformed_labels = context.meter.create_counter(*MALFORMED_LABELS.counter)
 
     def convert(self, block: FileBlock) -> Batch:
         """The points of the valid rows in the block that belong to this shard."""
-        return self.encode(self.parse(block), block.plan)
+        return self.encode(block, self.parse(block))
 
-    def parse(self, block: FileBlock) -> ParsedRows:
-        """The valid rows of the block that belong to this shard. Reports the others."""
-        bad: list[BadRow] = []
-        large = len(block.lines.data) > _SMALL
-        rows = parse_block(block.lines, block.plan, self._dialect) if large else None
-        if rows is None:
-            rows, bad = parse_lines(block.lines, block.plan, self._dialect, block.header.raw)
+    def parse(self, block: FileBlock) -> list[PlannedRows]:
+        """The valid rows of the block that belong to this shard, by their header. Reports the others."""
+        parsed, bad = list[PlannedRows](), list[BadRow]()
         count, index = self._config.shard.count, self._config.shard.index
-        if count > 1:
-            rows = rows.filtered((block.index + rows.lines) % count == index)
-            bad = [row for row in bad if (block.index + row.line) % count == index]
+        for part in block.parts:
+            rows, of_part = self._parse(part)
+            if count > 1:
+                rows = rows and rows.filtered((block.index + rows.lines) % count == index)
+                of_part = [row for row in of_part if (block.index + row.line) % count == index]
+            bad += of_part
+            if rows is not None and part.header.plan:
+                parsed.append((rows, part.header.plan))
+                self._report_missing(block.file, part.header)
         if bad:
-            self._report(block, bad)
-        return rows
+            self._report(block, sorted(bad, key=lambda row: row.line))
+        return parsed
 
-    def encode(self, rows: ParsedRows, plan: ColumnPlan) -> Batch:
-        """The points of the rows."""
-        times = self._reading_times(len(rows)) if rows.times is None else rows.times
-        encoded = self._encoder.encode(rows, times, plan)
-        if encoded.malformed_labels:
-            self._malformed_labels.add(encoded.malformed_labels)
-        return Batch.encoded(metrics=encoded.metrics, point_count=encoded.points, temporalities=_TEMPORALITIES)
+    def _parse(self, part: Part) -> tuple[ParsedRows | None, list[BadRow]]:
+        """The rows of a part, and its bad rows; their lines are those of the block."""
+        plan, bad = part.header.plan, list[BadRow]()
+        if plan is None:
+            lines = [line.rstrip(b"\r\n") for line in part.lines]
+            problem = f"its header {part.header.problem}"
+            bad = [BadRow(n, UNKNOWN_COLUMNS, raw[:MAX_LINE], problem) for n, raw in enumerate(lines) if raw.strip()]
+            return None, _placed(bad, part)
+        dialect = Dialect(part.header.delimiter, self._config.zone)
+        rows = parse_block(part.lines, plan, dialect) if len(part.lines.data) > _SMALL else None
+        if rows is None:
+            rows, bad = parse_lines(part.lines, plan, dialect)
+        if part.places is not None:
+            rows = replace(rows, lines=part.places[rows.lines])
+        return rows, _placed(bad, part)
+
+    def encode(self, block: FileBlock, parsed: Sequence[PlannedRows]) -> Batch:
+        """The points of the rows of a block."""
+        metrics, count = [], 0
+        for rows, plan in parsed:
+            times = self._reading_times(len(rows)) if rows.times is None else rows.times
+            encoded = self._encoder.encode(rows, times, plan)
+            metrics.append(encoded.metrics)
+            count += encoded.points
+            if encoded.malformed_labels:
+                self._malformed_labels.add(encoded.malformed_labels)
+            if encoded.conflict and block.file not in self._conflicting:
+                self._note(self._conflicting, block.file)
+                self._context.logger.warning("%s: %s", block.file, encoded.conflict)
+        return Batch.encoded(metrics=b"".join(metrics), point_count=count, temporalities=_TEMPORALITIES)
+
+    def _report_missing(self, file: str, header: CsvHeader) -> None:
+        """Warns once of columns that a later header does not have."""
+        if header.problem and (file, header.line) not in self._incomplete:
+            self._note(self._incomplete, (file, header.line))
+            self._context.logger.warning("%s: a later header %s; its other columns are read", file, header.problem)
+
+    @staticmethod
+    def _note(noted: set[T], subject: T) -> None:
+        if len(noted) >= _MOST_NOTED:
+            noted.clear()
+        noted.add(subject)
 
     def _report(self, block: FileBlock, bad: list[BadRow]) -> None:
         for reason, count in Counter(row.reason for row in bad).items():
@@ -85,10 +135,16 @@ class BlockConverter:
             text = row.raw[:_LONGEST_MESSAGE].decode(errors="replace").strip()
             self._context.logger.warning("%s: nvidia-smi reports: %s", place, text)
         else:
-            self._context.logger.warning("%s: bad row: %s", place, row.reason)
+            detail = f": {row.detail}" if row.detail else ""
+            self._context.logger.warning("%s: bad row: %s%s", place, row.reason, detail)
 
     def _reading_times(self, count: int) -> NDArray[np.uint64]:
         """The current time for `count` rows, in ns, 1 ns apart and later than all times before."""
         start = max(self._context.clock.time_ns(), self._last_ns + 1)
         self._last_ns = start + count - 1
         return np.arange(start, start + count, dtype=np.uint64)
+
+
+def _placed(bad: list[BadRow], part: Part) -> list[BadRow]:
+    """The bad rows with their lines in the block."""
+    return bad if part.places is None else [replace(row, line=int(part.places[row.line])) for row in bad]

@@ -3,12 +3,11 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from otel_zernel.reading.growing import GrowingFile
 from otel_zernel.reading.listing import list_files
-from otel_zernel.reading.positions import Position
 from otel_zernel.reading.sources import (
     ByteSource,
     ReadBytes,
@@ -17,27 +16,10 @@ from otel_zernel.reading.sources import (
     open_source,
     reading_errors,
 )
-from otel_zernel_receivers.csv.layouts.layout import ColumnPlan, CsvLayout, find_columns
+from otel_zernel_receivers.csv.beginnings import HeaderSearch
+from otel_zernel_receivers.csv.headers import CsvHeader, Headers, Part
+from otel_zernel_receivers.csv.layouts.layout import CsvLayout
 from otel_zernel_receivers.csv.parsing.lines import LineBlock, LineReader
-from otel_zernel_receivers.csv.parsing.plain import split_line
-from otel_zernel_receivers.csv.parsing.times import parse_time
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_CHUNK = 2**20
-"""Bytes per read while lines are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class CsvHeader:
-    """The first line of a file."""
-
-    line: str
-    plan: ColumnPlan
-
-    @property
-    def raw(self) -> bytes:
-        """The line without byte order mark and line end."""
-        return self.line.encode().removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +30,16 @@ class _Place:
     line: int
     """The number of the next line, from 1."""
     index: int
-    """The index of the next line, counted from 0 after the header."""
+    """The index of the next line, counted from 0 after the first header."""
+    delimiter: str = ""
+    """Empty in positions that older versions stored: it is the configured one."""
 
     @classmethod
     def parse(cls, resume: Mapping[str, Any] | None) -> "_Place | None":
         """The stored place; None if it is not one."""
         match resume:
             case {"header": str(header), "line": int(line), "index": int(index)}:
-                return cls(header, line, index)
+                return cls(header, line, index, str(resume.get("delimiter", "")))
         return None
 
 
@@ -66,17 +50,16 @@ def is_place(resume: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileBlock:
-    """Consecutive lines of one file, after its header."""
+    """Consecutive lines of one file, after its first header."""
 
     file: str
     lines: LineBlock
     header: CsvHeader
+    """The header in force after the block."""
     index: int
-    """The index of the first line, counted from 0 after the header."""
-
-    @property
-    def plan(self) -> ColumnPlan:
-        return self.header.plan
+    """The index of the first line, counted from 0 after the first header."""
+    parts: Sequence[Part]
+    """The lines, by their header."""
 
     @property
     def end(self) -> int:
@@ -86,11 +69,11 @@ class FileBlock:
     @property
     def resume(self) -> Mapping[str, Any]:
         """The header, and the number and index of the next line."""
-        count = len(self.lines.ends)
-        return asdict(_Place(self.header.line, self.lines.first + count, self.index + count))
+        count, header = len(self.lines.ends), self.header
+        return asdict(_Place(header.line, self.lines.first + count, self.index + count, header.delimiter))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CsvFileReader:
     """Reads files of one layout. Its methods may block and raise `Unreadable`."""
 
@@ -104,6 +87,10 @@ class CsvFileReader:
     """Ends the waiting for a pipe or the standard input."""
     header: str | None = None
     """The header of files without one."""
+    headers: Headers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.headers = Headers(self.layouts, self.timed)
 
     def expand(self, patterns: Sequence[str]) -> list[str]:
         """The files that match the paths and globs. A path may name a missing file."""
@@ -123,7 +110,7 @@ class CsvFileReader:
             if is_stream(name):
                 return
         with closing(self._open(name)) as source, reading_errors(name):
-            self._find_header(name, LineReader(source.read))
+            self._search(name).find(LineReader(source.read))
 
     def check_followed(self, name: str) -> None:
         """Checks that a file can be followed. An unfinished header is valid."""
@@ -131,7 +118,7 @@ class CsvFileReader:
             if is_stream(name):
                 raise Unreadable(f"cannot follow {name}: it is not a regular file; remove follow")
             with closing(GrowingFile(name)) as file:
-                self._find_header(name, LineReader(_uncompressed(file)))
+                self._search(name).find(LineReader(_uncompressed(file)))
 
     def read(self, name: str) -> Iterator[FileBlock | None]:
         """The blocks of a file; None while there are no new lines."""
@@ -150,23 +137,27 @@ class CsvFileReader:
         if resume is None and file.offset and (found := self._at_last_line(file)):
             yield from self._blocks(file.name, *found)
             return
-        header = self._parse_header(file.name, place.header) if place else None
+        header = self._stored_header(file.name, place) if place else None
         file.rewind()
         yield from self._from_beginning(file.name, _uncompressed(file), header)
 
     def _at_last_line(self, file: GrowingFile) -> tuple[LineReader, CsvHeader, int] | None:
-        """Goes to the last line that begins before the file's offset. None if that is the header."""
+        """Goes to the last line that begins before the file's offset. None if the file has no row there."""
         end = file.offset
         file.rewind()
-        header = self._find_header(file.name, LineReader(_uncompressed(file)))
-        file.rewind()
-        count = after_last = 0
-        while header and file.offset < end and (data := file.read(min(_CHUNK, end - file.offset))):
-            count += data.count(b"\n")
-            after_last = file.offset - len(data) + data.rfind(b"\n") + 1 if b"\n" in data else after_last
-        if not header or not file.go_on(Position(after_last, file.fingerprint(after_last), {})):
+        read = _uncompressed(file)
+        lines = LineReader(lambda size: read(min(size, end - file.offset)) if file.offset < end else None)
+        header = self._search(file.name).find(lines)
+        last = None
+        for block in self._blocks(file.name, lines, header) if header else ():
+            if block is None:
+                break
+            last = block
+        if last is None:
             return None
-        return LineReader(file.read, count + 1, after_last), header, count - 1
+        file.skip_to(last.end)
+        count = len(last.lines.ends)
+        return LineReader(file.read, last.lines.first + count, last.end), last.header, last.index + count
 
     def go_on(
         self, name: str, read: ReadBytes, offset: int, resume: Mapping[str, Any] | None
@@ -174,79 +165,55 @@ class CsvFileReader:
         """The blocks of a file that `read` reads from `offset` on. `resume` is that of the block before the offset."""
         place = _Place.parse(resume)
         if place and offset:
-            header = self._parse_header(name, place.header)
+            header = self._stored_header(name, place)
             yield from self._blocks(name, LineReader(read, place.line, offset), header, place.index)
         else:
             yield from self._from_beginning(name, read)
 
     def _from_beginning(self, name: str, read: ReadBytes, known: CsvHeader | None = None) -> Iterator[FileBlock | None]:
-        lines = LineReader(read)
+        lines, search = LineReader(read), self._search(name, known)
         with reading_errors(name):
-            while (header := self._find_header(name, lines, known)) is None:
+            while (header := search.find(lines)) is None:
                 yield None
             yield from self._blocks(name, lines, header)
 
     def _blocks(self, name: str, lines: LineReader, header: CsvHeader, index: int = 0) -> Iterator[FileBlock | None]:
         with reading_errors(name):
             for block in lines.blocks(self.batch_size):
-                yield FileBlock(name, block, header, index) if block else None
-                index += len(block.ends) if block else 0
+                if block is None:
+                    yield None
+                    continue
+                parts, header = self.headers.parts(block, header)
+                yield FileBlock(name, block, header, index, parts)
+                index += len(block.ends)
 
     def _open(self, name: str) -> ByteSource:
         with reading_errors(name):
             return open_source(name, self.stop)
 
-    def _find_header(self, name: str, lines: LineReader, known: CsvHeader | None = None) -> CsvHeader | None:
-        """Finds the columns in the header and skips it. None if the header is not complete yet."""
-        line = lines.peek_line()
-        if line is None:
-            return None
-        if not line.strip():
-            raise Unreadable(f"{name} has no header: its first line is empty; add a line with the names of the columns")
-        known = known or (self._parse_header(name, self.header) if self.header else None)
+    def _search(self, name: str, known: CsvHeader | None = None) -> HeaderSearch:
+        """`known` is the header that the file had before it was truncated."""
+        if known is None and self.header:
+            known = self._configured_header(self.header)
+        return HeaderSearch(self.headers, name, known.delimiter if known else self.delimiter, known)
+
+    def _configured_header(self, line: str) -> CsvHeader:
         try:
-            header = self._parse_header(name, line)
-        except Unreadable:
-            if known:
-                return known
-            raise
-        lines.skip_line()
-        return header
+            return self.headers.parse(line, self.delimiter)
+        except (LookupError, ValueError) as problem:
+            raise Unreadable(f"the option header {problem.args[0]}; name the columns as in a header") from None
 
-    def _parse_header(self, name: str, line: bytes | str) -> CsvHeader:
-        raw = line.encode() if isinstance(line, str) else line
-        try:
-            names = split_line(raw.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n"), self.delimiter)
-            return CsvHeader(raw.decode(), self._plan(names))
-        except (LookupError, ValueError) as error:
-            if _is_time(raw, self.delimiter):
-                raise Unreadable(
-                    f"{name} has no header: its first line is a row; set header to the names of the columns"
-                ) from None
-            problem = error.args[0] if isinstance(error, LookupError) else f"is not valid CSV ({error})"
-            raise Unreadable(f"the header of {name} {problem}; check the options layout and delimiter") from None
-
-    def _plan(self, names: Sequence[str]) -> ColumnPlan:
-        """The columns of the first layout that fits. Raises `LookupError`."""
-        problems = []
-        for layout in self.layouts:
-            try:
-                return find_columns(layout, names, timed=self.timed)
-            except LookupError as error:
-                problems.append(f"{error.args[0]} (layout {layout.name})" if layout.name else error.args[0])
-        raise LookupError(", ".join(problems))
-
-
-def _is_time(line: bytes, delimiter: str) -> bool:
-    """Whether the first cell of a line is a time."""
-    try:
-        parse_time(line.partition(delimiter.encode())[0].decode().strip('"'))
-    except ValueError:
-        return False
-    return True
+    def _stored_header(self, name: str, place: _Place) -> CsvHeader:
+        """The header in force at a place. It may be any that `Headers.parts` found."""
+        delimiter = place.delimiter or self.delimiter
+        if header := self.headers.in_the_middle(place.header, delimiter):
+            return header
+        raise Unreadable(f"the header of {name} has other columns than the layout; check the option layout")
 
 
 def _uncompressed(file: GrowingFile) -> ReadBytes:
-    if file.compressed:
+    if file.encoding == "UTF-16":
+        raise Unreadable(f"cannot follow {file.name}: it is UTF-16; let its writer use UTF-8, or remove follow")
+    if file.encoding:
         raise Unreadable(f"cannot follow {file.name}: it is compressed; follow the uncompressed file")
     return file.read

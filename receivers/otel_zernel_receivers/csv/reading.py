@@ -21,12 +21,11 @@ from otel_zernel.reading.sources import STDIN, Unreadable, reading_errors
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_receivers.csv.ahead import ahead
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
-from otel_zernel_receivers.csv.conversion import BlockConverter
+from otel_zernel_receivers.csv.conversion import BlockConverter, PlannedRows
 from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
 from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout
 from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
 from otel_zernel_receivers.csv.layouts.wide import WideLayout
-from otel_zernel_receivers.csv.parsing.rows import ParsedRows
 from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
 from otel_zernel_receivers.csv.replay import ReadBlock, Replay
@@ -192,18 +191,18 @@ class CsvReading:
 
 def _parsed(
     blocks: Iterator[ReadBlock | None], converter: BlockConverter
-) -> Generator[tuple[ReadBlock, ParsedRows] | None, None, None]:
+) -> Generator[tuple[ReadBlock, list[PlannedRows]] | None, None, None]:
     for read in blocks:
         yield (read, converter.parse(read.block)) if read else None
 
 
 def _encoded(
-    parsed: Iterator[tuple[ReadBlock, ParsedRows] | None], converter: BlockConverter
+    parsed: Iterator[tuple[ReadBlock, list[PlannedRows]] | None], converter: BlockConverter
 ) -> Generator[_ReadBatch | None, None, None]:
     for one in parsed:
         if one:
             read, rows = one
-            yield _ReadBatch(converter.encode(rows, read.block.plan), read.key, read.position)
+            yield _ReadBatch(converter.encode(read.block, rows), read.key, read.position)
         else:
             yield None
 

@@ -12,7 +12,7 @@ from otel_zernel.reading.sources import ReadBytes, is_stream, open_source, readi
 from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock, is_place
 
 _COMPRESSED = "compressed"
-"""The key in `Position.resume` for the size of a compressed file. Its fingerprint covers the compressed bytes."""
+"""The key in `Position.resume` for the size of a compressed or UTF-16 file. Its fingerprint covers these bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Replay:
             file = GrowingFile(name)
         with closing(file), reading_errors(name):
             known = self.positions.get(file.key) if self.positions else None
-            yield from self._compressed(file, known) if file.compressed else self._plain(file, known)
+            yield from self._encoded(file, known) if file.encoding else self._plain(file, known)
 
     def _plain(self, file: GrowingFile, known: Position | None) -> Iterator[ReadBlock]:
         if known and (_COMPRESSED in known.resume or not is_place(known.resume) or not file.go_on(known)):
@@ -54,8 +54,8 @@ class Replay:
                 end = min(block.end, file.offset)
                 yield ReadBlock(block, file.key, Position(end, file.fingerprint(end), block.resume))
 
-    def _compressed(self, file: GrowingFile, known: Position | None) -> Iterator[ReadBlock]:
-        """The position counts decompressed bytes. They are decompressed again and skipped."""
+    def _encoded(self, file: GrowingFile, known: Position | None) -> Iterator[ReadBlock]:
+        """The position counts decoded bytes. They are decoded again and skipped."""
         size = Path(file.name).stat().st_size
         if known and not _is_same(file, size, known.resume, known.fingerprint):
             known = None
@@ -69,7 +69,7 @@ class Replay:
 
 
 def _is_same(file: GrowingFile, size: int, resume: Mapping[str, Any], fingerprint: str) -> bool:
-    """Whether the compressed file begins with the bytes that it had when the position was stored."""
+    """Whether the encoded file begins with the bytes that it had when the position was stored."""
     before = resume.get(_COMPRESSED)
     return (
         is_place(resume) and isinstance(before, int) and 0 < before <= size and file.fingerprint(before) == fingerprint

@@ -152,7 +152,7 @@ class OtlpJsonFileReceiver(Receiver):
 
 
 def _follow(file: GrowingFile, resume: Mapping[str, Any] | None) -> Iterator[FileRecord | None]:
-    if file.compressed:
+    if file.encoding:
         raise Unreadable(f"cannot follow {file.name}: the file as a whole is compressed; follow the uncompressed file")
     form = resume.get("form") if resume and file.offset else None
     reader = RecordReader(file.read, file.offset, form if form in ("lines", "frames") else None)

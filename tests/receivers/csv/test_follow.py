@@ -126,7 +126,7 @@ async def test_an_unreadable_file_is_logged_and_does_not_stop_the_others(
         append(path, row(2))
         assert await followed.values(2) == [1, 2]
         await until(lambda: bool(caplog.messages))
-    problem = "has no column 't' and no column 'm' and no column 'v'"
+    problem = "has no column 't' and no column 'm' and no column 'v'; its columns are 'nonsense'"
     assert caplog.messages == [f"the header of {tmp_path / 'b.csv'} {problem}; check the options layout and delimiter"]
 
 

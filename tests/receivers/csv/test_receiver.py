@@ -37,30 +37,31 @@ async def test_batches_know_their_temporalities(receive: Receive) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "reason"),
+    ("bad", "reason", "detail"),
     [
-        (b"1752871354,a,x", "wrong column count"),
-        (b"1752871354,a,x,1,2", "wrong column count"),
-        (b"1752871354,a,x,one", "not a number"),
-        (b"1752871354,a,x,", "not a number"),
-        (b"1752871354,a,x,NaN", "not a number"),
-        (b"1752871354,a,x,1e999", "not a number"),
-        (b"yesterday,a,x,1", "bad time"),
-        (b'1752871354,"a,x,1', "broken quote"),
-        (b"1752871354,a\rb,x,1", "stray carriage return"),
-        (b"1752871354,\xff,x,1", "not UTF-8"),
-        (b"1752871354,%b,x,1" % (b"y" * 200_000), "line too long"),
+        (b"1752871354,a,x", "wrong column count", ""),
+        (b"1752871354,a,x,1,2", "wrong column count", ""),
+        (b"1752871354,a,x,one", "not a number", "column 'v' has 'one'"),
+        (b"1752871354,a,x,", "not a number", "column 'v' has ''"),
+        (b"1752871354,a,x,NaN", "not a number", "column 'v' has 'NaN'"),
+        (b"1752871354,a,x,1e999", "not a number", "column 'v' has '1e999'"),
+        (b'1752871354,a,x,"1,5"', "not a number", "column 'v' has '1,5'; write the decimal point as a dot"),
+        (b"yesterday,a,x,1", "bad time", "column 't' has 'yesterday'"),
+        (b'1752871354,"a,x,1', "broken quote", ""),
+        (b"1752871354,a\rb,x,1", "stray carriage return", ""),
+        (b"1752871354,\xff,x,1", "not UTF-8", ""),
+        (b"1752871354,%b,x,1" % (b"y" * 200_000), "line too long", ""),
     ],
 )
-async def test_a_bad_row_costs_only_itself(
-    receive: Receive, tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes, reason: str
+async def test_a_bad_row_costs_only_itself_and_its_cell_is_named(
+    receive: Receive, tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes, reason: str, detail: str
 ) -> None:
     rejects = tmp_path / "rejects.csv"
     content = (HEADER + rows(2)).encode() + bad + b"\n" + rows(2, first=2).encode()
     run = await receive(content, layout=LAYOUT, rejects=str(rejects))
     assert values(run) == [0, 1, 2, 3]
     assert run.dropped == {reason: 1}
-    assert caplog.messages == [f"{tmp_path / 'input.csv'}:4: bad row: {reason}"]
+    assert caplog.messages == [f"{tmp_path / 'input.csv'}:4: bad row: {reason}{detail and ': '}{detail}"]
     assert rejects.read_bytes() == bad[: 128 * 1024] + b"\n"
 
 

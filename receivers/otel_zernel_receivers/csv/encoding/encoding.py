@@ -22,6 +22,8 @@ class EncodedRows:
     """The number of points."""
     malformed_labels: int
     """The number of points whose labels could not be parsed."""
+    conflict: str = ""
+    """A sentence about two different values of one series at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,11 @@ class BlockEncoder:
         values = _scaled(cells, runs, known)
         filled = ~np.isnan(values)
         counts = np.add.reduceat(filled, runs.starts, dtype=np.int64)
+        conflict = _conflict(times[order], values.reshape(len(rows.numbers), -1), runs, plan)
         times = np.tile(times[order], len(rows.numbers))[filled]
         metrics = _message(runs.series, counts, times, values[filled], self._templates)
         malformed_labels = int(counts[known.table["malformed_labels"][runs.series]].sum())
-        return EncodedRows(metrics, len(times), malformed_labels)
+        return EncodedRows(metrics, len(times), malformed_labels, conflict)
 
 
 def _runs(rows: ParsedRows, times: NDArray[np.uint64], known: KnownRows) -> tuple[NDArray[np.intp], _Runs]:
@@ -70,6 +73,29 @@ def _runs(rows: ParsedRows, times: NDArray[np.uint64], known: KnownRows) -> tupl
     series = known.find(rows.texts, order[starts]) + columns
     lengths = np.tile(np.diff(starts, append=len(order)), len(columns))
     return order, _Runs(series.ravel(), (starts + columns * len(order)).ravel(), lengths)
+
+
+def _conflict(times: NDArray[np.uint64], values: NDArray[np.float64], runs: _Runs, plan: ColumnPlan) -> str:
+    """A sentence about two different values of one series at one time; empty if there are none.
+
+    `times` are those of the ordered rows, shape (n,), `values` those of each number column, shape (columns, n).
+    """
+    is_repeated = times[1:] == times[:-1]
+    is_repeated[runs.starts[1 : len(runs.starts) // len(values)] - 1] = False  # the next row has other texts
+    rows = np.flatnonzero(is_repeated)
+    if not len(rows) or not plan.layout.name:  # the user of a custom layout has named the columns that identify
+        return ""
+    first, second = values[:, rows], values[:, rows + 1]
+    columns, places = np.nonzero((first != second) & ~np.isnan(first) & ~np.isnan(second))
+    if not len(columns):
+        return ""
+    moment = np.datetime_as_string(times[rows[places[0]]].astype("datetime64[ns]"), "ms")
+    name, index = plan.numbers[columns[0]]
+    column = plan.header[index].strip() if plan.header else name
+    return (
+        f"several rows of {moment}Z are one series but have different values of {column!r}: "
+        "add a column that tells them apart, such as the uuid or index of the GPU"
+    )
 
 
 def _message(

@@ -1,5 +1,6 @@
 """A layout is the meaning of a file's columns. Contains the contract of a layout, and the custom layouts of users."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,16 +48,25 @@ class CsvLayout(ABC):
     quantities = False
     """Whether cells of number columns have units or words, which `read_number` reads."""
 
-    def column(self, header: str) -> str:
-        """The column that a cell of the header names."""
-        return header.strip()
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all columns that have a meaning."""
+        texts = chain(self.required, chain.from_iterable(self.either), self.optional)
+        return frozenset([*texts, *self.numbers, *([self.timestamp] if self.timestamp else [])])
+
+    def columns(self, header: Sequence[str]) -> list[str]:
+        """The columns that the cells of a header name."""
+        return [name.strip() for name in header]
 
     def find_numbers(self, positions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         """The number columns that a file with these columns has, and their positions."""
         return tuple((name, positions[name]) for name in self.numbers if name in positions)
 
-    def read_number(self, number: str, text: str) -> float:
-        """The number in a cell, with `quantities`; NaN if it has no value. Raises `ValueError`."""
+    def read_number(self, number: str, text: str, header: str) -> float:
+        """The number in a cell, with `quantities`; NaN if it has no value. Raises `ValueError`.
+
+        `header` is the cell of the header, which may name the unit.
+        """
         raise NotImplementedError
 
     def is_message(self, line: str) -> bool:
@@ -83,33 +93,62 @@ class ColumnPlan:
     """As in `CsvLayout`."""
     layout: CsvLayout
     """The meaning of the columns."""
+    date: int | None = None
+    """The column of the date if `time` is only the time of day."""
+    header: tuple[str, ...] = ()
+    """The cells of the header."""
+
+    def read_number(self, name: str, index: int, text: str) -> float:
+        """The number in a cell of a number column, if the layout has `quantities`."""
+        return self.layout.read_number(name, text, self.header[index] if self.header else "")
 
 
-def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool) -> ColumnPlan:
+def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool, partly: bool = False) -> ColumnPlan:
     """The positions of the layout's columns in the header.
 
-    `timed`: whether the time column is needed. Raises `LookupError` with a predicate that names the missing columns.
+    `timed`: whether the time column is needed. `partly`: whether number columns may be missing that the layout
+    requires. Raises `LookupError` with a predicate that names the missing columns.
     """
-    positions = {layout.column(name): index for index, name in reversed(list(enumerate(header)))}
-    required = [*([layout.timestamp] if timed and layout.timestamp else []), *layout.required]
-    required += layout.numbers if layout.requires_all_numbers else []
-    missing = [repr(name) for name in required if name not in positions]
+    positions = {name: index for index, name in reversed(list(enumerate(layout.columns(header))))}
+    for name, index in list(positions.items()):  # `#Date` is the column Date, too
+        positions.setdefault(name.lstrip("# "), index)
+    date, time = _time_columns(layout.timestamp, positions) if timed and layout.timestamp else (None, None)
+    missing = [repr(layout.timestamp)] if timed and layout.timestamp and time is None else []
+    required = [*layout.required, *(layout.numbers if layout.requires_all_numbers and not partly else ())]
+    missing += [repr(name) for name in required if name not in positions]
     missing += [" or ".join(map(repr, names)) for names in layout.either if positions.keys().isdisjoint(names)]
     if missing:
         raise LookupError(f"has no column {' and no column '.join(missing)}")
     numbers = layout.find_numbers(positions)
     if not numbers:
-        raise LookupError(f"has none of the columns {_some(layout.numbers)}")
+        raise LookupError(f"has none of the columns {some(layout.numbers)}")
     wanted = (*layout.required, *chain.from_iterable(layout.either), *layout.optional)
     texts = tuple((name, positions[name]) for name in wanted if name in positions)
-    time = positions[layout.timestamp] if timed and layout.timestamp else None
-    return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout)
+    return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout, date, tuple(header))
 
 
-def _some(names: Sequence[str]) -> str:
-    """The names, of many only the first."""
-    first = ", ".join(name.partition("#")[0] for name in names[:8])
-    return f"{first}, ..." if len(names) > 8 else first
+def _time_columns(timestamp: str, positions: Mapping[str, int]) -> tuple[int | None, int | None]:
+    """The positions of the date, if it has a column of its own, and of the time.
+
+    Files with the columns Date and Time have no other time: `Date` alone, or a missing column, means both.
+    """
+    if timestamp in positions and timestamp.lower() != "date":
+        return None, positions[timestamp]
+    lower = {name.lower(): index for name, index in positions.items()}
+    if "date" in lower and "time" in lower:
+        return lower["date"], lower["time"]
+    return None, positions.get(timestamp)
+
+
+def some(names: Sequence[str]) -> str:
+    """The names, of many only the first. What follows `#` in a name is not part of a column's name."""
+    first = ", ".join(re.sub("(?<=.)#.*", "", name)[:_LONGEST_NAME] for name in names[:_SOME])
+    return f"{first}, ..." if len(names) > _SOME else first
+
+
+_SOME = 12
+"""The most columns that a message lists."""
+_LONGEST_NAME = 60
 
 
 class CustomLayout(CsvLayout):

@@ -1,12 +1,14 @@
 """The layout of `nvidia-smi --query-gpu=... --format=csv`: one row per GPU and time, one column per field."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from otel_zernel.formats.nvidia_smi import FIELDS, TEXTS, TIMESTAMP, canonical
+from otel_zernel.formats.nvidia_smi import FIELDS, TEXTS, TIMESTAMP, canonical, of_monitor, unit_of
 from otel_zernel.formats.nvidia_smi_cells import is_message, is_missing
 from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
+
+_DIGITS = frozenset("0123456789.")
 
 
 class NvidiaSmiLayout(CsvLayout):
@@ -21,25 +23,36 @@ class NvidiaSmiLayout(CsvLayout):
     sparse = True
     quantities = True
 
-    def column(self, header: str) -> str:
-        return canonical(header)
+    @property
+    def names(self) -> frozenset[str]:
+        return super().names | {field.column for field in FIELDS.values()}
+
+    def columns(self, header: Sequence[str]) -> list[str]:
+        of_dmon = bool(header) and header[0].lstrip().startswith("#")
+        return [of_monitor(name) if of_dmon else canonical(name) for name in header]
 
     def find_numbers(self, positions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-        found: dict[tuple[str, ...], tuple[str, int]] = {}
+        if "pid" in positions:
+            raise LookupError(
+                "has a row per process, which the layout nvidia_smi does not read: "
+                "set layout to a mapping with process.pid: pid in its attributes"
+            )
+        columns: dict[tuple[str, ...], tuple[str, int]] = {}
         for name, field in FIELDS.items():
             if field.column in positions:
                 series = (field.measure.descriptor.name, *map(str, field.measure.attributes.values()))
-                found.setdefault(series, (name, positions[field.column]))
-        return tuple(found.values())
+                columns.setdefault(series, (name, positions[field.column]))
+        return tuple(columns.values())
 
-    def read_number(self, number: str, text: str) -> float:
-        return FIELDS[number].read(text.strip())
+    def read_number(self, number: str, text: str, header: str) -> float:
+        unit = unit_of(header)
+        return FIELDS[number].read(f"{text} {unit}" if unit and text[-1:] in _DIGITS else text)
 
     def is_message(self, line: str) -> bool:
         return is_message(line)
 
     def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
-        known = {name: "" if is_missing(text.strip()) else text.strip() for name, text in texts.items()}
+        known = {name: "" if is_missing(text) else text for name, text in texts.items()}
         # A bus id identifies a GPU on its host, as the index does, and keeps doing so after a reboot.
         uuid = known.get("uuid") or known.get("pci.bus_id", "")
         resource = gpu_resource(uuid=uuid, index=known.get("index", ""), model=known.get("name", ""), hostname="")

@@ -37,6 +37,12 @@ class LineBlock:
             yield self.data[start:end]
             start = end
 
+    def picked(self, places: NDArray[np.int64]) -> "LineBlock":
+        """Some of the lines, by their index."""
+        starts = np.concatenate([[0], self.ends[:-1]])
+        pieces = [self.data[start:end] for start, end in zip(starts[places], self.ends[places], strict=True)]
+        return LineBlock(b"".join(pieces), np.cumsum([len(piece) for piece in pieces], dtype=np.intp), self.first)
+
     @property
     def longest(self) -> int:
         """The length of the longest line in bytes, with its line end."""

@@ -7,49 +7,59 @@ from datetime import tzinfo
 
 import numpy as np
 
+from otel_zernel.formats.nvidia_smi_cells import is_missing
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock
-from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, ParsedRows, TextColumn
+from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, ParsedRows, TextColumn, Unfit
 from otel_zernel_receivers.csv.parsing.times import parse_time
 
 _NUMBER = re.compile(r"[ \t]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t]*", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_REMARK = re.compile(rb'\s*#|"?sep=.?"?$')
+"""The units below the header of `nvidia-smi dmon`, and the first line of a file for Excel."""
+
+_SHOWN = 60
+"""The most characters of a cell or a column's name in a message."""
 
 
-def parse_lines(
-    lines: LineBlock, plan: ColumnPlan, dialect: Dialect, header: bytes = b""
-) -> tuple[ParsedRows, list[BadRow]]:
-    """The block's valid rows and its bad rows, in order. Blank lines and repetitions of the header are skipped."""
+def parse_lines(lines: LineBlock, plan: ColumnPlan, dialect: Dialect) -> tuple[ParsedRows, list[BadRow]]:
+    """The block's valid rows and its bad rows, in order.
+
+    Blank lines are skipped, and lines that begin with `#` and are no rows.
+    """
     columns = _Columns(plan, dialect.zone)
     bad = []
     for line, with_end in enumerate(lines):
         raw = with_end.rstrip(b"\r\n")
-        if raw and raw != header:
+        if raw.strip():
             try:
                 columns.add(line, split_line(raw, dialect.delimiter))
-            except ValueError as error:
+            except Unfit as error:
+                if _REMARK.match(raw):
+                    continue
                 reason = MESSAGE if plan.layout.is_message(raw[:200].decode(errors="replace")) else str(error)
-                bad.append(BadRow(line, reason, raw[:MAX_LINE]))
+                bad.append(BadRow(line, reason, raw[:MAX_LINE], error.detail))
     return columns.rows(), bad
 
 
 def split_line(raw: bytes, delimiter: str) -> list[str]:
-    """The fields of a line. Raises `ValueError` with the reason of a bad row.
+    """The fields of a line. Raises `Unfit`.
 
-    A quote must be closed in its line. Text after a closing quote belongs to the field.
+    A quote must be closed in its line. It may follow blanks. Text after a closing quote belongs to the field.
     """
     if len(raw) > MAX_LINE:
-        raise ValueError("line too long")
+        raise Unfit("line too long")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise ValueError("not UTF-8") from None
-    reader = csv.reader([text, ""], delimiter=delimiter)
+        raise Unfit("not UTF-8") from None
+    reader = csv.reader([text, ""], delimiter=delimiter, skipinitialspace=delimiter != " ")
     try:
         fields = next(reader)
     except csv.Error:
-        raise ValueError("stray carriage return") from None
+        raise Unfit("stray carriage return") from None
     if reader.line_num > 1:
-        raise ValueError("broken quote")
+        raise Unfit("broken quote")
     return fields
 
 
@@ -65,47 +75,54 @@ class _Columns:
         self._numbers: list[list[float]] = [[] for _ in plan.numbers]
 
     def add(self, line: int, fields: list[str]) -> None:
-        """Adds a row. Raises `ValueError` with the reason of a bad row, and adds nothing then."""
+        """Adds a row. Raises `Unfit`, and adds nothing then."""
         plan = self._plan
         if len(fields) != plan.width:
-            raise ValueError("wrong column count")
-        numbers = [self._number(name, fields[index]) for name, index in plan.numbers]
+            raise Unfit("wrong column count")
+        numbers = [self._number(name, index, fields[index]) for name, index in plan.numbers]
         if plan.time is not None:
-            self._times.append(_time(fields[plan.time], self._zone))
+            self._times.append(self._time(fields, plan.time))
         self._lines.append(line)
         for column, number in zip(self._numbers, numbers, strict=True):
             column.append(number)
         for index, codes, values in self._texts:
             codes.append(values.setdefault(fields[index], len(values)))
 
-    def _number(self, name: str, text: str) -> float:
-        if not self._plan.layout.quantities:
-            return _number(text, sparse=self._plan.sparse)
+    def _number(self, name: str, index: int, text: str) -> float:
+        plan = self._plan
         try:
-            return self._plan.layout.read_number(name, text)
+            if plan.layout.quantities:
+                return plan.read_number(name, index, text.strip())
+            return math.nan if plan.sparse and is_missing(text.strip()) else _number(text)
         except ValueError:
-            raise ValueError("not a number") from None
+            hint = "; write the decimal point as a dot" if _DECIMAL_COMMA.fullmatch(text.strip()) else ""
+            raise Unfit("not a number", self._cell(index, text) + hint) from None
+
+    def _time(self, fields: list[str], index: int) -> int:
+        date = self._plan.date
+        text = fields[index] if date is None else f"{fields[date].strip()} {fields[index].strip()}"
+        try:
+            return parse_time(text, self._zone)
+        except ValueError:
+            raise Unfit("bad time", self._cell(index, text)) from None
+
+    def _cell(self, index: int, text: str) -> str:
+        """The column's name and the beginning of the cell."""
+        header = self._plan.header
+        name = repr(header[index].strip()[:_SHOWN]) if header else str(index + 1)
+        return f"column {name} has {text[:_SHOWN]!r}"
 
     def rows(self) -> ParsedRows:
         return ParsedRows(
             np.array(self._lines, np.int64),
             None if self._plan.time is None else np.array(self._times, np.uint64),
-            [TextColumn(np.array(codes, np.int64), list(values)) for _, codes, values in self._texts],
+            [TextColumn.stripped(np.array(codes, np.int64), list(values)) for _, codes, values in self._texts],
             [np.array(column, np.float64) for column in self._numbers],
         )
 
 
-def _number(text: str, *, sparse: bool) -> float:
-    if sparse and not text:
-        return math.nan
+def _number(text: str) -> float:
     number = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(number):
         raise ValueError("not a number")
     return number
-
-
-def _time(text: str, zone: tzinfo | None) -> int:
-    try:
-        return parse_time(text, zone)
-    except ValueError:
-        raise ValueError("bad time") from None

@@ -23,6 +23,18 @@ class TextColumn:
 
     codes: NDArray[np.int64]
     values: Sequence[str]
+    """Without blanks around them. No two are equal."""
+
+    @classmethod
+    def stripped(cls, codes: NDArray[np.int64], values: Sequence[str]) -> "TextColumn":
+        """The column of these texts, without blanks around them: nvidia-smi writes one after each comma."""
+        texts = [value.strip() for value in values]
+        if texts == values:
+            return cls(codes, values)
+        numbers = dict(zip(dict.fromkeys(texts), range(len(texts)), strict=False))
+        if len(numbers) < len(texts):
+            codes = np.array([numbers[text] for text in texts], np.int64)[codes]
+        return cls(codes, list(numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,7 @@ class ParsedRows:
     """In ns since 1970, shape (n,); None if the plan has no time column."""
     texts: Sequence[TextColumn]
     numbers: Sequence[NDArray[np.float64]]
-    """One array of shape (n,) per number column; NaN for an empty cell."""
+    """One array of shape (n,) per number column; NaN for a cell without a value."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -59,7 +71,19 @@ class BadRow:
     reason: str
     raw: bytes
     """The line without its line end."""
+    detail: str = ""
+    """The column and its cell, for the log."""
 
 
 MESSAGE = "message of nvidia-smi"
 """The reason of a bad row that is a message between the rows."""
+UNKNOWN_COLUMNS = "unknown columns"
+"""The reason of a bad row below a header that lacks a required column."""
+
+
+class Unfit(ValueError):
+    """A line is not a valid row. The message is the reason."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.detail = detail

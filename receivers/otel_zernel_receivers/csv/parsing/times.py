@@ -3,9 +3,9 @@
 import re
 from datetime import UTC, datetime, tzinfo
 
-# RFC 3339. A space may replace the T. nvidia-smi separates year, month and day by slashes.
+# RFC 3339. A space may replace the T. nvidia-smi separates year, month and day by slashes; its dmon by nothing.
 _CALENDAR = re.compile(
-    r"(\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d{8})[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII
 )
 _UNIX = re.compile(r"(\d{1,20})(?:\.(\d{1,9})\d*)?", re.ASCII)
 # A number below the first bound is in s, below the second in ms, below the third in us, else in ns. So s, ms and us can
@@ -16,14 +16,16 @@ _UNIX_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 def parse_time(text: str, zone: tzinfo | None = UTC) -> int:
     """The time in ns since 1970.
 
-    `text` is an RFC 3339 time, `YYYY-MM-DD HH:MM:SS[.f]` in `zone` (None: that of this machine), also with slashes,
-    or a Unix time in s, ms, us or ns. Raises `ValueError` for any other text, and for times outside the range of OTLP
-    (1970 to 2554).
+    `text` is an RFC 3339 time, `YYYY-MM-DD HH:MM:SS[.f]` in `zone` (None: that of this machine), also with slashes or
+    as `YYYYMMDD HH:MM:SS`, or a Unix time in s, ms, us or ns. Raises `ValueError` for any other text, and for times
+    outside the range of OTLP (1970 to 2554).
     """
     text = text.strip()
     if found := _CALENDAR.fullmatch(text):
         date, clock, fraction, offset = found.groups()
-        moment = datetime.fromisoformat(f"{date.replace('/', '-')}T{clock}{(offset or '').upper()}")
+        digits = date.replace("/", "").replace("-", "")
+        day = f"{digits[:4]}-{digits[4:6]}-{digits[6:]}"
+        moment = datetime.fromisoformat(f"{day}T{clock}{(offset or '').upper()}")
         moment = moment if offset else moment.replace(tzinfo=zone)  # without tzinfo, it is in the machine's zone
         ns = int(moment.timestamp()) * 10**9 + _fraction(fraction, 10**9)
     elif found := _UNIX.fullmatch(text):
