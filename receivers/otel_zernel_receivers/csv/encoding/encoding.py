@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_zernel.formats.dcgm_blanks import EXACT, SMALLEST
 from otel_zernel.otlp.arrays import fill_number_points
 from otel_zernel_receivers.csv.encoding.known_series import KnownRows
 from otel_zernel_receivers.csv.encoding.templates import Templates
@@ -53,7 +54,7 @@ class BlockEncoder:
             self._templates = Templates(KnownRows(plan))
         known = self._templates.known
         order, runs = _runs(rows, times, known)
-        cells = np.concatenate([column[order] for column in rows.numbers])
+        cells = _without_blanks(np.concatenate([column[order] for column in rows.numbers]), runs, known)
         values = _scaled(cells, runs, known)
         filled = ~np.isnan(values)
         counts = np.add.reduceat(filled, runs.starts, dtype=np.int64)
@@ -139,6 +140,16 @@ def _order(codes: NDArray[np.int64], times: NDArray[np.uint64]) -> NDArray[np.in
     if np.all(times[1:] >= times[:-1]):
         return np.argsort(codes, kind="stable")
     return np.lexsort((times, codes))
+
+
+def _without_blanks(cells: NDArray[np.float64], runs: _Runs, known: KnownRows) -> NDArray[np.float64]:
+    """The cells, with NaN for DCGM's blanks. The array may be changed."""
+    large = np.flatnonzero(cells >= SMALLEST)
+    if len(large):
+        limits = np.repeat(known.table["blank_from"][runs.series], runs.lengths)[large]
+        is_blank = (cells[large] >= limits) | (np.isfinite(limits) & np.isin(cells[large], list(EXACT)))
+        cells[large[is_blank]] = np.nan
+    return cells
 
 
 def _scaled(cells: NDArray[np.float64], runs: _Runs, known: KnownRows) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ _SERIES = np.dtype(
         ("divisor", np.float64),
         ("malformed_labels", np.bool_),
         ("maybe_percent", np.bool_),  # as in `CsvSeries`, until a number proves it
+        ("blank_from", np.float64),
     ]
 )
 
@@ -53,7 +54,7 @@ class KnownRows:
         """The number of each text, by column."""
         self._rows: dict[bytes, int] = {}
         """The number of the first series of a row, by the numbers of its texts."""
-        self._added: list[tuple[int, int, int, float, float, bool, bool]] = []
+        self._added: list[tuple[int, int, int, float, float, bool, bool, float]] = []
         """The end of the table, while series are added."""
 
     def find(self, texts: Sequence[TextColumn], rows: NDArray[np.intp]) -> NDArray[np.int64]:
@@ -110,7 +111,8 @@ class KnownRows:
         self.points.append(point)
         self.group_of.append(group)
         factors = _factors(column.scale)
-        self._added.append((group, resource, len(point), *factors, column.malformed_labels, column.maybe_percent))
+        flags = column.malformed_labels, column.maybe_percent
+        self._added.append((group, resource, len(point), *factors, *flags, column.blank_from))
 
 
 def _factors(scale: float) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from otel_zernel.formats.dcgm import (
     Measure,
     implied_descriptor,
 )
+from otel_zernel.formats.dcgm_blanks import TEXTS, blank_from
 from otel_zernel.formats.descriptions import DESCRIPTIONS
 from otel_zernel.formats.newer_dcgm import MEASURES, NEWER_LABELS
 from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
@@ -43,6 +44,8 @@ class DcgmLayout(CsvLayout):
             labels, malformed = parse_labels(texts.get("labels_raw", "")), False
         except ValueError:
             labels, malformed = {}, True
+        texts = {column: "" if text in TEXTS else text for column, text in texts.items()}
+        labels = {label: text for label, text in labels.items() if text not in TEXTS}
         about = _pop_repeated(texts, labels)
         labels |= {column: texts[column] for column in _MIG if texts.get(column)}
         resource = _encode(tuple(_pop_resource(about, labels).items()))
@@ -50,7 +53,7 @@ class DcgmLayout(CsvLayout):
         measure = MEASURES.get(name) or _pop_measure(name, labels)
         attributes = {"hw.id": about["uuid"] or about["gpu_id"], **_typed(labels), **measure.attributes}
         series = Series(resource, SCOPE, measure.descriptor, encode_point_attributes(attributes))
-        return CsvSeries(series, measure.scale, malformed, measure.maybe_percent)
+        return CsvSeries(series, measure.scale, malformed, measure.maybe_percent, blank_from(name))
 
 
 def _pop_repeated(texts: Mapping[str, str], labels: dict[str, str]) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """A layout is the meaning of a file's columns. Contains the contract of a layout, and the custom layouts of users."""
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from otel_zernel.formats.dcgm_blanks import blank_from
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.config import Columns, MetricColumn
 
@@ -23,6 +25,8 @@ class CsvSeries:
     """Whether the labels could not be parsed, so that the series has none of them."""
     maybe_percent: bool = False
     """Whether the numbers are ratios or per cent. The first number above 1 proves that they are per cent."""
+    blank_from: float = math.inf
+    """From this number on, a cell has no value; finite for DCGM's fields."""
 
 
 class CsvLayout(ABC):
@@ -201,4 +205,5 @@ class CustomLongLayout(CustomLayout):
         self.numbers = [columns.value or ""]
 
     def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
-        return CsvSeries(self._encoded_series(texts, Descriptor(texts[self._metric])))
+        name = texts[self._metric]
+        return CsvSeries(self._encoded_series(texts, Descriptor(name)), blank_from=blank_from(name))

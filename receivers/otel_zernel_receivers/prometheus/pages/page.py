@@ -90,3 +90,34 @@ class ScrapedPage:
         """Counts a line or metric that cannot be read."""
         self.malformed += 1
         self.problem = self.problem or problem
+
+    def without_blanks(self) -> "ScrapedPage":
+        """The page without the samples of DCGM's fields that have no value. The page itself if it has none."""
+        if not any(name.startswith("DCGM_") for name in self.families) or max(self.values) < _SMALLEST_BLANK:
+            return self
+        from otel_zernel.formats.dcgm_blanks import is_blank  # large tables, which only pages of DCGM need
+
+        large = ((at, self.keys[at]) for at, value in enumerate(self.values) if value >= _SMALLEST_BLANK)
+        blank = {at for at, key in large if is_blank(_name_of(key), self.values[at])}
+        if not blank:
+            return self
+        kept = [at for at in range(len(self.keys)) if at not in blank]
+        places = {at: place for place, at in enumerate(kept)}
+        return ScrapedPage(
+            [self.keys[at] for at in kept],
+            [self.values[at] for at in kept],
+            self.families,
+            {places[at]: time for at, time in self.times_ns.items() if at in places},
+            {places[at]: exemplar for at, exemplar in self.exemplars.items() if at in places},
+            {places[at]: native for at, native in self.natives.items() if at in places},
+            self.malformed,
+            self.problem,
+        )
+
+
+_SMALLEST_BLANK = 2147483632.0
+
+
+def _name_of(key: SampleKey) -> str:
+    """The name of a sample."""
+    return key.partition(b"{")[0].strip().decode(errors="replace") if isinstance(key, bytes) else key[0]

@@ -85,6 +85,7 @@ class TargetSeries:
 
     def add(self, page: ScrapedPage, time_ns: int) -> tuple[EncodedPoints, PageCounts]:
         """The points of a page, and the ends of series that are no longer there. Raises `OverLimit`."""
+        page = page.without_blanks()
         known, ended = self._known, EncodedPoints({}, 0, 0)
         is_same = (
             known is not None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_zernel.formats.dcgm import KUBERNETES
+from otel_zernel.formats.dcgm_blanks import TEXTS
 from otel_zernel.formats.newer_dcgm import NEWER_LABELS
 from otel_zernel.otlp.points import AttributeValue
 
@@ -23,7 +24,7 @@ _OF_POINTS: Final = ("hw.id", "hw.type", "hw.name", "hw.model", "zernel.gpu.inde
 
 def split_labels(labels: Mapping[str, str]) -> tuple[Attributes, Attributes]:
     """The attributes of the GPU's resource and those of the point. Unknown labels stay with the point."""
-    older = {NEWER_LABELS.get(name, name): value for name, value in labels.items()}
+    older = {NEWER_LABELS.get(name, name): value for name, value in labels.items() if value not in TEXTS}
     resource: Attributes = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
     if index := older.pop("gpu", ""):
         resource["zernel.gpu.index"] = (
