@@ -39,7 +39,7 @@ class _Place:
         """The stored place; None if it is not one."""
         match resume:
             case {"header": str(header), "line": int(line), "index": int(index)}:
-                return cls(header, line, index, str(resume.get("delimiter", "")))
+                return cls(header, line, index, str((resume or {}).get("delimiter", "")))
         return None
 
 
