@@ -7,6 +7,7 @@ All ranks compute, and wait for the last one at the end of each backward pass. O
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
@@ -41,6 +42,10 @@ class Rank:
     spans: list[Span] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     first_pid: int = 4200
+    created_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.created_ns = self.now_ns
 
     @property
     def host(self) -> str:
@@ -180,7 +185,9 @@ def resource_of(rank: Rank) -> dict[str, AttributeValue]:
         "host.name": rank.host,
         "process.pid": rank.pid,
         "process.parent_pid": 4000,
-        "process.creation.time": "2026-01-15T08:00:00Z",
+        "process.creation.time": datetime.fromtimestamp(rank.created_ns / SECOND, UTC).isoformat(
+            timespec="milliseconds"
+        ),
         "process.executable.name": "python3.12",
         "zernel.job.id": "pretrain-1",
         "zernel.rank": rank.number,

@@ -7,8 +7,17 @@ _SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "AWS_BATCH_JO
 """Set by Slurm, PBS, LSF, Grid Engine and AWS Batch. An array job of Slurm has an id for each of its tasks."""
 _LAUNCHER = "TORCHELASTIC_RUN_ID"
 """Set by torchrun. Without a rendezvous id it is `none`."""
+_SLURM_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+"""Together they name a run: a requeued job keeps its id, and its steps begin anew at 0. The first run has no count."""
+_STEP_NODES = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES")
+"""A step on all nodes of the job has all ranks. With a step for each node, the ids of the steps differ."""
+_MPI_RUN = "PMIX_NAMESPACE"
+"""Set by Open MPI's mpirun, different for each call."""
 JOB_VARIABLES = frozenset(
-    {"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", *_SCHEDULERS, _LAUNCHER, "MASTER_ADDR", "MASTER_PORT"}
+    {
+        *("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "MASTER_ADDR", "MASTER_PORT"),
+        *(*_SCHEDULERS, *_SLURM_STEP, *_STEP_NODES, _LAUNCHER, _MPI_RUN),
+    }
 )
 """The variables that this module reads."""
 _LOOPBACK = ("localhost", "127.", "::1")
@@ -32,6 +41,24 @@ def job_id(environment: Mapping[str, str], host: str) -> str:
     address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     meeting = f"{address}:{port}" if address and port else ""
     return _named_job(environment) or (f"{host}/{meeting}" if meeting.startswith(_LOOPBACK) else meeting)
+
+
+def job_run(environment: Mapping[str, str]) -> str:
+    """Names this run of the job: the same for all its ranks, and another one if the job is started again. Empty if
+    nothing in the environment does so.
+
+    It is `zernel.job.run` of `OTEL_RESOURCE_ATTRIBUTES`, else the step of Slurm, else the id of mpirun's call. torchrun
+    has none: it starts the ranks again within one step, and counts restarts separately on each host.
+    """
+    if given := _resource_attributes(environment).get("zernel.job.run"):
+        return given
+    if _LAUNCHER in environment:
+        return ""
+    nodes = [environment.get(variable, "") for variable in _STEP_NODES]
+    step = [environment.get(variable, "") for variable in _SLURM_STEP]
+    if all(step[:2]) and nodes[0] and nodes[0] == nodes[1]:
+        return ".".join(filter(None, step))
+    return "" if step[0] else environment.get(_MPI_RUN, "")
 
 
 def names_own_job(environment: Mapping[str, str] | None) -> bool:

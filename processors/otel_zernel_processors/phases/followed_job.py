@@ -1,79 +1,169 @@
 """One job: the verdict on its ranks, its critical path and its traces."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from otel_zernel_processors.phases.alignment.job_steps import JobStep, JobSteps, RankOrigin
-from otel_zernel_processors.phases.config import PhasesConfig
-from otel_zernel_processors.phases.emit.job_report import job_metrics
+from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
+from otel_zernel_processors.phases.config import PhasesConfig, ns
+from otel_zernel_processors.phases.emit.job_report import RankCounts, job_metrics
 from otel_zernel_processors.phases.emit.metrics import metrics_data
+from otel_zernel_processors.phases.intake.host_clock import HostClock
+from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
-from otel_zernel_processors.phases.process import TrainingProcess
-from otel_zernel_processors.phases.results.ranks import JobVerdict, JobVerdictTracker
-
-Ranks = Mapping[int, TrainingProcess]
+from otel_zernel_processors.phases.rank_reports import HostReport, RankReport, Run, by_process
+from otel_zernel_processors.phases.results.ranks import JobVerdictTracker
 
 _CHUNK = 64
 """Steps whose critical paths are found at a time: about 1 ms with 8 ranks."""
 
 
 class FollowedJob:
-    """Follows the ranks of one job that are known to this collector."""
+    """Follows the ranks of one job that are known to this collector.
 
-    def __init__(self, name: str, config: PhasesConfig) -> None:
-        """`name` identifies the job in the ids of its traces."""
+    Each host reports its ranks in its own time. The job has one report for each time: once all ranks are in it, or once
+    the first host that reported it is further by `lateness`.
+    """
+
+    def __init__(self, job: tuple[str, str], config: PhasesConfig, log: JobLog) -> None:
+        """`job` is the attribute that names the job, and its value."""
+        self._config = config
+        self._name, self._value = "=".join(job), job[1]
+        self._log = log
+        self._size = 1
+        self._resource = Resource()
         self._tracker = JobVerdictTracker(config.verdict)
-        self._steps = JobSteps(name)
+        self._runs = [Run(self._name)]
+        """The current run of the job, and before it the one that it has replaced: its last steps may still arrive."""
         self._traces = JobTraces(config.traces) if config.traces else None
         self._critical: Counter[tuple[int, str]] = Counter()
         """By rank and phase: the time (ns) of critical paths."""
-        self._size = 1
-        self._resource = Resource()
         self._since = 0
+        self._arrived: list[HostReport] = []
+        """The hosts' reports that are not part of a report of the job yet."""
+        self._due: dict[int, tuple[HostClock, int]] = {}
+        """By the time of a report: the host that reported it first, and when (ns, by its clock) the wait is over."""
+        self._hosts: dict[HostClock, int] = {}
+        """The time (ns) of the last report of each host with ranks of the job."""
+        self._known: set[int] = set()
+        """The ranks that have been in a report since the job has this size."""
+        self._latest: dict[HostClock, HostReport] = {}
+        """The reports of the hosts in the job's last report."""
+        self._reported = self._waited_until = 0
+        """The times (ns) of the last report, and of the last one that some rank was late for."""
 
-    @property
-    def verdict(self) -> JobVerdict:
-        """The current verdict."""
-        return self._tracker.verdict
-
-    def compare(self, ranks: Ranks) -> bool:
-        """Compares the ranks; returns whether the verdict changed."""
-        return self._tracker.update({rank: process.window for rank, process in ranks.items()})
-
-    def advance(self, ranks: Ranks, size: int, resource: Resource) -> Iterator[Batch]:
-        """Aligns the steps of the ranks' last reports, and yields the traces. `size` is the number of ranks of the job,
-        also of those at other collectors. `resource` is that of the job's spans."""
+    def describe(self, size: int, resource: Resource) -> None:
+        """Sets the number of the job's ranks, also of those at other collectors, and the resource of its metrics and
+        spans."""
+        if size != self._size:
+            self._known.clear()
         self._size, self._resource = size, resource
-        popped = {rank: process.pop_steps() for rank, process in ranks.items()}
+
+    def add(self, report: HostReport) -> None:
+        """Adds the report of one host. A host without ranks of the job is waited for no more."""
+        if report.ranks:
+            self._hosts[report.clock] = report.now
+            if report.now <= self._waited_until:
+                self._log.log_late(self._value, next(report.processes).identity.host, self._config.lateness)
+        elif self._hosts.pop(report.clock, None) is None and not report.former:
+            return
+        self._known |= report.ranks.keys()
+        self._arrived.append(report)
+        if report.now > self._reported:
+            self._due.setdefault(report.now, (report.clock, report.clock.now + ns(self._config.lateness)))
+
+    def advance(self) -> Iterator[Batch]:
+        """The reports that wait for no rank any more, and the traces of steps that arrived after their report."""
+        due = [time for time in self._due if self._is_complete(time) or self._is_overdue(time)]
+        yield from self._report(max(due, default=0))
+
+    def end(self) -> Iterator[Batch]:
+        """The remaining reports, and the traces of the steps that still wait for a rank."""
+        yield from self._report(max(self._due, default=0))
+        yield from self._align(max((report.now for report in self._arrived), default=0))
+        for run in self._runs:
+            yield from self._finish(run.steps.end())
+
+    def _is_complete(self, time: int) -> bool:
+        return len(self._known) >= self._size and all(last >= time for last in self._hosts.values())
+
+    def _is_overdue(self, time: int) -> bool:
+        clock, until = self._due[time]
+        return clock.now > until
+
+    def _report(self, until: int) -> Iterator[Batch]:
+        """Makes the reports up to `until` (ns)."""
+        yield from self._align(self._reported)
+        for time in sorted(time for time in self._due if time <= until):
+            del self._due[time]
+            self._reported = time
+            self._waited_until = self._waited_until if self._is_complete(time) else time
+            yield from self._align(time)
+            yield from self._compare(time)
+
+    def _align(self, now: int) -> Iterator[Batch]:
+        """Aligns the steps of the hosts' reports up to `now` (ns), and yields the traces."""
+        arrived = [report for report in self._arrived if report.now <= now]
+        if not arrived:
+            return
+        self._arrived = [report for report in self._arrived if report.now > now]
+        self._latest |= {report.clock: report for report in sorted(arrived, key=lambda report: report.now)}
+        reports = by_process(one for report in arrived for one in (*report.former, *report.ranks.values()))
+        of_run: defaultdict[Run, dict[int, RankReport]] = defaultdict(dict)
+        for report in reports:
+            if self._runs[-1].is_replaced_by(report):
+                self._runs.append(Run(self._name))
+            if run := next((run for run in reversed(self._runs) if not run.is_after(report)), None):
+                run.members[report.rank] = report.process
+                of_run[run][report.rank] = report
+        for run in self._runs:
+            yield from self._align_ranks(run, of_run[run], now)
+        for run in self._runs[:-2]:
+            yield from self._finish(run.steps.end())
+        del self._runs[:-2]
+
+    def _align_ranks(self, run: Run, ranks: Mapping[int, RankReport], now: int) -> Iterator[Batch]:
+        """Aligns the new steps of ranks of one run."""
         if self._traces:
-            self._traces.hold({rank: (ranks[rank], candidates) for rank, (_, candidates) in popped.items()})
-        origins = {rank: RankOrigin(one.identity.host, one.identity.seed) for rank, one in ranks.items()}
-        work = self._steps.update({rank: steps for rank, (steps, _) in popped.items()}, origins)
+            self._traces.hold({rank: (one.process, one.candidates) for rank, one in ranks.items()}, now)
+        members = {rank: process.identity for rank, process in run.members.items()}
+        origins = {rank: RankOrigin(identity.host, identity.seed) for rank, identity in members.items()}
+        run.steps.run, run.steps.size = run.identity(self._size), self._size
+        work = run.steps.update({rank: one.steps for rank, one in ranks.items()}, origins, now)
         try:
             while True:
                 next(work)
                 yield PAUSE
         except StopIteration as done:
             steps, alone = done.value
-        for rank, process in ranks.items():
-            process.align(self._steps.offsets.get(rank))
+        for rank, one in ranks.items():
+            one.process.align(run.steps.offsets.get(rank), run.steps.run)
         yield from self._finish(steps)
         if self._traces:
             yield from self._traces.of_ranks(alone)
 
-    def report(self, since: int, now: int) -> Batch:
-        """The metrics at `now` (ns). Cumulative sums start at the `since` (ns) of the first call."""
-        self._since = self._since or since
-        metrics = job_metrics(self.verdict, self._critical, self._since, now)
-        return Batch(metrics=metrics_data(self._resource, metrics))
-
-    def end(self) -> Iterator[Batch]:
-        """The traces of the steps that still wait for a rank."""
-        yield from self._finish(self._steps.end())
+    def _compare(self, now: int) -> Iterator[Batch]:
+        """The metrics at `now` (ns). Ranks whose data of this interval is missing count with their last report."""
+        oldest = now - ns(self._config.window)
+        self._latest = {clock: one for clock, one in self._latest.items() if one.ranks and one.now > oldest}
+        ranks = {rank: report for one in self._latest.values() for rank, report in one.ranks.items()}
+        present = {rank for one in self._latest.values() if one.now == now and one.is_whole for rank in one.ranks}
+        self._log.log_ranks(
+            self._value,
+            {rank: report.process for rank, report in ranks.items()},
+            {rank for rank in present if ranks[rank].has_new_verdict},
+        )
+        if len(ranks) < 2:
+            return
+        if self._tracker.update({rank: report.window for rank, report in ranks.items()}):
+            self._log.log_comparison(self._value, self._tracker.verdict)
+        self._since = self._since or min(report.process.first_seen for report in ranks.values())
+        counts = RankCounts(len(present), self._size)
+        metrics = job_metrics(self._tracker.verdict, self._critical, counts, self._since, now)
+        yield Batch(metrics=metrics_data(self._resource, metrics))
 
     def _finish(self, steps: list[JobStep]) -> Iterator[Batch]:
         for position, step in enumerate(steps, 1):

@@ -26,6 +26,8 @@ class JobLog:
         """The description of each job that is followed, by its name."""
         self._processes: dict[ProcessIdentity, str] = {}
         """The same of processes that train alone."""
+        self._late: set[tuple[str, str]] = set()
+        """The jobs and hosts whose data was late, each logged once."""
         self._reports_until_silence: int | None = 2
         """A job that has just started has no step in its first report. None after a job, or after the line."""
 
@@ -61,6 +63,7 @@ class JobLog:
         self._log_changes(self._jobs, known)
         self._log_changes(self._processes, alone)
         self._jobs, self._processes = known, alone
+        self._late = {(job, host) for job, host in self._late if job in jobs}
 
     def log_processes(self, processes: Iterable[TrainingProcess]) -> None:
         """Logs the new verdicts on processes that are no rank of a job."""
@@ -73,16 +76,28 @@ class JobLog:
                     *(process.identity.pid, process.identity.host, name, ADVICE[name], values),
                 )
 
-    def log_ranks(self, job: str, ranks: Mapping[int, TrainingProcess]) -> None:
-        """Logs the new verdicts on the ranks of a job: one line for each, with all ranks that it applies to."""
+    def log_ranks(self, job: str, ranks: Mapping[int, TrainingProcess], changed: Collection[int]) -> None:
+        """Logs the verdicts on the ranks of a job: one line for each that is new for one of the ranks in `changed`,
+        with all ranks that it applies to."""
         of_verdict: defaultdict[str, list[int]] = defaultdict(list)
         for rank, process in sorted(ranks.items()):
             of_verdict[process.verdict.name].append(rank)
         for name, numbers in of_verdict.items():
-            if any(ranks[rank].has_new_verdict for rank in numbers):
+            if not set(numbers).isdisjoint(changed):
                 values = _values([ranks[rank] for rank in numbers])
                 which = f"all {len(ranks)} ranks are" if len(numbers) == len(ranks) > 1 else _ranks(numbers)
                 self._logger.info("job %s: %s %s: %s (%s)", printable(job), which, name, ADVICE[name], values)
+
+    def log_late(self, job: str, host: str, lateness: float) -> None:
+        """Logs once for each host of a job that its data was not there for a report."""
+        if (job, host) in self._late:
+            return
+        self._late.add((job, host))
+        self._logger.warning(
+            "job %s: the data of %s arrives over %.3g s after that of other hosts. The job's reports count its ranks "
+            "as missing (zernel.job.ranks): raise lateness, or let its collector send more often",
+            *(printable(job), printable(host) or "an unnamed host", lateness),
+        )
 
     def log_comparison(self, job: str, verdict: JobVerdict) -> None:
         """Logs the new verdict of a comparison of the ranks."""

@@ -34,11 +34,13 @@ class JobTraces:
         self._held: dict[tuple[int, int], _Held] = {}
         """By rank and start of the step."""
         self._held_before: dict[tuple[int, int], _Held] = {}
-        """From the call before: a step waits for one more report."""
+        """From the report before: a step waits for one more report."""
+        self._now = 0
 
-    def hold(self, ranks: Mapping[int, tuple[TrainingProcess, Iterable[TraceCandidate]]]) -> None:
-        """Adds the steps of each rank that may become traces."""
-        self._held_before, self._held = self._held, {}
+    def hold(self, ranks: Mapping[int, tuple[TrainingProcess, Iterable[TraceCandidate]]], now: int) -> None:
+        """Adds the steps of each rank that may become traces. `now` (ns) is the time of the report."""
+        if now > self._now:
+            self._held_before, self._held, self._now = self._held, {}, now
         for rank, (process, candidates) in ranks.items():
             for candidate in candidates:
                 self._held[rank, candidate.closed.step.start] = process, candidate

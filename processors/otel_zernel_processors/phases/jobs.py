@@ -11,9 +11,11 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_processors.phases.config import PhasesConfig
 from otel_zernel_processors.phases.emit.services import is_named
-from otel_zernel_processors.phases.followed_job import FollowedJob, Ranks
+from otel_zernel_processors.phases.followed_job import FollowedJob
+from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.process import TrainingProcess
+from otel_zernel_processors.phases.rank_reports import HostReport, Ranks, rank_report, replaces
 
 
 class Job(NamedTuple):
@@ -32,26 +34,40 @@ class Jobs:
         self._followed: dict[Job, FollowedJob] = {}
         self._log = JobLog(context.logger)
 
-    def report(self, processes: Iterable[TrainingProcess], host: str, now: int) -> Iterator[Batch]:
-        """The verdicts and traces at `now` (ns) of the jobs whose last host this is: their other hosts have already
-        reported. Also the traces of the host's processes that are no rank of a job."""
+    def add(
+        self, processes: Iterable[TrainingProcess], name: str, clock: HostClock, now: int, *, is_whole: bool
+    ) -> Iterator[Batch]:
+        """Adds the report at `now` (ns) of the host with this `name` and `clock`. `processes` are those in the last
+        reports of all hosts. Yields the traces of the host's processes that are no rank of a job, and what is left of
+        jobs that have ended. `is_whole`: whether the host's data reaches `now`."""
         processes = list(processes)
         jobs = self._jobs_of(processes)
         yield from self._end(job for job in list(self._followed) if job not in jobs)
-        single = _single(processes, jobs)
+        former = {job: self._former(ranks, processes) for job, ranks in jobs.items()}
+        single = _single(processes, jobs, former)
         self._log.update({job.value: ranks for job, ranks in jobs.items()}, single)
         self._log.log_silence(len(processes))
-        here = [process for process in single if process.identity.host == host]
+        here = [process for process in single if process.identity.host == name]
         self._log.log_processes(here)
         for process in here:
             yield from process.own_traces()
         for job, ranks in sorted(jobs.items()):
-            if max(process.identity.host for process in ranks.values()) == host:
-                self._log.log_ranks(job.value, ranks)
-                yield from self._report_job(job, ranks, now)
+            followed = self._followed.setdefault(job, FollowedJob(job, self._config, self._log))
+            size = _world_size(next(iter(ranks.values())))
+            followed.describe(size, Resource(attributes=key_values(_resource(job, ranks))))
+            reports = {
+                rank: rank_report(rank, process) for rank, process in ranks.items() if process.identity.host == name
+            }
+            before = [rank_report(rank, one) for rank, one in former[job] if one.identity.host == name]
+            followed.add(HostReport(clock, now, is_whole, reports, before))
+
+    def advance(self) -> Iterator[Batch]:
+        """The verdicts and traces of the jobs that wait for no rank any more."""
+        for _, followed in sorted(self._followed.items()):
+            yield from followed.advance()
 
     def end(self) -> Iterator[Batch]:
-        """The traces of the steps that still wait for a rank."""
+        """The last verdicts, and the traces of the steps that still wait for a rank."""
         yield from self._end(list(self._followed))
 
     def _jobs_of(self, processes: Iterable[TrainingProcess]) -> dict[Job, Ranks]:
@@ -63,23 +79,25 @@ class Jobs:
         """
         groups: defaultdict[Job, list[TrainingProcess]] = defaultdict(list)
         for process in processes:
-            if _world_size(process) > 1 and isinstance(process.attributes.get("zernel.rank"), int):
+            if process.rank is not None:
                 groups[self._name_of(process)].append(process)
-        return {job: ranks for name, group in groups.items() for job, ranks in _split(name, group)}
+        return {job: ranks for name, group in groups.items() for job, ranks in _split(name, _current(group))}
+
+    def _former(self, ranks: Ranks, processes: Iterable[TrainingProcess]) -> list[tuple[int, TrainingProcess]]:
+        """The processes of the same name that those of these ranks have replaced."""
+        return [
+            (process.rank, process)
+            for process in processes
+            if process.rank is not None
+            and (now := ranks.get(process.rank))
+            and replaces(now, process)
+            and self._name_of(now) == self._name_of(process)
+        ]
 
     def _name_of(self, process: TrainingProcess) -> Job:
         named = process.attributes
         given = (Job(key, str(named[key])) for key in self._config.job_by if _names(key, named.get(key)))
         return next(given, Job(_UNNAMED, str(_world_size(process))))
-
-    def _report_job(self, job: Job, ranks: Ranks, now: int) -> Iterator[Batch]:
-        followed = self._followed.setdefault(job, FollowedJob(f"{job.key}={job.value}", self._config))
-        first = next(iter(ranks.values()))
-        yield from followed.advance(ranks, _world_size(first), Resource(attributes=key_values(_resource(job, ranks))))
-        if len(ranks) > 1:
-            if followed.compare(ranks):
-                self._log.log_comparison(job.value, followed.verdict)
-            yield followed.report(min(process.first_seen for process in ranks.values()), now)
 
     def _end(self, jobs: Iterable[Job]) -> Iterator[Batch]:
         for job in jobs:
@@ -134,8 +152,16 @@ def _launcher_of(process: TrainingProcess) -> str:
     return f"{process.identity.host}/{parent}" if parent else ""
 
 
+def _current(group: Sequence[TrainingProcess]) -> list[TrainingProcess]:
+    """The processes that no other one with the same rank has replaced."""
+    of_rank: defaultdict[object, list[TrainingProcess]] = defaultdict(list)
+    for process in group:
+        of_rank[process.rank].append(process)
+    return [one for one in group if not any(replaces(other, one) for other in of_rank[one.rank])]
+
+
 def _by_rank(processes: Iterable[TrainingProcess]) -> dict[int, TrainingProcess]:
-    """Of several processes with one rank, the one that trains most counts: a restarted job has the same ranks."""
+    """Of several processes with one rank at the same time, the one that trains most counts."""
     ranks: dict[int, TrainingProcess] = {}
     for process in processes:
         rank = int(process.attributes["zernel.rank"])
@@ -144,9 +170,14 @@ def _by_rank(processes: Iterable[TrainingProcess]) -> dict[int, TrainingProcess]
     return ranks
 
 
-def _single(processes: Iterable[TrainingProcess], jobs: Mapping[Job, Ranks]) -> list[TrainingProcess]:
+def _single(
+    processes: Iterable[TrainingProcess],
+    jobs: Mapping[Job, Ranks],
+    former: Mapping[Job, Iterable[tuple[int, TrainingProcess]]],
+) -> list[TrainingProcess]:
     """The processes that are no rank of a job."""
     ranks = {id(process) for of_job in jobs.values() for process in of_job.values()}
+    ranks |= {id(process) for of_job in former.values() for _, process in of_job}
     return [process for process in processes if id(process) not in ranks]
 
 

@@ -79,6 +79,8 @@ class TrainingProcess:
         self._sampler = TraceSampler(config.traces, identity.seed, context.drop, merge) if config.traces else None
         self._verdict = VerdictTracker(config.verdict)
         self._missing_marks: frozenset[str] = frozenset()
+        self._run: str | None = None
+        """Identifies the run of its job; None before its job was reported."""
         self._history = EnergyHistory()
         self._gpu_usage: defaultdict[str, GpuUsage] = defaultdict(GpuUsage)
         self._reported = 0
@@ -215,8 +217,10 @@ class TrainingProcess:
         self._new_steps, self._traced = [], []
         return popped
 
-    def align(self, offset: int | None) -> None:
-        """Sets the number of a meeting of its job minus that of its own; None if it is not aligned by time."""
+    def align(self, offset: int | None, run: str) -> None:
+        """Sets the number of a meeting of its job minus that of its own (None if it is not aligned by time), and the
+        text that identifies the job's run."""
+        self._run = run
         if self._sampler:
             self._sampler.offset = offset
 
@@ -247,8 +251,10 @@ class TrainingProcess:
         """The steps whose traces are certain. A job chooses the slowest steps of its ranks only later."""
         if self.rank is None:
             return self._traced
-        firsts = [(one, first_number(one.closed)) for one in self._traced if one.is_sampled]
-        return [one.of_rank(self.rank, seed_of(first, "")) for one, first in firsts if first and first.communicator]
+        rank, run = self.rank, self._run
+        firsts = [(one, first_number(one.closed)) for one in self._traced if one.is_sampled and run is not None]
+        named = [(one, first) for one, first in firsts if first and first.communicator]
+        return [one.of_rank(rank, seed_of(0, first, "", run or "")) for one, first in named]
 
     def _report(self) -> ProcessReport:
         return ProcessReport(

@@ -92,8 +92,10 @@ class PhasesProcessor(Processor):
         hosts = sorted(self._hosts.values(), key=lambda host: host.name)
         for host in hosts:
             yield from host.end()
+        now = max((host.clock.now for host in hosts), default=0)
         for host in hosts:
-            yield from self._jobs.report(self._reported(), host.name, host.clock.now)
+            is_whole = host.clock.heard > now - ns(self.config.interval)
+            yield from self._jobs.add(self._reported(), host.name, host.clock, now, is_whole=is_whole)
         yield from self._jobs.end()
         self._hosts, self._here = {}, None
 
@@ -157,10 +159,13 @@ class PhasesProcessor(Processor):
         """The reports that are due on all hosts, in the order of time, so that the ranks of a job stay in step."""
         hosts = {host.name: host for host in self._hosts.values()}
         for due, name in sorted((due, name) for name, host in hosts.items() for due in host.due(watermark(host))):
+            clock = hosts[name].clock
             yield from hosts[name].report(due)
-            yield from self._jobs.report(self._reported(), name, due)
+            yield from self._jobs.add(self._reported(), name, clock, due, is_whole=clock.heard >= due)
+            yield from self._jobs.advance()
         for host in hosts.values():
             yield from host.advance(watermark(host))
+        yield from self._jobs.advance()
 
     def _reported(self) -> list[TrainingProcess]:
         """The processes in the last reports of all hosts."""

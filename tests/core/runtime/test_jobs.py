@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_zernel.runtime.jobs import job_id, service_name
+from otel_zernel.runtime.jobs import job_id, job_run, service_name
 
 SLURM = {"SLURM_JOB_ID": "4711"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}
@@ -37,3 +37,25 @@ def test_the_service_is_the_given_name_else_the_job_else_unknown(environment: di
 )
 def test_the_id_of_a_job_is_the_same_on_all_its_ranks(environment: dict[str, str], id_: str) -> None:
     assert job_id(environment, "node-1") == id_
+
+
+STEP = {**SLURM, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_JOB_NUM_NODES": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "run"),
+    [
+        (STEP, "4711.0"),
+        ({**STEP, "SLURM_RESTART_COUNT": "2"}, "4711.0.2"),
+        ({**STEP, "PMIX_NAMESPACE": "slurm.pmix.4711.0"}, "4711.0"),
+        ({"PMIX_NAMESPACE": "prterun-node-812@1"}, "prterun-node-812@1"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "zernel.job.run=7", **STEP}, "7"),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "1"}, ""),
+        ({**STEP, **TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"}, ""),
+        (TORCHRUN, ""),
+        (SLURM, ""),
+        ({}, ""),
+    ],
+)
+def test_a_run_is_named_only_where_all_ranks_have_the_same_name(environment: dict[str, str], run: str) -> None:
+    assert job_run(environment) == run

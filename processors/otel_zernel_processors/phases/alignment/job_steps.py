@@ -1,7 +1,7 @@
 """Joins the steps of a job's ranks into steps of the job."""
 
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -18,6 +18,9 @@ _CHUNK = 256
 """Steps of ranks that take about 1 ms."""
 _APART = 0.5
 """Ranks on one host that leave the same collective further apart than this share of a step have not left the same."""
+_MOMENT_NS = 4_000_000_000
+"""Where only the time distinguishes two runs of a job: no run repeats a number within this time of the run before, and
+the clocks of its hosts differ by far less."""
 
 
 @dataclass(slots=True)
@@ -26,13 +29,29 @@ class JobStep:
 
     number: int
     """The number of its first collective; without such numbers, the number of the meeting at the lowest rank."""
-    seed: str
-    """The text whose hash is the id of its trace."""
-    is_counted: bool
-    """Whether the ranks are aligned by the numbers of collectives. Then every collector has the same seed."""
+    since: int
+    """The time (ns) of the report with its first rank."""
+    seed: str = ""
+    """The text whose hash is the id of its trace; set once the step is complete."""
+    collective: CollectiveNumber | None = None
+    """Its first collective, if the ranks are aligned by such numbers. Then every collector has the same seed."""
     first_rank: int = 0
     """The rank whose collector emits the span of the job's step."""
     ranks: dict[int, RankStep] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """The parts of one step have the same key."""
+        return (
+            (self.collective.communicator, self.collective.size, self.number)
+            if self.collective
+            else (self.seed, 0, self.number)
+        )
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the ranks are aligned by the numbers of collectives."""
+        return self.collective is not None
 
     @property
     def has_root(self) -> bool:
@@ -62,21 +81,22 @@ class AlignedSteps(NamedTuple):
     """By rank: the steps that could not be aligned."""
 
 
-_Key = tuple[str, int]
-"""The seed and the number of a step of the job."""
-
-
 class JobSteps:
-    """Joins the steps of the ranks of one job.
+    """Joins the steps of the ranks of one run of a job.
 
     Ranks are aligned by the numbers of their collectives if all of them have such numbers, else by time, separately on
-    each host. A step is released once all ranks have it. If one is missing, the step waits for one more update.
+    each host. A step is released once all ranks have it. If one is missing, the step waits for the next report.
     """
 
     def __init__(self, name: str) -> None:
         """`name` identifies the job."""
         self._name = name
-        self._waiting: dict[_Key, JobStep] = {}
+        self.run = ""
+        """Identifies the run of the job, if that is known."""
+        self.size = 1
+        """The number of the job's ranks, also of those at other collectors."""
+        self._waiting: dict[tuple[str, int, int], JobStep] = {}
+        """By `JobStep.key`."""
         self._is_contradicted = False
         """Whether the numbers of collectives contradicted the times when they were last compared."""
         self._recent: dict[int, list[RankStep]] = {}
@@ -84,44 +104,51 @@ class JobSteps:
         """By rank: the number of a meeting of the job minus its number in the process, if aligned by time."""
 
     def update(
-        self, steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin]
+        self, steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin], now: int
     ) -> Generator[None, None, AlignedSteps]:
-        """Adds the new steps of each rank; returns the steps of the job that are complete. Yields often, so that others
-        get the event loop."""
-        old = set(self._waiting)
+        """Adds the new steps of some ranks up to the report at `now` (ns); returns the steps of the job that are
+        complete. `origins` are those of all ranks. Yields often, so that others get the event loop."""
         alone: dict[int, list[RankStep]] = defaultdict(list)
         contradicts = _contradicts(steps, origins)
         self._is_contradicted = self._is_contradicted if contradicts is None else contradicts
-        keys = self._counted if _are_counted(steps) and not self._is_contradicted else self._inferred
-        for position, (rank, step, found) in enumerate(keys(steps, origins), 1):
+        described = self._counted if _are_counted(steps) and not self._is_contradicted else self._inferred
+        for position, (rank, step, found) in enumerate(described(steps, origins, now), 1):
             if position % _CHUNK == 0:
                 yield
             if found:
-                self._waiting.setdefault((found.seed, found.number), found).ranks[rank] = step
+                self._waiting.setdefault(found.key, found).ranks[rank] = step
             else:
                 alone[rank].append(step)
-        complete = {key for key, step in self._waiting.items() if self._is_whole(step, origins)}
-        return AlignedSteps(self._release(old | complete), alone)
+        complete = [key for key, step in self._waiting.items() if step.since < now or self._is_whole(step, origins)]
+        return AlignedSteps(self._release(complete), alone)
 
     def end(self) -> list[JobStep]:
         """The steps that still wait for a rank."""
-        return self._release(set(self._waiting))
+        return self._release(list(self._waiting))
 
-    def _release(self, keys: set[_Key]) -> list[JobStep]:
-        return sorted((self._waiting.pop(key) for key in keys), key=lambda step: (step.number, step.seed))
+    def _release(self, keys: Iterable[tuple[str, int, int]]) -> list[JobStep]:
+        released = [self._waiting.pop(key) for key in keys]
+        for step in released:
+            step.seed = step.seed or self._seed(step)
+        return sorted(released, key=lambda step: (step.number, step.seed))
+
+    def _seed(self, step: JobStep) -> str:
+        lowest = step.ranks[min(step.ranks)]
+        left = lowest.met or lowest.end
+        return seed_of(left, step.collective, self._name, self.run) if step.collective else ""
 
     def _counted(
-        self, steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin]
+        self, steps: Mapping[int, Sequence[RankStep]], _origins: Mapping[int, RankOrigin], now: int
     ) -> Iterator[tuple[int, RankStep, JobStep | None]]:
-        self.offsets.clear()
-        self._recent.clear()
         for rank, of_rank in steps.items():
+            self.offsets.pop(rank, None)
+            self._recent.pop(rank, None)
             for step in of_rank:
                 first = step.collective
-                yield rank, step, JobStep(first.sequence, seed_of(first, self._name), True) if first else None
+                yield rank, step, JobStep(first.sequence, now, collective=first) if first else None
 
     def _inferred(
-        self, steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin]
+        self, steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin], now: int
     ) -> Iterator[tuple[int, RankStep, JobStep | None]]:
         references = self._align(steps, origins)
         for rank, of_rank in steps.items():
@@ -130,16 +157,15 @@ class JobSteps:
                 if reference is None or ahead is None or not step.meeting:
                     yield rank, step, None
                 else:
-                    yield rank, step, self._inferred_step(step.meeting + ahead, reference, origins[reference])
-
-    def _inferred_step(self, number: int, reference: int, origin: RankOrigin) -> JobStep:
-        return JobStep(number, f"{self._name} {origin.seed} {number}", False, reference)
+                    number = step.meeting + ahead
+                    seed = f"{self._name} {origins[reference].seed} {number}"
+                    yield rank, step, JobStep(number, now, seed, first_rank=reference)
 
     def _align(self, steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin]) -> dict[int, int]:
         """Updates the offsets; returns, by rank, the lowest rank on its host if another rank is aligned with it."""
         meetings = {rank: self._meetings(rank, steps[rank]) for rank in sorted(steps)}
         references: dict[int, int] = {}
-        self.offsets = {}
+        self.offsets = {rank: ahead for rank, ahead in self.offsets.items() if rank not in steps}
         for ranks in _by_host(origins, meetings):
             reference, *others = ranks
             offsets = {rank: offset(meetings[reference], meetings[rank]) for rank in others}
@@ -160,16 +186,23 @@ class JobSteps:
     def _is_whole(self, step: JobStep, origins: Mapping[int, RankOrigin]) -> bool:
         """Whether all ranks have a step; if aligned by time, all aligned ranks on its host."""
         if step.is_counted:
-            return len(step.ranks) >= len(origins)
+            return len(step.ranks) >= self.size
         hosts = {origins[rank].host for rank in step.ranks if rank in origins}
         expected = [rank for rank in self.offsets if rank in origins and origins[rank].host in hosts]
         return len(step.ranks) >= len(expected)
 
 
-def seed_of(first: CollectiveNumber, job: str) -> str:
-    """The text whose hash is the id of the trace of the step with this collective. Its communicator identifies the job
-    and this run of it; the name of the job is the second best."""
-    return f"zernel step {first.communicator or job} {first.size} {first.sequence}"
+def seed_of(left: int, first: CollectiveNumber, job: str, run: str) -> str:
+    """The text whose hash is the id of the trace of the step with this collective.
+
+    `run` identifies the run of the job. If it is empty, the communicator does. Without the communicator's id only the
+    time distinguishes two runs whose numbers both begin at 1: when (ns) the ranks `left` the step's collectives.
+    """
+    if run:
+        return f"zernel step {first.communicator or job} {run} {first.size} {first.sequence}"
+    if first.communicator:
+        return f"zernel step {first.communicator} {first.size} {first.sequence}"
+    return f"zernel step {job} {left // _MOMENT_NS} {first.size} {first.sequence}"
 
 
 def _by_host(origins: Mapping[int, RankOrigin], ranks: Mapping[int, object]) -> Iterator[list[int]]:
@@ -193,7 +226,7 @@ def _contradicts(steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, 
         for reference, *others in _by_host(origins, steps)
         for rank in others
     ]
-    return False in found or (None if None in found else False)
+    return False in found or (None if None in found or not found else False)
 
 
 def _agree(reference: Sequence[RankStep], other: Sequence[RankStep]) -> bool | None:

@@ -41,6 +41,13 @@ METRICS = by_name(
     _gauge("zernel.verdict", "", "1 for the current verdict, 0 for the others.", "always", "zernel.verdict", _SOURCE),
     _gauge("zernel.job.verdict", "", "1 for the job's current verdict, 0 for the others.", _JOB, "zernel.job.verdict"),
     _gauge(
+        "zernel.job.ranks",
+        "{rank}",
+        "Ranks whose data is in the report, and missing ones.",
+        _JOB,
+        "zernel.job.rank.state",
+    ),
+    _gauge(
         "zernel.job.rank.lateness",
         "s",
         "Longest wait of any rank for collectives minus the rank's own, in a mean step.",
@@ -48,7 +55,7 @@ METRICS = by_name(
         "zernel.rank",
     ),
     _gauge("zernel.job.collective.transfer", "s", "Shortest wait of any rank for collectives, in a mean step.", _JOB),
-    _gauge("zernel.job.step.duration", "s", "Duration of a mean step of the job.", _JOB),
+    _gauge("zernel.job.step.duration", "s", "Time of the job from one training step to the next, on average.", _JOB),
     _sum(
         "zernel.step.critical_path.time",
         "s",

@@ -23,6 +23,8 @@ class HostClock:
         self._is_replay = is_replay
         self.now = self.since = 0
         """The latest and the first accepted timestamp."""
+        self.heard = 0
+        """The same as `now`, which others may advance while no data arrives."""
         self._latest = self._ahead = self._refused_since = self._quiet_since = 0
         self._data = self._data_arrived = 0
         """The latest timestamp in the data, and when it arrived by the collector's clock."""
@@ -37,6 +39,7 @@ class HostClock:
         if end > self._data:
             self._data, self._data_arrived = end, self._clock.time_ns()
         self._quiet_since = 0
+        self.heard = max(self.heard, end)
         return True
 
     def follow_replay(self, wall: int, pace: float, spare_ns: int) -> None:

@@ -16,7 +16,8 @@ VERDICTS = ("none", "balanced", "straggler", "slow_link")
 
 
 class JobVerdict(NamedTuple):
-    """The verdict on a job. Seconds are per mean step."""
+    """The verdict on a job. Seconds are per training step: all time of the ranks, and their waits in all of it, divided
+    by the number of their training steps."""
 
     name: str
     straggler: int | None
@@ -26,7 +27,7 @@ class JobVerdict(NamedTuple):
     transfer_s: float
     """The shortest wait of any rank."""
     step_s: float
-    """The duration of a step."""
+    """The time from one training step to the next, with evaluations and other work between them."""
 
 
 _NONE = JobVerdict("none", None, {}, 0.0, 0.0)
@@ -39,7 +40,7 @@ def compare(windows: Mapping[int, PhaseTotals], config: VerdictConfig, current: 
     if len(trained) < 2:
         return _NONE
     waits = {rank: window.phase_ns["nccl_collective"] / window.trained / 1e9 for rank, window in trained.items()}
-    step = sum(window.duration_ns / window.trained for window in trained.values()) / len(trained) / 1e9
+    step = sum(window.phase_ns.total() / window.trained for window in trained.values()) / len(trained) / 1e9
     lateness = {rank: max(waits.values()) - wait for rank, wait in sorted(waits.items())}
     latest = max(lateness, key=lambda rank: lateness[rank])
     transfer = min(waits.values())

@@ -54,6 +54,8 @@ _NUMBERS: dict[int, str] = {
 """The intervals whose spans have a number of a collective, and its attribute."""
 
 _LIVES = (Interval.PROCESS, Interval.WORKER)
+_FIXED_ID = 0x0280028002800280.to_bytes(8, "little")
+"""NCCL's unique id begins with this constant (`NCCL_MAGIC`) if a job sets NCCL_COMM_ID, else with random bytes."""
 
 
 class EventFields(NamedTuple):
@@ -204,7 +206,7 @@ def _collective(fields: EventFields) -> dict[str, str | int]:
         "zernel.nccl.bytes": min(fields.bytes, LARGEST_INTEGER),
         "zernel.nccl.communicator": f"{fields.communicator:#x}",
     }
-    if fields.name:
+    if fields.name and fields.name != _FIXED_ID:
         attributes["zernel.collective.communicator"] = _communicator_id(fields.name)
     if fields.rank >= 0:
         attributes["zernel.rank"] = fields.rank

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from otel_zernel.otlp.points import Attributes
 from otel_zernel.runtime.host import host_name
-from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, service_name
+from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, job_run, service_name
 from otel_zernel.runtime.ranks import RANK_VARIABLES, rank_attributes
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
@@ -211,6 +211,8 @@ class Identities:
         attributes["service.name"] = service_name(found.environment, name)
         if job := job_id(found.environment, self._host):
             attributes["zernel.job.id"] = job
+        if run := job_run(found.environment):
+            attributes["zernel.job.run"] = run
         if is_own and (parent := self._own_pid(found.parent)):
             attributes["process.parent_pid"] = parent
         if ranks := rank_attributes(found.environment):

@@ -45,9 +45,6 @@ def test_four_collectors_that_attach_at_different_moments_make_the_same_traces(c
     for trace in together.values():
         (root,) = named(trace, "job step")
         assert {span.parent_span_id for span in named(trace, "step")} == {root.span_id}
-    one = [span for span in spans_of(run(*(job.batch(rank) for rank in range(4)), **ALL)) if span.name == "step"]
-    alone = {(span.trace_id, span.span_id) for span in named(spans, "step") if number_of(span) is not None}
-    assert alone <= {(span.trace_id, span.span_id) for span in one}, "and a collector of all ranks makes the same"
 
 
 def test_all_ranks_keep_the_same_sampled_steps() -> None:
@@ -126,8 +123,7 @@ def test_a_rank_that_ends_early_holds_no_step_back_for_long() -> None:
 
 
 def test_the_exemplars_of_a_rank_are_steps_of_traces_that_exist() -> None:
-    job = Job().train(60)
-    made = run(*(job.batch(rank) for rank in range(4)), traces={"sample": 4})
+    made = feed(make(traces={"sample": 4}), Job().train(100).in_time())
     exist = {(span.trace_id, span.span_id) for span in spans_of(made)}
     exemplars = [
         (exemplar.trace_id, exemplar.span_id)

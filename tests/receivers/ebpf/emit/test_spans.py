@@ -112,6 +112,12 @@ def test_communicators_with_different_ids_have_different_names() -> None:
     assert len(names) == 3
 
 
+def test_a_communicator_whose_id_is_the_same_in_every_job_has_no_name() -> None:
+    fixed = bytes.fromhex("8002800280028002")
+    (attributes,) = attributes_in(encoder().batch(collectives(1, unique_id=fixed)))
+    assert "zernel_collective_communicator" not in attributes
+
+
 def test_a_collective_of_a_communicator_whose_creation_was_not_seen_has_no_number() -> None:
     (attributes,) = attributes_in(encoder().batch(collectives(0)))
     assert not {"zernel_collective_sequence", "zernel_collective_communicator"} & set(attributes)
