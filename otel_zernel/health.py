@@ -86,11 +86,16 @@ class Health:
     dropped: Counter[str] = field(default_factory=Counter)
     """The items that components have dropped, by reason."""
 
-    def counted(self, drop: Callable[[int, str], None]) -> Callable[[int, str], None]:
-        """The function `drop(count, reason)`, whose counts are added to `dropped`, too."""
+    dropped_by: dict[str, Counter[str]] = field(default_factory=dict)
+    """The same items, by the path of the component and the reason."""
+
+    def counted(self, component: str, drop: Callable[[int, str], None]) -> Callable[[int, str], None]:
+        """The function `drop(count, reason)` of a component, whose counts are added to `dropped`, too."""
+        own = self.dropped_by.setdefault(component, Counter())
 
         def drop_both(count: int, reason: str) -> None:
             self.dropped[reason] += count
+            own[reason] += count
             drop(count, reason)
 
         return drop_both

@@ -18,6 +18,9 @@ class Exporter(Component, ABC):
     delivery: ClassVar[Literal["local", "remote"]] = "local"
     """How batches reach it. `local`: in order, by one consumer, with endless retries. `remote`: as the user configures
     it; `Config` must then derive from `RemoteExporterConfig`."""
+    in_order: ClassVar[bool] = False
+    """Whether the metrics of a target (its job and instance) are delivered in the order in which they were queued, over
+    retries, too. Several consumers then send the metrics of different targets at the same time."""
 
     async def __aenter__(self) -> Self:
         """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""

@@ -157,7 +157,7 @@ class Graph:
             meter=measuring.meters.get_meter(f"otel_zernel.{place.kind}.{place.id}"),
             clock=self._clock,
             health=self.health,
-            drop=self.health.counted(measuring.instruments.dropper(place.kind, place.id)),
+            drop=self.health.counted(place.path, measuring.instruments.dropper(place.kind, place.id)),
             signals=definition.signals,
             extensions=UsedExtensions(self.extensions),
             kept=self._kept.setdefault(place, {}),

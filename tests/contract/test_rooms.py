@@ -124,7 +124,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__", "grpc_exporter", "http_exporter"},
         {"answers"},
         {"connections"},
-        {"config", "environment", "converting", "signals"},
+        {"config", "environment", "converting", "signals", "time_lines"},
     ],
     "otel_zernel_exporters.kafka": [
         {"__init__", "exporter", "sending", "producer_properties", "partitions", "measuring"},

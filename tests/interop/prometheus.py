@@ -85,13 +85,18 @@ async def configured(
     features: tuple[str, ...] = ("exemplar-storage",),
     *more: str,
     rules: Sequence[Path] = (),
+    more_config: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Prometheus]:
-    """A Prometheus with these scrape configurations and rules, every second. `more` are further arguments."""
+    """A Prometheus with these scrape configurations and rules, every second.
+
+    `more` are further arguments, `more_config` further sections of its configuration.
+    """
     config = folder / "prometheus.yaml"
     settings = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(path) for path in rules],
         "scrape_configs": [*scrapes],
+        **(more_config or {}),
     }
     config.write_text(yaml.safe_dump(settings))
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]

@@ -15,6 +15,7 @@ class ConvertingExporter(Exporter):
     """An exporter that gives its sums and histograms the configured temporality. A reload keeps the totals."""
 
     config: OtlpConfig
+    in_order = True
 
     def __init__(self, config: OtlpConfig, context: Context) -> None:
         super().__init__(config, context)

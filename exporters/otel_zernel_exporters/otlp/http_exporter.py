@@ -19,9 +19,14 @@ from otel_zernel.component import Context
 from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
-from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
+from otel_zernel_exporters.otlp.signals import METRICS, OtlpSignal, count_partial_success, signals_of
+from otel_zernel_exporters.otlp.time_lines import TimeLines
 
 _MIB = 1 << 20
+_IN_ORDER = (
+    "The server wants the points of a resource in the order of time. Late points are sent with its service attributes "
+    "only; nothing is lost. To keep the other attributes, set out_of_order_time_window in the server"
+)
 
 # The fastest levels: on OTLP, gzip's default takes 2.6 times as long as its level 1 and saves another 9 %.
 _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -51,6 +56,7 @@ class OtlpHttpExporter(ConvertingExporter):
     def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
         self.signals = frozenset(signal for signal in SIGNALS if config.url(signal))
+        self._lines = TimeLines()
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve)
 
     async def __aenter__(self) -> Self:
@@ -79,14 +85,32 @@ class OtlpHttpExporter(ConvertingExporter):
 
     async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
         url = self.config.url(signal.name)
-        body = await self._body(signal, batch)
-        answer = await self._posting.post(url, body, HttpAnswer.receive)
+        answer = await self._post_in_order(url, batch) if signal is METRICS else await self._post(url, signal, batch)
         if not answer.is_success:
             raise answer.failure(url, self.context.clock.time_ns(), self._posting.advice, http_proxy(url))
         if error := answer.no_otlp(url, http_proxy(url)):
             raise error
         if response := answer.response(signal, self.context):
             count_partial_success(response, signal, batch, self.context)
+
+    async def _post(self, url: str, signal: OtlpSignal, batch: Batch) -> HttpAnswer:
+        return await self._posting.post(url, await self._body(signal, batch), HttpAnswer.receive)
+
+    async def _post_in_order(self, url: str, batch: Batch) -> HttpAnswer:
+        """Sends metrics. If the server refuses points that are older than others of their resource, sends them bare."""
+        arranged, newest = await self._lines.arranged(batch) if self._lines.needed else (batch, {})
+        answer = await self._post(url, METRICS, arranged)
+        if answer.refuses_late:
+            wants_order = answer.wants_order
+            arranged, newest = await self._lines.bare(batch)
+            if newest:
+                answer = await self._post(url, METRICS, arranged)
+            if answer.is_success and wants_order and not self._lines.needed:
+                self._lines.needed = True
+                self.context.logger.info(_IN_ORDER)
+        if answer.is_success:
+            self._lines.sent(newest)
+        return answer
 
     async def _body(self, signal: OtlpSignal, batch: Batch) -> bytes:
         slow = self.config.encoding == "json" or len(signal.encode(batch)) > _MIB

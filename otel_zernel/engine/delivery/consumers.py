@@ -5,13 +5,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from otel_zernel.batch import ItemCount
+from otel_zernel.batch.identities import Identity
 from otel_zernel.component import Context
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery.dissection import Dissection
 from otel_zernel.engine.delivery.losses import Losses
 from otel_zernel.engine.delivery.sending import Failure, Interrupted, Sender
+from otel_zernel.engine.delivery.turns import MOST_BYTES, MOST_ITEMS, TargetTurns
 from otel_zernel.engine.lifetime import cancel_and_wait
-from otel_zernel.engine.queues import Queue, Request, grouped, join_and_split, joined
+from otel_zernel.engine.queues import Lease, Queue, Request, by_signal, grouped, join_and_split, joined
 from otel_zernel.errors import DecodeError
 from otel_zernel.telemetry import ExporterMetrics
 
@@ -20,8 +22,16 @@ class Consumers:
     """The tasks between a queue and its exporter. They own the queue: it reports to them."""
 
     def __init__(
-        self, config: SendingQueueConfig, context: Context, sender: Sender, losses: Losses, metrics: ExporterMetrics
+        self,
+        config: SendingQueueConfig,
+        context: Context,
+        sender: Sender,
+        losses: Losses,
+        metrics: ExporterMetrics,
+        *,
+        in_order: bool,
     ) -> None:
+        """`in_order`: whether the metrics of a target are sent in the order of the queue."""
         self.in_flight: set[Request] = set()
         """Requests that are leased and not settled."""
         self._batching = config.batch
@@ -30,6 +40,7 @@ class Consumers:
         self._sender = sender
         self._losses = losses
         self._metrics = metrics
+        self._turns = TargetTurns(needed=in_order and config.num_consumers > 1)
         self._arrived = asyncio.Event()
         """Set when the queue may have an entry."""
         self._moved = asyncio.Event()
@@ -122,7 +133,7 @@ class Consumers:
         task = asyncio.current_task()
         while not self._settling:
             async with self._gathering:
-                requests = deque(await self._next_requests(queue))
+                requests, targets = await self._next_requests(queue)
             self._sending.add(task)
             try:
                 while requests:
@@ -132,22 +143,27 @@ class Consumers:
                 return
             finally:
                 self._sending.discard(task)
+                self._turns.end(targets)
                 self._give_back(requests)
 
-    async def _next_requests(self, queue: Queue) -> list[Request]:
-        """Leases the oldest entries, and joins and splits them as configured. The result is in flight."""
+    async def _next_requests(self, queue: Queue) -> tuple[deque[Request], set[Identity]]:
+        """Leases the oldest entries, and joins and splits them as configured. They are in flight, and it is their turn.
+
+        Returns their targets, too.
+        """
         leased: list[Request] = []
         try:
             await self._gather(queue, leased)
-            requests = await self._requests(leased) if self._batching else leased
+            targets = await self._wait_for_turn(queue, leased)
+            requests = await self._requests(leased)
         except asyncio.CancelledError:
             self._give_back(leased)
             raise
-        if requests is not leased:
-            self.in_flight.difference_update(leased)
-            self.in_flight.update(requests)
+        self._turns.begin(targets)
+        self.in_flight.difference_update(leased)
+        self.in_flight.update(requests)
         self._moved.set()
-        return requests
+        return deque(requests), targets
 
     async def _gather(self, queue: Queue, leased: list[Request]) -> None:
         """Adds leased entries until they are large enough for one request, or `flush_timeout` has passed."""
@@ -166,10 +182,48 @@ class Consumers:
         finally:
             self._flush = None
 
+    async def _wait_for_turn(self, queue: Queue, leased: list[Request]) -> set[Identity]:
+        """Returns the targets of the leased entries when no earlier request with one of them is being sent.
+
+        Then entries that have come meanwhile join them, so that slow answers cost no throughput. In an outage none do:
+        the request may be given up. If no time is left for an attempt, the entries return to the queue.
+        """
+        targets = self._targets(leased)
+        while self._sender.is_out_of_time or not self._turns.are_free(targets):
+            if self._sender.is_out_of_time:
+                self._give_back(leased)
+                leased[:] = [await self._lease(queue)]
+                targets = self._targets(leased)
+                continue
+            await self.wait_for_move()
+            if self._turns.are_free(targets) and not self._sender.outages.outage:
+                self._join_later(queue, leased)
+                targets = self._targets(leased)
+        return targets
+
+    def _targets(self, requests: Iterable[Request]) -> set[Identity]:
+        return {target for request in requests for target in self._turns.targets(request.batch)}
+
+    def _join_later(self, queue: Queue, leased: list[Request]) -> None:
+        """Leases the entries behind the leased ones, as many as fit into one request and have the same signal."""
+        most_items = self._batching.min_size if self._batching else MOST_ITEMS
+        items = sum(request.batch.item_count for request in leased)
+        size = sum(request.batch.byte_size for request in leased)
+        while items < most_items and size < MOST_BYTES and leased[-1].batch.signals == leased[0].batch.signals:
+            lease = queue.lease()
+            if lease is None:
+                return
+            leased.append(self._request(lease))
+            items += lease.batch.item_count
+            size += lease.batch.byte_size
+
     async def _lease(self, queue: Queue) -> Request:
         while self._sender.is_out_of_time or (lease := queue.lease()) is None:
             self._arrived.clear()
             await self._arrived.wait()
+        return self._request(lease)
+
+    def _request(self, lease: Lease) -> Request:
         request = Request(lease.batch, (lease,))
         self.in_flight.add(request)
         self._moved.set()
@@ -177,9 +231,11 @@ class Consumers:
 
     async def _requests(self, leased: Sequence[Request]) -> list[Request]:
         """The leased entries, joined and split as configured."""
+        if not self._batching and len(leased) == 1:
+            return list(leased)
         max_size = self._batching.max_size if self._batching else 0
         requests: list[Request] = []
-        for group in grouped(leased, max_size):
+        for group in grouped(leased, max_size) if self._batching else by_signal(leased):
             try:
                 requests += await join_and_split(group, max_size)
             except DecodeError as error:  # it was split, so it is one entry

@@ -1,6 +1,7 @@
 """The delivery of batches to one exporter: its queue, its consumers, and the rules for a full queue."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from functools import reduce
@@ -45,6 +46,7 @@ class Delivery:
         """Set while batches without a queue entry can be sent."""
         self._stack = AsyncExitStack()
         self._assume(exporter, metrics, max_bytes)
+        self._dropped_before = self._dropped()
         self.queue = queue or self._memory_queue()
 
     def _assume(self, exporter: Exporter, metrics: ExporterMetrics, max_bytes: int | None) -> None:
@@ -61,7 +63,9 @@ class Delivery:
         self._metrics = metrics
         self._losses = Losses(exporter.context, metrics, self.losses)
         self._sender = Sender(exporter, config, lambda: self.undelivered().plus(self.stored()))
-        self._consumers = Consumers(sending_queue, exporter.context, self._sender, self._losses, metrics)
+        self._consumers = Consumers(
+            sending_queue, exporter.context, self._sender, self._losses, metrics, in_order=exporter.in_order
+        )
 
     def _memory_queue(self) -> MemoryQueue:
         return MemoryQueue(self._config, self.exporter.context.clock, self._max_bytes)
@@ -157,7 +161,19 @@ class Delivery:
     @property
     def lost(self) -> int:
         """The number of items that were dropped or given up."""
-        return sum(count.total for count in self.losses.values())
+        return sum(count.total for count in self.losses.values()) + self.rejected().total()
+
+    def rejected(self) -> Counter[str]:
+        """The items that a remote exporter dropped itself, by reason: the server rejected them, or cannot take them."""
+        if self._local:
+            return Counter()
+        by_delivery = Counter({reason: count.total for reason, count in self.losses.items()})
+        return self._dropped() - self._dropped_before - by_delivery
+
+    def _dropped(self) -> Counter[str]:
+        """All items that this exporter, its delivery and its predecessors have dropped."""
+        context = self.exporter.context
+        return Counter(context.health.dropped_by.get(context.path, {}))
 
     @property
     def is_stuck(self) -> bool:

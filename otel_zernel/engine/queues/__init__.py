@@ -4,7 +4,7 @@ from otel_zernel.engine.queues.durable import DurableQueue, UnsafeBatch
 from otel_zernel.engine.queues.memory import MemoryQueue, memory_share
 from otel_zernel.engine.queues.opening import open_durable
 from otel_zernel.engine.queues.queue import Entry, Lease, Queue, QueueOwner
-from otel_zernel.engine.queues.requests import Request, grouped, join_and_split, joined
+from otel_zernel.engine.queues.requests import Request, by_signal, grouped, join_and_split, joined
 
 __all__ = [
     "DurableQueue",
@@ -15,6 +15,7 @@ __all__ = [
     "QueueOwner",
     "Request",
     "UnsafeBatch",
+    "by_signal",
     "grouped",
     "join_and_split",
     "joined",

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
+from itertools import takewhile
 from typing import Protocol
 
 from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
@@ -38,6 +39,8 @@ class Entry:
     """The encoded size. 0 in a queue that does not measure bytes."""
     record: Record | None = None
     """Its place on the disk."""
+    number: int = 0
+    """Its place in the order of the queue."""
 
 
 class QueueOwner(Protocol):
@@ -110,6 +113,8 @@ class Queue(ABC):
         self._is_expiring = False
         """Whether the next turn of the event loop removes more expired entries."""
         self._owner: QueueOwner | None = None
+        self._newest = 0
+        """The number of the newest entry."""
 
     def attach(self, owner: QueueOwner) -> None:
         """Sets the owner. A queue may get another one after the first has ended."""
@@ -173,12 +178,13 @@ class Queue(ABC):
         self._settle(lease.entry)
 
     def put_back(self, lease: Lease) -> None:
-        """Makes a leased entry available again, as the oldest one."""
+        """Makes a leased entry available again, at its place among those that were returned before."""
         entry = lease.entry
         entry.batch = lease.batch if entry.record is None else None
         self.size += entry.size
         self.bytes += entry.bytes if entry.batch else 0
-        self._waiting.appendleft(entry)
+        older = sum(1 for _ in takewhile(lambda waiting: waiting.number < entry.number, self._waiting))
+        self._waiting.insert(older, entry)
 
     def limit_memory(self, max_bytes: int) -> None:
         """Changes the limit of `bytes`, if the queue has one."""
@@ -210,6 +216,8 @@ class Queue(ABC):
         return
 
     def _append(self, entry: Entry) -> None:
+        self._newest += 1
+        entry.number = self._newest
         self._waiting.append(entry)
         self.bytes += entry.bytes if entry.batch else 0
 

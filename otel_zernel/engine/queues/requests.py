@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from otel_zernel.batch import Batch
 from otel_zernel.engine.queues.queue import Lease
@@ -64,6 +65,11 @@ def grouped(leased: Iterable[Request], max_size: int) -> Iterator[list[Request]]
         items += count
     if group:
         yield group
+
+
+def by_signal(leased: Iterable[Request]) -> Iterator[list[Request]]:
+    """The requests in order, in groups of the same signals."""
+    return (list(group) for _, group in groupby(leased, key=lambda request: request.batch.signals))
 
 
 async def join_and_split(group: Sequence[Request], max_size: int) -> list[Request]:

@@ -8,6 +8,7 @@ from typing import Self
 
 import pytest
 
+from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
@@ -111,6 +112,20 @@ async def test_dropped_items_are_logged_and_make_the_outcome_incomplete(caplog: 
     service = Service(settings_of(text), FakeClock())
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
     assert "Exporter sink has lost 3 metric points since its start: retries_exhausted" in caplog.text
+
+
+class Refusing(Sink):
+    """A server that accepts all batches, but not all of their points."""
+
+    async def export(self, batch: Batch) -> None:
+        await super().export(batch)
+        self.context.drop(1, "out_of_order")
+
+
+async def test_items_that_a_server_rejects_are_in_the_final_tally(caplog: pytest.LogCaptureFixture) -> None:
+    service = Service(settings_with(Refusing, "exporters", "sink", PIPELINE), FakeClock())
+    assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
+    assert "Exporter sink has lost 3 items since its start: out_of_order" in caplog.text
 
 
 async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() -> None:

@@ -1,6 +1,7 @@
 """The answer of an OTLP server over HTTP: success, a partial success, or the reason of a failure."""
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -29,6 +30,9 @@ _LONGEST_MESSAGE = 500
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
 _NO_SUCH_PATH = frozenset({404, 405})
 _UNAUTHENTICATED = frozenset({401, 403})
+_REFUSED_SAMPLES = frozenset({400, 409, 422})
+_OUT_OF_ORDER = re.compile(r"out.of.order", re.IGNORECASE)  # Prometheus, Mimir, Thanos
+_TOO_OLD = re.compile(r"too old sample", re.IGNORECASE)  # Prometheus with out_of_order_time_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,19 @@ class HttpAnswer:
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def refuses_late(self) -> bool:
+        """Whether the server has newer samples of a series, which may be `target_info`."""
+        return self.wants_order or self._refuses_samples(_TOO_OLD)
+
+    @property
+    def wants_order(self) -> bool:
+        """Whether the server accepts the samples of a series in the order of time only."""
+        return self._refuses_samples(_OUT_OF_ORDER)
+
+    def _refuses_samples(self, words: re.Pattern[str]) -> bool:
+        return self.status in _REFUSED_SAMPLES and words.search(self._message()) is not None
 
     def response(self, signal: OtlpSignal, context: Context) -> Response | None:
         """The OTLP response to an accepted request; None for another body, which some proxies send."""

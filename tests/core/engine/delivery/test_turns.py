@@ -1,0 +1,144 @@
+"""The metrics of a target arrive in the order of the queue, whatever fails and however many consumers send."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Extension
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.testing import make_context
+from tests.core.engine.delivery.simulated import SimulatedBackend, SimulatedClock
+from tests.core.engine.journals import MemoryStorage
+from tests.core.engine.wiring import Counting
+from tests.core.parts import SinkConfig, every_signal, values_of
+
+OUTAGE = 60
+
+
+class OrderedBackend(SimulatedBackend):
+    in_order = True
+    repaired = 0.0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.at_once = 0
+        self.most_at_once = 0
+
+    async def export(self, batch: Batch) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await super().export(batch)
+        finally:
+            self.at_once -= 1
+
+
+@asynccontextmanager
+async def ordered(
+    durable: bool = False, **queue: Any
+) -> AsyncIterator[tuple[Delivery, OrderedBackend, SimulatedClock]]:
+    clock = SimulatedClock()
+    settings = {"queue_size": 10_000, **({"storage": "storage"} if durable else {}), **queue}
+    config = SinkConfig.model_validate(
+        {"timeout": "0s", "sending_queue": settings, "retry_on_failure": {"max_elapsed_time": "0s"}}
+    )
+    extensions: dict[str, Extension] = {"storage": MemoryStorage()}
+    backend = OrderedBackend(config, make_context("exporters", "sink", clock=clock, extensions=extensions))
+    async with Delivery(backend, Counting().instruments.exporter("sink")) as delivery:
+        yield delivery, backend, clock
+
+
+def metrics_of(value: float, target: str = "node", **attributes: str) -> Batch:
+    """A batch with one gauge point."""
+    message = MetricsData()
+    resource = message.resource_metrics.add()
+    for key, text in {"service.name": "train", "service.instance.id": target, **attributes}.items():
+        resource.resource.attributes.add(key=key).value.string_value = text
+    resource.scope_metrics.add().metrics.add(name="g").gauge.data_points.add(as_double=value)
+    return Batch.from_bytes(metrics=message.SerializeToString())
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
+async def test_after_an_outage_ten_consumers_deliver_in_order(durable: bool) -> None:
+    async with ordered(durable) as (delivery, backend, clock):
+        backend.fault, backend.repaired = lambda: Retryable("connection refused"), OUTAGE
+        for second in range(3 * OUTAGE):
+            delivery.put(metrics_of(float(second)))
+            await clock.run_until(second + 1.0)
+        await clock.run_until(4.0 * OUTAGE)
+        assert values_of(backend.batches) == list(range(3 * OUTAGE))
+        assert delivery.lost == 0
+
+
+async def test_other_attributes_of_the_target_do_not_change_its_order() -> None:
+    async with ordered() as (delivery, backend, clock):
+        backend.fault, backend.repaired = lambda: Retryable("connection refused"), OUTAGE
+        for second in range(OUTAGE):
+            delivery.put(metrics_of(float(second), **({"host.name": "a"} if second % 2 else {"k8s.pod.name": "b"})))
+        await clock.run_until(3.0 * OUTAGE)
+        assert values_of(backend.batches) == list(range(OUTAGE))
+
+
+async def test_metrics_of_other_targets_are_sent_at_the_same_time() -> None:
+    async with ordered() as (delivery, backend, clock):
+        backend.latency = 5.0
+        for number in range(10):
+            delivery.put(metrics_of(float(number), target=str(number)))
+        await clock.run_until(6.0)
+        assert backend.most_at_once == 10
+        assert len(backend.batches) == 10
+
+
+async def test_spans_do_not_wait_for_each_other() -> None:
+    async with ordered() as (delivery, backend, clock):
+        backend.latency = 5.0
+        for _ in range(10):
+            delivery.put(every_signal().only({"traces"}))
+        await clock.run_until(6.0)
+        assert backend.most_at_once == 10
+
+
+async def test_slow_answers_cost_no_throughput() -> None:
+    async with ordered() as (delivery, backend, clock):
+        backend.latency = 1.0
+        for tenth in range(600):
+            delivery.put(metrics_of(float(tenth)))
+            await clock.run_until((tenth + 1) / 10)
+        await clock.run_until(63.0)
+        assert values_of(backend.batches) == list(range(600))
+        assert backend.most_at_once == 1
+
+
+async def test_what_joined_while_it_waited_is_rejected_alone() -> None:
+    class Picky(OrderedBackend):
+        async def export(self, batch: Batch) -> None:
+            await super().export(batch)
+            if 7.0 in values_of([batch]):
+                self.batches.remove(batch)
+                raise Permanent("400 Bad Request")
+
+    clock = SimulatedClock()
+    backend = Picky(SinkConfig(timeout=0.0), make_context("exporters", "sink", clock=clock))
+    async with Delivery(backend, Counting().instruments.exporter("sink")) as delivery:
+        for number in range(10):
+            delivery.put(metrics_of(float(number)))
+        await clock.run_until(60.0)
+        assert values_of(backend.batches) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+        assert delivery.lost == 1
+
+
+async def test_requests_that_a_reload_interrupts_keep_their_place() -> None:
+    async with ordered() as (delivery, backend, clock):
+        backend.fault, backend.repaired = lambda: Retryable("connection refused"), OUTAGE
+        for number in range(20):
+            delivery.put(metrics_of(float(number), target=str(number % 3)))
+        await clock.run_until(30.0)
+        await asyncio.gather(delivery.settle(), clock.run_until(31.0))
+        waiting = [lease.batch for lease in delivery.queue.take_all()]
+        assert values_of(waiting) == list(range(20))
