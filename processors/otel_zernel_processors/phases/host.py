@@ -18,6 +18,7 @@ from otel_zernel_processors.phases.ended_processes import LINGER_NS, ProcessKey
 from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.intake.inputs import GPU, LOSSES, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
+from otel_zernel_processors.phases.intake.late_spans import LateSpans
 from otel_zernel_processors.phases.intake.losses import LossLog
 from otel_zernel_processors.phases.intake.watermark import Watermark
 from otel_zernel_processors.phases.process import TrainingProcess
@@ -43,6 +44,7 @@ class Host:
         self._ended: list[TrainingProcess] = []
         """Processes that ended since the last report."""
         self._gpus = HostGpus()
+        self._late = LateSpans(context.logger, config.lateness)
         self._losses = LossLog(ns(config.interval))
         self._watermark = Watermark(config)
         self._schedule = ReportSchedule(ns(config.interval))
@@ -74,12 +76,16 @@ class Host:
             return
         process = self._registry.find_or_add(key, resource)
         if process is None:
-            self._context.drop(spans.count, "late" if self._registry.ended.is_dead(key) else "max_processes")
+            is_dead = self._registry.ended.is_dead(key)
+            self._context.drop(spans.count, "late" if is_dead else "max_processes")
+            ends = [one.end for one in spans.intervals] if is_dead else []
+            self._late.add(key[0], len(ends), self.clock.now - min(ends, default=0))
             return
         process.update_resource(resource)
         process.ended = spans.process_end or process.ended
         intervals = [one for one in spans.intervals if self.clock.accept(one.start, one.end)]
-        process.add_intervals(intervals)
+        late = process.add_intervals(intervals)
+        self._late.add(key[0], len(late), self.clock.now - min(late, default=0))
         if invalid := spans.invalid + len(spans.intervals) - len(intervals):
             self._context.drop(invalid, "invalid")
 
@@ -128,6 +134,7 @@ class Host:
     def report(self, now: int) -> Iterator[Batch]:
         """The reports on all processes and on the host at `now` (ns)."""
         yield from self.advance(now)
+        self._late.log(self.name, now)
         yield from self._end_expired(now)
         for worker in self._registry.dismiss_workers():
             yield Batch(metrics=worker.series.end_all(now))

@@ -128,14 +128,17 @@ class TrainingProcess:
             self.attributes = scalars(self.resource.attributes)
             self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
 
-    def add_intervals(self, intervals: Iterable[ThreadInterval]) -> None:
-        """Adds intervals. Late ones, and those beyond `max_spans`, are dropped and counted."""
+    def add_intervals(self, intervals: Iterable[ThreadInterval]) -> list[int]:
+        """Adds intervals. Late ones, and those beyond `max_spans`, are dropped and counted. Returns when (ns) the late
+        ones ended."""
+        late: list[int] = []
         for interval in intervals:
             if interval.end > self.last_seen:
                 self._update_times(interval.start, interval.end)
-            reason = self._timeline.add(interval)
-            if reason:
+            if reason := self._timeline.add(interval):
                 self._context.drop(1, reason)
+                late += [interval.end] if reason == "late" else []
+        return late
 
     def add_loss(self, period: LossPeriod) -> None:
         """Records a loss of events."""

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from otel_zernel.batch import Batch
-from tests.processors.phases.processing import feed, last, make
+from tests.processors.phases.processing import dropped, feed, last, make
 from tests.processors.phases.synchronous import Job, named, of_job
 from tests.processors.phases.training import (
     Loop,
     attributes_of,
+    batch_of,
     metrics_of,
+    resource_of,
     span_of,
     spans_of,
     values_of,
@@ -32,6 +34,14 @@ def arriving(job: Job, late: dict[str, int], **more: Any) -> Iterator[Batch]:
             since = at - late.get(host, 0)
             if since >= 0:
                 yield job.batch(rank, ends=(since, since + 200), host_name=host, **more)
+
+
+def sorted_by_arrival(job: Job, late: dict[int, int]) -> Iterator[Batch]:
+    """What the ranks of one host send every 200 ms. The data of some ranks arrives late (ms)."""
+    for at in range(0, int(max(loop.now for loop in job.loops)) + 200, 200):
+        for rank in range(job.size):
+            since = at - late.get(rank, 0)
+            yield job.batch(rank, ends=(since, since + 200))
 
 
 def times_of(batches: Iterable[Batch], name: str) -> Counter[tuple[int, str]]:
@@ -164,3 +174,25 @@ def test_a_restarted_job_has_one_series_and_the_steps_of_both_runs() -> None:
     assert len(traces) == 200
     assert {len(named(trace, "step")) for trace in traces.values()} == {4}
     assert {len(named(trace, "job step")) for trace in traces.values()} == {1}
+
+
+def test_late_spans_of_a_rank_are_dropped_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """The ranks of one host send by themselves, and the data of rank 1 arrives 3 s late."""
+    job = Job(size=2).train(150)
+    processor = make()
+    feed(processor, sorted_by_arrival(job, {1: 3000}))
+    late = dropped(processor)["late"]
+    lines = [record.getMessage() for record in caplog.records if "late spans" in record.getMessage()]
+    assert late > 100
+    assert len(lines) == 1
+    assert " late spans of 1 process on node, most of them of pid 101: they arrived up to 3" in lines[0]
+
+
+def test_the_spans_of_an_ended_process_are_late_too(caplog: pytest.LogCaptureFixture) -> None:
+    processor = make()
+    loop = Loop().steps(50)
+    end = span_of("process", 0, loop.now + 1, process_end="exit")
+    again = batch_of(Loop(now=loop.now + 9000).steps(50).spans, resource_of(7))
+    feed(processor, [batch_of([*loop.spans, end]), again, batch_of(loop.spans), again])
+    assert dropped(processor) == {"late": len(loop.spans)}
+    assert [record for record in caplog.records if "late spans" in record.getMessage()]
