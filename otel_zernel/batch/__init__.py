@@ -3,9 +3,11 @@
 from otel_zernel.batch.batch import Batch
 from otel_zernel.batch.counts import ItemCount, count_log_records, count_points, count_spans, points
 from otel_zernel.batch.signals import ALL_SIGNALS, SIGNALS, Signal
+from otel_zernel.batch.thin import EXPLICIT_HISTOGRAMS
 
 __all__ = [
     "ALL_SIGNALS",
+    "EXPLICIT_HISTOGRAMS",
     "SIGNALS",
     "Batch",
     "ItemCount",

@@ -216,8 +216,9 @@ class Batch:
     def temporalities(self) -> Set[int]:
         """The aggregation temporalities of its sums and histograms, as numbers of OTLP's enumeration.
 
-        0 (unspecified) may be too many. Those of received metrics are known; otherwise this costs a thin parse. Raises
-        `DecodeError` if the metrics are not valid.
+        0 (unspecified) may be too many. `EXPLICIT_HISTOGRAMS` is among them if there are histograms with explicit
+        bounds. Those of received metrics are known; otherwise this costs a thin parse. Raises `DecodeError` if the
+        metrics are not valid.
         """
         content = self._contents.get("metrics")
         return content.temporalities if content else frozenset()

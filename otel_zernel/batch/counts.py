@@ -7,6 +7,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch.signals import SignalData
+from otel_zernel.batch.thin import ADDABLE, EXPLICIT_HISTOGRAMS
 
 
 def count_points(metrics: MetricsData) -> int:
@@ -25,9 +26,12 @@ def temporalities_of(metrics: MetricsData) -> frozenset[int]:
     for resource in metrics.resource_metrics:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                data = getattr(metric, metric.WhichOneof("data") or "", None)
-                found.add(getattr(data, "aggregation_temporality", -1))
-    return frozenset(found - {-1})
+                kind = metric.WhichOneof("data") or ""
+                if kind in ADDABLE:
+                    found.add(getattr(metric, kind).aggregation_temporality)
+                if kind == "histogram":
+                    found.add(EXPLICIT_HISTOGRAMS)
+    return frozenset(found)
 
 
 def count_spans(traces: TracesData) -> int:

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from otel_zernel.batch.signals import Signal
-from otel_zernel.batch.thin import MOST_CONTAINERS, TooManyContainers, count_at_once, thin_type
+from otel_zernel.batch.thin import EXPLICIT_HISTOGRAMS, MOST_CONTAINERS, TooManyContainers, count_at_once, thin_type
 from otel_zernel.errors import DecodeError
 
 PIECE: Final = 256 << 10
@@ -110,6 +110,8 @@ class _Counting:
         name = message.DESCRIPTOR.name
         if name in _ADDABLE:
             self._temporalities.add(message.aggregation_temporality)  # type: ignore[attr-defined]  # has it by its name
+        if name == "Histogram":
+            self._temporalities.add(EXPLICIT_HISTOGRAMS)
         if field := _ITEMS.get(name):
             return len(getattr(message, field))
         if name == "Metric":

@@ -33,6 +33,8 @@ _SCOPES: dict[Signal, str] = {"metrics": "scope_metrics", "traces": "scope_spans
 _ITEMS: dict[Signal, str] = {"metrics": "metrics", "traces": "spans", "logs": "log_records"}
 ADDABLE: Final = frozenset({"sum", "histogram", "exponential_histogram"})
 """The kinds of metrics that have an aggregation temporality."""
+EXPLICIT_HISTOGRAMS: Final = -1
+"""Stands among the temporalities of metrics if there are histograms with explicit bounds."""
 
 
 class TooManyContainers(DecodeError):
@@ -88,6 +90,8 @@ def _count_points(metric: Any, temporalities: set[int]) -> int:
     data = getattr(metric, data_type)
     if data_type in ADDABLE:
         temporalities.add(data.aggregation_temporality)
+    if data_type == "histogram":
+        temporalities.add(EXPLICIT_HISTOGRAMS)
     return len(data.data_points)
 
 

@@ -16,7 +16,7 @@ FORMS: Final[Mapping[Form, tuple[Signal, str, str]]] = {
     "moving_bounds": (
         "metrics",
         "histograms whose bounds differ from reading to reading",
-        "can show them only at its own, coarser bounds, and not as native histograms",
+        "passes them on with moving_bounds: as_is, and only another otel-zernel adds them up rightly",
     ),
     "summaries": ("metrics", "summaries, whose quantiles cannot be combined", "cannot use them"),
     "interval_spans": (

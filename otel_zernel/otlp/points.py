@@ -49,6 +49,8 @@ _TEMPORALITIES: dict[Temporality, int] = {
     "cumulative": AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE,
     "delta": AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA,
 }
+_MOVING_BOUNDS = KeyValue(key="zernel.histogram.bounds", value=AnyValue(string_value="moving"))
+"""The metadata of a histogram metric whose bounds differ from point to point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Descriptor:
     kind: MetricKind = "gauge"
     description: str = ""
     temporality: Temporality = "cumulative"
+    moving_bounds: bool = False
+    """Whether the points of a histogram have bounds only near their values, so that the bounds differ."""
 
     @property
     def identity(self) -> tuple[str, str, MetricKind]:
@@ -161,6 +165,17 @@ def encode_number_point(attributes: bytes, value: float, period: Period) -> byte
     return delimited(1, attributes + number)
 
 
+def has_moving_bounds(metric: Metric) -> bool:
+    """Whether the sender of a histogram metric says that its bounds differ from point to point."""
+    return _MOVING_BOUNDS in metric.metadata
+
+
+def forget_moving_bounds(metric: Metric) -> None:
+    """Removes the statement that the bounds differ."""
+    if _MOVING_BOUNDS in metric.metadata:
+        metric.metadata.remove(_MOVING_BOUNDS)
+
+
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
     """A metric of a `ScopeMetrics`, around its encoded `data_points`."""
     head, tail = metric_around(descriptor, len(data_points))
@@ -172,6 +187,8 @@ def metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
     """The parts of an encoded metric before and after `size` bytes of points. Most metrics have few sizes."""
     texts = (descriptor.name, descriptor.description, descriptor.unit)
     header = b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
+    if descriptor.moving_bounds:
+        header += delimited(Metric.METADATA_FIELD_NUMBER, _MOVING_BOUNDS.SerializeToString())
     tail = _after_points(descriptor)
     data = _prefix(_DATA_FIELDS[descriptor.kind], size + len(tail))
     return _prefix(2, len(header) + len(data) + size + len(tail)) + header + data, tail

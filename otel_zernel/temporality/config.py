@@ -17,3 +17,8 @@ class SeriesMemoryConfig(Section):
     """The maximum number of converted series. Points of further series are dropped and counted."""
     idle_timeout: PositiveDuration = 3600.0
     """Seconds without a point after which a series is forgotten. If it returns, it starts again at zero."""
+
+
+MovingBounds = Literal["exponential", "fixed", "as_is"]
+"""The form of histograms whose bounds differ from point to point: exponential histograms, the fixed bounds of the
+metric's unit, or the bounds as they are, which few backends add up rightly."""

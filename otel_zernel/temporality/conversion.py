@@ -70,7 +70,7 @@ class Conversion(ABC, Generic[AnyTrack]):
                         if done >= _PIECE:
                             done = 0
                             yield PAUSE
-                _remove_empty(scope.metrics)
+                remove_empty(scope.metrics)
         for reason, count in lost.items():
             drop(count, reason)
         yield batch
@@ -133,7 +133,7 @@ class Conversion(ABC, Generic[AnyTrack]):
         return self.convert_point(series, point, amount, now_ns)
 
 
-def _remove_empty(metrics: Any) -> None:
+def remove_empty(metrics: Any) -> None:
     """Removes the metrics that have lost all their points."""
     for index in range(len(metrics) - 1, -1, -1):
         if not points(metrics[index]):

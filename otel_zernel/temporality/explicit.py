@@ -81,6 +81,18 @@ class ExplicitAmount:
         counts = self._counts_since(earlier)
         return None if counts is None else self._with(self._bounds, counts, count, extremes)
 
+    def within(self, whole: "ExplicitAmount") -> "ExplicitAmount":
+        """The same values, whose minimum and maximum are no wider than those of a greater amount."""
+        lowest, highest = whole._extremes.lowest, whole._extremes.highest
+        return ExplicitAmount(self._bounds, self._counts, self._count, Extremes(self._extremes.total, lowest, highest))
+
+    def at(self, bounds: Sequence[float]) -> Self:
+        """The values in buckets with these bounds. They are taken as spread evenly in their own ones."""
+        if not self._counts:
+            return self
+        counts = [after - before for before, after in pairwise((0, *self._up_to_each(bounds)))]
+        return type(self)(bounds, counts, self._count, self._extremes)
+
     def _with(self, bounds: Sequence[float], counts: Any, count: int, extremes: Extremes) -> Self | None:
         """An amount with these counts; None if one is negative, or larger than a point can hold."""
         try:

@@ -6,13 +6,16 @@ of neighbouring buckets (OpenTelemetry metrics data model, "ExponentialHistogram
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from operator import add
 from typing import Any, Self
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
+from otel_zernel.otlp.quantiles import buckets_of
 from otel_zernel.temporality.amounts import LARGEST_COUNT, Extremes, MalformedAmount, NotComparable
+from otel_zernel.temporality.explicit import ExplicitAmount
 
 MOST_BUCKETS = 160
 """Buckets on each side of zero: the default of the OpenTelemetry SDKs. With more, the scale decreases."""
@@ -20,6 +23,13 @@ _MOST_RECEIVED = 10_000
 """Buckets of one point. A point with more of them is malformed: reading it would block the event loop."""
 _SCALES = range(-10, 21)
 """The scales of the OpenTelemetry SDKs."""
+
+_FINEST = 10
+"""The scale of single values from explicit buckets: 0.07 % wide, as exact as the bounds of `ebpf` and `phases`."""
+_NARROW = 0.005
+"""The width of a bucket, in relation to its bounds, below which all its values are taken for its middle."""
+_PLACES = 32
+"""The most values that stand for those of a wide bucket."""
 
 _ZEROS = array("Q", [0] * MOST_BUCKETS)
 
@@ -169,6 +179,46 @@ class ExponentialAmount:
         for side, kept in ((point.positive, self._positive), (point.negative, self._negative)):
             side.offset = kept.first
             side.bucket_counts[:] = kept.counts
+
+
+def exponential_of(amount: ExplicitAmount) -> ExponentialAmount:
+    """The values of explicit buckets in exponential ones, at the finest scale that their range allows.
+
+    Values are taken as spread evenly in their bucket. A bucket as narrow as those of `ebpf` and `phases` has one place.
+    """
+    point = HistogramDataPoint()
+    amount.write(point)
+    buckets = [bucket for bucket in buckets_of(point) if bucket[2]]
+    if not buckets and point.count:  # only the count and the sum are known
+        mean = point.sum / point.count
+        buckets = [(mean, mean, point.count)]
+    zeros, positive, negative = 0, Counter[int](), Counter[int]()
+    for low, high, count in buckets:
+        for value, times in _spread(low, high, count):
+            if value > 0:
+                positive[_index(value)] += times
+            elif value < 0:
+                negative[_index(-value)] += times
+            else:
+                zeros += times
+    scale, up, down = _limited(_FINEST, positive, negative)
+    sides = ExponentialSide.of(up), ExponentialSide.of(down)
+    return ExponentialAmount(scale, (0.0, zeros), sides, point.count, Extremes.of(point))
+
+
+def _spread(low: float, high: float, count: int) -> Iterator[tuple[float, int]]:
+    """Values of a bucket, and how often each occurs."""
+    if not math.isfinite(low + high):
+        low = high = next((end for end in (low, high) if math.isfinite(end)), 0.0)
+    width = high - low
+    places = 1 if width <= _NARROW * max(abs(low), abs(high)) else min(count, _PLACES)
+    for place in range(places):
+        yield low + width * (place + 0.5) / places, count * (place + 1) // places - count * place // places
+
+
+def _index(value: float) -> int:
+    """The index of a positive value at the scale `_FINEST`."""
+    return math.ceil(math.log2(value) * (1 << _FINEST)) - 1
 
 
 def _added(left: Counts, right: Counts) -> Counts:

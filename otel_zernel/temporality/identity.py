@@ -19,6 +19,11 @@ class StreamIdentity:
         parts = (resource, scope, metric.name.encode(), metric.unit.encode(), kind.encode(), bytes((monotonic,)))
         self._digest = blake2b(b"".join(delimited(1, part) for part in parts), digest_size=16)
 
+    @property
+    def digest(self) -> bytes:
+        """The identity of the metric, in that resource and scope."""
+        return self._digest.digest()
+
     def of(self, attributes: Iterable[KeyValue]) -> bytes:
         """The identity of the series with these attributes, in whatever order."""
         series = self._digest.copy()

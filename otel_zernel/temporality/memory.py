@@ -1,15 +1,24 @@
 """The series that a conversion remembers, the least recently updated first."""
 
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from otel_zernel.temporality.config import SeriesMemoryConfig
-from otel_zernel.temporality.track import Track
 
 _WEIGHT = 160
 """Buckets for each of `max_series` on average: larger histograms take the room of several series."""
 
-AnyTrack = TypeVar("AnyTrack", bound=Track)
+
+class Remembered(Protocol):
+    """What is remembered of a series."""
+
+    weight: int
+    """The number of values that it keeps, for the limit of memory."""
+    updated_ns: int
+    """When it was stored, in ns since 1970."""
+
+
+AnyTrack = TypeVar("AnyTrack", bound=Remembered)
 
 
 class SeriesMemory(Generic[AnyTrack]):

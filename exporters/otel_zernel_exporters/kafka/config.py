@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.kafka.client_config import Encoding, KafkaClientConfig, check_topic
+from otel_zernel.temporality import MovingBounds
 from otel_zernel.types import Duration, NamedSections, Secret, Section
 
 Topic = Annotated[str, AfterValidator(check_topic)]
@@ -164,6 +165,9 @@ class KafkaExporterConfig(KafkaClientConfig, RemoteExporterConfig):
     """As for metrics."""
     partition_logs_by_trace_id: bool = False
     """As `partition_traces_by_id`. Log records without a trace have no key."""
+    moving_bounds: MovingBounds = "exponential"
+    """The form of histograms whose bounds differ from point to point, such as those of `ebpf` and `phases`:
+    `exponential` histograms, `fixed` bounds by unit, or `as_is` if only otel-zernel reads the topic."""
     record_partitioner: RecordPartitionerConfig = RecordPartitionerConfig.model_construct()
     producer: ProducerConfig = ProducerConfig.model_construct()
 

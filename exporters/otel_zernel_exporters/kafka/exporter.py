@@ -9,11 +9,14 @@ from weakref import WeakKeyDictionary
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Exporter
+from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import CannotStart, Permanent, Retryable, invalid_is_permanent
+from otel_zernel.exposition.histograms import fixed_bounds
 from otel_zernel.kafka.failures import is_retriable, kafka_reason
 from otel_zernel.kafka.producing import OutgoingMessage, UndeliveredMessage
 from otel_zernel.kafka.properties import client_properties
 from otel_zernel.kafka.tokens import token_source
+from otel_zernel.temporality import SeriesMemoryConfig, settled_bounds
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
 from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece
@@ -40,8 +43,13 @@ class KafkaExporter(Exporter):
             return None
         return "the kafka exporter needs confluent-kafka and xxhash: pip install 'otel-zernel[kafka]'"
 
+    @classmethod
+    def forms(cls, config: KafkaExporterConfig) -> DataForms:
+        return DataForms(refuses={"moving_bounds": ("*",)} if config.moving_bounds == "as_is" else {})
+
     def __init__(self, config: KafkaExporterConfig, context: Context) -> None:
         super().__init__(config, context)
+        self._bounds = settled_bounds(config.moving_bounds, fixed_bounds, SeriesMemoryConfig(), context)
         self._layout = MessageLayout(config)
         self._headers = [(name, value.get_secret_value().encode()) for name, value in config.record_headers.items()]
         headers = sum(len(name.encode()) + len(value) + 10 for name, value in self._headers)
@@ -67,6 +75,12 @@ class KafkaExporter(Exporter):
     ) -> None:
         self._is_open = False
         await self._sending.close()
+
+    def prepares(self, batch: Batch) -> bool:
+        return self._bounds is not None and self._bounds.concerns(batch)
+
+    def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
+        return (batch,) if self._bounds is None else self._bounds.convert(batch, self.context.drop)
 
     async def export(self, batch: Batch) -> None:
         if not self._is_open:

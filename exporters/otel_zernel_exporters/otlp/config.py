@@ -12,7 +12,7 @@ from otel_zernel.client.endpoint_config import GrpcEndpoint, check_tls_of_grpc
 from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
-from otel_zernel.temporality import SeriesMemoryConfig, Temporality
+from otel_zernel.temporality import MovingBounds, SeriesMemoryConfig, Temporality
 from otel_zernel.text import shown_url
 from otel_zernel.types import Duration, PositiveDuration, Secret, SecretHeaders
 from otel_zernel_exporters.otlp.environment import SIGNAL_ENDPOINTS, fill_in
@@ -28,8 +28,11 @@ class OtlpConfig(RemoteExporterConfig):
     tls: TlsConfig = TlsConfig()
     temporality: Temporality = "cumulative"
     """What the server gets: `cumulative`, `delta`, or `as_is`. Prometheus and Mimir refuse delta."""
+    moving_bounds: MovingBounds = "exponential"
+    """The form of histograms whose bounds differ from point to point, such as those of `ebpf` and `phases`:
+    `exponential` histograms, `fixed` bounds by unit, or `as_is` for another otel-zernel, which adds them up exactly."""
     conversion: SeriesMemoryConfig = SeriesMemoryConfig()
-    """The limits of the memory for the conversion. Series that have the temporality already take none."""
+    """The limits of the memory for these conversions. Sums that have the temporality already take none."""
 
 
 class KeepaliveConfig(ComponentConfig):

@@ -1,33 +1,57 @@
-"""The conversion of temporalities, which both exporters share. It works before the queue: a retry repeats nothing."""
+"""The conversions of histograms and temporalities, which both exporters share. They work before the queue: a retry
+repeats nothing."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.temporality import Conversion, ToCumulative, ToDelta
+from otel_zernel.component.forms import DataForms
+from otel_zernel.exposition.histograms import fixed_bounds
+from otel_zernel.temporality import Conversion, ToCumulative, ToDelta, settled_bounds
 from otel_zernel_exporters.otlp.config import OtlpConfig
 
 _KINDS: dict[str, type[ToCumulative] | type[ToDelta]] = {"cumulative": ToCumulative, "delta": ToDelta}
 
 
 class ConvertingExporter(Exporter):
-    """An exporter that gives its sums and histograms the configured temporality. A reload keeps the totals."""
+    """An exporter that settles moving bounds, and gives its sums and histograms the configured temporality.
+
+    A reload keeps the totals.
+    """
 
     config: OtlpConfig
     in_order = True
 
+    @classmethod
+    def forms(cls, config: OtlpConfig) -> DataForms:
+        return DataForms(refuses={"moving_bounds": ("*",)} if config.moving_bounds == "as_is" else {})
+
     def __init__(self, config: OtlpConfig, context: Context) -> None:
         super().__init__(config, context)
+        self._bounds = settled_bounds(config.moving_bounds, fixed_bounds, config.conversion, context)
         self._conversion = _conversion(config, context)
 
     def prepares(self, batch: Batch) -> bool:
-        return self._conversion is not None and self._conversion.concerns(batch)
+        return self._settles(batch) or self._converts(batch)
 
     def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        if self._conversion is None or (dropped and not self._conversion.counts_dropped):
-            return (batch,)
-        return self._conversion.convert(batch, self.context.drop)
+        def converted(settled: Batch) -> Iterable[Batch]:
+            if self._conversion is None or not self._conversion.concerns(settled):
+                return (settled,)
+            if dropped and not self._conversion.counts_dropped:
+                return (settled,)
+            return self._conversion.convert(settled, self.context.drop)
+
+        if self._bounds is None or not self._bounds.concerns(batch):
+            return converted(batch)
+        return self._bounds.before(batch, self.context.drop, converted)
+
+    def _settles(self, batch: Batch) -> bool:
+        return self._bounds is not None and self._bounds.concerns(batch)
+
+    def _converts(self, batch: Batch) -> bool:
+        return self._conversion is not None and self._conversion.concerns(batch)
 
 
 def _conversion(config: OtlpConfig, context: Context) -> Conversion[Any] | None:

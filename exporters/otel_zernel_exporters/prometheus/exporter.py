@@ -1,6 +1,7 @@
 """The prometheus exporter: a page that Prometheus scrapes."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -11,6 +12,7 @@ from otel_zernel.component import Context, Exporter
 from otel_zernel.component.forms import DataForms
 from otel_zernel.exposition import Format, Page, metrics_app
 from otel_zernel.net.guarding import serve_guarded
+from otel_zernel.temporality import SeriesMemoryConfig, settled_bounds
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.json_page import with_json
@@ -29,13 +31,17 @@ class PrometheusExporter(Exporter):
 
     @classmethod
     def forms(cls, config: PrometheusConfig) -> DataForms:
-        return DataForms(refuses={"moving_bounds": ("*",), "interval_spans": ("*",)})
+        return DataForms(refuses={"interval_spans": ("*",)})
 
     def __init__(self, config: PrometheusConfig, context: Context) -> None:
         super().__init__(config, context)
         self.address: Address = config.endpoint
         """The address to listen on. For port 0, the assigned port once the exporter runs. Unused with `api`."""
         options = config.options
+        memory = SeriesMemoryConfig(max_series=config.max_series)
+        self._bounds = settled_bounds(
+            config.moving_bounds, lambda name, unit: options.bounds_of(name, unit).values, memory, context
+        )
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
         """For scrapers without UTF-8 names. Only the other page counts losses."""
@@ -60,6 +66,12 @@ class PrometheusExporter(Exporter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def prepares(self, batch: Batch) -> bool:
+        return self._bounds is not None and self._bounds.concerns(batch)
+
+    def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
+        return (batch,) if self._bounds is None else self._bounds.convert(batch, self.context.drop)
 
     async def export(self, batch: Batch) -> None:
         """Updates the page in a thread: a large batch must not block the event loop."""

@@ -12,7 +12,7 @@ from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import PositiveCount, RemoteExporterConfig, RetryConfig, SendingQueueConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
 from otel_zernel.exposition.config import IDENTITY, LabelName, ResourceLabelsConfig
-from otel_zernel.temporality import SeriesMemoryConfig
+from otel_zernel.temporality import MovingBounds, SeriesMemoryConfig
 from otel_zernel.text import shown_url
 from otel_zernel.types import PositiveDuration, Secret, SecretHeaders
 
@@ -118,6 +118,10 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     """Whether requests of protocol 1.0 have metadata. Those of 2.0 always have them."""
     native_histograms: bool = True
     """Write exponential histograms as native histograms. If not, they have classic buckets."""
+    moving_bounds: MovingBounds | None = None
+    """The form of histograms whose bounds differ from point to point, such as those of `ebpf` and `phases`:
+    `exponential` histograms, `fixed` bounds by unit, or `as_is`. null: exponential with protocol 2.0 and
+    `native_histograms`, else fixed."""
     convert_histograms_to_nhcb: bool = False
     """Write histograms with explicit bounds as native histograms with custom buckets. Protocol 2.0 only."""
     max_batch_size_bytes: Annotated[int, Field(ge=_SMALLEST_REQUEST)] = 3_000_000
@@ -155,6 +159,12 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     @classmethod
     def _null_means_defaults(cls, value: Any) -> Any:
         return {} if value is None else value
+
+    @property
+    def settles_to(self) -> MovingBounds:
+        """The form of histograms with moving bounds."""
+        is_native = self.native_histograms and self.protobuf_message != "prometheus.WriteRequest"
+        return self.moving_bounds or ("exponential" if is_native else "fixed")
 
     @property
     def is_unprotected(self) -> bool:

@@ -15,10 +15,11 @@ from otel_zernel.client.posting import HttpPosting
 from otel_zernel.component import Context, Exporter
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import invalid_is_permanent
+from otel_zernel.exposition.histograms import fixed_bounds
 from otel_zernel.exposition.remote_write import Entry, Translation, in_waves
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel.temporality import ToCumulative
+from otel_zernel.temporality import ToCumulative, settled_bounds
 from otel_zernel_exporters.prometheusremotewrite.config import PrometheusRemoteWriteConfig
 from otel_zernel_exporters.prometheusremotewrite.server import RemoteServer
 from otel_zernel_exporters.prometheusremotewrite.writing import Writing
@@ -44,12 +45,13 @@ class PrometheusRemoteWriteExporter(Exporter):
 
     @classmethod
     def forms(cls, config: PrometheusRemoteWriteConfig) -> DataForms:
-        return DataForms(refuses={"moving_bounds": ("*",)})
+        return DataForms(refuses={"moving_bounds": ("*",)} if config.moving_bounds == "as_is" else {})
 
     def __init__(self, config: PrometheusRemoteWriteConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve, "remote_write")
         self._server = RemoteServer(config, context, self._posting)
+        self._bounds = settled_bounds(config.settles_to, fixed_bounds, config.conversion, context)
         self._totals = _totals(config, context)
         self._untranslated: Counter[str] = Counter()
         """Points that the translation has dropped, by reason."""
@@ -74,10 +76,15 @@ class PrometheusRemoteWriteExporter(Exporter):
         await self._posting.close()
 
     def prepares(self, batch: Batch) -> bool:
-        return self._totals.concerns(batch)
+        return self._totals.concerns(batch) or (self._bounds is not None and self._bounds.concerns(batch))
 
     def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        return self._totals.convert(batch, self.context.drop)
+        if self._bounds is None or not self._bounds.concerns(batch):
+            return self._totals.convert(batch, self.context.drop)
+        return self._bounds.before(batch, self.context.drop, self._added_up)
+
+    def _added_up(self, batch: Batch) -> Iterable[Batch]:
+        return self._totals.convert(batch, self.context.drop) if self._totals.concerns(batch) else (batch,)
 
     async def export(self, batch: Batch) -> None:
         await self._posting.renew()

@@ -2,7 +2,7 @@
 
 from otel_zernel.exposition.histograms.bounds import Bounds, ascending, bound_text, bounds_of
 from otel_zernel.exposition.histograms.exponential import ExponentialBuckets
-from otel_zernel.exposition.histograms.grids import BucketLayout, default_bounds
+from otel_zernel.exposition.histograms.grids import BucketLayout, default_bounds, fixed_bounds
 from otel_zernel.exposition.histograms.native import NativeBuckets, native_buckets
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "bound_text",
     "bounds_of",
     "default_bounds",
+    "fixed_bounds",
     "native_buckets",
 ]

@@ -59,6 +59,11 @@ def default_bounds(unit: str) -> Bounds:
     return bounds_of((0.0, *sorted({value for one in octaves for value in one.edges()})))
 
 
+def fixed_bounds(_name: str, unit: str) -> tuple[float, ...]:
+    """The default bounds of a metric with this name and UCUM unit."""
+    return default_bounds(unit).values
+
+
 @dataclass(slots=True)
 class BucketLayout:
     """The bounds of one family's histograms."""

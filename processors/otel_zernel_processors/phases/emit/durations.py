@@ -14,7 +14,12 @@ from otel_zernel_processors.phases.emit.metrics import Labels
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
 
 _DESCRIPTOR = Descriptor(
-    "zernel.step.duration", "s", "histogram", METRICS["zernel.step.duration"].description, temporality="delta"
+    "zernel.step.duration",
+    "s",
+    "histogram",
+    METRICS["zernel.step.duration"].description,
+    temporality="delta",
+    moving_bounds=True,
 )
 _LAYOUT = HdrLayout(significant_figures=3)
 _NS = 1e9  # nanoseconds to the second

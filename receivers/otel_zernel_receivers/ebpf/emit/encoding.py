@@ -24,8 +24,8 @@ _NS = 1e9  # nanoseconds to the second
 
 
 def metric(name: str, unit: str, kind: Literal["gauge", "sum", "histogram"], description: str) -> Descriptor:
-    """A metric of this receiver: its sums and histograms are deltas."""
-    return Descriptor(name, unit, kind, description, "delta")
+    """A metric of this receiver: its sums and histograms are deltas, and histograms have bounds near their values."""
+    return Descriptor(name, unit, kind, description, "delta", moving_bounds=kind == "histogram")
 
 
 def encode_histogram_points(

@@ -15,7 +15,9 @@ from tests.core.config.components import In, Out
 TEXT = """
 receivers: {{ebpf: {{}}}}
 processors: {{phases: {{}}, percentiles: {{metrics: {metrics}}}, filter: {dropped}}}
-exporters: {{prometheus: {{}}, debug: {{}}}}
+exporters:
+  {{prometheus: {{}}, debug: {{}}, otlp_http: {{endpoint: "http://localhost:4318", moving_bounds: as_is}},
+    otlp_http/any: {{endpoint: "http://localhost:4318"}}}}
 service: {{pipelines: {{{pipeline}: {{receivers: [ebpf], processors: [{processors}], exporters: [{exporter}]}}}}}}
 """
 
@@ -26,24 +28,33 @@ def warned(
     metrics: str = "['*']",
     dropped: str = "{}",
     pipeline: str = "training",
-    exporter: str = "prometheus",
+    exporter: str = "otlp_http",
 ) -> str:
     text = TEXT.format(processors=processors, metrics=metrics, dropped=dropped, pipeline=pipeline, exporter=exporter)
     warnings = read_settings([f"yaml:{text}"], [], {}, Registry.installed()).warnings
     return "\n".join(one for one in warnings if "is in no pipeline" not in one)
 
 
-def test_raw_readings_straight_into_prometheus_are_named_with_the_processors_that_help() -> None:
-    bounds, spans = warned("").splitlines()
+def test_raw_readings_with_moving_bounds_are_named_with_the_processors_that_help() -> None:
+    (bounds,) = warned("").splitlines()
     assert bounds.startswith('service::pipelines::training: receiver "ebpf" emits histograms whose bounds differ')
     assert "zernel.cuda.launch.latency" in bounds
-    assert 'exporter "prometheus" can show them only at its own, coarser bounds, and not as native histograms' in bounds
+    assert 'exporter "otlp_http" passes them on with moving_bounds: as_is' in bounds
     assert bounds.split(";")[1].startswith(" put one of these processors before it: percentiles")
+
+
+def test_raw_readings_straight_into_prometheus_are_named_with_the_processors_that_help() -> None:
+    (spans,) = warned("", exporter="prometheus").splitlines()
     assert "spans of single calls" in spans
     assert "put one of these processors before it: phases" in spans
 
 
-def test_steps_straight_into_prometheus_are_named() -> None:
+@pytest.mark.parametrize("exporter", ["prometheus", "otlp_http/any"])
+def test_an_exporter_that_settles_moving_bounds_is_silent(exporter: str) -> None:
+    assert "bounds" not in warned("phases", exporter=exporter)
+
+
+def test_steps_with_moving_bounds_are_named() -> None:
     (bounds, steps) = warned("phases").splitlines()
     assert 'receiver "ebpf" emits histograms' in bounds
     assert 'processor "phases" emits histograms whose bounds differ from reading to reading (zernel.step.duration)' in (
@@ -60,7 +71,7 @@ def test_a_pipeline_whose_exporter_accepts_everything_is_silent() -> None:
 
 
 def test_a_pipeline_without_traces_carries_no_spans() -> None:
-    assert "spans of single calls" not in warned("", pipeline="metrics")
+    assert "spans of single calls" not in warned("", pipeline="metrics", exporter="prometheus")
 
 
 def test_only_the_metrics_that_no_processor_selects_are_named() -> None:
