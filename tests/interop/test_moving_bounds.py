@@ -114,7 +114,12 @@ async def answer(port: int, begin: int, metric: str, count: int) -> dict[str, di
     A metric that has changed its form has aggregates of both: counts and sums are added.
     """
     url = f"http://127.0.0.1:{port}/api/v1/telemetry/aggregations"
-    query = {"metric": metric, "group_by": "gpu_id", "start_time": begin // SECOND, "end_time": begin // SECOND + 60}
+    query: dict[str, str | int] = {
+        "metric": metric,
+        "group_by": "gpu_id",
+        "start_time": begin // SECOND,
+        "end_time": begin // SECOND + 60,
+    }
     async with httpx.AsyncClient() as client:
         for _ in range(100):
             data = (await client.get(url, params=query)).raise_for_status().json()["data"]
