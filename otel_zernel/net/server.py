@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.limits import ServerLimits, closing
 from otel_zernel.net.misdirected import Misdirected, watched
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class HttpServer:
         self._idle: dict[Connection, None] = {}
         self._opening: dict[asyncio.Task[None], None] = {}
         """The connections whose TLS handshake is not finished, the oldest first."""
+        self._refusing: dict[asyncio.Task[None], None] = {}
+        """The connections that will hear 503. They take no place of another one, so none takes theirs."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -71,7 +73,7 @@ class HttpServer:
 
     async def __aexit__(self, *_: object) -> None:
         """Lets running requests finish within a second, then closes every connection."""
-        await _cancel(*self._tasks, *self._opening)
+        await _cancel(*self._tasks, *self._opening, *self._refusing)
         for connection in list(self.connections):
             connection.shutdown()
         with contextlib.suppress(TimeoutError):
@@ -95,12 +97,15 @@ class HttpServer:
                 await asyncio.sleep(_OUT_OF_FILES)
                 continue
             protocol = self._protocol or await self._load_protocol(client)
-            surplus = len(self.connections) + len(self._opening) >= self._most and not self._make_room()
-            if surplus and self._context:
+            count = len(self.connections) + len(self._opening) + len(self._refusing)
+            surplus = count >= self._most and not self._make_room()
+            if surplus and (self._context or count >= 2 * self._most):
                 client.close()  # without a handshake there is no way to say why
                 continue
+            if count >= self._most:
+                await closing(client)
             opening = asyncio.create_task(self._open(protocol, client, peer, surplus), name="http connection")
-            self._opening[opening] = None
+            (self._refusing if surplus else self._opening)[opening] = None
             opening.add_done_callback(partial(self._ended, client))
 
     async def _load_protocol(self, client: socket.socket) -> "HttpProtocol":
@@ -146,13 +151,18 @@ class HttpServer:
     def _end_opening(self, task: asyncio.Task[None] | None) -> None:
         if task:
             self._opening.pop(task, None)
+            self._refusing.pop(task, None)
 
     def _make_room(self) -> bool:
-        """Closes the connection that is idle longest, or that has not finished its handshake longest."""
+        """Closes the connection that is idle longest, or that has not finished its handshake longest.
+
+        It is forgotten at once: the next connection of a burst must not choose it again.
+        """
         if victim := next(iter(self._idle), None):
+            self.connections.discard(victim)
             victim.abort()
         elif opening := next(iter(self._opening), None):
-            self._end_opening(opening)  # at once: the next connection of a burst must not choose the same task
+            self._end_opening(opening)
             opening.cancel()
         else:
             return False

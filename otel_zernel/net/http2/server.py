@@ -7,11 +7,13 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from otel_zernel.component import Logger
 from otel_zernel.net.http2.connection import Http2Connection
 from otel_zernel.net.http2.parts import ServerParts
+from otel_zernel.net.limits import closing
 from otel_zernel.net.misdirected import Misdirected
 
 _SWEEP: Final = 0.25
@@ -58,12 +60,14 @@ class Http2Server:
                 self._make_room()
                 await asyncio.sleep(_OUT_OF_FILES)
                 continue
-            if len(self._connections) + len(self._opening) >= self._most and not self._make_room():
-                client.close()
-                continue
+            if len(self._connections) + len(self._opening) >= self._most:
+                if not self._make_room():
+                    client.close()
+                    continue
+                await closing(client)
             opening = asyncio.create_task(self._open(client, peer), name="http2 connection")
             self._opening[opening] = None
-            opening.add_done_callback(lambda task: self._opening.pop(task, None))
+            opening.add_done_callback(partial(self._ended, client))
 
     async def sweep(self) -> None:
         """Ends what takes too long, until cancelled."""
@@ -79,7 +83,7 @@ class Http2Server:
 
     async def end(self) -> None:
         """Lets running calls finish, refuses the rest, and closes every connection."""
-        for opening in self._opening:
+        for opening in list(self._opening):
             opening.cancel()
         for connection in list(self._connections):
             connection.go_away()
@@ -99,33 +103,51 @@ class Http2Server:
     async def _open(self, client: socket.socket, peer: Any) -> None:
         if client.family != socket.AF_UNIX:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = asyncio.current_task()
+
+        def began(connection: Http2Connection) -> None:
+            self._end_opening(task)
+            self._connections.add(connection)
+
+        def mistook(protocol: str) -> None:
+            self._misdirected.mistook(protocol, peer)
+
+        def make() -> Http2Connection:
+            return Http2Connection(self._parts, began, self._connections.discard, mistook)
+
         tls: dict[str, Any] = {}
         if self._tls:
             context = self._tls()
             context.set_alpn_protocols(["h2"])
             tls = {"ssl": context, "ssl_handshake_timeout": self._parts.limits.head_time, "ssl_shutdown_timeout": 1.0}
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: self._make(peer), client, **tls)
+            await asyncio.get_running_loop().connect_accepted_socket(make, client, **tls)
         except OSError as error:  # also ssl.SSLError and TimeoutError
             self._logger.debug("A connection failed before its first request: %s", error)
             self._misdirected.failed_handshake(error, peer)
-        except asyncio.CancelledError:
+
+    def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step never runs, so its socket is closed here."""
+        self._end_opening(task)
+        if task.cancelled():
             client.close()
-            raise
 
-    def _make(self, peer: Any) -> Http2Connection:
-        def mistook(protocol: str) -> None:
-            self._misdirected.mistook(protocol, peer)
-
-        began, ended = self._connections.add, self._connections.discard
-        return Http2Connection(self._parts, began, ended, mistook)
+    def _end_opening(self, task: asyncio.Task[None] | None) -> None:
+        if task:
+            self._opening.pop(task, None)
 
     def _make_room(self) -> bool:
-        """Closes the connection that is idle longest, or that has not finished its handshake longest."""
+        """Closes the connection that is idle longest, or that has not finished its handshake longest.
+
+        It is forgotten at once: the next connection of a burst must not choose it again.
+        """
         spare = [connection for connection in self._connections if connection.is_spare]
         if spare:
-            min(spare, key=lambda connection: connection.idle_since).abort()
+            victim = min(spare, key=lambda connection: connection.idle_since)
+            self._connections.discard(victim)
+            victim.abort()
         elif opening := next(iter(self._opening), None):
+            self._end_opening(opening)
             opening.cancel()
         else:
             return False
