@@ -142,7 +142,7 @@ static __always_inline struct frame *push_frame(struct hit *hit)
 	thread->is_uncounted = !process;
 	if (!process)
 		return 0;
-	count_hit(process);
+	__sync_fetch_and_add(&process->hits, 1);
 	if (hit->flags & IS_DRIVER && is_inside_runtime(thread))
 		return 0;
 	depth = thread->depth;

@@ -53,7 +53,7 @@ static __always_inline void handle_entry_only(struct hit *hit)
 
 	if (!process)
 		return;
-	count_hit(process);
+	__sync_fetch_and_add(&process->entry_hits, 1);
 	switch (KIND_OF(hit->flags)) {
 	CALL_KINDS(NO_CASE, NO_CASE, ENTRY_ONLY_CASE)
 	}

@@ -31,7 +31,8 @@ struct process {
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
-	__u64 hits; /* of probes at entries, whether or not the call is counted */
+	__u64 hits; /* of probes on functions whose return is probed, too, whether or not the call is counted */
+	__u64 entry_hits; /* of the other probes */
 	__u64 operator_hits; /* those of them on model operators */
 	__u64 off_cpu; /* ns, the sum over its threads that make probed calls */
 	__u64 io_wait;
@@ -255,8 +256,3 @@ static __always_inline __u32 works_of(const struct process *process)
 	return process->works == UNCOUNTED_WORKS ? 0 : process->works;
 }
 
-/* The cost of probes is estimated from these hits, so every hit counts, also of calls that are not counted. */
-static __always_inline void count_hit(struct process *process)
-{
-	__sync_fetch_and_add(&process->hits, 1);
-}

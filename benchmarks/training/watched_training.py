@@ -34,12 +34,12 @@ service:
 _JOB = """
 import json, os, sys, time, torch
 from torch import nn
-cpu, width, batch, steps = map(int, sys.argv[1:])
+cpu, width, batch, steps, layers = map(int, sys.argv[1:])
 os.sched_setaffinity(0, {cpu})
 torch.set_num_threads(1)
 data = torch.utils.data.TensorDataset(torch.randn(batch * steps, width), torch.randint(0, 10, (batch * steps,)))
-layers = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
-model = nn.Sequential(*layers)
+hidden = [layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())]
+model = nn.Sequential(*hidden, nn.Linear(width, 10))
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in sys.stdin:
     wall, cpu = [time.perf_counter()], [time.thread_time()]
@@ -77,9 +77,9 @@ class Training:
 
 
 @contextmanager
-def training(width: int, batch: int, steps: int) -> Iterator[Training]:
-    """A warmed-up job with a model of this width and `steps` in a block."""
-    command = [sys.executable, "-c", _JOB, *map(str, (JOB_CPU, width, batch, steps))]
+def training(width: int, batch: int, steps: int, layers: int = 2) -> Iterator[Training]:
+    """A warmed-up job with a model of this width and so many hidden layers, and `steps` in a block."""
+    command = [sys.executable, "-c", _JOB, *map(str, (JOB_CPU, width, batch, steps, layers))]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process,
         ExitStack() as stack,

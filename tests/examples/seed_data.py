@@ -18,9 +18,9 @@ from otel_zernel_receivers.ebpf.emit.families import COLLECTIVE_DURATION, OPERAT
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 
@@ -59,11 +59,11 @@ def _reading(number: int, host: str) -> Batch:
 
 def _tables() -> TableReadings:
     cpu = [
-        CpuReading(LOADING, 1, 0, SECOND // 2, 0, 0, 0),
-        CpuReading(COLLECTING, 1, 0, 0, 0, 0, 0),
-        CpuReading(COMPUTING, 1, 0, 0, 0, 0, 0),
-        CpuReading(OPTIMIZING, 1, 0, 0, 1_000_000, 0, 0),
-        CpuReading(OTHER, 1, 0, 0, 0, 0, 0),
+        CpuReading(LOADING, HitCount(1), 0, SECOND // 2, 0, 0, 0),
+        CpuReading(COLLECTING, HitCount(1), 0, 0, 0, 0, 0),
+        CpuReading(COMPUTING, HitCount(1), 0, 0, 0, 0, 0),
+        CpuReading(OPTIMIZING, HitCount(1), 0, 0, 1_000_000, 0, 0),
+        CpuReading(OTHER, HitCount(1), 0, 0, 0, 0, 0),
     ]
     memory = [MemoryReading(process, gpu, used, peak, 1, 0) for process, gpu, used, peak in MEMORY]
     return TableReadings(

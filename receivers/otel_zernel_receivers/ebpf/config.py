@@ -40,5 +40,5 @@ class EbpfConfig(ComponentConfig):
     long_wait: Duration = 0.0001
     """Seconds. A wait for the GPU that is at least this long is also a span."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03
-    """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, the most expensive probes are
-    sampled."""
+    """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, probes are sampled, those of
+    launches first."""

@@ -18,8 +18,9 @@ from otel_zernel_receivers.ebpf.kernel.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.kernel.unavailable import BTF, Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, UNPRIVILEGED
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost, load
+from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.probes.marks import sentence
 from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
@@ -69,11 +70,12 @@ def _limit(config: EbpfConfig, cost: ProbeCost | None) -> Finding:
     """The load above which calls are sampled."""
     if not config.max_overhead:
         return Finding("max_overhead", "0: no limit, so nothing is sampled")
-    hits = f", or {config.max_overhead / cost.call_ns * 1e9:,.0f} calls/s," if cost and cost.call_ns else ""
+    paid = cost.at(0).call_ns if cost else 0.0
+    hits = f", or {config.max_overhead / paid * 1e9:,.0f} calls/s," if paid else ""
     return Finding(
         "max_overhead",
-        f"above {config.max_overhead:.1%} of a CPU{hits} in one process, launches, copies, waits for the GPU and "
-        f"collectives are sampled, the most expensive first; never sampled: {NEVER_SAMPLED}",
+        f"above {config.max_overhead:.1%} of a CPU{hits} in one process, launches are sampled first, then operators of "
+        f"models, then copies, waits for the GPU and collectives; never sampled: {NEVER_SAMPLED}",
     )
 
 
@@ -125,7 +127,10 @@ def _modes(trials: Mapping[Mode, ProbeCost | _Failure]) -> Iterator[Finding]:
         return
     for mode, trial in trials.items():
         if isinstance(trial, ProbeCost):
-            text = f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {trial.floor_ns:,} ns of it to its latency"
+            text = (
+                f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {trial.floor_ns:,} ns of it to its latency, "
+                f"and {trial.at(0).call_ns:,.0f} ns if other work is between the calls"
+            )
             yield Finding(f"by {mode}", text, ok=True)
         else:
             yield Finding(f"by {mode}", _too_old_for(mode) or trial.sentence, details=trial.details)
@@ -202,8 +207,8 @@ def _prediction(places: AttachPoints, cost: ProbeCost | None, config: EbpfConfig
     count = len(places.probed) + len(places.single_stepped) * config.single_stepped
     text = "1 function" if count == 1 else f"{count} functions"
     if cost and places.probed:
-        percent = cost.call_ns * _BUSY / 1e9 * 100
-        text += f", {cost.call_ns:,.0f} ns a call, {percent:.1f} % of a CPU at {_BUSY:,} calls/s"
+        paid_ns = cost.at(_BUSY).call_ns
+        text += f", {paid_ns:,.0f} ns a call, {paid_ns * _BUSY / 1e7:.1f} % of a CPU at {_BUSY:,} calls/s"
     if places.single_stepped:
         too_dear = sorted(set(places.single_stepped))
         if config.single_stepped:

@@ -77,45 +77,46 @@ class EbpfReceiver(Receiver):
         pending: deque[Batch] = deque()
         rescan_at = clock.monotonic()
         try:
-            with _event_of(session.wakeup) as process_ended:
+            with _event_of(session.wakeup) as is_due:
                 while True:
                     if clock.monotonic() >= rescan_at:
                         rescan_at = clock.monotonic() + self.config.rescan_interval
                         await run_in_thread(session.attach)
-                    await self._pass_interval(session, process_ended)
+                    await self._pass_interval(session, is_due)
                     await self._read(session, pending, insist)
         except asyncio.CancelledError:
             await self._read(session, pending, emit)
             raise
 
-    async def _pass_interval(self, session: "Session", process_ended: asyncio.Event) -> None:
+    async def _pass_interval(self, session: "Session", is_due: asyncio.Event) -> None:
         """Waits for the next reading.
 
-        With sampling, it switches probes in that time. Without sampling, the end of a process ends the wait.
+        With sampling, it switches probes in that time. Without sampling, the wait ends when a process ends, and when
+        sampling begins.
         """
         clock, interval = self.context.clock, session.interval
         began = clock.monotonic()
         switches = session.switches()
         for switch in switches:
-            await self._wait(switch.delay, session, process_ended)
+            await self._wait(switch.delay, session, is_due)
             await run_in_thread(switch.apply)
         left = began + interval - clock.monotonic()
-        await self._wait(min(SHORTEST_INTERVAL, left), session, process_ended)
-        rest = self._wait(left - SHORTEST_INTERVAL, session, process_ended)
-        await (rest if switches else _first_of(rest, process_ended.wait()))
-        process_ended.clear()
+        await self._wait(min(SHORTEST_INTERVAL, left), session, is_due)
+        rest = self._wait(left - SHORTEST_INTERVAL, session, is_due)
+        await (rest if switches else _first_of(rest, is_due.wait()))
+        is_due.clear()
 
-    async def _wait(self, seconds: float, session: "Session", process_ended: asyncio.Event) -> None:
+    async def _wait(self, seconds: float, session: "Session", is_due: asyncio.Event) -> None:
         """Waits. Meanwhile moves events out of the kernel, so that its ring buffer has room.
 
-        Sets `process_ended` if the end of a process is among the moved events.
+        Sets `is_due` if a reading is due earlier.
         """
         clock = self.context.clock
         end = clock.monotonic() + seconds
         while (left := end - clock.monotonic()) > GATHER_INTERVAL:
             await clock.sleep(GATHER_INTERVAL)
             if await run_in_thread(session.gather):
-                process_ended.set()
+                is_due.set()
         await clock.sleep(max(left, 0.0))
 
     async def _read(self, session: "Session", pending: deque[Batch], emit: Emit) -> None:

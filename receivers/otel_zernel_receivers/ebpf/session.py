@@ -71,7 +71,7 @@ class Session:
         self._with_operators: frozenset[int] = frozenset()
         """Pids of the processes whose operators are probed."""
         self._was_without_runs = False
-        overhead = Overhead(config.max_overhead, loaded.cost.call_ns, loaded.cost.entry_ns)
+        overhead = Overhead(config.max_overhead, loaded.cost)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
         identities = self._identities
@@ -127,9 +127,11 @@ class Session:
     def gather(self) -> bool:
         """Moves events out of the kernel between two readings, so that its ring buffer has room.
 
-        Returns whether a process has ended.
+        Takes probes off if they cost more than `max_overhead`. Returns whether a reading is due: after that, and when a
+        process has ended.
         """
-        return self._tables.ring.gather()
+        has_acted = self._sampling.act()
+        return self._tables.ring.gather() or has_acted
 
     def read(self) -> EncodedReading:
         """Everything counted since the last reading."""

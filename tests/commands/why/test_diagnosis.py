@@ -123,6 +123,15 @@ def test_missing_marks_are_said() -> None:
     assert job.notes == ("Its PyTorch does not have all functions that show phases; missing: backward.",)
 
 
+def test_sampled_operators_are_said_with_the_positions_that_are_unknown() -> None:
+    sightings = seen("AdamW")
+    sightings.processes[0].has_sampled_operators = True
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    [note] = job.notes
+    assert "operators were sampled" in note
+    assert "forward passes without a DataLoader, losses, evaluation and inference" in note
+
+
 def test_unsteady_steps_are_explained_by_their_phase() -> None:
     sightings = seen("stalls of 150 ms")
     sightings.processes[0].verdict = "unstable"

@@ -122,6 +122,11 @@ def _notes(group: JobGroup) -> Iterable[str]:
     marks = sorted({mark for one in group.processes for mark in one.missing_marks})
     if marks:
         yield f"Its PyTorch does not have all functions that show phases; missing: {', '.join(marks)}."
+    if any(one.has_sampled_operators for one in group.processes):
+        yield (
+            "Probes took more of a CPU than `max_overhead`, so operators were sampled for some time. Unknown in it: "
+            "forward passes without a DataLoader, losses, evaluation and inference."
+        )
     size, ranks = _world_size(group.processes[0]), len(group.processes)
     if ranks < size:
         yield f"{ranks} of its {size} ranks run on this machine; run the command on the other machines, too."

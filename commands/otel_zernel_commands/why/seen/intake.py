@@ -153,7 +153,10 @@ def _verdict(all_: Sightings, seen: SeenValue, value: float) -> None:
 
 def _missing_mark(all_: Sightings, seen: SeenValue, value: float) -> None:
     for process in all_.processes_of_pid(seen.attributes.get("process.pid", seen.resource.get("process.pid"))):
-        process.missing_marks.add(seen.text("zernel.mark"))
+        if seen.attributes.get("zernel.sampled"):
+            process.has_sampled_operators = True
+        else:
+            process.missing_marks.add(seen.text("zernel.mark"))
 
 
 def _workers(all_: Sightings, seen: SeenValue, value: float) -> None:

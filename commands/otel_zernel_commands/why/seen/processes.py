@@ -35,6 +35,8 @@ class SeenProcess:
     """How long collectives were in flight while the training thread did something else."""
     missing_marks: set[str] = field(default_factory=set)
     """The values of `zernel.mark` in docs/spans.md."""
+    has_sampled_operators: bool = False
+    """Whether probes took more than `max_overhead`, so that some operators were not seen."""
     workers: int = 0
     """The most workers of its DataLoader at one time."""
     worker_cpu_s: float = 0.0

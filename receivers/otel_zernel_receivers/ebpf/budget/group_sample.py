@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, Group
 from otel_zernel_receivers.ebpf.budget.scaling import Activity, Counters, Snapshot, SpeedRatio
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey
 

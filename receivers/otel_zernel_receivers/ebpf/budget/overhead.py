@@ -12,11 +12,14 @@ from enum import StrEnum
 
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, HOST_ENQUEUE, CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
-from otel_zernel_receivers.ebpf.tables.series import SeriesReading
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
+from otel_zernel_receivers.ebpf.tables.process_table import HitCount, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.series import SeriesKey
 
+SECOND = 1.0
+"""A process whose probes have used up their budget of a second is sampled at once."""
 AVERAGED = 5.0
-"""Seconds over which the load is averaged, so that a burst at the start of a job starts no sampling."""
+"""Seconds over which the load is averaged before the shares are changed otherwise."""
 STEADY = 3
 """Consecutive averages that must allow a larger share before it is used."""
 AIM = 0.7
@@ -34,6 +37,10 @@ class Group(StrEnum):
     COLLECTIVE = "collective"
     OPERATORS = "operators"
     """Operators of models. While they are sampled, no run of operators is complete, so none is reported."""
+
+
+_FIRST = (Group.LAUNCH, Group.OPERATORS)
+"""The groups that are sampled first, in this order. Launches can be scaled, operators cannot."""
 
 
 NEVER_SAMPLED = "allocations and frees, devices and contexts, communicators and groups, scopes and waits of PyTorch"
@@ -80,106 +87,154 @@ class Hits:
     """Hits of probes that are never sampled."""
 
 
-def hits_of(series: Iterable[SeriesReading], cpu: Iterable[CpuReading]) -> list[Hits]:
-    """Divides the hits of each process among the groups."""
-    expected: dict[WatchedProcess, Counter[Group]] = {reading.process: Counter() for reading in cpu}
-    for reading in series:
-        if (group := GROUPS.get(reading.operation)) and reading.process in expected:
-            hits = 1 if reading.operation == Operation.DRIVER_LAUNCH else _HITS_PER_CALL[group]
-            expected[reading.process][group] += hits * int(reading.counts.sum())
-    for one in cpu:
-        if one.operator_hits:
-            expected[one.process][Group.OPERATORS] = one.operator_hits
-    return [_divide(reading, expected[reading.process]) for reading in cpu]
+def hits_of(calls: Mapping[SeriesKey, int], hits: Mapping[WatchedProcess, HitCount]) -> list[Hits]:
+    """Divides the hits of each process among the groups, by the calls of each series."""
+    expected: dict[WatchedProcess, Counter[Group]] = {process: Counter() for process in hits}
+    for (process, operation, _), count in calls.items():
+        if (group := GROUPS.get(operation)) and process in expected:
+            expected[process][group] += count * (1 if operation == Operation.DRIVER_LAUNCH else _HITS_PER_CALL[group])
+    return [_divide(process, count, expected[process]) for process, count in hits.items()]
 
 
-def _divide(reading: CpuReading, expected: Counter[Group]) -> Hits:
+def _divide(process: WatchedProcess, count: HitCount, expected: Counter[Group]) -> Hits:
+    if count.operators:
+        expected[Group.OPERATORS] = count.operators
     total = expected.total()  # 0 for a series that changed after its calls had been read
-    part = min(1.0, reading.hits / total) if total else 1.0
+    part = min(1.0, count.all / total) if total else 1.0
     sampled = {group: hits * part for group, hits in expected.items()}
-    return Hits(reading.process, sampled, reading.hits - sum(sampled.values()))
+    return Hits(process, sampled, count.all - sum(sampled.values()))
 
 
 @dataclass(slots=True)
-class _Load:
-    """Seconds that probes took of one process."""
+class _Window:
+    """The hits of some time."""
 
-    sampled: Counter[Group] = field(default_factory=Counter)
-    others: float = 0.0
+    seconds: float = 0.0
+    watched: Counter[Group] = field(default_factory=Counter)
+    """Seconds with the probes of each group on."""
+    sampled: dict[WatchedProcess, Counter[Group]] = field(default_factory=dict)
+    others: dict[WatchedProcess, float] = field(default_factory=dict)
+
+    def add(self, hits: Iterable[Hits], seconds: float, watched: Mapping[Group, float]) -> None:
+        self.seconds += seconds
+        self.watched.update({group: watched.get(group, seconds) for group in Group})
+        for one in hits:
+            self.sampled.setdefault(one.process, Counter()).update(one.sampled)
+            self.others[one.process] = self.others.get(one.process, 0.0) + one.others
+
+    def loads(self, cost: ProbeCost) -> "list[_Load]":
+        """The load of each process."""
+        return [self._load(process, cost) for process in self.sampled]
+
+    def _load(self, process: WatchedProcess, cost: ProbeCost) -> "_Load":
+        rates = {group: hits / self.watched[group] for group, hits in self.sampled[process].items() if hits}
+        others = self.others[process] / self.seconds if self.seconds else 0.0
+        cost = cost.at(sum(rates.values()) + others)
+        hit_s = {group: (cost.entry_ns if group is Group.OPERATORS else cost.call_ns) / 1e9 for group in rates}
+        return _Load(
+            {group: rate * hit_s[group] for group, rate in rates.items()},
+            sum(self.sampled[process][group] * hit_s[group] for group in rates),
+            others * cost.call_ns / 1e9,
+            self.seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The load of one process in a window."""
+
+    rates: Mapping[Group, float]
+    """Ratio of a CPU that the probes of each group take while they are on."""
+    sampled_s: float
+    """Seconds that the probes of all groups took."""
+    others: float
+    """Ratio of a CPU of the probes that are never sampled."""
+    seconds: float
 
     @property
-    def total(self) -> float:
-        return sum(self.sampled.values()) + self.others
+    def spent_s(self) -> float:
+        """Seconds that all probes took."""
+        return self.sampled_s + self.others * self.seconds
 
 
 class Overhead:
     """Decides for which share of the time the probes of each group are on."""
 
-    def __init__(self, limit: float, call_ns: float, entry_ns: float | None = None) -> None:
-        """`limit` is a ratio of one CPU, for each process; 0 means no limit. `call_ns` is the cost of a probe hit.
-
-        `entry_ns` is the cost of a hit of a function whose return has no probe; default: `call_ns`.
-        """
+    def __init__(self, limit: float, cost: ProbeCost) -> None:
+        """`limit` is a ratio of one CPU, for each process; 0 means no limit."""
         self.shares: dict[Group, float] = {}
         """Ratio of the time with probes on, at least `LEAST` and below 1, for each sampled group."""
         self.load = 0.0
         """Ratio of one CPU that probes took at the last decision, in the process with the highest ratio."""
         self.excess = 0.0
         """Ratio of one CPU above the limit that sampling cannot reduce, in the process with the highest ratio."""
-        self._limit, self._call_s = limit, call_ns / 1e9
-        entry_s = self._call_s if entry_ns is None else entry_ns / 1e9
-        self._hit_s = {group: entry_s if group is Group.OPERATORS else self._call_s for group in Group}
+        self._limit, self._cost = limit, cost
         self._wanted: deque[dict[Group, float]] = deque(maxlen=STEADY)
-        self._restart()
+        self._average, self._recent = _Window(), _Window()
 
     def add(self, hits: Sequence[Hits], seconds: float, watched: Mapping[Group, float]) -> None:
         """Adds the hits of `seconds`. `watched` are the seconds with the probes of a group on; default: all."""
         if not self._limit:
             return
-        self._seconds += seconds
-        self._watched.update({group: watched.get(group, seconds) for group in Group})
-        for one in hits:
-            load = self._loads.setdefault(one.process, _Load())
-            load.sampled.update({group: count * self._hit_s[group] for group, count in one.sampled.items()})
-            load.others += one.others * self._call_s
-        if self._seconds >= AVERAGED and all(self._watched[group] for group in self.shares):
-            self._decide()
-            self._restart()
+        for window in (self._average, self._recent):
+            window.add(hits, seconds, watched)
+        if self._average.seconds >= AVERAGED and self._knows_all(self._average):
+            self._decide(self._average)
+            self._average = _Window()
+        elif self._is_urgent(self._recent):
+            self._decide(self._recent)
+            self._average = _Window()
+        if self._recent.seconds >= SECOND:
+            self._recent = _Window()
 
-    def _restart(self) -> None:
-        self._seconds = 0.0
-        self._watched: Counter[Group] = Counter()
-        self._loads: dict[WatchedProcess, _Load] = {}
+    def act(self, hits: Sequence[Hits], seconds: float) -> None:
+        """Decides at once if a process has used up its budget. `hits` are those of the last `seconds`, at most a second
+        or two, with all probes on. They are added later, too."""
+        if not self._limit:
+            return
+        window = _Window()
+        window.add(hits, seconds, {})
+        if self._is_urgent(window):
+            self._decide(window)
 
-    def _decide(self) -> None:
-        wanted = [self._shares_of(load) for load in self._loads.values()]
-        self._wanted.append(_least(wanted))
+    def _is_urgent(self, window: _Window) -> bool:
+        """Whether the probes of a process have taken more than the limit allows in a second, or in a longer window."""
+        budget_s = self._limit * max(window.seconds, SECOND)
+        return self._knows_all(window) and any(load.spent_s > budget_s for load in window.loads(self._cost))
+
+    def _knows_all(self, window: _Window) -> bool:
+        """Whether the window has a sample of every sampled group."""
+        return all(window.watched[group] for group in self.shares)
+
+    def _decide(self, window: _Window) -> None:
+        loads = window.loads(self._cost)
+        self._wanted.append(_least(map(self._shares_of, loads)))
         self.shares = _least(self._wanted)
-        self.load = max((load.total for load in self._loads.values()), default=0.0) / self._seconds
-        self.excess = max((self._excess_of(load) for load in self._loads.values()), default=0.0)
+        self.load = max((load.spent_s / load.seconds for load in loads), default=0.0)
+        self.excess = max(map(self._excess_of, loads), default=0.0)
 
     def _shares_of(self, load: _Load) -> dict[Group, float]:
-        """The shares that bring a process down to the aim. The most expensive is reduced first, operators last."""
-        rates = self._rates_of(load)
-        too_much = sum(rates.values()) + load.others / self._seconds - self._limit
+        """The shares that bring a process down to the aim. Launches are reduced first, then operators, then the most
+        expensive of the others."""
+        rates = load.rates
+        too_much = sum(rates.values()) + load.others - self._limit
         if not self.shares and too_much <= 0:
             return {}
         too_much += (1 - AIM) * self._limit
         shares = {}
-        for group in sorted(rates, key=lambda group: (group is Group.OPERATORS, -rates[group])):
+        for group in (*(one for one in _FIRST if one in rates), *self._others(rates)):
             share = max(1 - too_much / rates[group], LEAST)
             if share < 1:  # the remaining excess may be a rounding error
                 shares[group] = share
                 too_much -= (1 - share) * rates[group]
         return shares
 
-    def _excess_of(self, load: _Load) -> float:
-        least = LEAST * sum(self._rates_of(load).values())
-        return max(load.others / self._seconds + least - self._limit, 0.0)
+    @staticmethod
+    def _others(rates: Mapping[Group, float]) -> list[Group]:
+        return sorted(rates.keys() - _FIRST, key=lambda group: -rates[group])
 
-    def _rates_of(self, load: _Load) -> dict[Group, float]:
-        """Ratio of a CPU that the probes of each group take while they are on."""
-        return {group: seconds / self._watched[group] for group, seconds in load.sampled.items() if seconds}
+    def _excess_of(self, load: _Load) -> float:
+        return max(load.others + LEAST * sum(load.rates.values()) - self._limit, 0.0)
 
 
 def _least(shares: Iterable[Mapping[Group, float]]) -> dict[Group, float]:

@@ -13,20 +13,23 @@ from typing import NamedTuple, Protocol
 from otel_zernel.component import Context
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.group_sample import GroupSample
-from otel_zernel_receivers.ebpf.budget.overhead import NEVER_SAMPLED, Group, Overhead, hits_of
-from otel_zernel_receivers.ebpf.budget.scaling import Activity, Counters, Snapshot, snapshot
+from otel_zernel_receivers.ebpf.budget.overhead import NEVER_SAMPLED, SECOND, Group, Overhead, hits_of
+from otel_zernel_receivers.ebpf.budget.scaling import Activity, Counters, Snapshot, hits_between, snapshot
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 
 CYCLE = 1.0
 """The least seconds between readings with sampling: switching probes takes some 5 ms each time."""
 
+UNKNOWN_WITHOUT_OPERATORS = "forward passes without a DataLoader, losses, evaluation, inference"
+"""The positions in a training loop that only operators show."""
+
 _NAMES = {
     Group.LAUNCH: "launches",
     Group.COPY_SYNC: "copies and waits for the GPU",
     Group.COLLECTIVE: "collectives",
-    Group.OPERATORS: "operators of models (their runs are not reported meanwhile)",
+    Group.OPERATORS: f"operators of models (meanwhile unknown: {UNKNOWN_WITHOUT_OPERATORS})",
 }
 
 
@@ -59,7 +62,7 @@ class Sampling:
         """The probes of all groups must be on."""
         self._overhead, self._probes, self._counters, self._cost = overhead, probes, counters, cost
         self._context = context
-        self._last_reading = self._snapshot()
+        self._last_reading = self._last_check = self._snapshot()
         self._groups = {group: GroupSample(group, counters, cost, self._last_reading) for group in Group}
         self._is_excess_logged = False
 
@@ -87,10 +90,27 @@ class Sampling:
             yield Switch(lengths[group] - before, partial(self._switch_off, [group]))
             before = lengths[group]
 
+    def act(self) -> bool:
+        """Takes probes off at once if a process has used up its budget of a second, and returns whether it did.
+
+        Call it some times a second.
+        """
+        if self.is_active:
+            return False
+        before, now = self._last_check, self._snapshot()
+        if now.at - before.at >= SECOND:
+            self._last_check = now
+        calls = self._counters.calls(before.totals, now.totals)
+        self._overhead.act(hits_of(calls, hits_between(before, now)), now.at - before.at)
+        if self._overhead.shares:
+            self._log_shares()
+            self._switch_off(self._overhead.shares)
+        return bool(self._overhead.shares)
+
     def finish_reading(self) -> Coverage:
         """Measures the time since the last call. Call it before the counters are read: reading frees slots."""
         before, self._last_reading = self._last_reading, self._snapshot()
-        now = self._last_reading
+        now = self._last_check = self._last_reading
         samples = [group for group in self._groups.values() if group.is_sample]
         elapsed = Activity()
         if samples:
@@ -110,7 +130,8 @@ class Sampling:
     def update(self, readings: TableReadings, coverage: Coverage) -> None:
         """Decides from the cost of this reading what to sample next. Logs when sampling begins and ends."""
         before = self._overhead.shares
-        self._overhead.add(hits_of(readings.series, readings.cpu), coverage.seconds, coverage.sampled_seconds)
+        hits = {reading.process: reading.hits for reading in readings.cpu}
+        self._overhead.add(hits_of(readings.calls(), hits), coverage.seconds, coverage.sampled_seconds)
         if before.keys() != self._overhead.shares.keys():
             self._log_shares()
         if self._overhead.excess and not self._is_excess_logged:

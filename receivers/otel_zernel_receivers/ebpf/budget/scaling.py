@@ -13,8 +13,8 @@ from typing import Protocol
 
 from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, Group
 from otel_zernel_receivers.ebpf.probes.calls import Operation
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
-from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
+from otel_zernel_receivers.ebpf.tables.process_table import HitCount, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, Totals
 
 _DECAY = 0.9
@@ -29,7 +29,7 @@ class Snapshot:
     at: float
     """Seconds of the monotonic clock."""
     totals: Totals
-    hits: Mapping[WatchedProcess, int]
+    hits: Mapping[WatchedProcess, HitCount]
     """Probe hits since the process began."""
     cpu: Mapping[WatchedProcess, float]
     """CPU time in seconds. A process whose CPU time cannot be read is missing."""
@@ -40,7 +40,7 @@ class Counters(Protocol):
 
     def totals(self) -> Totals: ...
 
-    def hits(self) -> dict[WatchedProcess, int]: ...
+    def hits(self) -> dict[WatchedProcess, HitCount]: ...
 
     def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]: ...
 
@@ -62,6 +62,11 @@ def cpu_seconds(processes: Iterable[WatchedProcess]) -> dict[WatchedProcess, flo
     return found
 
 
+def hits_between(begin: Snapshot, end: Snapshot) -> dict[WatchedProcess, HitCount]:
+    """The hits of every process that still runs."""
+    return {one: hits.since(begin.hits.get(one, HitCount(0))) for one, hits in end.hits.items()}
+
+
 @dataclass
 class Activity:
     """Calls, CPU time and probe time of all processes, summed over one or more periods."""
@@ -79,7 +84,7 @@ class Activity:
         calls = counters.calls(begin.totals, end.totals)
         self.seconds += end.at - begin.at
         self.calls.update(calls)
-        probes = probe_seconds(calls, {one: hits - begin.hits.get(one, 0) for one, hits in end.hits.items()}, cost)
+        probes = probe_seconds(calls, hits_between(begin, end), cost, end.at - begin.at)
         for process in begin.cpu.keys() & end.cpu.keys() & probes.keys():
             own = end.cpu[process] - begin.cpu[process] - probes[process]
             self._add_cpu(process, own, probes[process])
@@ -96,17 +101,24 @@ class Activity:
 
 
 def probe_seconds(
-    calls: Mapping[SeriesKey, int], hits: Mapping[WatchedProcess, int], cost: ProbeCost
+    calls: Mapping[SeriesKey, int], hits: Mapping[WatchedProcess, HitCount], cost: ProbeCost, seconds: float
 ) -> dict[WatchedProcess, float]:
-    """The seconds that probes took of each process. Hits that no call explains are calls inside other calls."""
+    """The seconds that probes took of each process in `seconds`. Hits that no call explains are calls inside other
+    calls."""
     counted: Counter[WatchedProcess] = Counter()
     may_nest: Counter[WatchedProcess] = Counter()
-    for (process, operation, _), count in calls.items():
+    for (process, operation, _), number in calls.items():
         if group := GROUPS.get(operation):
-            counted[process] += count
-            may_nest[process] += count * (group not in _NEVER_NESTED and operation != Operation.DRIVER_LAUNCH)
-    nested = {one: min(max(count - counted[one], 0), may_nest[one]) for one, count in hits.items()}
-    return {one: ((hits[one] - nested[one]) * cost.call_ns + nested[one] * cost.nested_ns) / 1e9 for one in hits}
+            counted[process] += number
+            may_nest[process] += number * (group not in _NEVER_NESTED and operation != Operation.DRIVER_LAUNCH)
+    found = {}
+    for process, count in hits.items():
+        paid = cost.at(count.all / seconds if seconds else 0.0)
+        nested = min(max(count.with_return - counted[process], 0), may_nest[process])
+        whole = count.with_return - nested
+        spent_ns = whole * paid.call_ns + nested * paid.nested_ns + count.entries * paid.entry_ns
+        found[process] = spent_ns / 1e9
+    return found
 
 
 @dataclass

@@ -62,5 +62,5 @@ METRICS = by_name(
     _declared(f.READING_SEQUENCE, "always"),
     _declared(f.LOST_EVENTS, "from the first loss on", _PID),
     _declared(f.LEFT_OUT, "always", "error.type"),
-    _declared(f.MISSING_MARKS, "while a mark is missing", _PID, "zernel.mark"),
+    _declared(f.MISSING_MARKS, "while a mark is missing", _PID, "zernel.mark", "zernel.sampled"),
 )

@@ -78,7 +78,10 @@ READ_SIZE = metric("zernel.process.read.size", "By", "sum", "Bytes read by syste
 PHASE_ELAPSED = metric("zernel.phase.elapsed", "s", "gauge", "Time since the process entered its current phase.")
 PROBE_HITS = metric("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
 PROBE_TIME = metric(
-    "zernel.probe.time", "s", "sum", "Time that probes took: their hits times the cost measured at start."
+    "zernel.probe.time",
+    "s",
+    "sum",
+    "Time that probes took: an estimate from their hits and the costs measured at start.",
 )
 PROBE_SAMPLED = metric(
     "zernel.probe.sampled", "1", "gauge", "Ratio of the time with the probes on; counts are scaled by it."

@@ -20,6 +20,7 @@ from otel_zernel.otlp.points import (
 )
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
+from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
 from otel_zernel_receivers.ebpf.emit.attributes import (
     of_device,
     of_end,
@@ -65,14 +66,14 @@ from otel_zernel_receivers.ebpf.emit.families import (
     WORKERS,
 )
 from otel_zernel_receivers.ebpf.probes.calls import Flag
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
-from otel_zernel_receivers.ebpf.tables.series import SeriesReading
+from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
@@ -126,7 +127,8 @@ class MetricEncoder:
         are in the first."""
         numbers = self._batch_numbers(readings)
         of_pid = {process.pid: process for process in numbers}
-        points: defaultdict[int, _BatchPoints] = defaultdict(lambda: _BatchPoints(self, info))
+        calls = readings.calls()
+        points: defaultdict[int, _BatchPoints] = defaultdict(lambda: _BatchPoints(self, info, calls))
         points[0].add_receiver()
         for pid, marks in info.missing_marks.items():
             process = of_pid.get(pid)
@@ -165,7 +167,8 @@ def _numbered(part: Iterable[ReadingT], numbers: Mapping[WatchedProcess, int]) -
 class _BatchPoints:
     """The points of one batch, by metric."""
 
-    def __init__(self, encoder: MetricEncoder, info: ReadingInfo) -> None:
+    def __init__(self, encoder: MetricEncoder, info: ReadingInfo, calls: Mapping[SeriesKey, int]) -> None:
+        self._calls = calls
         self._layout, self._cost, self._on_series = encoder.layout, encoder.cost, encoder.on_series
         self._info, self._period, self._coverage = info, info.period, info.coverage
         self._resource_of = cache(encoder.resource_of)
@@ -210,8 +213,8 @@ class _BatchPoints:
 
     def add_cpu(self, reading: CpuReading) -> None:
         process, attributes = reading.process, of_process(reading.process.pid)
-        self._add_number_of(process, PROBE_HITS, attributes, reading.hits)
-        self._add_number_of(process, PROBE_TIME, attributes, _probe_ns(reading, self._cost) / 1e9)
+        self._add_number_of(process, PROBE_HITS, attributes, reading.hits.all)
+        self._add_number_of(process, PROBE_TIME, attributes, self._probe_s(reading))
         self._add_number_of(process, OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
         self._add_number_of(process, IO_WAIT, attributes, reading.io_wait_ns / 1e9)
         self._add_number_of(process, CPU_BURST, attributes, reading.last_burst_ns / 1e9)
@@ -220,6 +223,11 @@ class _BatchPoints:
         if reading.reads:
             self._add_number_of(process, READ_COUNT, attributes, reading.reads)
             self._add_number_of(process, READ_SIZE, attributes, reading.bytes_read)
+
+    def _probe_s(self, reading: CpuReading) -> float:
+        """The time that probes took."""
+        hits = {reading.process: reading.hits}
+        return probe_seconds(self._calls, hits, self._cost, self._coverage.seconds)[reading.process]
 
     def add_threads(self, reading: ThreadsReading) -> None:
         is_sample = not self._coverage.shares.keys().isdisjoint(STATE_GROUPS)
@@ -237,7 +245,9 @@ class _BatchPoints:
     def add_missing_marks(self, pid: int, process: WatchedProcess | None, marks: Collection[Mark]) -> None:
         resource = self._resource_of(process) if process else service_resource(OWN_SERVICE)
         for mark in sorted(marks):
-            attributes = encode_attributes({"process.pid": pid, "zernel.mark": mark}, NUMBER_ATTRIBUTES)
+            is_sampled = mark is Mark.OPERATORS and Group.OPERATORS in self._coverage.shares
+            sampled = {"zernel.sampled": True} if is_sampled else {}
+            attributes = encode_attributes({"process.pid": pid, "zernel.mark": mark, **sampled}, NUMBER_ATTRIBUTES)
             self._on_series(pid, resource, MISSING_MARKS, attributes)
             self._add_number(resource, MISSING_MARKS, attributes, 1)
 
@@ -278,8 +288,3 @@ class _BatchPoints:
 
     def _add_number(self, resource: bytes, family: Descriptor, attributes: bytes, value: float) -> None:
         self._points[resource][family].append(encode_number_point(attributes, value, self._period))
-
-
-def _probe_ns(reading: CpuReading, cost: ProbeCost) -> float:
-    """The time that probes took."""
-    return (reading.hits - reading.operator_hits) * cost.call_ns + reading.operator_hits * cost.entry_ns

@@ -99,6 +99,7 @@ PROCESS = np.dtype(
         ("reducer_flags", "<u4"),
         ("reducer_since", "<u8"),
         ("hits", "<u8"),
+        ("entry_hits", "<u8"),
         ("operator_hits", "<u8"),
         ("off_cpu", "<u8"),
         ("io_wait", "<u8"),

@@ -5,9 +5,14 @@ function measures that floor.
 """
 
 import ctypes
+import json
 import mmap
 import os
+import re
+import statistics
 import time
+import zlib
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -56,6 +61,34 @@ class OwnFunction:
         """The path for attaching probes."""
         return f"/proc/self/fd/{self._fd}"
 
+    def call_between_work(self, times: int) -> float:
+        """Calls the function `times` times, with much other work before each call.
+
+        Returns the median duration of a call from Python, ns.
+        """
+        function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
+        durations = []
+        for _ in range(times):
+            _work(_LARGE)
+            began = time.perf_counter_ns()
+            function()
+            durations.append(time.perf_counter_ns() - began)
+        return statistics.median(durations)
+
+    def call_with_work(self, times: int) -> tuple[float, float]:
+        """Calls the function `times` times, with a little other work before each call.
+
+        Returns the average CPU time of a call, and that of a call with its work, both from Python, ns.
+        """
+        function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
+        calls, began = 0, time.thread_time_ns()
+        for _ in range(times):
+            _work(_SMALL)
+            before = time.thread_time_ns()
+            function()
+            calls += time.thread_time_ns() - before
+        return calls / times, (time.thread_time_ns() - began) / times
+
     def call(self, times: int) -> float:
         """Calls the function `times` times. Returns the average duration of a call from Python, ns."""
         function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
@@ -63,3 +96,14 @@ class OwnFunction:
         for _ in range(times):
             function()
         return (time.perf_counter_ns() - began) / times
+
+
+_SMALL, _LARGE = ({f"key {number}": [number, str(number), number / 7] for number in range(size)} for size in (8, 64))
+"""For about 10 and 100 us of work."""
+
+
+def _work(record: Mapping[str, object]) -> None:
+    """Varied code, which replaces a probe's code and data in the caches and predictors of the CPU."""
+    text = json.dumps(record)
+    json.loads(re.sub("k(e)y", "x", text))
+    zlib.crc32(text.encode())

@@ -7,6 +7,7 @@ import errno
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 from otel_zernel.otlp.histograms import HdrLayout
@@ -18,6 +19,7 @@ from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.probes.calibration import ENTRY_PROBE, PROBE, OwnFunction
 from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost, coldness_of
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 
@@ -37,20 +39,7 @@ TIME_OFF_CPU = "time off the CPU"
 _TRIAL_CALLS = 7
 _CALIBRATION_CALLS = 2000
 _BURSTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeCost:
-    """The time that a probe adds, measured on a function that does nothing."""
-
-    floor_ns: int
-    """Added to the recorded duration: the median recorded duration of such a call."""
-    call_ns: float
-    """Added to the real duration of a call."""
-    nested_ns: float
-    """Added to a call that is not counted, because a counted call contains it."""
-    entry_ns: float
-    """Added to a call of a function whose return has no probe."""
+_COLD_CALLS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +153,7 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
 
 def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> ProbeCost:
     with OwnFunction() as function:
-        bare_ns = _fastest(function)
+        bare_ns, bare_between_ns, bare_with_ns = _timed(function)
         entry_ns = _entry_only(bpf, mode, function) - bare_ns
         link = attach(bpf, mode, function.path, [AttachPoint(PROBE, function.offset)])
         try:
@@ -174,6 +163,7 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Pr
                 raise BpfError(0, f"attached, but counted {counted} of {_TRIAL_CALLS} trial calls")
             probed_ns = _fastest(function)
             (reading,) = _calibration(tables)
+            _, between_ns, with_ns = _timed(function)
         finally:
             link.close()
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
@@ -181,7 +171,15 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Pr
     entry_ns = min(max(entry_ns, 0.0), call_ns)
     # Only a session can decide at a call's entry not to probe its return.
     nested_ns = entry_ns if mode is Mode.SESSION else call_ns
-    return ProbeCost(int(layout.lowest(middle)), call_ns, nested_ns, entry_ns)
+    in_call_ns, in_all_ns = (probed - bare for probed, bare in zip(with_ns, bare_with_ns, strict=True))
+    coldness = coldness_of(call_ns, between_ns - bare_between_ns, in_call_ns, in_all_ns)
+    return ProbeCost(int(layout.lowest(middle)), call_ns, nested_ns, entry_ns, coldness)
+
+
+def _timed(function: OwnFunction) -> tuple[float, float, tuple[float, float]]:
+    """The durations of a call: alone, between much work, and with a little work; ns."""
+    with_work = min((function.call_with_work(_COLD_CALLS // _BURSTS) for _ in range(_BURSTS)), key=itemgetter(1))
+    return _fastest(function), function.call_between_work(_COLD_CALLS), with_work
 
 
 def _entry_only(bpf: Object, mode: Mode, function: OwnFunction) -> float:

@@ -4,7 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, PROCESS, UNUSED, WORKER, State
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
-_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read", "operator_hits"]
+_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read", "entry_hits", "operator_hits"]
+_HITS = ["hits", "entry_hits", "operator_hits"]
 _SERVED = ["worker_cpu", "worker_io_wait", "worker_reads", "worker_bytes_read"]
 
 
@@ -27,13 +28,32 @@ class WatchedProcess:
     """In the collector's pid namespace."""
 
 
+class HitCount(NamedTuple):
+    """Hits of probes by one process."""
+
+    with_return: int
+    """On functions whose return is probed, too."""
+    entries: int = 0
+    """On the others."""
+    operators: int = 0
+    """The part of `entries` on operators of models."""
+
+    @property
+    def all(self) -> int:
+        return self.with_return + self.entries
+
+    def since(self, before: "HitCount") -> "HitCount":
+        """The hits after `before`."""
+        return HitCount(*(now - then for now, then in zip(self, before, strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class CpuReading:
     """CPU use since the last reading, of those threads of a process that make probed calls."""
 
     process: WatchedProcess
-    hits: int
-    """Hits of probes at entries, whether or not the call was counted."""
+    hits: HitCount
+    """Of all probes, whether or not the call was counted."""
     off_cpu_ns: int
     """Time off the CPU for any reason, the sum over threads."""
     io_wait_ns: int
@@ -47,8 +67,6 @@ class CpuReading:
     """The current phase of the process."""
     phase_ns: int = 0
     """Time since the phase began; 0 if the process has never been in one."""
-    operator_hits: int = 0
-    """The part of `hits` on operators of models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,8 @@ class ProcessRows:
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
         self._lost_events_read = np.zeros(len(self._rows), np.uint64)
         self._cpu_read = np.zeros(len(self._rows), _packed(_CPU))
+        self._hits_before = np.zeros(len(self._rows), _packed(_HITS))
+        """The hits of earlier processes in each row."""
         self._served_read = self._rows[_SERVED].astype(_packed(_SERVED))
         self._visible_devices: dict[WatchedProcess, tuple[int, ...]] = {}
         for row in reversed(range(len(self._rows))):
@@ -157,13 +177,14 @@ class ProcessRows:
         since[len(live) :] = 0  # an ended process is in no phase
         new["phase"] = self._rows["phase"][rows]
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
-        new["operator_hits"] = new.pop("operator_hits")
-        return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
+        hits = map(HitCount, *(new.pop(name).tolist() for name in _HITS))
+        return list(map(CpuReading, self.processes(rows), hits, *(column.tolist() for column in new.values())))
 
-    def hits(self) -> dict[WatchedProcess, int]:
-        """The hits of probes by every process so far."""
+    def hits(self) -> dict[WatchedProcess, HitCount]:
+        """The hits of probes by every process since it began."""
         rows = self._in(State.LIVE)
-        return dict(zip(self.processes(rows), self._rows["hits"][rows].tolist(), strict=True))
+        columns = ((self._rows[name][rows] - self._hits_before[name][rows]).tolist() for name in _HITS)
+        return dict(zip(self.processes(rows), map(HitCount, *columns), strict=True))
 
     def ignore(self, process: WatchedProcess) -> None:
         """Makes the kernel stop counting the process."""
@@ -230,6 +251,7 @@ class ProcessRows:
         self._visible_devices.pop(self[row], None)
         self._rows[row]["lost_events"] = self._lost_events_read[row] = 0
         self._cpu_read[row] = self._rows[row][_CPU]
+        self._hits_before[row] = self._rows[row][_HITS]
         self._rows[row]["state"] = State.FREE
         self._free.put(None, NUMBER.pack(row))
 

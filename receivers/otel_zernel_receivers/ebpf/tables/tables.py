@@ -20,7 +20,7 @@ from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.kernel.ring import RingBuffer
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, ProcessRows, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, ProcessRows, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, ThreadTimesTable
 
@@ -70,6 +70,10 @@ class TableReadings:
     events: NDArray[Any]
     """Records of `kernel_structs.EVENT`."""
 
+    def calls(self) -> dict[SeriesKey, int]:
+        """The calls that each series has counted."""
+        return {reading.key: int(reading.counts.sum()) for reading in self.series}
+
 
 class Tables:
     """The tables of a loaded object. One thread at a time may use them."""
@@ -117,8 +121,8 @@ class Tables:
         """The calls that each series counted between two calls of `totals`, without a reading in between."""
         return self.series.calls(since, until)
 
-    def hits(self) -> dict[WatchedProcess, int]:
-        """The hits of probes by every process so far."""
+    def hits(self) -> dict[WatchedProcess, HitCount]:
+        """The hits of probes by every process since it began."""
         return self.rows.hits()
 
     def _forget_addresses(self, rows: frozenset[int]) -> None:

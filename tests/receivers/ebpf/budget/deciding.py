@@ -3,11 +3,13 @@
 import numpy as np
 
 from otel_zernel_receivers.ebpf.budget.overhead import AVERAGED, Group, Hits, Overhead
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
 LAUNCH, SHARE = "zernel.cuda.launch.latency", "zernel.probe.sampled"
 LIMIT, CALL_NS = 0.03, 1000.0
+COST = ProbeCost(500, CALL_NS, CALL_NS, CALL_NS)
 PREPARATIONS = ("load libcudart.so.12", "load libnccl.so.2", "cudaLaunchKernel", "ncclCommInitRank ranks=2 comm=1")
 JOB, OTHER_JOB = WatchedProcess(0, 1, 100), WatchedProcess(1, 1, 101)
 

@@ -10,19 +10,21 @@ from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import Sampling
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.probes.calls import Operation
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
-from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
+from otel_zernel_receivers.ebpf.tables.process_table import HitCount, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, Totals
 
 JOB = WatchedProcess(0, 1, 1 << 23)
 """No process has this pid, so its CPU time is unknown and the clock is the scale."""
+COST = ProbeCost(500, 1000, 500, 500)
 LAUNCHES = (JOB, Operation.RUNTIME_LAUNCH, 0)
 
 
 class Job:
-    """Makes 100 launches a second. They are counted while the probes are on."""
+    """Makes `rate` launches a second. They are counted while the probes are on."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: float = 100) -> None:
+        self.rate = rate
         self.clock = FakeClock()
         self.counted = 0
         self.on = set(Group)
@@ -30,13 +32,13 @@ class Job:
 
     def run(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.counted += round(100 * seconds) * (Group.LAUNCH in self.on)
+        self.counted += round(self.rate * seconds) * (Group.LAUNCH in self.on)
 
     def totals(self) -> Totals:
         return np.array([self.counted], np.uint64)
 
-    def hits(self) -> dict[WatchedProcess, int]:
-        return {JOB: self.counted}
+    def hits(self) -> dict[WatchedProcess, HitCount]:
+        return {JOB: HitCount(self.counted)}
 
     def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
         return {LAUNCHES: int(until[0] - since[0])} if (until != since).any() else {}
@@ -59,12 +61,12 @@ def job() -> Job:
 
 @pytest.fixture
 def overhead() -> Overhead:
-    return Overhead(0.03, 1000)
+    return Overhead(0.03, COST)
 
 
 @pytest.fixture
 def sampling(job: Job, overhead: Overhead) -> Sampling:
-    return Sampling(overhead, job, job, ProbeCost(500, 1000, 500, 500), make_context(clock=job.clock))
+    return Sampling(overhead, job, job, COST, make_context(clock=job.clock))
 
 
 def pass_interval(job: Job, sampling: Sampling) -> None:
@@ -128,3 +130,31 @@ def test_only_sampling_explains_calls_without_a_start(job: Job, sampling: Sampli
     assert sampling.unexpected(losses) == losses
     overhead.shares = {Group.LAUNCH: 0.5}
     assert sampling.unexpected(losses) == {Loss.TOO_DEEP: 1}
+
+
+@pytest.mark.parametrize(("rate", "first_share"), [(200_000, 0.25), (40_000, 1.0), (29_000, None)])
+def test_a_job_above_the_limit_is_sampled_within_its_first_second(rate: float, first_share: float | None) -> None:
+    """The first reading comes after ten seconds, and a check after each quarter of a second."""
+    job = Job(rate)
+    overhead = Overhead(0.03, COST)
+    sampling = Sampling(overhead, job, job, COST, make_context(clock=job.clock))
+    for _ in range(4):
+        job.run(0.25)
+        sampling.act()
+    job.run(9)
+    shares = sampling.finish_reading().shares
+    assert shares == ({Group.LAUNCH: pytest.approx(first_share / 10)} if first_share else {})
+    assert (Group.LAUNCH in job.on) == (first_share is None)
+
+
+def test_a_job_is_sampled_within_a_second_of_its_start_whenever_it_starts() -> None:
+    job = Job(0)
+    sampling = Sampling(Overhead(0.03, COST), job, job, COST, make_context(clock=job.clock))
+    for _ in range(30):
+        job.run(0.25)
+        sampling.act()
+    job.rate = 100_000
+    for _ in range(4):
+        job.run(0.25)
+        sampling.act()
+    assert Group.LAUNCH not in job.on

@@ -1,6 +1,7 @@
-"""Probes take no more of a CPU than `max_overhead`: above it, the most expensive probes are sampled."""
+"""Probes take no more of a CPU than `max_overhead`: above it, probes are sampled, those of launches first."""
 
 import pickle
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -12,11 +13,14 @@ from otel_zernel_receivers.ebpf.budget.overhead import AVERAGED, LEAST, STEADY, 
 from otel_zernel_receivers.ebpf.budget.scaling import Activity, SpeedRatio
 from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import HitCount, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.series import SeriesKey
 from tests.receivers.ebpf.budget.deciding import (
     CALL_NS,
+    COST,
     JOB,
     LIMIT,
+    OTHER_JOB,
     decide,
     load,
     series_of,
@@ -27,64 +31,97 @@ ratios = st.floats(0, 0.0099)
 
 @given(st.lists(st.tuples(ratios, ratios, ratios), min_size=1))
 def test_a_load_below_the_limit_is_never_sampled(loads: list[tuple[float, float, float]]) -> None:
-    budget = Overhead(LIMIT, CALL_NS)
+    budget = Overhead(LIMIT, COST)
     assert all(decide(budget, others, launch=launch, copy_sync=copy) == {} for launch, copy, others in loads)
 
 
 @given(st.floats(0.031, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.005))
 @example(0.031, 0.0015137900239991977, 0.0015137900239991977, 0.0)
 def test_a_sampled_job_is_below_the_limit(launch: float, copy: float, collective: float, others: float) -> None:
-    budget, rates = Overhead(LIMIT, CALL_NS), {"launch": launch, "copy_sync": copy, "collective": collective}
+    budget, rates = Overhead(LIMIT, COST), {"launch": launch, "copy_sync": copy, "collective": collective}
     shares = decide(budget, others, **rates)
     assert all(LEAST <= share < 1 for share in shares.values())
     least = dict.fromkeys(Group, LEAST)
     assert load(shares, others, **rates) <= max(LIMIT, load(least, others, **rates)) + 1e-9
 
 
-def test_only_the_most_expensive_group_is_sampled_if_that_is_enough() -> None:
-    assert decide(Overhead(LIMIT, CALL_NS), launch=0.01, copy_sync=0.04) == {
-        Group.COPY_SYNC: pytest.approx(0.011 / 0.04)
+def test_launches_are_sampled_first_if_that_is_enough() -> None:
+    assert decide(Overhead(LIMIT, COST), launch=0.03, copy_sync=0.01) == {Group.LAUNCH: pytest.approx(0.011 / 0.03)}
+
+
+def test_the_most_expensive_of_the_others_is_sampled_if_launches_and_operators_are_not_enough() -> None:
+    shares = decide(Overhead(LIMIT, COST), launch=0.2, operators=0.2, copy_sync=0.1, collective=0.001)
+    assert shares == {
+        Group.LAUNCH: LEAST,
+        Group.OPERATORS: LEAST,
+        Group.COPY_SYNC: pytest.approx((0.7 * LIMIT - 0.4 * LEAST - 0.001) / 0.1),
     }
 
 
-def test_the_next_group_is_sampled_if_the_most_expensive_is_not_enough() -> None:
-    shares = decide(Overhead(LIMIT, CALL_NS), launch=0.2, copy_sync=0.1, collective=0.001)
-    assert shares == {Group.LAUNCH: LEAST, Group.COPY_SYNC: pytest.approx((0.7 * LIMIT - 0.2 * LEAST - 0.001) / 0.1)}
-
-
 def test_a_load_around_the_limit_does_not_flap() -> None:
-    budget = Overhead(LIMIT, CALL_NS)
+    budget = Overhead(LIMIT, COST)
     sampled = [bool(decide(budget, launch=load)) for load in [0.029, 0.031, 0.029, 0.031, 0.028, 0.026] * 3]
     assert sampled == [False] + [True] * 17
 
 
 def test_sampling_ends_when_the_load_has_been_lower_for_a_while() -> None:
-    budget = Overhead(LIMIT, CALL_NS)
+    budget = Overhead(LIMIT, COST)
     assert decide(budget, launch=0.3) == {Group.LAUNCH: pytest.approx(0.07)}
     assert [bool(decide(budget, launch=0.01)) for _ in range(STEADY)] == [True] * (STEADY - 1) + [False]
 
 
 def test_a_group_without_a_sample_stays_sampled() -> None:
-    budget = Overhead(LIMIT, CALL_NS)
+    budget = Overhead(LIMIT, COST)
     decide(budget, launch=0.3)
     for _ in range(2 * STEADY):
         budget.add([Hits(JOB, {}, 0)], AVERAGED, {Group.LAUNCH: 0.0})
     assert budget.shares
 
 
-def test_a_burst_starts_no_sampling() -> None:
-    budget = Overhead(LIMIT, CALL_NS)
-    budget.add([Hits(JOB, {Group.LAUNCH: 100_000}, 0)], 0.1, {})
+SECONDS_BUDGET = LIMIT * 1e9 / CALL_NS
+"""Hits that a process may have in a second."""
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.5, 1.0])
+def test_a_burst_within_the_budget_of_a_second_starts_no_sampling(seconds: float) -> None:
+    budget = Overhead(LIMIT, COST)
+    budget.add([Hits(JOB, {Group.LAUNCH: 0.99 * SECONDS_BUDGET}, 0)], seconds, {})
     budget.add([Hits(JOB, {}, 0)], AVERAGED, {})
     assert budget.shares == {}
 
 
+@pytest.mark.parametrize("readings", [1, 4, 10])
+def test_a_process_that_uses_up_the_budget_of_a_second_is_sampled_at_once(readings: int) -> None:
+    budget = Overhead(LIMIT, COST)
+    for _ in range(readings):
+        assert not budget.shares
+        budget.add([Hits(JOB, {Group.LAUNCH: 1.05 * SECONDS_BUDGET / readings}, 0)], 1 / readings, {})
+    assert budget.shares == {Group.LAUNCH: pytest.approx(0.7 / 1.05)}
+
+
+def test_a_process_is_sampled_before_the_next_reading_if_it_has_used_up_its_budget() -> None:
+    budget = Overhead(LIMIT, COST)
+    budget.act([Hits(JOB, {Group.LAUNCH: 0.9 * SECONDS_BUDGET}, 0)], 0.25)
+    assert not budget.shares
+    budget.act([Hits(JOB, {Group.LAUNCH: 2 * SECONDS_BUDGET}, 0)], 0.5)
+    assert budget.shares == {Group.LAUNCH: pytest.approx(0.7 / 4)}
+
+
+def test_a_new_job_above_the_limit_lowers_the_shares_at_once() -> None:
+    budget = Overhead(LIMIT, COST)
+    decide(budget, launch=0.06)
+    before = budget.shares[Group.LAUNCH]
+    watched = dict.fromkeys(Group, 1.0) | {Group.LAUNCH: before}
+    budget.add([Hits(OTHER_JOB, {Group.LAUNCH: 10 * SECONDS_BUDGET * before}, 0)], 1.0, watched)
+    assert budget.shares == {Group.LAUNCH: pytest.approx(0.7 / 10)}
+
+
 def test_without_a_limit_nothing_is_sampled() -> None:
-    assert decide(Overhead(0, CALL_NS), launch=1.0) == {}
+    assert decide(Overhead(0, COST), launch=1.0) == {}
 
 
 def test_without_a_limit_no_memory_is_used_for_processes() -> None:
-    budget = Overhead(0, CALL_NS)
+    budget = Overhead(0, COST)
     size = len(pickle.dumps(budget))
     for pid in range(100):
         budget.add([Hits(WatchedProcess(0, pid, pid), {Group.LAUNCH: 1}, 1)], 1.0, {})
@@ -92,47 +129,47 @@ def test_without_a_limit_no_memory_is_used_for_processes() -> None:
 
 
 def test_the_excess_is_the_load_that_sampling_cannot_save() -> None:
-    budget = Overhead(LIMIT, CALL_NS)
+    budget = Overhead(LIMIT, COST)
     decide(budget, others=0.05, launch=0.1)
     assert budget.excess == pytest.approx(0.05 + LEAST * 0.1 - LIMIT)
     decide(budget, others=0.01, launch=0.1)
     assert budget.excess == 0
 
 
+def calls_of(**counts: int) -> dict[SeriesKey, int]:
+    return {(JOB, Operation[name.upper()], 0): count for name, count in counts.items()}
+
+
 def test_hits_are_divided_among_groups_by_their_calls() -> None:
-    series = [
-        series_of(Operation.RUNTIME_LAUNCH, 10),
-        series_of(Operation.DRIVER_LAUNCH, 5),
-        series_of(Operation.SYNC, 4),
-    ]
-    series.append(series_of(Operation.ALL_REDUCE, 3))
-    (hits,) = hits_of(series, [CpuReading(JOB, 50, 0, 0, 0, 0, 0)])
+    calls = calls_of(runtime_launch=10, driver_launch=5, sync=4, all_reduce=3)
+    (hits,) = hits_of(calls, {JOB: HitCount(50)})
     assert hits == Hits(JOB, {Group.LAUNCH: 25, Group.COPY_SYNC: 8, Group.COLLECTIVE: 3}, 14)
-    (fewer,) = hits_of(series, [CpuReading(JOB, 18, 0, 0, 0, 0, 0)])
+    (fewer,) = hits_of(calls, {JOB: HitCount(18)})
     assert fewer.others == 0
     assert fewer.sampled[Group.LAUNCH] == 12.5
 
 
 def test_hits_of_operators_are_counted_by_the_kernel() -> None:
-    cpu = CpuReading(
-        JOB, hits=100, off_cpu_ns=0, io_wait_ns=0, last_burst_ns=0, reads=0, bytes_read=0, operator_hits=70
-    )
-    assert hits_of([], [cpu]) == [Hits(JOB, {Group.OPERATORS: 70.0}, 30.0)]
+    assert hits_of({}, {JOB: HitCount(20, 80, 70)}) == [Hits(JOB, {Group.OPERATORS: 70.0}, 30.0)]
 
 
-def test_operators_are_sampled_last() -> None:
+def test_operators_are_sampled_after_launches() -> None:
     """A part of the operators is useless, while a part of the launches can be scaled."""
-    assert decide(Overhead(LIMIT, CALL_NS), launch=0.014, operators=0.018).keys() == {Group.LAUNCH}
-    assert decide(Overhead(LIMIT, CALL_NS), launch=0.01, operators=0.08).keys() == {Group.LAUNCH, Group.OPERATORS}
+    assert decide(Overhead(LIMIT, COST), launch=0.014, operators=0.018).keys() == {Group.LAUNCH}
+    assert decide(Overhead(LIMIT, COST), launch=0.01, operators=0.08).keys() == {Group.LAUNCH, Group.OPERATORS}
+
+
+def test_operators_are_sampled_before_waits() -> None:
+    assert decide(Overhead(LIMIT, COST), copy_sync=0.02, operators=0.02).keys() == {Group.OPERATORS}
 
 
 def test_a_hit_of_an_operator_costs_as_much_as_an_entry() -> None:
-    assert decide(Overhead(LIMIT, CALL_NS, CALL_NS / 2), operators=0.05) == {}
-    assert decide(Overhead(LIMIT, CALL_NS), operators=0.05).keys() == {Group.OPERATORS}
+    assert decide(Overhead(LIMIT, replace(COST, entry_ns=CALL_NS / 2)), operators=0.05) == {}
+    assert decide(Overhead(LIMIT, COST), operators=0.05).keys() == {Group.OPERATORS}
 
 
 def test_a_series_without_new_counts_has_no_hits() -> None:
-    (hits,) = hits_of([series_of(Operation.RUNTIME_LAUNCH)], [CpuReading(JOB, 50, 0, 0, 0, 0, 0)])
+    (hits,) = hits_of(calls_of(runtime_launch=0), {JOB: HitCount(50)})
     assert hits == Hits(JOB, {Group.LAUNCH: 0}, 50)
 
 

@@ -144,16 +144,20 @@ async def test_while_operators_are_sampled_their_mark_is_missing_and_no_run_is_e
         found = numbers(batch, "zernel.ebpf.missing_marks", process_pid=program.pid, zernel_mark="operators")
         return found == [1]
 
+    operators = 5
+
     def step() -> None:
-        for command in ("addmm times=2000", "open Optimizer.step#A", "close"):
+        for command in (f"addmm times={operators}", "open Optimizer.step#A", "close"):
             program.do(command)
 
     with standin.start(capacity=1 << 23) as program:
         program.do("load libtorch_cpu.so")
         async with (
             received(0.01) as downstream,
-            repeating(step, 0),
+            repeating(step, 0.02),
         ):
+            await until(lambda: any(runs_in(batch, program) for batch in downstream.batches), 60)
+            operators = 2000
             await until(lambda: sum(map(lacks_operators, downstream.batches)) >= 4, 60)
     first, *_, last = [number for number, batch in enumerate(downstream.batches) if lacks_operators(batch)]
     assert any(runs_in(batch, program) for batch in downstream.batches[:first])

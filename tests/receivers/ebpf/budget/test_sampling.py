@@ -15,6 +15,7 @@ from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import Sampling
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 from otel_zernel_receivers.ebpf.tables.tables import Limits
@@ -40,7 +41,7 @@ def test_a_group_that_cannot_be_put_on_again_counts_as_off(
     loadable: None, standin: Standin, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = make_context(clock=SystemClock())
-    overhead = Overhead(limit=0.01, call_ns=100)
+    overhead = Overhead(0.01, ProbeCost(50, 100, 100, 50))
     overhead.shares = {Group.LAUNCH: 0.5}
 
     def sampled(room: int) -> tuple[Coverage, int]:

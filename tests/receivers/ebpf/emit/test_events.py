@@ -21,7 +21,7 @@ RING = (1 << 21) // 144
 
 @pytest.fixture
 def every_wait(loadable: None) -> EbpfConfig:
-    return EbpfConfig(long_wait=0.0)
+    return EbpfConfig(long_wait=0.0, max_overhead=0)
 
 
 def test_events_that_a_full_ring_buffer_loses_are_counted(every_wait: EbpfConfig, standin: Standin) -> None:
@@ -62,7 +62,8 @@ async def test_no_event_is_lost_if_readings_are_rare(loadable: None, standin: St
             return super().gather()
 
     context = make_context(clock=SystemClock())
-    receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting.open)
+    config = EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s", "max_overhead": 0})
+    receiver = EbpfReceiver(config, context, Counting.open)
     downstream = Downstream()
     with standin.start() as program:
         program.do("load libcudart.so.12")

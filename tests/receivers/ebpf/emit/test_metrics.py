@@ -17,11 +17,11 @@ from otel_zernel_receivers.ebpf.emit.encoding import service_resource
 from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation, Phase
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
@@ -41,7 +41,7 @@ def series_of(process: WatchedProcess, operation: int) -> SeriesReading:
 READINGS = TableReadings(
     [series_of(process, operation) for operation in OPERATIONS for process in PROCESSES],
     [MemoryReading(process, 0, 10, 20, 1, 1) for process in PROCESSES],
-    [CpuReading(process, 1, 2, 3, 4, 5, 6) for process in PROCESSES],
+    [CpuReading(process, HitCount(1), 2, 3, 4, 5, 6) for process in PROCESSES],
     [ThreadsReading(process, {"gpu_wait": 8, "on_cpu": 2}, {"gpu_wait": 5}) for process in PROCESSES],
     [FailureReading(process, 0, 2, 1) for process in PROCESSES],
     {},
@@ -87,7 +87,7 @@ def test_batches_are_small_and_each_has_all_points_of_its_processes() -> None:
 
 def test_batches_of_processes_without_calls_are_small_too() -> None:
     processes = [WatchedProcess(row, 0, 1000 + row) for row in range(3 * SERIES_PER_BATCH)]
-    readings = replace(NOTHING, cpu=[CpuReading(process, 1, 2, 3, 4, 5, 6) for process in processes])
+    readings = replace(NOTHING, cpu=[CpuReading(process, HitCount(1), 2, 3, 4, 5, 6) for process in processes])
     found = [set(processes_of(batch)) for batch in encoded(readings)]
     assert sum(map(len, found)) == len(processes)
     assert max(map(len, found)) <= SERIES_PER_BATCH
@@ -106,7 +106,7 @@ def test_unwanted_processes_have_no_points() -> None:
 
 def test_reads_have_no_phase_even_while_the_process_is_in_one() -> None:
     process = PROCESSES[0]
-    reading = CpuReading(process, 1, 2, 3, 4, 5, 6, phase=Phase.DATA_LOADING, phase_ns=7)
+    reading = CpuReading(process, HitCount(1), 2, 3, 4, 5, 6, phase=Phase.DATA_LOADING, phase_ns=7)
     (batch,) = encoded(replace(NOTHING, cpu=[reading]))
     found = metrics_of(batch)
     for name, attributes in {

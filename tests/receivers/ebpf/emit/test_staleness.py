@@ -22,11 +22,11 @@ from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MAX_LINGERING, StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation
-from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
@@ -128,7 +128,7 @@ class ReceiverToPage:
                 for process in live
             ],
             [MemoryReading(process, 0, 10, 20, 1, 1) for process in live],
-            [CpuReading(process, 1, 2, 3, 4, 5, 6, 1, 100) for process in live],
+            [CpuReading(process, HitCount(1), 2, 3, 4, 5, 6, 1, 100) for process in live],
             [ThreadsReading(process, {"gpu_wait": 5}, {"gpu_wait": 5}) for process in live],
             [FailureReading(process, 0, 2, 1) for process in live],
             {},

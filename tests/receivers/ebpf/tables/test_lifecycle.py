@@ -19,7 +19,7 @@ from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scan, Scanner
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram_points, numbers
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram_points, numbers, watched_program
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -53,6 +53,20 @@ def test_each_child_is_a_process_from_its_first_call_on(watch: Watch, standin: S
     by_pid = {int(str(attributes_of(point)["process_pid"])): point.count for point in points}
     assert by_pid.pop(program.pid) == 10
     assert list(by_pid.values()) == [7] * 5
+
+
+def test_a_process_starts_without_the_hits_of_those_that_had_its_row(loadable: None, standin: Standin) -> None:
+    """The load of a new process is judged within its first second. The calibration has used the first row."""
+    with watched_program(standin, EbpfConfig(max_processes=1)) as (watch, loaded, first):
+        first.do("cudaLaunchKernel times=1000")
+        first.kill()
+        read_until_free(watch, first.pid)
+        with standin.start() as second:
+            second.do("load libcudart.so.12")
+            second.do("cudaLaunchKernel times=10")
+            [(process, hits)] = loaded.tables.hits().items()
+    assert process.pid == second.pid
+    assert 10 <= hits.all <= 20, "each may have a hit of the driver"
 
 
 def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin: Standin) -> None:

@@ -1,0 +1,47 @@
+"""The time that a probe adds to a call of the job."""
+
+from dataclasses import dataclass, replace
+
+HOT, COLD = 500_000.0, 50_000.0
+"""Hits per second. From `HOT` on, the code and the data of a probe stay in the caches of the CPU. Up to `COLD`, other
+work has replaced them between two hits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCost:
+    """The time that a probe adds, measured on a function that does nothing."""
+
+    floor_ns: int
+    """Added to the recorded duration: the median recorded duration of such a call."""
+    call_ns: float
+    """Added to the real duration of a call."""
+    nested_ns: float
+    """Added to a call that is not counted, because a counted call contains it."""
+    entry_ns: float
+    """Added to a call of a function whose return has no probe."""
+    coldness: float = 1.0
+    """The factor for hits with other work between them. The other fields are those of one hit right after another."""
+
+    def at(self, rate: float) -> "ProbeCost":
+        """The cost for a process with so many hits per second."""
+        spacing = min(max((1 / max(rate, COLD) - 1 / HOT) / (1 / COLD - 1 / HOT), 0.0), 1.0)
+        factor = 1 + spacing * (self.coldness - 1)
+        return replace(
+            self, call_ns=self.call_ns * factor, nested_ns=self.nested_ns * factor, entry_ns=self.entry_ns * factor
+        )
+
+
+HIGHEST_AFTERMATH, HIGHEST_COLDNESS = 2.0, 4.0
+"""Limits, since other programs disturb the measurement."""
+
+
+def coldness_of(hot_ns: float, cold_ns: float, in_call_ns: float, in_all_ns: float) -> float:
+    """The coldness, from the time that a probe adds to a call right after another (`hot_ns`) and after much other work.
+
+    A probe also makes the work after it slower: it adds `in_call_ns` to the call itself, and `in_all_ns` to the call
+    with its work.
+    """
+    if hot_ns <= 0:
+        return 1.0
+    aftermath = min(max(in_all_ns / in_call_ns, 1.0), HIGHEST_AFTERMATH) if in_call_ns > 0 else 1.0
+    return min(max(cold_ns / hot_ns, 1.0) * aftermath, HIGHEST_COLDNESS)
