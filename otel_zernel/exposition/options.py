@@ -1,6 +1,6 @@
 """The options of a page. Names and defaults are those of the Prometheus exporter of the OpenTelemetry Collector."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal, Self
@@ -51,7 +51,7 @@ class Options:
     """Whether the `otel_scope_*` labels are omitted."""
     translation_strategy: TranslationStrategy = "UnderscoreEscapingWithSuffixes"
     """How OpenTelemetry names become Prometheus names."""
-    verbatim: Collection[str] = ()
+    verbatim: Container[str] = ()
     """The metrics whose names are Prometheus names already: they get no namespace, no unit and no `_total`."""
     send_timestamps: bool = False
     """Whether samples carry the timestamps of their points. Otherwise Prometheus uses the time of the scrape."""

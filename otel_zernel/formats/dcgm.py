@@ -51,7 +51,7 @@ INTEGERS = frozenset(
 )
 """Attributes with integer values. Their label text is read as an integer."""
 
-PERCENT, MIB, MHZ, MILLI = 0.01, 2.0**20, 1e6, 1e-3
+PERCENT, MIB, MHZ, MILLI, NANO = 0.01, 2.0**20, 1e6, 1e-3, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ _ATTRIBUTES = {
     "error": "error.type",
     "limit": "hw.limit_type",
     "available": "zernel.gpu.row_remap.availability",
+    "policy": "zernel.gpu.violation.policy",
 }
 
 
@@ -122,8 +123,8 @@ def _ecc(error: str, counter: str) -> Measure:
 
 
 # Units are from NVIDIA's dcgm_fields.h and dcgm-exporter's etc/default-counters.csv. Names are from OpenTelemetry's
-# semantic conventions for hardware, if they have one. NVIDIA's documents disagree about the unit of the violation
-# times, so these fields are not in the table, and their values are not converted.
+# semantic conventions for hardware, if they have one. Violation times are in ns (dcgm_fields.h); older lists of
+# dcgm-exporter say us.
 FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_GPU_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="general"),
     "DCGM_FI_DEV_ENC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="encoder"),
@@ -196,6 +197,17 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="crc_data"),
     "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="replay"),
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="recovery"),
+    **{
+        f"DCGM_FI_DEV_{name}_VIOLATION": _sum("zernel.gpu.violation.time", "s", NANO, policy=policy)
+        for name, policy in (
+            ("POWER", "power"),
+            ("THERMAL", "thermal"),
+            ("SYNC_BOOST", "sync_boost"),
+            ("BOARD_LIMIT", "board_limit"),
+            ("LOW_UTIL", "low_utilization"),
+            ("RELIABILITY", "reliability"),
+        )
+    },
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _active("graphics"),
     "DCGM_FI_PROF_SM_ACTIVE": _active("sm"),
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": _active("tensor"),

@@ -6,7 +6,7 @@ The csv exporter writes rows by it, and the prometheus exporter names its series
 from collections import defaultdict
 from collections.abc import Mapping
 
-from otel_zernel.formats.dcgm import FIELDS, MHZ, MIB, MILLI, PERCENT, Measure
+from otel_zernel.formats.dcgm import FIELDS, MHZ, MIB, MILLI, NANO, PERCENT, Measure
 from otel_zernel.otlp.points import Descriptor
 
 _BY_METRIC: defaultdict[str, list[tuple[str, Measure]]] = defaultdict(list)
@@ -22,6 +22,7 @@ _UNITS = {
     ("By", MIB): "MiB",
     ("Hz", MHZ): "MHz",
     ("J", MILLI): "mJ",
+    ("s", NANO): "ns",
     ("Cel", 1.0): "C",
     ("By/s", 1.0): "B/s",
     ("By/s", 1e3): "KB/s",

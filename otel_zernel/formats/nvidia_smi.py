@@ -144,6 +144,8 @@ _REASONS = {
     "hw_power_brake_slowdown": (0x80, "hw_power_brake"),
 }
 """By field: the bit of `clocks_event_reasons.active` (nvmlClocksEventReason… in nvml.h), and the attribute."""
+THROTTLE_BITS: Mapping[str, int] = {reason: bit for bit, reason in _REASONS.values()}
+"""By the attribute `zernel.gpu.throttle.reason`: the bit in the mask of all reasons."""
 _TIMED_REASONS = (
     "sw_power_cap",
     "sync_boost",

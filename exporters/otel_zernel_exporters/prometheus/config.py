@@ -1,6 +1,6 @@
 """The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -85,6 +85,8 @@ class PrometheusConfig(ComponentConfig):
     """How OpenTelemetry names become Prometheus names."""
     naming: Literal["opentelemetry", "dcgm"] = "opentelemetry"
     """`dcgm` gives the metrics of GPUs the names, labels and units of NVIDIA's dcgm-exporter."""
+    dcgm_hostname_label: Literal["hostname", "Hostname"] = "hostname"
+    """With `naming: dcgm`, the label of the host's name: `Hostname` before dcgm-exporter 4.8.3."""
 
     @model_validator(mode="before")
     @classmethod
@@ -116,11 +118,12 @@ class PrometheusConfig(ComponentConfig):
             send_timestamps=self.send_timestamps,
             metric_expiration=self.metric_expiration,
             max_series=self.max_series,
-            verbatim=_dcgm_names() if self.naming == "dcgm" else (),
+            verbatim=_DcgmNames() if self.naming == "dcgm" else (),
         )
 
 
-def _dcgm_names() -> Collection[str]:
-    from otel_zernel.formats.dcgm import FIELDS  # large tables, which only `naming: dcgm` needs
+class _DcgmNames:
+    """All names of DCGM's fields and of dcgm-exporter, also those that we have no table for."""
 
-    return FIELDS
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.startswith("DCGM_")

@@ -1,7 +1,7 @@
 """`naming: dcgm`: the metrics of GPUs under the names, labels and units of NVIDIA's dcgm-exporter."""
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -12,25 +12,36 @@ from otel_zernel.exposition.labels import value_text
 from otel_zernel.exposition.stream import attributes_key, number_key
 from otel_zernel.formats.dcgm import KUBERNETES, Measure
 from otel_zernel.formats.dcgm_fields import METRICS, field_of, field_unit, field_value
+from otel_zernel.formats.dcgm_help import HELP
 from otel_zernel.otlp.points import Descriptor, key_values
+from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_exporters.prometheus.dcgm_sums import SUMS, Sums, add_sums, weight
 
 _KNOWN = 50_000
 """Remembered series: 500 bytes each."""
+DCGM = "DCGM_"
+"""The beginning of the names of all fields of DCGM and metrics of dcgm-exporter."""
 
 LABELS: Mapping[str, tuple[str, ...]] = {
     "gpu": ("zernel.gpu.index",),
     "UUID": ("hw.parent", "hw.id"),
-    "pci_bus_id": ("zernel.gpu.pci.bus_id",),
+    "pci_bus_id": ("zernel.gpu.pci.bus_id", "pci_bus_id"),
     "device": ("zernel.gpu.device",),
     "modelName": ("hw.model",),
-    "Hostname": ("host.name",),
+    "hostname": ("host.name",),
     "DCGM_FI_DRIVER_VERSION": ("hw.driver_version",),
     "GPU_I_PROFILE": ("zernel.gpu.mig.profile", "GPU_I_PROFILE"),
     "GPU_I_ID": ("zernel.gpu.mig.gpu_instance", "GPU_I_ID"),
     **{label: (attribute,) for label, attribute in KUBERNETES.items()},
 }
 """The attributes of points or resources by label of dcgm-exporter. The first one that exists counts: the UUID of a MIG
-instance is that of its board, as in dcgm-exporter."""
+instance is that of its board, as in dcgm-exporter.
+
+Other attributes of points are labels too if their names have no dot: they are labels of a scraped page, such as
+`hpc_job`, `err_code` and those of pods."""
+
+_Source = tuple[bytes, bytes]
+"""The resource and the attributes of a series."""
 
 
 class _Field(NamedTuple):
@@ -43,33 +54,84 @@ class _Field(NamedTuple):
 
 
 class DcgmNaming:
-    """Renames the series of GPUs that DCGM has a field for. All others keep their names."""
+    """Renames the series of GPUs that DCGM has a field for. All others keep their names.
 
-    def __init__(self) -> None:
-        self._field = lru_cache(maxsize=_KNOWN)(_find)
+    Two series may get the same labels. Then `drop` counts a point as `collision`, and `warn` explains it once.
+    """
+
+    def __init__(
+        self,
+        hostname: str = "hostname",
+        drop: Callable[[int, str], None] = lambda *_: None,
+        warn: Callable[..., None] = lambda *_: None,
+    ) -> None:
+        """`hostname` is the label of the host's name."""
+        labels = {hostname if label == "hostname" else label: names for label, names in LABELS.items()}
+        self._field = lru_cache(maxsize=_KNOWN)(partial(_find, labels))
+        self._part = lru_cache(maxsize=_KNOWN)(partial(_find_part, labels))
+        self._drop, self._warn = drop, warn
+        self._sources: dict[tuple[str, bytes], tuple[_Source, ...]] = {}
+        """By name and labels: the source of the last point, and the one before it if that was another."""
+        self._colliding: set[str] = set()
 
     def renamed(self, metrics: MetricsData) -> MetricsData:
         """The same points, those of DCGM's fields without a resource: their labels say all. Leaves `metrics` as is."""
-        if not any(metric.name in METRICS for one in metrics.resource_metrics for metric in _metrics_of(one)):
+        if not any(_may_have_field(metric) for one in metrics.resource_metrics for metric in _metrics_of(one)):
             return metrics
+        if len(self._sources) > _KNOWN:
+            self._sources.clear()
         fields: dict[tuple[str, str], Metric] = {}
-        others = [self._split(resource, fields) for resource in metrics.resource_metrics]
+        sums: Sums = {}
+        others = [self._split(resource, fields, sums) for resource in metrics.resource_metrics]
+        add_sums(sums, fields)
         renamed = ResourceMetrics()
         renamed.scope_metrics.add().metrics.extend(fields.values())
         return MetricsData(resource_metrics=[*others, renamed])
 
-    def _split(self, resource: ResourceMetrics, fields: dict[tuple[str, str], Metric]) -> ResourceMetrics:
-        """Adds the points of DCGM's fields to `fields`, and returns all others."""
+    def _is_of_another(self, field: _Field, source: _Source, *, ends: bool) -> bool:
+        """Whether this end of a series must not end the series of another source. Reports collisions."""
+        key = field.name, field.labels
+        known = self._sources.get(key, ())
+        if known[:1] == (source,):
+            return False
+        if ends:
+            return bool(known)
+        if source in known:
+            self._drop(1, "collision")
+            if field.name not in self._colliding:
+                self._colliding.add(field.name)
+                self._warn(
+                    "Prometheus metric %s: two series of GPUs have the same labels, and only the newer one is shown; "
+                    "give their points an attribute in which they differ, with a name without a dot",
+                    field.name,
+                )
+        self._sources[key] = (source, *known[:1])
+        return False
+
+    def _split(self, resource: ResourceMetrics, fields: dict[tuple[str, str], Metric], sums: Sums) -> ResourceMetrics:
+        """Adds the points of DCGM's fields to `fields` and `sums`, and returns all others."""
         encoded = resource.resource.SerializeToString()
         others = ResourceMetrics(resource=resource.resource, schema_url=resource.schema_url)
         for scope in resource.scope_metrics:
             rest = others.scope_metrics.add(scope=scope.scope, schema_url=scope.schema_url)
             for metric in scope.metrics:
-                if metric.name in METRICS and metric.WhichOneof("data") in ("gauge", "sum"):
+                if metric.name in SUMS:
+                    self._collect(metric, encoded, sums)
+                if _may_have_field(metric):
                     rest.metrics.extend(self._unnamed(metric, encoded, fields))
                 else:
                     rest.metrics.append(metric)
         return others
+
+    def _collect(self, metric: Metric, resource: bytes, sums: Sums) -> None:
+        """Adds the metric's points to the sums that they belong to."""
+        for point in metric.gauge.data_points:
+            labels, factor = self._part(resource, metric.name, number_key(point))
+            if factor:
+                total, parts = sums.get((metric.name, labels)) or (NumberDataPoint.FromString(labels), 0)
+                total.time_unix_nano, total.flags = point.time_unix_nano, point.flags
+                total.as_double += (point.as_double or point.as_int) * factor
+                sums[metric.name, labels] = total, parts + 1
 
     def _unnamed(self, metric: Metric, resource: bytes, fields: dict[tuple[str, str], Metric]) -> Iterable[Metric]:
         """Adds the metric's points to `fields`; returns the metric with those that DCGM has no field for, if any."""
@@ -77,10 +139,11 @@ class DcgmNaming:
         data = metric.sum if metric.HasField("sum") else metric.gauge
         others: list[NumberDataPoint] = []
         for point in data.data_points:
-            found = self._field(resource, metric.name, metric.unit, kind, number_key(point))
+            attributes = number_key(point)
+            found = self._field(resource, metric.name, metric.unit, kind, attributes)
             if found is None:
                 others.append(point)
-            else:
+            elif not self._is_of_another(found, (resource, attributes), ends=has_no_value(point)):
                 key = found.name, f"{kind} {metric.sum.aggregation_temporality}"
                 target = fields.get(key) or fields.setdefault(key, _metric(found, metric))
                 _add_point(target, point, found)
@@ -94,6 +157,11 @@ def _metrics_of(resource: ResourceMetrics) -> Iterable[Metric]:
     return (metric for scope in resource.scope_metrics for metric in scope.metrics)
 
 
+def _may_have_field(metric: Metric) -> bool:
+    is_known = metric.name in METRICS or metric.name in SUMS or metric.name.startswith(DCGM)
+    return is_known and metric.WhichOneof("data") in ("gauge", "sum")
+
+
 def _kind(metric: Metric) -> Literal["gauge", "sum", "up_down"]:
     if metric.HasField("gauge"):
         return "gauge"
@@ -101,17 +169,45 @@ def _kind(metric: Metric) -> Literal["gauge", "sum", "up_down"]:
 
 
 def _find(
-    resource: bytes, name: str, unit: str, kind: Literal["gauge", "sum", "up_down"], attributes: bytes
+    names: Mapping[str, tuple[str, ...]],
+    resource: bytes,
+    name: str,
+    unit: str,
+    kind: Literal["gauge", "sum", "up_down"],
+    attributes: bytes,
 ) -> _Field | None:
-    """The field of a series; `attributes` are those of its points, as `number_key` returns them."""
+    """The field of a series; `attributes` are those of its points, as `number_key` returns them.
+
+    `names` has the attributes by label. A field that the table does not have keeps its name and value.
+    """
     own = _texts(NumberDataPoint.FromString(attributes).attributes)
     about = _texts(Resource.FromString(resource).attributes) | own
-    is_gpu = about.get("hw.type", "gpu") == "gpu" and ("hw.id" in about or "zernel.gpu.index" in about)
-    found = field_of(Descriptor(name, unit, kind), own) if is_gpu else None
-    if found is None:
+    if not _is_gpu(about):
         return None
-    labels = {label: _first(about, names) for label, names in LABELS.items()}
-    return _Field(*found, attributes_key(key_values({label: text for label, text in labels.items() if text})))
+    descriptor = Descriptor(name, unit, kind)
+    field = (name, Measure(descriptor)) if name.startswith(DCGM) else field_of(descriptor, own)
+    return _Field(*field, _labels(names, about, own)) if field else None
+
+
+def _find_part(
+    names: Mapping[str, tuple[str, ...]], resource: bytes, name: str, attributes: bytes
+) -> tuple[bytes, float]:
+    """The labels of the sum that a series belongs to, and its factor."""
+    own = _texts(NumberDataPoint.FromString(attributes).attributes)
+    about = _texts(Resource.FromString(resource).attributes) | own
+    return (_labels(names, about, own), weight(name, own)) if _is_gpu(about) else (b"", 0.0)
+
+
+def _is_gpu(about: Mapping[str, str]) -> bool:
+    return about.get("hw.type", "gpu") == "gpu" and ("hw.id" in about or "zernel.gpu.index" in about)
+
+
+def _labels(names: Mapping[str, tuple[str, ...]], about: Mapping[str, str], own: Mapping[str, str]) -> bytes:
+    """The labels as an encoded number point that has no other field."""
+    used = {attribute for sources in names.values() for attribute in sources}
+    labels = {label: text for label, text in own.items() if "." not in label and label not in used}
+    labels |= {label: text for label, sources in names.items() if (text := _first(about, sources))}
+    return attributes_key(key_values(labels))
 
 
 def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
@@ -136,6 +232,9 @@ def _metric(field: _Field, metric: Metric) -> Metric:
     """The metric of a field, without points. Its unit is a part of the description: DCGM's names have none."""
     copy = _copy_without_points(metric)
     copy.name, copy.unit = field.name, ""
+    if help_text := HELP.get(field.name):
+        copy.description = help_text
+        return copy
     unit = field_unit(field.measure)
     about = metric.description.rstrip(".") or f"OpenTelemetry metric {metric.name}"
     copy.description = f"{about} (in {unit})." if unit else f"{about}."

@@ -45,7 +45,7 @@ class PrometheusExporter(Exporter):
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
         """For scrapers without UTF-8 names. Only the other page counts losses."""
-        self._dcgm = _dcgm_naming() if config.naming == "dcgm" else None
+        self._dcgm = _dcgm_naming(config.dcgm_hostname_label, context) if config.naming == "dcgm" else None
         self._open_metrics = config.enable_open_metrics
         self._stack = AsyncExitStack()
 
@@ -99,7 +99,7 @@ def routes(app: "App") -> "list[Route]":
     ]
 
 
-def _dcgm_naming() -> "DcgmNaming":
+def _dcgm_naming(hostname: str, context: Context) -> "DcgmNaming":
     from otel_zernel_exporters.prometheus.dcgm import DcgmNaming  # large tables, which the other naming does not need
 
-    return DcgmNaming()
+    return DcgmNaming(hostname, context.drop, context.logger.warning)

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,6 +13,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.exposition import Format, Options, Page
 from otel_zernel.formats.dcgm import FIELDS
 from otel_zernel.otlp.points import Attributes
+from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.dcgm import LABELS as KNOWN
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_receivers.csv.layouts.labels import parse_labels
@@ -20,17 +22,25 @@ from tests.exporters.csv.test_csv_exporter import REAL, read
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.running import Host
+from tests.receivers.prometheus.parts import TextTarget
 
 GPU: Attributes = {"host.name": "node-1", "hw.type": "gpu", "hw.id": "GPU-a", "zernel.gpu.index": 3}
-LABELS = 'Hostname="node-1",UUID="GPU-a",gpu="3"'
+LABELS = 'UUID="GPU-a",gpu="3",hostname="node-1"'
 
 
 class DcgmPage:
     """A page of the prometheus exporter with `naming: dcgm`."""
 
-    def __init__(self) -> None:
-        self._naming = DcgmNaming()
-        self._page = Page(Options(verbatim=FIELDS, without_scope_info=True))
+    def __init__(self, **options: Any) -> None:
+        self.lost: list[tuple[int, str]] = []
+        self.warnings: list[str] = []
+        self._naming = DcgmNaming(
+            drop=lambda count, reason: self.lost.append((count, reason)),
+            warn=lambda text, *arguments: self.warnings.append(text % arguments),
+            **options,
+        )
+        verbatim = PrometheusConfig(naming="dcgm").options.verbatim
+        self._page = Page(Options(verbatim=verbatim, without_scope_info=True))
 
     def update(self, *batches: Batch) -> "DcgmPage":
         for batch in batches:
@@ -58,12 +68,12 @@ def test_every_field_has_its_name_its_labels_its_type_and_its_unit(field: str) -
     assert f"# TYPE {field} {'counter' if is_sum else 'gauge'}\n" in page.text
 
 
-def test_the_help_is_the_description_and_the_unit() -> None:
+def test_the_help_is_that_of_dcgm_exporter_else_the_description_and_the_unit() -> None:
     described = gauge("hw.power", number(1), unit="W", description="Power drawn.")
-    assert (
-        "# HELP DCGM_FI_DEV_POWER_USAGE Power drawn (in W).\n"
-        in DcgmPage().update(Batch(data(described, resource=GPU))).text
-    )
+    limit = gauge("zernel.gpu.power.limit", number(1), unit="W", description="The limit.")
+    text = DcgmPage().update(Batch(data(described, limit, resource=GPU))).text
+    assert "# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).\n" in text
+    assert "# HELP DCGM_FI_DEV_POWER_MGMT_LIMIT The limit (in W).\n" in text
 
 
 def test_a_mig_instance_has_the_uuid_of_its_board_and_its_own_profile(
@@ -74,8 +84,8 @@ def test_a_mig_instance_has_the_uuid_of_its_board_and_its_own_profile(
         page = DcgmPage().update(*(gpu.scrape() for gpu in gpus))
     used = [line for line in page.lines if line.startswith("DCGM_FI_DEV_FB_USED{")]
     board = (
-        'DCGM_FI_DRIVER_VERSION="550.90.07",{mig}Hostname="node-1",UUID="GPU-aaaaaaaa-0000-0000-0000-000000000000",'
-        'device="nvidia0",gpu="0",modelName="NVIDIA A100-SXM4-40GB",pci_bus_id="00000000:07:00.0"'
+        'DCGM_FI_DRIVER_VERSION="550.90.07",{mig}UUID="GPU-aaaaaaaa-0000-0000-0000-000000000000",'
+        'device="nvidia0",gpu="0",hostname="node-1",modelName="NVIDIA A100-SXM4-40GB",pci_bus_id="00000000:07:00.0"'
     )
     instances = ("", 'GPU_I_ID="2",GPU_I_PROFILE="3g.20gb",', 'GPU_I_ID="9",GPU_I_PROFILE="1g.5gb",')
     assert [line.rpartition(" ")[0] for line in used] == [
@@ -85,7 +95,7 @@ def test_a_mig_instance_has_the_uuid_of_its_board_and_its_own_profile(
 
 @pytest.mark.skipif(not REAL.exists(), reason="needs the recorded DCGM file, which is not in the repository")
 async def test_the_page_of_a_recorded_dcgm_file_has_its_names_its_labels_and_its_numbers() -> None:
-    page = DcgmPage().update(await read(REAL))
+    page = DcgmPage(hostname="Hostname").update(await read(REAL))
     shown = {(one.name, frozenset(one.labels.items())): one.value for one in samples_of(page.text)}
     with REAL.open() as file:
         rows = [(row["metric_name"], label_text_of(row), float(row["value"])) for row in csv.DictReader(file)]
@@ -100,13 +110,13 @@ def samples_of(text: str) -> list[Sample]:
 def label_text_of(row: dict[str, str]) -> frozenset[tuple[str, str]]:
     """The labels that dcgm-exporter wrote, without those that Prometheus added when it scraped them."""
     labels = parse_labels(row["labels_raw"])
-    return frozenset((name, text) for name, text in labels.items() if name in KNOWN and text)
+    return frozenset((name, text) for name, text in labels.items() if name in {*KNOWN, "Hostname"} and text)
 
 
 def test_pod_namespace_and_container_are_labels() -> None:
     names = {"k8s.pod.name": "llm-0", "k8s.namespace.name": "ml", "k8s.container.name": "train"}
     page = DcgmPage().update(Batch(data(gauge("hw.power", number(7), unit="W"), resource={**GPU, **names})))
-    labels = 'Hostname="node-1",UUID="GPU-a",container="train",gpu="3",namespace="ml",pod="llm-0"'
+    labels = 'UUID="GPU-a",container="train",gpu="3",hostname="node-1",namespace="ml",pod="llm-0"'
     assert page.lines == [f"DCGM_FI_DEV_POWER_USAGE{{{labels}}} 7.0"]
 
 
@@ -126,6 +136,91 @@ def test_the_power_of_a_host_is_not_that_of_a_gpu() -> None:
     assert DcgmPage().update(Batch(data(power, resource={"host.name": "node-1"}))).lines == [
         'hw_power_watts{hw_id="psu-1",hw_type="power_supply"} 300'
     ]
+
+
+def scraped(page: str) -> Batch:
+    return TextTarget(receiver={"presets": ["dcgm-exporter"]}).scrape(page)
+
+
+IDENTITY = 'gpu="0",UUID="GPU-1",pci_bus_id="00000000:31:00.0",device="nvidia0",modelName="H100",hostname="a"'
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "labels"),
+    [
+        ("DCGM_FI_PROF_SM_ACTIVE", "gauge", 'hpc_job="1001"'),
+        ("DCGM_FI_DEV_XID_ERRORS", "gauge", 'err_code="79",err_msg="GPU has fallen off the bus"'),
+        ("DCGM_FI_DEV_GPU_TEMP", "gauge", 'vgpu="2",container="c",namespace="n",pod="p",app="train"'),
+        ("DCGM_FI_DEV_NVLINK_BANDWIDTH_L0", "counter", 'hpc_job="1"'),
+        ("DCGM_FI_DEV_POWER_VIOLATION", "counter", ""),
+        ("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "gauge", ""),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "gauge", ""),
+        ("DCGM_EXP_XID_ERRORS_COUNT", "counter", 'window_size_in_ms="300000",xid="79"'),
+        ("DCGM_EXP_GPU_HEALTH_STATUS", "counter", 'health_watch="PCIE",health_error_code=""'),
+    ],
+)
+def test_a_scraped_page_keeps_its_names_its_types_and_its_labels(field: str, kind: str, labels: str) -> None:
+    labels = f"{IDENTITY},{labels}" if labels else IDENTITY
+    page = DcgmPage().update(scraped(f"# HELP {field} x\n# TYPE {field} {kind}\n{field}{{{labels}}} 7\n"))
+    (sample,) = [sample for sample in samples_of(page.text.replace(" counter\n", " gauge\n")) if sample.name == field]
+    expected = {name: text for name, text in parse_labels(labels).items() if text}
+    assert {name: sample.labels.get(name) for name in expected} == expected
+    assert sample.value == 7
+    assert f"# TYPE {field} {kind}\n" in page.text
+
+
+def test_two_jobs_on_one_gpu_are_two_series() -> None:
+    rows = "".join(
+        f'DCGM_FI_PROF_SM_ACTIVE{{{IDENTITY},hpc_job="{job}"}} {value}\n' for job, value in ((1, 0.25), (2, 0.75))
+    )
+    page = DcgmPage().update(scraped(f"# TYPE DCGM_FI_PROF_SM_ACTIVE gauge\n{rows}"))
+    assert sorted(sample.value for sample in samples_of(page.text) if sample.name.startswith("DCGM")) == [0.25, 0.75]
+    assert page.lost == []
+
+
+def test_series_that_get_the_same_labels_are_counted_and_logged_once() -> None:
+    points = [number(value, {"my.job": str(value)}) for value in (1, 2)]
+    page, batch = DcgmPage(), Batch(data(gauge("hw.power", *points, unit="W"), resource=GPU))
+    page.update(batch, batch, batch)
+    assert len(page.lines) == 1
+    assert page.lost
+    assert {reason for _, reason in page.lost} == {"collision"}
+    (warning,) = page.warnings
+    assert warning.startswith("Prometheus metric DCGM_FI_DEV_POWER_USAGE: two series of GPUs have the same labels")
+
+
+def test_a_gpu_whose_resource_changes_is_no_collision() -> None:
+    page = DcgmPage()
+    for pod in ("a", "b", "c"):
+        page.update(Batch(data(gauge("hw.power", number(1), unit="W"), resource={**GPU, "odd.attribute": pod})))
+    assert page.lost == []
+
+
+def test_the_mask_of_throttle_reasons_and_all_nvlink_traffic_are_sums_of_series() -> None:
+    reasons = {"idle": 0, "sw_power_cap": 1, "hw_thermal_slowdown": 1}
+    active = gauge(
+        "zernel.gpu.throttle.active",
+        *(number(value, {"zernel.gpu.throttle.reason": reason}) for reason, value in reasons.items()),
+    )
+    both = gauge(
+        "zernel.gpu.nvlink.throughput",
+        *(
+            number(1024e3 * 5, {"network.io.direction": way, "zernel.gpu.counter.source": "profiler"})
+            for way in ("transmit", "receive")
+        ),
+        unit="By/s",
+    )
+    lines = DcgmPage().update(Batch(data(active, both, resource=GPU))).lines
+    assert f"DCGM_FI_DEV_CLOCKS_EVENT_REASONS{{{LABELS}}} 68.0" in lines
+    assert f"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{{LABELS}}} 10.0" in lines
+    assert len([line for line in lines if line.startswith("zernel_gpu_throttle_active")]) == 3
+
+
+def test_the_label_of_the_host_is_that_of_the_newest_release_unless_the_option_says_otherwise() -> None:
+    batch = Batch(data(gauge("hw.power", number(3), unit="W"), resource=GPU))
+    assert 'hostname="node-1"' in DcgmPage().update(batch).text
+    assert 'Hostname="node-1"' in DcgmPage(hostname="Hostname").update(batch).text
+    assert PrometheusConfig(naming="dcgm").dcgm_hostname_label == "hostname"
 
 
 def test_a_series_that_ends_leaves_the_page() -> None:

@@ -64,7 +64,9 @@ def config(page: int) -> dict[str, object]:
     return {
         "receivers": {"nvml": {"collection_interval": "500ms", "initial_delay": "0s"}},
         "processors": {"resource": {"attributes": [{"key": "k8s.pod.name", "value": "trainer-0"}]}},
-        "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{page}", "naming": "dcgm"}},
+        "exporters": {
+            "prometheus": {"endpoint": f"127.0.0.1:{page}", "naming": "dcgm", "dcgm_hostname_label": "Hostname"}
+        },
         "service": {
             "pipelines": {
                 "metrics": {"receivers": ["nvml"], "processors": ["resource"], "exporters": ["prometheus"]},

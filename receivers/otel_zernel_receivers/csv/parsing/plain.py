@@ -10,7 +10,7 @@ import numpy as np
 from otel_zernel.formats.nvidia_smi_cells import is_missing
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock
-from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, ParsedRows, TextColumn, Unfit
+from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, ParsedRows, TextColumn
 from otel_zernel_receivers.csv.parsing.times import parse_time
 
 _NUMBER = re.compile(r"[ \t]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t]*", re.ASCII)
@@ -34,32 +34,33 @@ def parse_lines(lines: LineBlock, plan: ColumnPlan, dialect: Dialect) -> tuple[P
         if raw.strip():
             try:
                 columns.add(line, split_line(raw, dialect.delimiter))
-            except Unfit as error:
+            except ValueError as error:
                 if _REMARK.match(raw):
                     continue
-                reason = MESSAGE if plan.layout.is_message(raw[:200].decode(errors="replace")) else str(error)
-                bad.append(BadRow(line, reason, raw[:MAX_LINE], error.detail))
+                reason, *detail = error.args
+                reason = MESSAGE if plan.layout.is_message(raw[:200].decode(errors="replace")) else reason
+                bad.append(BadRow(line, reason, raw[:MAX_LINE], "".join(detail)))
     return columns.rows(), bad
 
 
 def split_line(raw: bytes, delimiter: str) -> list[str]:
-    """The fields of a line. Raises `Unfit`.
+    """The fields of a line. Raises `ValueError` with the reason of a bad row.
 
     A quote must be closed in its line. It may follow blanks. Text after a closing quote belongs to the field.
     """
     if len(raw) > MAX_LINE:
-        raise Unfit("line too long")
+        raise ValueError("line too long")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise Unfit("not UTF-8") from None
+        raise ValueError("not UTF-8") from None
     reader = csv.reader([text, ""], delimiter=delimiter, skipinitialspace=delimiter != " ")
     try:
         fields = next(reader)
     except csv.Error:
-        raise Unfit("stray carriage return") from None
+        raise ValueError("stray carriage return") from None
     if reader.line_num > 1:
-        raise Unfit("broken quote")
+        raise ValueError("broken quote")
     return fields
 
 
@@ -75,10 +76,10 @@ class _Columns:
         self._numbers: list[list[float]] = [[] for _ in plan.numbers]
 
     def add(self, line: int, fields: list[str]) -> None:
-        """Adds a row. Raises `Unfit`, and adds nothing then."""
+        """Adds a row. Raises `ValueError` with the reason of a bad row and its cell, and adds nothing then."""
         plan = self._plan
         if len(fields) != plan.width:
-            raise Unfit("wrong column count")
+            raise ValueError("wrong column count")
         numbers = [self._number(name, index, fields[index]) for name, index in plan.numbers]
         if plan.time is not None:
             self._times.append(self._time(fields, plan.time))
@@ -96,7 +97,7 @@ class _Columns:
             return math.nan if plan.sparse and is_missing(text.strip()) else _number(text)
         except ValueError:
             hint = "; write the decimal point as a dot" if _DECIMAL_COMMA.fullmatch(text.strip()) else ""
-            raise Unfit("not a number", self._cell(index, text) + hint) from None
+            raise ValueError("not a number", self._cell(index, text) + hint) from None
 
     def _time(self, fields: list[str], index: int) -> int:
         date = self._plan.date
@@ -104,7 +105,7 @@ class _Columns:
         try:
             return parse_time(text, self._zone)
         except ValueError:
-            raise Unfit("bad time", self._cell(index, text)) from None
+            raise ValueError("bad time", self._cell(index, text)) from None
 
     def _cell(self, index: int, text: str) -> str:
         """The column's name and the beginning of the cell."""

@@ -79,11 +79,3 @@ MESSAGE = "message of nvidia-smi"
 """The reason of a bad row that is a message between the rows."""
 UNKNOWN_COLUMNS = "unknown columns"
 """The reason of a bad row below a header that lacks a required column."""
-
-
-class Unfit(ValueError):
-    """A line is not a valid row. The message is the reason."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(reason)
-        self.detail = detail
