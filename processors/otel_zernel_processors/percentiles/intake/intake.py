@@ -25,6 +25,7 @@ from otel_zernel_processors.percentiles.counts.series import PercentileSeriesTab
 from otel_zernel_processors.percentiles.counts.window import WindowCounts
 from otel_zernel_processors.percentiles.declared import CLAMPED
 from otel_zernel_processors.percentiles.intake.cumulative import CumulativeDifferences
+from otel_zernel_processors.percentiles.intake.deltas import DeltaIntervals
 from otel_zernel_processors.percentiles.intake.distribution import HistogramPoint, HistogramState, ranges, spread
 from otel_zernel_processors.percentiles.intake.number_points import number_runs
 
@@ -62,6 +63,7 @@ class Intake:
         self._kept = None if config.group_by is None else frozenset(config.group_by)
         self._clamped = context.meter.create_counter(*CLAMPED.counter)
         self._increases = CumulativeDifferences(config.max_series, began_ns)
+        self._deltas = DeltaIntervals(config.max_series)
         # No tuples of streams and slots: a full collection of garbage visits each, and it blocks the event loop.
         self._streams: dict[MetricKey, PercentileStream] = {}
         self._slots_of: dict[MetricKey, dict[bytes, int]] = {}
@@ -91,8 +93,9 @@ class Intake:
                 yield from self._collect_histogram(key, stream, metric.exponential_histogram, now_ns)
 
     def expire(self, before_ns: int, slots_freed: bool) -> None:
-        """Forgets cumulative series without points since `before_ns`; clears the cache of slots if some were freed."""
+        """Forgets series without points since `before_ns`; clears the cache of slots if some were freed."""
         self._increases.expire(before_ns)
+        self._deltas.expire(before_ns)
         if slots_freed:
             self._forget_known()
 
@@ -153,13 +156,15 @@ class Intake:
         if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
             self._lost["temporality"] += len(histogram.data_points)
             return
-        cumulative = key if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE else None
+        is_cumulative = temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
         for point in histogram.data_points:
             if has_no_value(point):
-                self._increases.end((key, encode_attributes(point.attributes, None)))
+                series = key, encode_attributes(point.attributes, None)
+                self._increases.end(series)
+                self._deltas.end(series)
                 self._end(stream, point.attributes, now_ns)
                 self._pieces += 1
-            elif reason := self._collect_point(cumulative, stream, point, now_ns):
+            elif reason := self._collect_point(key, stream, point, now_ns, is_cumulative=is_cumulative):
                 self._lost[reason] += 1
             if self._pieces >= _PIECES:
                 yield
@@ -170,15 +175,18 @@ class Intake:
             self._table.end(stream, encode_attributes(attributes, None), now_ns)
 
     def _collect_point(
-        self, cumulative: MetricKey | None, stream: PercentileStream, point: HistogramPoint, now_ns: int
+        self, key: MetricKey, stream: PercentileStream, point: HistogramPoint, now_ns: int, *, is_cumulative: bool
     ) -> str | None:
         """Collects one histogram point. Returns the reason if it is dropped."""
         try:
-            if cumulative is None:
-                state: HistogramState | None = HistogramState.of(point)
-            else:
-                series = cumulative, encode_attributes(point.attributes, None)
+            series = key, encode_attributes(point.attributes, None)
+            state: HistogramState | None
+            if is_cumulative:
                 state = self._increases.increase(series, point, now_ns)
+            else:
+                state = HistogramState.of(point)
+                if problem := self._deltas.problem(series, point, now_ns):
+                    return problem
         except (ValueError, OverflowError, MalformedAmount):
             return "invalid"
         slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
