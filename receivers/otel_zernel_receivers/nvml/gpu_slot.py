@@ -31,6 +31,7 @@ class GpuSlot:
         self._listener = listener
         self._registry = registry
         self._rediscover_interval = rediscover_interval
+        self._reports_status = "hw.status" in registry.options.metrics
         self._clock = registry.context.clock
         self._next_check = self._clock.monotonic()
 
@@ -50,15 +51,21 @@ class GpuSlot:
         return self.gpu.drain_interval if self.gpu and not self.lost else None
 
     def scrape(self) -> Batch:
-        """The current points. Checks for another GPU first, if that is due. Raises `NvmlUnavailable`."""
+        """The current points. Checks for another GPU first, if that is due. Raises `NvmlUnavailable`.
+
+        A GPU that is lost before its uuid is known has its status by index.
+        """
+        unknown = self._registry.unknown(self.index, platform.node())
         try:
             if self._clock.monotonic() >= self._next_check:
                 self._check()
             if self.gpu and not self.lost:
-                return self.gpu.scrape()
+                return Batch.join([unknown.end(), self.gpu.scrape()])
         except GpuLost as lost:
             self.lost = str(lost)
-        return self.gpu.failed_batch() if self.gpu else Batch()
+        if self.gpu:
+            return Batch.join([unknown.end(), self.gpu.failed_batch()])
+        return unknown.failed_batch() if self.lost and self._reports_status else unknown.end()
 
     def drain(self) -> Batch:
         """Reads the sample buffers, and returns an empty batch: the next scrape sends the samples.

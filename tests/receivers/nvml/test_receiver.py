@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
+from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
 from tests.receivers.nvml.running import Boot, Running, gpu, mentions, running
 
@@ -22,6 +24,45 @@ async def test_a_gpu_that_is_lost_from_the_start_is_shown_in_health(driver: Boot
     async with running() as nvml:
         await nvml.scraped(gpu(0))
         await until(lambda: nvml.problem == "GPU 6 has fallen off the bus or is otherwise inaccessible")
+
+
+async def test_a_gpu_that_is_lost_from_the_start_has_failed_by_its_index_until_it_is_found(driver: Boot) -> None:
+    """So that the alert GpuFailed fires."""
+    controls = driver("h100x8")
+    controls.apply("gpu 6", "lost = !15")
+    async with running() as nvml:
+        await until(lambda: nvml.newest("hw.status", "GPU 6").get("hw.state=failed") == 1)
+        batch = next(batch for batch in nvml.batches if mentions("GPU 6", batch))
+        (resource,) = batch.metrics.resource_metrics
+        attributes = {one.key: one.value.string_value or one.value.int_value for one in resource.resource.attributes}
+        assert (attributes["hw.id"], attributes["zernel.gpu.index"]) == ("6", 6)
+        controls.apply("gpu 6", "lost -")
+        await nvml.scraped(gpu(6))
+        await until(lambda: any(has_no_value(one) for one in status_of_index(nvml, "6")))
+        assert nvml.newest("hw.status", gpu(6))["hw.state=ok"] == 1
+
+
+def status_of_index(nvml: Running, id_: str) -> list[NumberDataPoint]:
+    """The points of `hw.status` of a GPU without a uuid."""
+    return [
+        point
+        for batch in nvml.batches
+        for resource in batch.metrics.resource_metrics
+        if any(one.key == "hw.id" and one.value.string_value == id_ for one in resource.resource.attributes)
+        for metric in resource.scope_metrics[0].metrics
+        for point in metric.sum.data_points
+    ]
+
+
+async def test_a_gpu_without_memory_of_its_own_says_so_once(driver: Boot, caplog: pytest.LogCaptureFixture) -> None:
+    controls = driver("h100x8")
+    controls.apply("gpu 0", "MemoryInfo_v2 = !3", "MemoryInfo = !3")
+    async with running() as nvml:
+        await nvml.scraped(gpu(0))
+        await until(lambda: any("has no memory metrics" in message for message in caplog.messages))
+        await nvml.scraped(gpu(0))
+        await nvml.scraped(gpu(1))
+    assert sum("has no memory metrics" in message for message in caplog.messages) == 1
 
 
 async def test_a_gpu_that_the_driver_lists_later_is_scraped_even_while_another_hangs(driver: Boot) -> None:

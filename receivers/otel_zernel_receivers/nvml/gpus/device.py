@@ -16,14 +16,14 @@ from otel_zernel_receivers.nvml.points.encoding import Encoder, Point
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
-from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE
+from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE, MEMORY
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
 from otel_zernel_receivers.nvml.readings.gpm import GPM_METRICS, GpmCounters
 from otel_zernel_receivers.nvml.readings.link_fields import link_queries
 from otel_zernel_receivers.nvml.readings.polling import Measurement, PolledQuery, QueryPoller, polled_queries
 from otel_zernel_receivers.nvml.readings.processes import RUNNING_FUNCTIONS, RUNNING_VERSIONS
 from otel_zernel_receivers.nvml.readings.samples import POWER, SAMPLED_SERIES, SampleRing
-from otel_zernel_receivers.nvml.readings.status import STATES, STATUS_METRICS, state_of
+from otel_zernel_receivers.nvml.readings.status import STATUS_METRICS, state_of, status_points
 
 SeriesPoints = dict[NvmlSeries, Point]
 
@@ -110,15 +110,30 @@ class Device:
         """The current points. Raises `NvmlUnavailable` or `GpuLost`."""
         self._history.processes.start_scrape()
         measurements = self._poller.poll()
+        self._explain_missing_memory()
         self._read_rings(list(self._rings))
         now = self._context.clock.time_ns()
         points = {series: self._point(series, measured, now) for series, measured in measurements.items()}
         self._latest |= {series: point.value for series, point in points.items() if series.metric in STATUS_METRICS}
         if self._is_board:
-            points |= self._energy_points(points, now) | self._xid_points() | _status_points(self._state())
+            points |= self._energy_points(points, now) | self._xid_points() | status_points(self._state())
         ends = self._encoder.ends(self._history.processes.ended(points), now)
         points |= self._info
         return Batch.join([self._number_batch(points, now), ends, self._histogram_batch(now)])
+
+    def _explain_missing_memory(self) -> None:
+        """Logs once that the board has no memory of its own, as on GB10, whose GPU and CPU share theirs."""
+        known = self._history.has_memory
+        if known is not None or not self._is_board or "hw.gpu.memory.usage" not in self._enabled:
+            return
+        self._history.has_memory = any(query.name == MEMORY.name for query in self._poller.queries)
+        if not self._history.has_memory:
+            self._context.logger.warning(
+                "GPU %d (%s) has no memory metrics: its driver reports no memory of its own, since the GPU shares the "
+                "memory of the CPU; use system.memory.usage of the host receiver",
+                self.identity.index,
+                self.identity.uuid,
+            )
 
     def drain(self) -> None:
         """Reads the sample buffers that cannot wait for another `drain_interval`: a read costs milliseconds on a board.
@@ -130,7 +145,7 @@ class Device:
 
     def failed_batch(self) -> Batch:
         """The points of a board that is lost: its status, and its XIDs."""
-        return self._number_batch(_status_points("failed") | self._xid_points(), self._context.clock.time_ns())
+        return self._number_batch(status_points("failed") | self._xid_points(), self._context.clock.time_ns())
 
     def _read_rings(self, rings: Iterable[SampleRing]) -> None:
         for ring in rings:
@@ -216,7 +231,3 @@ class Device:
 def _patience(ring: SampleRing) -> float:
     """Seconds in which half of the buffer is overwritten."""
     return max(ring.span / 2, MIN_DRAIN_INTERVAL)
-
-
-def _status_points(state: str) -> SeriesPoints:
-    return {series("hw.status", 1.0, {a.STATE: one}): Point(float(one == state)) for one in STATES}

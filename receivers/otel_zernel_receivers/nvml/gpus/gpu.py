@@ -12,6 +12,7 @@ from otel_zernel_receivers.nvml.gpus.device import Device
 from otel_zernel_receivers.nvml.gpus.history import DeviceHistory
 from otel_zernel_receivers.nvml.gpus.identity import GpuIdentity, board_identity, instance_identity
 from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
+from otel_zernel_receivers.nvml.gpus.unknown import UnknownGpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,11 @@ class GpuRegistry:
     """By the uuid of the device."""
     gpus: dict[str, Gpu] = field(default_factory=dict)
     """Every GPU since the start of the receiver, by the uuid of the board."""
+    _unknown: dict[int, UnknownGpu] = field(default_factory=dict)
+
+    def unknown(self, index: int, hostname: str) -> UnknownGpu:
+        """The GPU at an index whose uuid is not known."""
+        return self._unknown.setdefault(index, UnknownGpu(index, hostname, self.context.clock))
 
     def create(self, library: NvmlLibrary, listed: ListedGpu) -> Gpu:
         """The GPU, ready to be scraped. Replaces an earlier one with the same uuid."""

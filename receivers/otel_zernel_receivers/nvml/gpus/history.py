@@ -30,6 +30,8 @@ class DeviceHistory:
         default_factory=lambda: {series: _distribution(series) for series in SAMPLED_SERIES.values()}
     )
     energy: PowerIntegral = field(default_factory=PowerIntegral)
+    has_memory: bool | None = None
+    """Whether the driver reports memory of the device; None until it was asked."""
 
     @classmethod
     def start(cls, options: DeviceOptions, clock: Clock) -> "DeviceHistory":

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from otel_zernel_receivers.nvml.points import attributes as a
-from otel_zernel_receivers.nvml.points.series import NvmlSeries
+from otel_zernel_receivers.nvml.points.encoding import Point
+from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
 
 STATES = ("ok", "degraded", "predicted_failure", "failed")
 
@@ -22,7 +23,7 @@ LatestValues = Mapping[str, Mapping[NvmlSeries, float]]
 def _any(latest: LatestValues, metric: str, *attributes: tuple[str, str]) -> bool:
     """Whether a series of the metric with these attributes is above 0."""
     values = latest.get(metric, {})
-    return any(value > 0 and set(attributes) <= set(series.attributes) for series, value in values.items())
+    return any(value > 0 and set(attributes) <= set(one.attributes) for one, value in values.items())
 
 
 def _has_fewer_lanes(latest: LatestValues) -> bool:
@@ -117,6 +118,11 @@ def state_of(values: Mapping[NvmlSeries, float], xids: Iterable[int]) -> str:
     if not FATAL_XIDS.isdisjoint(xids):
         return "failed"
     latest: defaultdict[str, dict[NvmlSeries, float]] = defaultdict(dict)
-    for series, value in values.items():
-        latest[series.metric][series] = value
+    for of_metric, value in values.items():
+        latest[of_metric.metric][of_metric] = value
     return next((state for state, _, applies in RULES if applies(latest)), "ok")
+
+
+def status_points(state: str) -> dict[NvmlSeries, Point]:
+    """The points of `hw.status` in this state."""
+    return {series("hw.status", 1.0, {a.STATE: one}): Point(float(one == state)) for one in STATES}
