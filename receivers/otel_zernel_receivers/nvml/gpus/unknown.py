@@ -2,6 +2,7 @@
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 from otel_zernel_receivers.nvml.points.encoding import Encoder
 from otel_zernel_receivers.nvml.readings.status import status_points
@@ -11,7 +12,7 @@ class UnknownGpu:
     """Reports `hw.status` of an index until its GPU is known. Used by one thread at a time."""
 
     def __init__(self, index: int, hostname: str, clock: Clock) -> None:
-        resource = {
+        resource: dict[str, AttributeValue] = {
             "host.name": hostname,
             "hw.type": "gpu",
             "hw.vendor": "NVIDIA",
