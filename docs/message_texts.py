@@ -28,6 +28,7 @@ _PLACES = {
     "Refused": "refused",
     "Rejected": "dropped",
     "Permanent": "dropped",
+    "Correctable": "kept",
     "Retryable": "retried",
 }
 """Where a user reads the message of an exception."""
@@ -70,7 +71,7 @@ class SourceFile:
             if not isinstance(node, ast.ClassDef):
                 continue
             fields = [_name(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
-            if any(_name(base).endswith(("Error", "Exception", "Failed")) for base in node.bases):
+            if any(_name(base).endswith(("Error", "Exception", "Failed", "Retryable")) for base in node.bases):
                 own = "disabled" if node.name.endswith(("Unavailable", "NoAnswer")) else "reason"
                 yield node.name, (0, _PLACES.get(node.name, own))
             elif {"text", "ok"} <= {*fields}:

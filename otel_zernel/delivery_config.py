@@ -83,6 +83,14 @@ class RetryConfig(Section):
     """Seconds after which a batch is dropped; 0 for never."""
 
 
+class HttpRetryConfig(RetryConfig):
+    """When a failed attempt is repeated, for exporters over HTTP."""
+
+    permanent_codes: list[Annotated[int, Field(ge=300, le=599)]] = Field(default_factory=lambda: [400, 413, 422])
+    """The statuses that drop a batch at once. Any other failure may be the fault of an endpoint, a credential or a
+    proxy: the batch is kept and sent again."""
+
+
 class RemoteExporterConfig(ComponentConfig):
     """The configuration of an exporter with `delivery = "remote"`."""
 

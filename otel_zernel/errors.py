@@ -8,6 +8,7 @@ ZernelError
 ├── Refused           downstream accepts nothing at the moment; emit the same batch again later
 ├── Rejected          downstream will never accept this batch
 ├── Retryable         an export failed and may succeed later
+│   └── Correctable   it succeeds when somebody corrects a setting
 ├── Permanent         an export failed and always will
 ├── NoAnswer          a server gives no usable answer at the moment
 └── PartialScrape     a scrape read only some of its points (in `component`)
@@ -80,6 +81,15 @@ class Retryable(ZernelError):
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
         self.after = after
+
+
+class Correctable(Retryable):
+    """An export failed because of an endpoint, a credential or a proxy. Somebody has to correct it."""
+
+    def __init__(self, message: str, code: str, after: float | None = None) -> None:
+        """`code` is the kind of the answer, such as `401`. The rest of the message may differ from answer to answer."""
+        super().__init__(message, after)
+        self.code = code
 
 
 class Permanent(ZernelError):

@@ -1,7 +1,7 @@
 """Components and batches for the tests of the core."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -142,6 +142,8 @@ class Sink(Exporter):
         self.batches: list[Batch] = []
         self.failures: list[BaseException] = [Retryable("down") for _ in range(config.fails)]
         self.gate: Any = None
+        self.judge: Callable[[Batch], None] = lambda _: None
+        """Raises the answer to a batch."""
         self.pause = 0.0
         self.attempts = 0
         self.entered = self.left = False
@@ -157,6 +159,7 @@ class Sink(Exporter):
         self.attempts += 1
         if self.failures:
             raise self.failures.pop(0)
+        self.judge(batch)
         if self.gate is not None:
             await self.gate.wait()
         await asyncio.sleep(self.pause)

@@ -82,9 +82,22 @@ RAW: dict[str, Callable[[Writer], Awaitable[None]]] = {"garbage": garbage, "rese
 """Servers at a gRPC port that do not speak gRPC."""
 
 
-PERMANENT = {"500", "400_nested", "302", "304", "huge_failure", "invalid", "unauthenticated"}
+PERMANENT = {"400_nested", "invalid"}
 """Backends whose answers drop each batch at once."""
-NEVER = {"503_for_ever", "unavailable_for_ever", "expired", "down", "raw_garbage", "raw_reset", "raw_silence"}
+NEVER = {
+    "500",
+    "302",
+    "304",
+    "huge_failure",
+    "unauthenticated",
+    "503_for_ever",
+    "unavailable_for_ever",
+    "expired",
+    "down",
+    "raw_garbage",
+    "raw_reset",
+    "raw_silence",
+}
 """Backends that never acknowledge: batches are dropped after `max_elapsed_time`."""
 SILENT = {"silence", "hangs", "raw_silence"}
 """Backends that do not answer some requests."""

@@ -11,7 +11,7 @@ from otel_zernel.client.addresses import is_loopback
 from otel_zernel.client.endpoint_config import GrpcEndpoint, check_tls_of_grpc
 from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.delivery_config import RemoteExporterConfig
+from otel_zernel.delivery_config import HttpRetryConfig, RemoteExporterConfig, RetryConfig
 from otel_zernel.temporality import MovingBounds, SeriesMemoryConfig, Temporality
 from otel_zernel.text import shown_url
 from otel_zernel.types import Duration, PositiveDuration, Secret, SecretHeaders
@@ -46,6 +46,29 @@ class KeepaliveConfig(ComponentConfig):
     """Ping also while no request is in flight."""
 
 
+GrpcCode = Literal[
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAUTHENTICATED",
+]
+"""The codes of gRPC that OTLP does not always retry."""
+
+
+class GrpcRetryConfig(RetryConfig):
+    """When a failed attempt is repeated."""
+
+    permanent_codes: list[GrpcCode] = Field(default_factory=lambda: ["INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"])
+    """The codes that drop a batch at once. Any other failure may be the fault of an endpoint, a credential or a proxy:
+    the batch is kept and sent again. RESOURCE_EXHAUSTED with `RetryInfo` is always retried."""
+
+
 class OtlpGrpcConfig(OtlpConfig):
     """The options of `otlp_grpc`."""
 
@@ -53,6 +76,7 @@ class OtlpGrpcConfig(OtlpConfig):
     """`host:port`, `http://host:port` (plaintext), `https://host:port`, or a gRPC target such as `dns:///host:port`."""
     compression: Literal["gzip", "deflate", "none"] = "gzip"
     keepalive: KeepaliveConfig | None = None
+    retry_on_failure: GrpcRetryConfig = GrpcRetryConfig.model_construct()
     balancer_name: Literal["round_robin", "pick_first"] = "round_robin"
     """How requests are spread over the addresses of the endpoint."""
 
@@ -116,6 +140,7 @@ class OtlpHttpConfig(OtlpConfig):
     """The options of `otlp_http`."""
 
     timeout: Duration = 30.0
+    retry_on_failure: HttpRetryConfig = HttpRetryConfig.model_construct()
     metrics_endpoint: str = ""
     """The URL for metrics, in place of `endpoint` with `/v1/metrics`."""
     traces_endpoint: str = ""

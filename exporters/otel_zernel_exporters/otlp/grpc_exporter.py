@@ -15,8 +15,9 @@ from otel_zernel.client.proxies import grpc_proxy
 from otel_zernel.client.tls import TlsFiles
 from otel_zernel.client.waits import retry_info
 from otel_zernel.component import Context
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url
+from otel_zernel_exporters.otlp.answers.web_answers import refuses_compression
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
@@ -124,11 +125,15 @@ class OtlpGrpcExporter(ConvertingExporter):
         after = _retry_after(error)
         if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and after is not None):
             return Retryable(sentence, after)
-        return Permanent(sentence)
+        if code in self.config.retry_on_failure.permanent_codes:
+            return Permanent(sentence)
+        return Correctable(sentence, code, after)
 
     def _advice(self, code: str, details: str) -> str:
         if code == "RESOURCE_EXHAUSTED":
             return " (if the request was too large, set sending_queue::batch::max_size)"
+        if code == "UNIMPLEMENTED" and refuses_compression(details):
+            return f"; the server does not take compression: {self.config.compression}; set compression: gzip or none"
         if code == "UNIMPLEMENTED" and "http2 header" not in details:
             return " (the server speaks gRPC, but not OTLP for this signal; correct the endpoint)"
         return self._credentials.advice if code in _UNAUTHENTICATED else ""

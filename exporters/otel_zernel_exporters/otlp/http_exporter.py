@@ -87,7 +87,8 @@ class OtlpHttpExporter(ConvertingExporter):
         url = self.config.url(signal.name)
         answer = await self._post_in_order(url, batch) if signal is METRICS else await self._post(url, signal, batch)
         if not answer.is_success:
-            raise answer.failure(url, self.context.clock.time_ns(), self._posting.advice, http_proxy(url))
+            permanent, now_ns = self.config.retry_on_failure.permanent_codes, self.context.clock.time_ns()
+            raise answer.failure(url, now_ns, permanent, self._posting.advice, http_proxy(url))
         if error := answer.no_otlp(url, http_proxy(url)):
             raise error
         if response := answer.response(signal, self.context):

@@ -1,13 +1,14 @@
 """The answer of a server to a request of remote write."""
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from otel_zernel.client.proxies import advice as proxy_advice
 from otel_zernel.client.proxies import http_proxy
 from otel_zernel.client.waits import retry_after
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
@@ -85,19 +86,28 @@ class WriteAnswer:
         """Why samples were rejected, in a word for `zernel.dropped_items`."""
         return next((name for name, words in _REASONS if words.search(self.message)), "rejected")
 
-    def failure(self, url: str, now_ns: int, advice: str) -> Retryable | Permanent:
-        """The error of a request that was not accepted. `advice` ends the sentence if credentials were refused."""
+    def failure(self, url: str, now_ns: int, permanent: Container[int], advice: str) -> Retryable | Permanent:
+        """The error of a request that was not accepted. `permanent` statuses drop the batch.
+
+        `advice` ends the sentence if credentials were refused.
+        """
         message = without_query(self.message, url)
         through = proxy_advice(http_proxy(url))
         sentence = f"{shown_url(url)}: {self.status} {self.phrase}: {message}".rstrip(": ")
+        after = retry_after(self.retry_after, now_ns)
         if self.status == 429 or self.status >= 500:
-            return Retryable(sentence + through, retry_after(self.retry_after, now_ns))
+            return Retryable(sentence + through, after)
+        words = f"{sentence}{self._advice(advice)}{through}"
+        return Permanent(words) if self.status in permanent else Correctable(words, str(self.status), after)
+
+    def _advice(self, credentials: str) -> str:
+        """The setting to change, as the end of a sentence."""
         if 300 <= self.status < 400:
             target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
-            return Permanent(f"{sentence}; redirects are not followed{target}{through}")
+            return f"; redirects are not followed{target}"
         if self.status in _UNAUTHENTICATED:
-            return Permanent(sentence + advice + through)
-        return Permanent(sentence + (_NO_PATH if self.status in (404, 405) else "") + through)
+            return credentials
+        return _NO_PATH if self.status in (404, 405) else ""
 
 
 def _written(headers: "httpx.Headers") -> tuple[int, int, int] | None:

@@ -9,7 +9,7 @@ from otel_zernel.authentication import AuthConfig
 from otel_zernel.client.addresses import is_loopback
 from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.delivery_config import PositiveCount, RemoteExporterConfig, RetryConfig, SendingQueueConfig
+from otel_zernel.delivery_config import HttpRetryConfig, PositiveCount, RemoteExporterConfig, SendingQueueConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
 from otel_zernel.exposition.config import IDENTITY, LabelName, ResourceLabelsConfig
 from otel_zernel.temporality import MovingBounds, SeriesMemoryConfig
@@ -41,7 +41,7 @@ class WriteQueueConfig(SendingQueueConfig):
         return count
 
 
-class WriteRetryConfig(RetryConfig):
+class WriteRetryConfig(HttpRetryConfig):
     """When a failed attempt is repeated."""
 
     initial_interval: PositiveDuration = 0.05

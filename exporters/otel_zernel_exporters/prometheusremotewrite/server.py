@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from otel_zernel.client.posting import HttpPosting
 from otel_zernel.component import Context
-from otel_zernel.errors import Permanent, ZernelError
+from otel_zernel.errors import Correctable, Permanent, ZernelError
 from otel_zernel.exposition.remote_write import EncodedWrite, Encoding, Entry, Version1, Version2
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_exporters.prometheusremotewrite.answers import WriteAnswer
@@ -89,13 +89,16 @@ class RemoteServer:
         return answer.status == 415 or answer.is_success or (answer.status == 400 and not self._has_reported)
 
     def _failure(self, answer: WriteAnswer) -> ZernelError:
-        failure = answer.failure(self._config.endpoint, self._context.clock.time_ns(), self._posting.advice)
-        if answer.status != 415:
+        permanent, now_ns = self._config.retry_on_failure.permanent_codes, self._context.clock.time_ns()
+        failure = answer.failure(self._config.endpoint, now_ns, permanent, self._posting.advice)
+        if answer.status != 415 or isinstance(failure, Permanent):
             return failure
         if self._config.protobuf_message == _OLD_MESSAGE:
-            return Permanent(f"{failure}; the server does not accept remote write 1.0: remove protobuf_message")
+            return Correctable(
+                f"{failure}; the server does not accept remote write 1.0: remove protobuf_message", "415"
+            )
         self._encoding = Version2()
-        return Permanent(f"{failure}; the server accepts neither remote write 2.0 nor 1.0")
+        return Correctable(f"{failure}; the server accepts neither remote write 2.0 nor 1.0", "415")
 
     def _use_old_protocol(self, former: Encoding) -> None:
         if self._encoding is former:

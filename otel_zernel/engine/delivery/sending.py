@@ -11,7 +11,7 @@ from otel_zernel.delivery_config import RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.delivery.outages import OutageWatch
 from otel_zernel.engine.delivery.progress import Progress
 from otel_zernel.engine.lifetime import was_cancelled
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 
 LONGEST_DELAY = 300.0
 """The longest wait in seconds that a server can ask for. A wrong `Retry-After` must not stop an exporter for days."""
@@ -34,6 +34,8 @@ def longest_retry(config: RemoteExporterConfig) -> float:
     return retry.max_elapsed_time or float("inf")
 
 
+MOST_REFUSALS = 16
+"""Refusals of a batch by a server that takes others in between. After the last one, the batch is at fault."""
 LAST_ATTEMPT = 1.0
 """Seconds before the deadline of a stop at which a batch is tried for the last time."""
 
@@ -58,14 +60,14 @@ class Sender:
 
     def __init__(self, exporter: Exporter, config: RemoteExporterConfig, waiting: Callable[[], ItemCount]) -> None:
         """`waiting` counts the items that the exporter still has to deliver."""
-        self.outages = OutageWatch(exporter.context, waiting)
+        self._longest = longest_retry(config)
+        self.outages = OutageWatch(exporter.context, waiting, self._longest)
         self.is_out_of_time = False
         """Whether the stop of the collector leaves no time for another attempt. Nothing more is sent then."""
         self._deadline = float("inf")
         self._hurried = asyncio.Event()
         self._exporter = exporter
         self._retry = config.retry_on_failure
-        self._longest = longest_retry(config)
         self._timeout = config.timeout or None
         self._logger = exporter.context.logger
         self._clock = exporter.context.clock
@@ -74,6 +76,7 @@ class Sender:
         self._attempts: set[asyncio.Timeout] = set()
         """The running calls of `export`."""
         self._attempt_ended = asyncio.Event()
+        self._delivered = 0
         consumers = config.sending_queue.num_consumers if config.sending_queue.enabled else 1
         self.progress = Progress(consumers, self._clock.monotonic)
 
@@ -117,6 +120,7 @@ class Sender:
 
     async def _send(self, batch: Batch, expires_ns: float) -> Failure | None:
         give_up_at = self._clock.monotonic() + self._longest
+        refusals, delivered = 0, self._delivered
         for delay in backoff(self._retry):
             try:
                 await self._attempt(batch)
@@ -125,6 +129,11 @@ class Sender:
                 return Failure(error, rejected=True)
             except Retryable as error:
                 self._raise_if_settling()
+                if isinstance(error, Correctable) and self._delivered > delivered:
+                    refusals, delivered = refusals + 1, self._delivered
+                    if refusals >= MOST_REFUSALS:
+                        self.outages.given_up(error)
+                        return Failure(error, rejected=True)
                 self.progress.failed()
                 wait = self._wait(delay, min(error.after or 0.0, LONGEST_DELAY))
                 if failure := self._failure(error, wait, give_up_at, expires_ns):
@@ -132,6 +141,7 @@ class Sender:
                 await self._pause(wait)
                 self._raise_if_settling()
             else:
+                self._delivered += 1
                 self.outages.delivered()
                 return None
         raise AssertionError("backoff never ends")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from otel_zernel.authentication import ClientAuthenticator
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import ComponentConfig, Context, Extension
-from otel_zernel.errors import CannotStart, Permanent, Retryable
+from otel_zernel.errors import CannotStart, Correctable, Retryable
 from otel_zernel.testing import make_context, until
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
@@ -91,23 +91,23 @@ async def test_the_token_is_asked_for_each_request_and_replaces_a_configured_hea
 
 
 @both
-async def test_refused_credentials_are_permanent_and_name_the_extension(transport: str) -> None:
+async def test_refused_credentials_keep_the_batch_and_name_the_extension(transport: str) -> None:
     sink = Sink(transport)
     sink.refuse()
     async with sink.serve() as place, sink.exporter(place, Token("Bearer geheim")) as exporter:
         with pytest.raises(
-            Permanent, match=r"expired \(the server refused the credentials of extension token\)"
+            Correctable, match=r"expired \(the server refused the credentials of extension token\)"
         ) as seen:
             await exporter.export(metrics_batch())
     assert "geheim" not in str(seen.value)
 
 
 @both
-async def test_missing_credentials_are_permanent_with_advice(transport: str) -> None:
+async def test_missing_credentials_keep_the_batch_and_have_advice(transport: str) -> None:
     sink = Sink(transport)
     sink.refuse()
     async with sink.serve() as place, sink.exporter(place, None, auth=None) as exporter:
-        with pytest.raises(Permanent, match=r"expired \(if the server requires credentials, set auth::authenticator"):
+        with pytest.raises(Correctable, match=r"expired \(if the server requires credentials, set auth::authenticator"):
             await exporter.export(metrics_batch())
 
 

@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import Response
 
 from otel_zernel.batch import Batch
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from tests.core.exposition.otlp import NOW, SECOND, data, exponential, gauge, histogram, number
 from tests.exporters.prometheusremotewrite.decoding import name_of
 from tests.exporters.prometheusremotewrite.exporting import V1, exporter
@@ -132,12 +132,16 @@ async def test_a_retry_sends_only_what_is_not_delivered() -> None:
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "auth::authenticator"), (404, "api/v1/write"), (302, "redirects")])
-async def test_a_refused_batch_is_lost_with_a_sentence(status: int, words: str) -> None:
+async def test_a_refused_batch_is_kept_with_a_sentence_unless_the_user_says_otherwise(status: int, words: str) -> None:
     receiver = WriteReceiver()
-    receiver.answers.append(Response("", status, {"Location": "/login"} if status == 302 else None))
-    async with receiver.serve() as url, exporter(url) as (one, _):
-        with pytest.raises(Permanent, match=words):
-            await one.export(batch())
+    receiver.answers.extend([Response("", status, {"Location": "/login"} if status == 302 else None)] * 2)
+    async with receiver.serve() as url:
+        async with exporter(url) as (one, _):
+            with pytest.raises(Correctable, match=words):
+                await one.export(batch())
+        async with exporter(url, retry_on_failure={"permanent_codes": [status]}) as (one, _):
+            with pytest.raises(Permanent, match=words):
+                await one.export(batch())
 
 
 async def test_without_a_server_the_batch_is_kept_for_a_retry() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -13,9 +14,15 @@ from google.rpc.status_pb2 import Status
 from otel_zernel.client.proxies import advice as proxy_advice
 from otel_zernel.client.waits import retry_after
 from otel_zernel.component import Context
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
-from otel_zernel_exporters.otlp.answers.web_answers import is_web_page, page_title, redirect_advice, status_advice
+from otel_zernel_exporters.otlp.answers.web_answers import (
+    is_setting,
+    is_web_page,
+    page_title,
+    redirect_advice,
+    status_advice,
+)
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
@@ -94,38 +101,49 @@ class HttpAnswer:
             )
         return None
 
-    def failure(self, url: str, now_ns: int, advice: str, proxy: str | None = None) -> Retryable | Permanent:
-        """The error of a request that was not accepted. `advice` ends the sentence if credentials were refused.
+    def failure(
+        self, url: str, now_ns: int, permanent: Container[int], advice: str, proxy: str | None = None
+    ) -> Retryable | Permanent:
+        """The error of a request that was not accepted. `permanent` statuses drop the batch.
 
-        `proxy` names the proxy that may have answered.
+        `advice` ends the sentence if credentials were refused. `proxy` names the proxy that may have answered.
         """
         message = without_query(self._message(), url)
         sentence = f"{shown_url(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
         through = proxy_advice(proxy) if not self._is_otlp else ""
+        after = retry_after(self.retry_after, now_ns)
+        if self.status in _RETRYABLE:
+            return Retryable(sentence + through, after)
+        words = f"{sentence}{self._advice(message, advice)}{through}"
+        if self.status in permanent and not is_setting(self.status, message):
+            return Permanent(words)
+        return Correctable(words, str(self.status), after)
+
+    def _advice(self, message: str, credentials: str) -> str:
+        """The setting to change, as the end of a sentence."""
         if 300 <= self.status < 400:
             target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
             target = redirect_advice(self.location) or target
             place = f" to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if redirect_advice(self.location) else ""
-            return Permanent(f"{sentence}{place}; redirects are not followed{target}{through}")
-        if self.status in _RETRYABLE:
-            return Retryable(sentence + through, retry_after(self.retry_after, now_ns))
+            return f"{place}; redirects are not followed{target}"
         if self.status in _UNAUTHENTICATED:
-            return Permanent(sentence + advice + through)
+            return credentials
         is_explained = self._is_otlp and self.status not in _NO_SUCH_PATH  # Grafana answers 404 in JSON, too
-        return Permanent(sentence + ("" if is_explained else status_advice(self.status, message)) + through)
+        return "" if is_explained and not is_setting(self.status, message) else status_advice(self.status, message)
 
     @property
     def _is_otlp(self) -> bool:
         """Whether the body is the error of an OTLP server."""
         return self.content_type in CONTENT_TYPES.values() and bool(self.body)
 
-    def no_otlp(self, url: str, proxy: str | None) -> Permanent | None:
+    def no_otlp(self, url: str, proxy: str | None) -> Correctable | None:
         """The error if a web page answers, with whatever status: a login or a proxy has taken the request."""
         if not self.is_success or not is_web_page(self.content_type, self.body):
             return None
-        return Permanent(
+        return Correctable(
             f"{shown_url(url)}: {self.status} {self.reason}: {without_query(self._message(), url)} answers, no OTLP"
-            f" server; set the endpoint to the OTLP address{proxy_advice(proxy)}"
+            f" server; set the endpoint to the OTLP address{proxy_advice(proxy)}",
+            str(self.status),
         )
 
     def _message(self) -> str:

@@ -7,6 +7,8 @@ from typing import Final
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _LOGIN: Final = re.compile(r"log[_-]?in|sign[_-]?in|oauth|openid|saml|sso\b|/auth", re.IGNORECASE)
 _EXPECTS_TLS: Final = re.compile(r"HTTP request (was sent )?to (an )?HTTPS", re.IGNORECASE)
+_COMPRESSION: Final = re.compile(r"content.encoding|grpc.encoding|compress", re.IGNORECASE)
+_REFUSES: Final = re.compile(r"support|installed|disabled|unknown|find|accept", re.IGNORECASE)
 _NO_OTLP: Final = (
     "; this path does not accept OTLP: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
     " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana"
@@ -24,6 +26,11 @@ def page_title(text: str) -> str:
     return f'the web page "{unescape(title[1]).strip()}"' if title else "a web page"
 
 
+def refuses_compression(message: str) -> bool:
+    """Whether a server says that it does not have the compression of a request."""
+    return bool(_COMPRESSION.search(message) and _REFUSES.search(message))
+
+
 def redirect_advice(location: str) -> str:
     """The settings to change after a redirect to a login; empty if the target is no login."""
     if not _LOGIN.search(location):
@@ -34,8 +41,15 @@ def redirect_advice(location: str) -> str:
     )
 
 
+def is_setting(status: int, message: str) -> bool:
+    """Whether a 400 is about the endpoint or the compression, and not about the data."""
+    return status == 400 and (refuses_compression(message) or _EXPECTS_TLS.search(message) is not None)
+
+
 def status_advice(status: int, message: str) -> str:
-    """The setting to change after an answer that no OTLP server sends; empty for any other answer."""
+    """The setting to change after an answer about the endpoint, a proxy or the format; empty for any other answer."""
+    if status in (400, 415) and refuses_compression(message):
+        return "; the server does not take this compression: set compression: gzip or none"
     if status == 400 and _EXPECTS_TLS.search(message):
         return "; the server expects TLS: write https:// in the endpoint"
     if status in (404, 405):

@@ -7,7 +7,7 @@ import pytest
 from otel_zernel.batch import ItemCount
 from otel_zernel.engine.delivery.outages import OutageWatch
 from otel_zernel.engine.pipelines.holding import HoldWatch
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.testing import FakeClock, make_context
 
 
@@ -36,6 +36,22 @@ def test_another_reason_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> N
     for reason in ("Connection refused", "503", "Connection refused"):
         watch.failed(Retryable(reason), 5.0)
     assert len(caplog.messages) == 2
+
+
+def test_answers_with_one_code_are_one_line_which_says_how_long_the_data_are_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    context = make_context("exporters", "sink")
+    watch = OutageWatch(context, lambda: ItemCount(points=1204), longest=300.0)
+    for number in range(20):
+        watch.failed(Correctable(f"401: token {number} is expired", "401"), 5.0)
+    watch.failed(Correctable("404: no such path", "404"), 5.0)
+    assert caplog.messages == [
+        "The server does not take the data, which are kept for at most 5 m: 401: token 0 is expired",
+        "The server does not take the data, which are kept for at most 5 m: 404: no such path",
+    ]
+    problem = context.health.sentences(context.clock.monotonic())["exporters::sink"]
+    assert "404: no such path; the data are kept for at most 5 m; 1,204 metric points are waiting" in problem
 
 
 def test_one_rejected_batch_among_others_is_no_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

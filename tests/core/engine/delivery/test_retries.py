@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.engine.delivery.sending import MOST_REFUSALS
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.testing import until
 from tests.core.engine.delivery.delivering import delivering
 from tests.core.engine.wiring import losses_of
@@ -60,6 +61,28 @@ async def test_a_permanent_failure_or_a_bug_costs_that_batch_only(error: Excepti
         await delivery.drain()
         assert (sink.attempts, values_of(sink.batches), delivery.lost) == (2, [2.0], 1)
         assert counted("otelcol_exporter_send_failed_metric_points") == 1
+        assert losses_of(sink) == {"rejected": 1}
+
+
+async def test_a_batch_that_a_server_refuses_while_it_takes_others_is_at_fault_in_the_end() -> None:
+    refusals = 0
+
+    def judge(batch: Batch) -> None:
+        nonlocal refusals
+        if values_of([batch]) == [1.0]:
+            refusals += 1
+            raise Correctable("500: crashed on this batch", "500")
+
+    async with delivering(retry_on_failure={"max_elapsed_time": "0s"}) as (delivery, sink, _):
+        sink.judge = judge
+        delivery.put(batch_of(1.0))
+        await until(lambda: refusals > 3 * MOST_REFUSALS)  # nothing else was delivered: the server may be at fault
+        assert delivery.lost == 0
+        first = refusals
+        while not delivery.lost:
+            delivery.put(batch_of(2.0))
+            await asyncio.sleep(0)
+        assert refusals >= first + MOST_REFUSALS
         assert losses_of(sink) == {"rejected": 1}
 
 

@@ -27,14 +27,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_zernel.client.waits import LONGEST_WAIT
 from otel_zernel.component import Context
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from tests.exporters.otlp.peers import GrpcSink, logs_batch, metrics_batch, spans_batch
 
 RETRYABLE = {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}
-PERMANENT = {code.name for code in grpc.StatusCode} - RETRYABLE - {"OK"}
+PERMANENT = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}
+CORRECTABLE = {code.name for code in grpc.StatusCode} - RETRYABLE - PERMANENT - {"OK"}
 
 
 def context() -> Context:
@@ -99,11 +100,44 @@ async def test_a_temporary_failure_is_retryable(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(PERMANENT))
-async def test_any_other_failure_is_permanent(code: str) -> None:
+async def test_a_failure_of_the_data_is_permanent(code: str) -> None:
     sink = GrpcSink()
     sink.answers.append(failing(code))
     async with exporting(sink) as exporter:
         with pytest.raises(Permanent, match=f"{code}: says the server"):
+            await exporter.export(metrics_batch())
+
+
+@pytest.mark.parametrize("code", sorted(CORRECTABLE))
+async def test_a_failure_that_somebody_can_correct_keeps_the_batch_unless_the_user_says_otherwise(code: str) -> None:
+    sink = GrpcSink()
+    sink.answers.extend([failing(code), failing(code)])
+    async with exporting(sink) as exporter:
+        with pytest.raises(Correctable, match=f"{code}: says the server") as caught:
+            await exporter.export(metrics_batch())
+    assert caught.value.code == code
+    async with exporting(sink, retry_on_failure={"permanent_codes": [code]}) as exporter:
+        with pytest.raises(Permanent, match=f"{code}: says the server"):
+            await exporter.export(metrics_batch())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'grpc: Decompressor is not installed for grpc-encoding "deflate"',  # gRPC for Go, the OpenTelemetry Collector
+        "Content is compressed with `deflate` which isn't supported",  # Tonic
+        "Can't find decompressor for deflate",  # gRPC for Java
+        "grpc-encoding deflate is not supported; use gzip, zstd",  # the otlp receiver
+    ],
+)
+async def test_a_server_without_the_compression_keeps_the_batch_and_names_the_setting(words: str) -> None:
+    async def answer(call: Any) -> None:
+        await call.abort(grpc.StatusCode.UNIMPLEMENTED, words)
+
+    sink = GrpcSink()
+    sink.answers.append(answer)
+    async with exporting(sink, compression="deflate") as exporter:
+        with pytest.raises(Correctable, match="does not take compression: deflate; set compression: gzip or none"):
             await exporter.export(metrics_batch())
 
 

@@ -15,12 +15,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
 from otel_zernel.client.waits import LONGEST_WAIT
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from tests.exporters.otlp.http.exporting import PROTO, answering, context, exporting
 from tests.exporters.otlp.peers import metrics_batch
 
 RETRYABLE = {429, 502, 503, 504}
-PERMANENT = [status.value for status in HTTPStatus if status >= 400 and status not in RETRYABLE]
+PERMANENT = [400, 413, 422]
+CORRECTABLE = [one.value for one in HTTPStatus if one >= 400 and one not in (*RETRYABLE, *PERMANENT)]
 
 
 async def test_a_temporary_failure_is_retryable() -> None:
@@ -31,7 +32,41 @@ async def test_a_temporary_failure_is_retryable() -> None:
             assert caught.value.after is None
 
 
-async def test_any_other_failure_is_permanent() -> None:
+async def test_a_failure_that_somebody_can_correct_keeps_the_batch_unless_the_user_says_otherwise() -> None:
+    answers = [Response("no", status) for status in CORRECTABLE]
+    async with exporting(answering(*answers)) as exporter:
+        for status in CORRECTABLE:
+            with pytest.raises(Correctable, match=f"/v1/metrics: {status} ") as caught:
+                await exporter.export(metrics_batch())
+            assert caught.value.code == str(status)
+    async with exporting(answering(*answers), retry_on_failure={"permanent_codes": CORRECTABLE}) as exporter:
+        for status in CORRECTABLE:
+            with pytest.raises(Permanent, match=f"/v1/metrics: {status} "):
+                await exporter.export(metrics_batch())
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("unsupported Content-Encoding: zstd", "does not take this compression: set compression: gzip or none"),
+        ("Client sent an HTTP request to an HTTPS server.", "expects TLS: write https:// in the endpoint"),
+    ],
+)
+async def test_a_400_about_a_setting_keeps_the_batch(words: str, advice: str) -> None:
+    answer = Response(Status(message=words).SerializeToString(), 400, media_type=PROTO)
+    async with exporting(answering(answer)) as exporter:
+        with pytest.raises(Correctable, match=advice):
+            await exporter.export(metrics_batch())
+
+
+async def test_a_web_page_that_answers_with_success_keeps_the_batch() -> None:
+    page = Response("<html><title>Log in</title></html>", media_type="text/html")
+    async with exporting(answering(page)) as exporter:
+        with pytest.raises(Correctable, match='the web page "Log in" answers, no OTLP server'):
+            await exporter.export(metrics_batch())
+
+
+async def test_a_failure_of_the_data_is_permanent() -> None:
     async with exporting(answering(*(Response("no", status) for status in PERMANENT))) as exporter:
         for status in PERMANENT:
             with pytest.raises(Permanent, match=f"/v1/metrics: {status} "):
@@ -91,7 +126,7 @@ async def test_the_message_of_the_server_is_in_the_error(answer: Response) -> No
 @pytest.mark.parametrize("kind", [PROTO, "application/json", "text/html"])
 async def test_an_error_page_is_shortened(kind: str) -> None:
     async with exporting(answering(Response(b"\xff" * 5_000_000, 500, media_type=kind))) as exporter:
-        with pytest.raises(Permanent) as caught:
+        with pytest.raises(Correctable) as caught:
             await exporter.export(metrics_batch())
     assert len(str(caught.value)) < 700
 
@@ -127,11 +162,11 @@ async def test_a_deeply_nested_answer_is_only_a_message(status: int, body: str) 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
 @pytest.mark.parametrize("location", [None, "http://[", "http://a:99999/", "/elsewhere", "http://\xe9.example/"])
-async def test_every_redirect_drops_the_batch_with_a_reason(status: int, location: str | None) -> None:
+async def test_every_redirect_keeps_the_batch_with_a_reason(status: int, location: str | None) -> None:
     headers = {"location": location} if location else {}
     sink = answering(Response(None, status, headers))
     async with exporting(sink) as exporter:
-        with pytest.raises(Permanent, match=rf"/v1/metrics: {status} .*redirects are not followed"):
+        with pytest.raises(Correctable, match=rf"/v1/metrics: {status} .*redirects are not followed"):
             await exporter.export(metrics_batch())
     assert len(sink.requests) == 1
 
@@ -147,7 +182,7 @@ async def test_an_invalid_response_to_an_accepted_request_is_logged(caplog: pyte
 async def test_a_redirect_is_not_followed() -> None:
     sink = answering(RedirectResponse("/elsewhere", 307))
     async with exporting(sink) as exporter:
-        with pytest.raises(Permanent, match="redirects are not followed"):
+        with pytest.raises(Correctable, match="redirects are not followed"):
             await exporter.export(metrics_batch())
     assert len(sink.requests) == 1
 
