@@ -9,6 +9,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch.content import Content
 from otel_zernel.batch.counts import ItemCount
+from otel_zernel.batch.mending import mended as mend
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import ALL_SIGNALS, MESSAGE_TYPES, SIGNALS, Signal, SignalData
 from otel_zernel.batch.splitting import split_logs, split_metrics, split_spans
@@ -242,6 +243,15 @@ class Batch:
             if content := self._contents.get(signal):
                 copy._contents[signal] = content.share(self, copy)
         return copy
+
+    def mended(self) -> "Batch | None":
+        """A batch that every server can parse in full; None if it is this one. Raises `DecodeError`."""
+        mended = self.copy()
+        for signal, content in self._contents.items():
+            if (encoded := mend(MESSAGE_TYPES[signal].DESCRIPTOR, content.encoded)) is not content.encoded:
+                known = content.known_temporalities
+                mended._contents[signal] = Content(signal, encoded=encoded, count=content.count, temporalities=known)
+        return mended if mended._contents != self._contents else None
 
     def split(self, max_items: int) -> Iterator["Batch"]:
         """Batches of at most `max_items` items each, in order: this batch itself if it is small enough."""

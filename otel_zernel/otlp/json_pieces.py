@@ -1,5 +1,6 @@
 """Decodes a long OTLP/JSON document item by item, so that a thread that does it lets others run in between."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -22,6 +23,11 @@ from otel_zernel.otlp.json_reading import JsonReader, text_of
 
 PIECE: Final = 256 << 10
 """Bytes of a document that is decoded at once."""
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape sequence of JSON. A surrogate without the other half of its pair is `lone`."""
 _CONTAINERS: Final = frozenset({"resource_metrics", "scope_metrics", "metrics", "resource_spans", "scope_spans"}) | {
     *("resource_logs", "scope_logs", "gauge", "sum", "histogram", "exponential_histogram", "summary")
 }
@@ -31,7 +37,20 @@ _ITEMS: Final = frozenset({"data_points", "spans", "log_records"})
 
 
 def decode_json_in_pieces(signal: Signal, document: bytes | str) -> SignalData:
-    """As `decode_json`. Values of more than 256 KiB, such as an attribute, may have 200,000 values inside together."""
+    """As `decode_json`. Values of more than 256 KiB, such as an attribute, may have 200,000 values inside together.
+
+    Bytes that are not UTF-8 and lone surrogates, which UTF-8 does not have, become U+FFFD.
+    """
+    try:
+        return _decode(signal, document)
+    except DecodeError as error:
+        if not isinstance(error.__cause__, UnicodeError):
+            raise
+    text = document if isinstance(document, str) else document.decode(errors="replace")
+    return _decode(signal, _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text))
+
+
+def _decode(signal: Signal, document: bytes | str) -> SignalData:
     if len(document) <= PIECE:
         return decode_json(signal, document)
     check_density(document.encode() if isinstance(document, str) else document)

@@ -64,7 +64,7 @@ GrpcCode = Literal[
 class GrpcRetryConfig(RetryConfig):
     """When a failed attempt is repeated."""
 
-    permanent_codes: list[GrpcCode] = Field(default_factory=lambda: ["INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"])
+    permanent_codes: tuple[GrpcCode, ...] = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED")
     """The codes that drop a batch at once. Any other failure may be the fault of an endpoint, a credential or a proxy:
     the batch is kept and sent again. RESOURCE_EXHAUSTED with `RetryInfo` is always retried."""
 

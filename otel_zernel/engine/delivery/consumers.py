@@ -272,8 +272,7 @@ class Consumers:
         self.in_flight.discard(request)
         self.in_flight.update(parts)
         try:
-            sound = await self._sound(parts)
-            dissection = Dissection(sound, damaged=len(parts) - len(sound))
+            dissection = Dissection(parts)
             while group := dissection.next_group():
                 smaller = joined(group)
                 outcome = await self._send(smaller)
@@ -285,14 +284,3 @@ class Consumers:
                 self._settle(joined(rest), failure)
         finally:
             self.in_flight.difference_update(parts)
-
-    async def _sound(self, parts: Sequence[Request]) -> list[Request]:
-        """The parts that are valid OTLP. The others are lost."""
-        sound = []
-        for part in parts:
-            if error := part.damage():
-                self._lose_damaged(part, error)
-            else:
-                sound.append(part)
-            await asyncio.sleep(0)
-        return sound

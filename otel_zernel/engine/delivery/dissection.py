@@ -16,15 +16,11 @@ HOPELESS = 16
 class Dissection:
     """Which parts of a rejected request to send together next: halves, then quarters, down to single parts."""
 
-    def __init__(self, parts: Sequence[Request], damaged: int) -> None:
-        """`damaged` parts are already removed: if there are any, the others are sent together first."""
+    def __init__(self, parts: Sequence[Request]) -> None:
         self._groups: deque[Sequence[Request]] = deque()
         self._rejections = 0
         self._accepted = False
-        if damaged:
-            self._groups.append(parts)
-        else:
-            self._divide(parts)
+        self._divide(parts)
 
     def next_group(self) -> Sequence[Request]:
         """The parts to send next, in one request. Empty if none are left, or if it is hopeless."""

@@ -11,7 +11,8 @@ from otel_zernel.delivery_config import RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.delivery.outages import OutageWatch
 from otel_zernel.engine.delivery.progress import Progress
 from otel_zernel.engine.lifetime import was_cancelled
-from otel_zernel.errors import Correctable, Permanent, Retryable
+from otel_zernel.errors import Correctable, DecodeError, Permanent, Retryable
+from otel_zernel.runtime.threads import run_in_thread
 
 LONGEST_DELAY = 300.0
 """The longest wait in seconds that a server can ask for. A wrong `Retry-After` must not stop an exporter for days."""
@@ -120,30 +121,33 @@ class Sender:
 
     async def _send(self, batch: Batch, expires_ns: float) -> Failure | None:
         give_up_at = self._clock.monotonic() + self._longest
-        refusals, delivered = 0, self._delivered
+        refusals, delivered, examined = 0, self._delivered, False
         for delay in backoff(self._retry):
-            try:
-                await self._attempt(batch)
-            except Permanent as error:
-                self.outages.given_up(error)
-                return Failure(error, rejected=True)
-            except Retryable as error:
-                self._raise_if_settling()
-                if isinstance(error, Correctable) and self._delivered > delivered:
-                    refusals, delivered = refusals + 1, self._delivered
-                    if refusals >= MOST_REFUSALS:
-                        self.outages.given_up(error)
-                        return Failure(error, rejected=True)
-                self.progress.failed()
-                wait = self._wait(delay, min(error.after or 0.0, LONGEST_DELAY))
-                if failure := self._failure(error, wait, give_up_at, expires_ns):
-                    return failure
-                await self._pause(wait)
-                self._raise_if_settling()
-            else:
+            error = await self._outcome(batch)
+            if isinstance(error, Permanent | Correctable) and not examined:
+                examined = True
+                if mended := await _mended(batch):
+                    batch = mended
+                    error = await self._outcome(batch)
+            if error is None:
                 self._delivered += 1
                 self.outages.delivered()
                 return None
+            if isinstance(error, Permanent):
+                self.outages.given_up(error)
+                return Failure(error, rejected=True)
+            self._raise_if_settling()
+            if isinstance(error, Correctable) and self._delivered > delivered:
+                refusals, delivered = refusals + 1, self._delivered
+                if refusals >= MOST_REFUSALS:
+                    self.outages.given_up(error)
+                    return Failure(error, rejected=True)
+            self.progress.failed()
+            wait = self._wait(delay, min(error.after or 0.0, LONGEST_DELAY))
+            if failure := self._failure(error, wait, give_up_at, expires_ns):
+                return failure
+            await self._pause(wait)
+            self._raise_if_settling()
         raise AssertionError("backoff never ends")
 
     def _wait(self, delay: float, after: float) -> float:
@@ -186,6 +190,14 @@ class Sender:
             for task in tasks:
                 task.cancel()
 
+    async def _outcome(self, batch: Batch) -> Permanent | Retryable | None:
+        """The error of an attempt; None if the batch is delivered."""
+        try:
+            await self._attempt(batch)
+        except (Permanent, Retryable) as error:
+            return error
+        return None
+
     async def _attempt(self, batch: Batch) -> None:
         try:
             async with asyncio.timeout(self._timeout) as attempt:
@@ -204,3 +216,11 @@ class Sender:
         finally:
             self._attempts.discard(attempt)
             self._attempt_ended.set()
+
+
+async def _mended(batch: Batch) -> Batch | None:
+    """The batch without the mistakes that the check on receipt does not see. None if it has none."""
+    try:
+        return await run_in_thread(batch.mended)
+    except DecodeError:
+        return None

@@ -7,7 +7,6 @@ from itertools import groupby
 from otel_zernel.batch import Batch
 from otel_zernel.engine.queues.queue import Lease
 from otel_zernel.engine.yielding import Yielder
-from otel_zernel.errors import DecodeError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,16 +33,6 @@ class Request:
     def expires_ns(self) -> float:
         """The wall-clock time in ns at which all of its entries are older than `max_age`."""
         return max((lease.expires_ns for lease in self.leases), default=float("inf"))
-
-    def damage(self) -> DecodeError | None:
-        """Parses the data in full. The check on receipt does not look into attributes."""
-        try:
-            for signal in self.batch.signals:
-                encoded = self.batch.bytes_of(signal)
-                Batch.of_signal(signal, encoded, 0).message(signal)  # a copy: the batch must not keep the message
-        except DecodeError as error:
-            return error
-        return None
 
 
 def joined(requests: Sequence[Request]) -> Request:

@@ -8,6 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
+from otel_zernel.batch.parsing import parse
 from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes, changes, of_place
 from otel_zernel_processors.kubernetes.lookup import FoundPod, PodLookup
@@ -93,7 +94,7 @@ class ResourceNames:
         wanted = changes(existing, names, found.pod, names_job=found.place.names_job)
         if not wanted:
             return None
-        resource = Resource.FromString(encoded)
+        resource = parse(Resource, encoded)
         _set(resource, wanted)
         return resource
 

@@ -8,6 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
+from otel_zernel.batch.parsing import parse
 from otel_zernel.otlp.values import PlainValue, plain_value
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey
@@ -62,6 +63,6 @@ class SeenResources:
                 yield index, holder
 
     def _read(self, encoded: bytes) -> SeenResource:
-        attributes = plain(Resource.FromString(encoded).attributes)
+        attributes = plain(parse(Resource, encoded).attributes)
         is_gpu = attributes.get("hw.type") == "gpu" and self._lookup.is_here(attributes)
         return SeenResource(attributes, self._lookup.process(attributes), is_gpu)

@@ -11,6 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from otel_zernel.attributes import Act, AttributeAction, changes_by, compiled, write
 from otel_zernel.batch import Batch
+from otel_zernel.batch.parsing import parse
 from otel_zernel.component import Context, Processor
 from otel_zernel_processors.resource.config import DetectionConfig, ResourceConfig, ResourceDetectionConfig
 from otel_zernel_processors.resource.detect import DETECTORS, Attributes, DetectionSources
@@ -47,7 +48,7 @@ class ResourceProcessor(Processor):
 
     def _apply(self, encoded: bytes) -> Resource | None:
         """The resource after all actions; None if it does not change."""
-        resource = Resource.FromString(encoded)
+        resource = parse(Resource, encoded)
         changes = changes_by(self._act, None, resource)
         if changes is None:
             return None

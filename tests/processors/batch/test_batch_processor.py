@@ -141,7 +141,7 @@ def test_the_defaults_are_those_of_the_opentelemetry_collector() -> None:
 
 
 def test_a_batch_that_is_no_otlp_costs_only_itself_and_is_counted() -> None:
-    damaged = Batch.from_bytes(metrics=batch_of(9.0).metrics_bytes().replace(b"\x0a\x01n", b"\x0a\x01\xff"))
+    damaged = Batch.encoded(metrics=b"\x0a\x05damage", point_count=1)
     one = processor(send_batch_size=5, send_batch_max_size=5)
     batches = sent(one.process(batch_of(1.0, 2.0, 3.0)))
     batches += sent(one.process(damaged))

@@ -11,6 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch.parsing import parse
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.thin import thin_type
 from otel_zernel.errors import DecodeError
@@ -99,7 +100,7 @@ class MessageLayout:
         return groups
 
     def _place_of(self, signal: Signal, resource: bytes) -> Place:
-        attributes = Resource.FromString(resource).attributes
+        attributes = parse(Resource, resource).attributes
         return self._topic(signal, attributes), self._key(signal, attributes)
 
     def _topic(self, signal: Signal, attributes: Iterable[KeyValue]) -> str:

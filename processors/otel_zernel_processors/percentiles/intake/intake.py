@@ -14,6 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_zernel.batch.parsing import parse
 from otel_zernel.component import Context
 from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
 from otel_zernel.otlp.points import delimited
@@ -102,7 +103,7 @@ class Intake:
     def _cache(self, key: MetricKey, description: str) -> PercentileStream:
         self._make_room()
         resource, scope, name, unit, is_histogram = key
-        attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
+        attributes = encode_attributes(parse(Resource, resource).attributes, self._kept)
         encoded = b"".join(delimited(1, pair) for pair in attributes)
         stream = self._streams[key] = PercentileStream(encoded, scope, name, unit, is_histogram, description)
         self._slots_of[key] = {}
@@ -138,7 +139,7 @@ class Intake:
                 yield
 
     def _find(self, stream: PercentileStream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
-        point = NumberDataPoint.FromString(rest)
+        point = parse(NumberDataPoint, rest)
         if has_no_value(point):
             self._end(stream, point.attributes, now_ns)
             return _NO_SLOT

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
+from otel_zernel.batch.parsing import parse
+
 _DATA_POINTS = 0x0A  # field 1 of Gauge and Sum, length-delimited
 _TIMES = b"\x11\x19"  # start_time_unix_nano (2) and time_unix_nano (3), fixed64
 _DOUBLE, _EXEMPLARS, _INT = 0x21, 0x2A, 0x31  # as_double (4), exemplars (5), as_int (6)
@@ -56,7 +58,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _unusual(encoded: bytes) -> Iterator[tuple[bytes, bytes]]:
-    point = NumberDataPoint.FromString(encoded)
+    point = parse(NumberDataPoint, encoded)
     kind = point.WhichOneof("value")
     if kind is None and not point.flags:
         return

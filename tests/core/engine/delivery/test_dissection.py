@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
+from otel_zernel.batch.mending import is_sound
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.delivery.dissection import HOPELESS, MOST_REJECTIONS, Dissection
 from otel_zernel.engine.delivery.sending import Failure
 from otel_zernel.engine.queues import Request
-from otel_zernel.errors import Permanent, Retryable
-from otel_zernel.testing import Dropped, make_context
+from otel_zernel.errors import Correctable, Permanent, Retryable
+from otel_zernel.testing import make_context
 from tests.core.engine.wiring import Counting
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
@@ -40,12 +42,10 @@ def picky(**config: Any) -> PickySink:
     return PickySink(SinkConfig.model_validate({**JOINING, **config}), make_context("exporters", "sink"))
 
 
-def undecodable(points: int) -> Batch:
+def damaged(points: int) -> Batch:
     """Bytes that the check on receipt accepts: an attribute is damaged."""
-    good = bytearray(batch_of(*[1.0] * points).metrics_bytes())
-    start = good.index(b"host.name")
-    good[start : start + 9] = b"\xff" * 9
-    batch = Batch.from_bytes(metrics=bytes(good))
+    good = batch_of(*[1.0] * points).metrics_bytes()
+    batch = Batch.from_bytes(metrics=good.replace(b"host.name", b"\xffost.name"))
     assert batch.point_count == points
     return batch
 
@@ -69,21 +69,26 @@ async def test_one_bad_entry_costs_only_itself() -> None:
     assert sink.attempts <= 1 + 2 * 7  # each rejection halves the request
 
 
-async def test_bytes_that_are_not_otlp_are_found_by_a_full_parse_and_counted_as_undecodable() -> None:
+@pytest.mark.parametrize("refusal", [Permanent("400 Bad Request"), Correctable("500: crashed", "500")])
+async def test_a_text_that_is_not_utf8_is_mended_for_a_server_that_refuses_it(refusal: Exception) -> None:
     class Strict(PickySink):
         async def export(self, batch: Batch) -> None:
             self.attempts += 1
-            try:
-                Batch.of_signal("metrics", batch.metrics_bytes(), 0).message("metrics")
-            except Exception as error:
-                raise Permanent("400 Bad Request") from error
+            if not is_sound(MetricsData.DESCRIPTOR, batch.metrics_bytes()):
+                raise refusal
             self.batches.append(batch)
 
     sink = Strict(SinkConfig.model_validate(JOINING), make_context("exporters", "sink"))
-    delivery, _ = await deliver(sink, batch_of(1.0), undecodable(3), batch_of(2.0))
-    assert isinstance(sink.context.drop, Dropped)
-    assert (values_of(sink.batches), sink.context.drop.counts, delivery.lost) == ([1.0, 2.0], {"undecodable": 3}, 3)
-    assert sink.attempts == 2  # the joined request, and the rest of it without the damaged part
+    delivery, counted = await deliver(sink, batch_of(1.0), damaged(3), batch_of(2.0))
+    assert (values_of(sink.batches), delivery.lost) == ([1.0, 1.0, 1.0, 1.0, 2.0], 0)
+    assert counted("otelcol_exporter_sent_metric_points") == 5
+    assert sink.attempts == 2  # the joined request, and the mended one
+
+
+async def test_a_server_that_takes_any_bytes_gets_those_of_the_sender() -> None:
+    sink = picky()
+    await deliver(sink, damaged(3))
+    assert [batch.metrics_bytes() for batch in sink.batches] == [damaged(3).metrics_bytes()]
 
 
 async def test_a_server_that_rejects_everything_gets_a_bounded_number_of_requests() -> None:
@@ -114,7 +119,7 @@ async def test_max_size_splits_only_entries_that_are_larger_than_a_request() -> 
 def test_the_extra_requests_are_bounded_and_few_bad_parts_cost_nothing_else(parts: int, bad: int, seed: int) -> None:
     requests = [Request(Batch()) for _ in range(parts)]
     poisoned = set(random.Random(seed).sample(requests, min(bad, parts)))
-    dissection, sends, settled = Dissection(requests, damaged=0), 0, list[Request]()
+    dissection, sends, settled = Dissection(requests), 0, list[Request]()
     while group := dissection.next_group():
         sends += 1
         outcome = Failure(Permanent("bad"), rejected=True) if poisoned.intersection(group) else None

@@ -1,0 +1,110 @@
+"""A text that is not UTF-8, a deep value or a damaged attribute costs no component an item.
+
+The check on receipt does not see them, so their sender has its acknowledgement.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Exporter, Processor
+from otel_zernel.errors import Retryable
+from tests.contract.test_components import REGISTRY, build, working
+
+BAD = b"\xc3(\xfeX"
+"""In place of a text of the same length."""
+ITEMS = 5
+
+
+def fill(attributes: Any, depth: int) -> None:
+    attributes.add(key="cmd").value.string_value = "TEXT"
+    attributes.add(key="TEXT").value.int_value = 1
+    value = attributes.add(key="deep").value
+    for _ in range(depth):
+        value = value.array_value.values.add()
+    value.string_value = "x"
+
+
+def metrics(depth: int) -> MetricsData:
+    data = MetricsData()
+    resource = data.resource_metrics.add()
+    fill(resource.resource.attributes, depth)
+    scope = resource.scope_metrics.add()
+    fill(scope.scope.attributes, depth)
+    for number in range(ITEMS):
+        gauge = scope.metrics.add(name=f"g{number}").gauge.data_points.add(as_double=1.0, time_unix_nano=1)
+        total = scope.metrics.add(name=f"s{number}").sum
+        total.is_monotonic, total.aggregation_temporality = True, AGGREGATION_TEMPORALITY_CUMULATIVE
+        point = total.data_points.add(as_int=1, time_unix_nano=2, start_time_unix_nano=1)
+        fill(point.exemplars.add(as_int=1, time_unix_nano=1).filtered_attributes, depth)
+        counts = scope.metrics.add(name=f"h{number}").histogram
+        counts.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+        buckets = counts.data_points.add(count=1, sum=1.0, bucket_counts=[1, 0], explicit_bounds=[1.0])
+        for one in (gauge, point, buckets):
+            fill(one.attributes, depth)
+    return data
+
+
+def traces(depth: int) -> TracesData:
+    data = TracesData()
+    resource = data.resource_spans.add()
+    fill(resource.resource.attributes, depth)
+    for number in range(ITEMS):
+        span = resource.scope_spans.add().spans.add(name="step", trace_id=b"\1" * 16, span_id=bytes([number + 1]) * 8)
+        span.start_time_unix_nano, span.end_time_unix_nano = 1, 2
+        fill(span.attributes, depth)
+        fill(span.events.add(name="TEXT").attributes, depth)
+        fill(span.links.add(trace_id=b"\2" * 16, span_id=b"\3" * 8).attributes, depth)
+    return data
+
+
+def logs(depth: int) -> LogsData:
+    data = LogsData()
+    resource = data.resource_logs.add()
+    fill(resource.resource.attributes, depth)
+    for number in range(ITEMS):
+        record = resource.scope_logs.add().log_records.add(time_unix_nano=number + 1, severity_number=9)
+        record.body.string_value = "TEXT"
+        fill(record.attributes, depth)
+    return data
+
+
+def batch(text: bytes, depth: int) -> Batch:
+    encoded = [make(depth).SerializeToString().replace(b"TEXT", text) for make in (metrics, traces, logs)]
+    return Batch.from_bytes(metrics=encoded[0], spans=encoded[1], logs=encoded[2])
+
+
+DAMAGED = pytest.mark.parametrize(("text", "depth"), [(BAD, 1), (b"TEXT", 70), (BAD, 70)], ids=["text", "deep", "both"])
+
+
+@DAMAGED
+@pytest.mark.parametrize("type_", REGISTRY.aliases("processors"))
+def test_a_processor_passes_on_the_same_items(type_: str, text: bytes, depth: int) -> None:
+    counts = []
+    for given in (batch(b"TEXT", 1), batch(text, depth)):
+        processor = build("processors", type_)
+        assert isinstance(processor, Processor)
+        came = [one for one in (*processor.process(given.only(processor.signals)), *processor.flush()) if one.signals]
+        for one in came:
+            assert [one.message(signal) for signal in one.signals]
+        counts.append([one.counts for one in came])
+    assert counts[1] == counts[0]
+
+
+@DAMAGED
+@pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
+async def test_an_exporter_takes_every_item(type_: str, text: bytes, depth: int, tmp_path: Path) -> None:
+    exporter = working("exporters", type_, tmp_path)
+    assert isinstance(exporter, Exporter)
+    async with exporter:
+        for signal in exporter.signals:
+            for prepared in exporter.prepare(batch(text, depth).only({signal}), dropped=False):
+                try:
+                    await exporter.export(prepared)
+                except Retryable:  # no server listens for exporters that send
+                    continue
