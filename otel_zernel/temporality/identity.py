@@ -21,8 +21,10 @@ class StreamIdentity:
 
     @property
     def digest(self) -> bytes:
-        """The identity of the metric, in that resource and scope."""
-        return self._digest.digest()
+        """The identity of the metric, in that resource and scope. It is that of no series."""
+        metric = self._digest.copy()
+        metric.update(delimited(3, b""))
+        return metric.digest()
 
     def of(self, attributes: Iterable[KeyValue]) -> bytes:
         """The identity of the series with these attributes, in whatever order."""

@@ -64,13 +64,11 @@ class PrometheusConfig(ComponentConfig):
     native_histograms: bool = True
     """Serve exponential histograms as native histograms to scrapers that request the protobuf format."""
     histogram_bounds: HistogramBounds | None = None
-    """Classic bounds of exponential histograms and of those with moving bounds: a list, or lists by glob of the name.
+    """Classic bounds of exponential histograms, and of histograms whose bounds differ from point to point: a list, or
+    lists by glob of the OpenTelemetry name.
 
     null, and metrics that no glob matches: fixed bounds by unit.
     """
-    moving_bounds: Literal["fixed", "exponential"] = "fixed"
-    """The form of histograms whose bounds differ from point to point, such as those of `ebpf` and `phases`: the `fixed`
-    bounds of `histogram_bounds`, or `exponential` histograms, which are native ones as others are."""
     send_timestamps: bool = False
     """Write the timestamp of each point. Else Prometheus uses the time of the scrape."""
     metric_expiration: PositiveDuration = 300.0

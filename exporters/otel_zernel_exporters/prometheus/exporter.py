@@ -39,9 +39,7 @@ class PrometheusExporter(Exporter):
         """The address to listen on. For port 0, the assigned port once the exporter runs. Unused with `api`."""
         options = config.options
         memory = SeriesMemoryConfig(max_series=config.max_series)
-        self._bounds = settled_bounds(
-            config.moving_bounds, lambda name, unit: options.bounds_of(name, unit).values, memory, context
-        )
+        self._bounds = settled_bounds("fixed", lambda name, unit: options.bounds_of(name, unit).values, memory, context)
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
         """For scrapers without UTF-8 names. Only the other page counts losses."""

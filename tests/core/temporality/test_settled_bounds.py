@@ -18,10 +18,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Scop
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
 from otel_zernel.exposition.histograms import default_bounds
-from otel_zernel.otlp.points import Descriptor, encode_metric, has_moving_bounds
+from otel_zernel.otlp.points import Descriptor, encode_metric, has_moving_bounds, key_values
+from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.temporality import SeriesMemoryConfig, SettledBounds
 from otel_zernel.testing import Dropped, FakeClock
-from tests.core.temporality.running import explicit
+from tests.core.temporality.running import as_cumulative, explicit
 from tests.core.temporality.test_moving_bounds import Report, counts_of, cumulative_points, reports
 
 Form = Literal["exponential", "fixed"]
@@ -126,3 +127,74 @@ def test_a_strict_backend_counts_each_event_once(
     assert backend.changes <= (form == "fixed" and not is_marked)
     assert backend.count == sum(len(report.events) for report in given_reports)
     assert backend.total == pytest.approx(sum(sum(report.events) for report in given_reports))
+
+
+def one(bounds: list[float], counts: list[int], *, start: float = 1, time: float = 10) -> Metric:
+    """A cumulative point."""
+    return as_cumulative(explicit(start, time, bounds, counts, sum=1.0))
+
+
+def test_bounds_that_stay_are_forwarded_as_the_bytes_that_arrived() -> None:
+    settling = Settling()
+    for time in (10, 20, 30):
+        data = MetricsData()
+        data.resource_metrics.add().scope_metrics.add().metrics.append(one([1, 2], [time, 0, 0], time=time))
+        encoded = data.SerializeToString() + b"\xfa\x3e\x01x"  # an unknown field, which a new encoding would move
+        [settled] = settling.bounds.convert(Batch.from_bytes(metrics=encoded), settling.dropped)
+        assert settled.metrics_bytes() == encoded
+        assert settled.metrics.resource_metrics[0].scope_metrics[0].metrics[0].HasField("histogram")
+
+
+def test_a_sender_that_begins_again_with_other_bounds_does_not_move_them() -> None:
+    settling = Settling()
+    settling.metrics(one([1, 2], [1, 2, 3]))
+    [again] = settling.metrics(one([1, 5], [4, 0, 4], start=15, time=20))
+    assert again.WhichOneof("data") == "histogram"
+
+
+def test_marked_steps_keep_their_quantiles_from_the_first_point_on() -> None:
+    durations = [0.1 * 1.002**step for step in range(1000)]
+    bounds = sorted({bound for duration in durations for bound in (round(duration - 1e-6, 6), round(duration, 6))})
+    settling = Settling()
+    [metric] = settling.metrics(marked(explicit(0, 10, bounds, counts_of(durations, bounds), sum=sum(durations))))
+    [point] = metric.exponential_histogram.data_points
+    assert histogram_quantiles(point, [0.5, 0.9, 0.99]) == pytest.approx(
+        [durations[499], durations[899], durations[989]], rel=0.01
+    )
+
+
+def test_points_that_cannot_be_settled_are_dropped_and_counted() -> None:
+    settling = Settling(max_series=1)
+    settling.metrics(marked(one([1], [1, 0])))
+    late, wrong, other = (marked(one([1], [1, 0])) for _ in range(3))
+    wrong.histogram.data_points[0].bucket_counts.append(1)
+    other.histogram.data_points[0].attributes.extend(key_values({"gpu": "1"}))
+    assert settling.metrics(late) == settling.metrics(wrong) == settling.metrics(other) == []
+    assert settling.dropped.counts == {"out_of_order": 1, "invalid": 1, "max_series": 1}
+
+
+def test_the_end_of_a_series_is_passed_on_and_frees_its_memory() -> None:
+    settling = Settling()
+    settling.metrics(marked(one([1], [1, 0])))
+    ended = marked(one([1], [0, 0], time=20))
+    ended.histogram.data_points[0].flags = 1
+    [metric] = settling.metrics(ended)
+    assert metric.exponential_histogram.data_points[0].flags == 1
+    assert len(settling.bounds) == 0
+
+
+def test_negative_values_and_zeros_keep_their_sides() -> None:
+    settling = Settling()
+    [metric] = settling.metrics(marked(explicit(0, 10, [-2.0, -1.0, 0.0, 1.0], [0, 3, 0, 4, 0])))
+    [point] = metric.exponential_histogram.data_points
+    assert (sum(point.negative.bucket_counts), point.zero_count, sum(point.positive.bucket_counts)) == (3, 0, 4)
+
+
+def test_a_count_without_buckets_is_placed_at_its_mean() -> None:
+    settling = Settling()
+    metric = marked(explicit(0, 10, [], [], sum=8.0))
+    metric.histogram.data_points[0].count = 4
+    [settled] = settling.metrics(metric)
+    [point] = settled.exponential_histogram.data_points
+    assert (point.count, sum(point.positive.bucket_counts)) == (4, 4)
+    assert histogram_quantiles(point, [0.5]) == pytest.approx([2.0], rel=0.01)
