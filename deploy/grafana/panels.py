@@ -14,6 +14,9 @@ class Query:
     expression: str
     legend: str = ""
     """The name of a series, with its labels in double braces. Empty: all labels."""
+    histograms: Literal["classic", "native"] | None = None
+    """The kind of histogram that it reads. The panel then has another query for the other kind: VictoriaMetrics refuses
+    the functions for native histograms, with everything else in the same query."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,15 @@ _OPERATION = "zernel_nccl_operation"
 _ON_HOSTS = 'and on (host_name) zernel_phase_fraction_ratio{job="$job"}'
 
 
-def _of_histogram(part: str) -> str:
-    """The rate of the count or the sum of the durations, of classic or of native histograms."""
-    native = f"histogram_{part}(rate({_DURATION}{{{_OF_JOB}}}{_INTERVAL}))"
-    return f"sum by ({_OPERATION}) (rate({_DURATION}_{part}{{{_OF_JOB}}}{_INTERVAL}) or {native})"
+def _of_histogram(part: str, numerator: str = "") -> list[Query]:
+    """The rate of the count or the sum of the durations; with a numerator, what it is divided by."""
+    classic = f"sum by ({_OPERATION}) (rate({_DURATION}_{part}{{{_OF_JOB}}}{_INTERVAL}))"
+    native = f"sum by ({_OPERATION}) (histogram_{part}(rate({_DURATION}{{{_OF_JOB}}}{_INTERVAL})))"
+    legend = "{{zernel_nccl_operation}}"
+    return [
+        Query(f"{numerator}{classic}", legend, "classic"),
+        Query(f"{numerator}({native} unless {classic})", legend, "native"),  # a server may have both
+    ]
 
 
 _BYTES = f"sum by ({_OPERATION}) (rate(zernel_nccl_collective_size_bytes_total{{{_OF_JOB}}}{_INTERVAL}))"
@@ -38,12 +43,12 @@ _CALLS = Row(
             ),
             "The duration of the call on the host.",
         ),
-        Panel("Collectives per second", "ops", [Query(_of_histogram("count"), "{{zernel_nccl_operation}}")]),
+        Panel("Collectives per second", "ops", _of_histogram("count")),
         Panel("Bytes per second", "Bps", [Query(_BYTES, "{{zernel_nccl_operation}}")], "Of all ranks."),
         Panel(
             "Bandwidth of a collective",
             "Bps",
-            [Query(f"{_BYTES} / {_of_histogram('sum')}", "{{zernel_nccl_operation}}")],
+            _of_histogram("sum", f"{_BYTES} / "),
             "Bytes by duration, a lower bound. It includes the wait for the last rank.",
         ),
         Panel(

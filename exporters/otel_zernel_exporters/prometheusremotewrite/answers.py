@@ -48,6 +48,8 @@ class WriteAnswer:
     """The numbers of written samples, histograms and exemplars; None if the server does not report them."""
     message: str
     """The words of the server, on one line."""
+    is_victoria_metrics: bool = False
+    """Whether VictoriaMetrics answers. It is the only server with the header `X-Server-Hostname`."""
 
     @classmethod
     async def receive(cls, response: "httpx.Response") -> Self:
@@ -65,6 +67,7 @@ class WriteAnswer:
             response.extensions.get("location", ""),
             _written(headers),
             " ".join(bytes(body[:_LONGEST_BODY]).decode(errors="replace").split())[:_LONGEST_MESSAGE],
+            "x-server-hostname" in headers,
         )
 
     @property

@@ -67,6 +67,13 @@ class RemoteServer:
         url, encoding = self._config.endpoint, request.encoding
         body = bytes(cramjam.snappy.compress_raw(request.body))
         answer = await self._posting.post(url, body, WriteAnswer.receive, encoding.headers)
+        if answer.is_victoria_metrics and self.takes_native_histograms:
+            self.takes_native_histograms = False
+            self._context.logger.info(
+                "VictoriaMetrics has no native histograms, so exponential histograms are written in classic buckets"
+            )
+            if request.sample_counts[1]:  # ignored, or stored with the label vmrange, which no dashboard has
+                raise NoNativeHistograms
         if encoding.reports_written and self._is_old(answer):
             self._use_old_protocol(encoding)
             raise OldReceiver

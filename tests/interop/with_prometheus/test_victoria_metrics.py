@@ -1,0 +1,48 @@
+"""VictoriaMetrics with its defaults gets every histogram in a form that its queries read."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.grafana.boards.collectives import COLLECTIVES
+from deploy.grafana.panels import by_quantile
+from otel_zernel.batch import Batch
+from tests.core.exposition.otlp import SECOND, data, exponential, gauge, number
+from tests.exporters.prometheusremotewrite.exporting import exporter
+from tests.interop.victoria_metrics import victoria
+from tests.interop.with_prometheus.test_remote_write import now, url
+
+RESOURCE = {"service.name": "llm", "service.instance.id": "node-1"}
+
+
+@pytest.mark.parametrize("message", ["io.prometheus.write.v2.Request", "prometheus.WriteRequest"], ids=["2.0", "1.0"])
+async def test_exponential_histograms_have_quantiles(
+    peer: Callable[[str], Path], tmp_path: Path, unused_tcp_port: int, message: str
+) -> None:
+    name, labels = "zernel_nccl_collective_duration_seconds", {"zernel.nccl.operation": "AllReduce"}
+    begin = now() - 60 * SECOND
+    async with victoria(peer("victoria-metrics"), tmp_path, unused_tcp_port) as server:
+        async with exporter(url(unused_tcp_port), protobuf_message=message) as (writer, dropped):
+            for second in range(0, 60, 5):
+                points = exponential(
+                    "zernel.nccl.collective.duration",
+                    3,
+                    (-8, [second, 2 * second]),
+                    sum_=second * 1.5,
+                    time=begin + second * SECOND,
+                )
+                points.exponential_histogram.data_points[0].attributes.add(
+                    key="zernel.nccl.operation"
+                ).value.string_value = labels["zernel.nccl.operation"]
+                size = gauge("zernel.other", number(1.0, time=begin + second * SECOND))
+                await writer.export(Batch(data(points, size, resource=RESOURCE)))
+        assert dropped.counts == {}
+        await server.until("count(zernel_other)", 1)
+        await server.until(f"count({name}_count)", 1)
+        for query in by_quantile(name, 'job="llm"', "job", 0.5, 0.99):
+            assert 0.4 < await server.value(query.expression.replace("$__rate_interval", "1m")) < 0.7
+        queries = [query for row in COLLECTIVES.rows for panel in row.panels for query in panel.queries]
+        [calls] = [one for one in queries if one.histograms == "classic" and "_count" in one.expression]
+        text = calls.expression.replace("$__rate_interval", "1m").replace("$job", "llm")
+        assert await server.value(text) == pytest.approx(3, rel=0.2)
