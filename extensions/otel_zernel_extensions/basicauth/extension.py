@@ -73,7 +73,16 @@ class BasicAuthExtension(ServerAuthenticator, ClientAuthenticator):
         setting = f"{self.context.path}::htpasswd"
         inline = config.inline.get_secret_value() if config.inline else ""
         text = f"{self._content_of(config.file, setting)}\n{inline}" if config.file else inline
-        return old if old and old.text == text else Users(text, setting)
+        if old and old.text == text:
+            return old
+        users = Users(text, setting)
+        if users.plain:
+            self.context.logger.warning(
+                "%d passwords of htpasswd are plain text, such as that of %.100s: replace them with hashes",
+                len(users.plain),
+                users.plain[0],
+            )
+        return users
 
     def _content_of(self, file: str, setting: str) -> str:
         """The users of the file. An empty file is often one that is being written, and never means that all must go."""

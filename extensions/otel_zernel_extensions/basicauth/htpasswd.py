@@ -1,4 +1,4 @@
-"""The users of an htpasswd file: bcrypt, SHA-1, MD5 (apr1), SHA-crypt, DES-crypt and plain text, by `libpass`."""
+"""The users of an htpasswd file: hashes that name their format, and plain text, by `libpass`."""
 
 import asyncio
 import hashlib
@@ -10,6 +10,17 @@ from typing import Final
 from otel_zernel.authentication import Unauthenticated
 from otel_zernel.errors import CannotStart
 
+_HASHES: Final = (
+    "bcrypt",
+    "sha256_crypt",
+    "sha512_crypt",
+    "apr_md5_crypt",
+    "md5_crypt",
+    "ldap_sha1",
+    "ldap_salted_sha1",
+)
+"""Formats with a mark: $2y$, $5$, $6$, $apr1$, $1$, {SHA}, {SSHA}. A hash of DES has none, as a password has none."""
+_PLAIN: Final = "plaintext"
 _REMEMBERED: Final = 1024
 """Passwords whose hashes were computed. A server with more users computes some again."""
 _LONGEST: Final = 4096
@@ -25,15 +36,19 @@ class Users:
         """Raises `CannotStart` if the text has no user, or a line that is not `user:hash`."""
         # takes 15 MB of memory, so it is imported only here
         from passlib.apache import HtpasswdFile
+        from passlib.context import CryptContext
 
         self.text = text
+        formats = CryptContext([*_HASHES, _PLAIN])
         try:
-            self._file: HtpasswdFile = HtpasswdFile.from_string(text, encoding="utf-8")
+            self._file: HtpasswdFile = HtpasswdFile.from_string(text, encoding="utf-8", context=formats)
         except ValueError as error:
             raise CannotStart(f"{setting}: a line is not `user:hash`; create the file with htpasswd -B") from error
         self._names = frozenset(self._file.users())
         if not self._names:
             raise CannotStart(f"{setting}: there is no user; add one with htpasswd -B")
+        self.plain = sorted(name for name in self._names if formats.identify(self._file.get_hash(name)) == _PLAIN)
+        """The users whose password is written as plain text."""
 
     def knows(self, user: str, password: str) -> bool:
         """Whether the password is that of the user. Slow by design. An unknown user takes as long as a known one."""

@@ -11,7 +11,15 @@ from typing import Any
 import bcrypt
 import pytest
 from passlib.apache import HtpasswdFile
-from passlib.hash import apr_md5_crypt, ldap_sha1, sha512_crypt
+from passlib.hash import (
+    apr_md5_crypt,
+    des_crypt,
+    ldap_salted_sha1,
+    ldap_sha1,
+    md5_crypt,
+    sha256_crypt,
+    sha512_crypt,
+)
 from pydantic import ValidationError
 
 from otel_zernel.authentication import AuthConfig, Unauthenticated, client_authenticator, server_authenticator
@@ -52,9 +60,12 @@ def write(path: Path, content: str) -> None:
         bcrypt_of("pass:wörd"),
         ldap_sha1.hash("pass:wörd"),
         apr_md5_crypt.hash("pass:wörd"),
+        sha256_crypt.using(rounds=1000).hash("pass:wörd"),
         sha512_crypt.using(rounds=1000).hash("pass:wörd"),
+        ldap_salted_sha1.hash("pass:wörd"),
+        md5_crypt.hash("pass:wörd"),
     ],
-    ids=["bcrypt", "sha", "md5", "sha512"],
+    ids=["bcrypt", "sha", "md5", "sha256", "sha512", "salted sha", "md5 of crypt"],
 )
 async def test_a_user_enters_with_the_password_alone(hash_: str) -> None:
     async with extension(htpasswd={"inline": f"ada:{hash_}\nbob:{bcrypt_of('other')}"}) as auth:
@@ -63,6 +74,26 @@ async def test_a_user_enters_with_the_password_alone(hash_: str) -> None:
             assert not await accepts(auth, basic("ada", "pass:word"))
             assert not await accepts(auth, basic("bob", "pass:wörd"))
             assert not await accepts(auth, basic("eve", "pass:wörd"))
+
+
+@pytest.mark.parametrize(
+    "password", ["Abcdefgh12345", "ab", "a./Z0123456yz", des_crypt.hash("s3cret"), "{x}", "$$", "pass wörd"]
+)
+async def test_a_text_without_the_mark_of_a_hash_is_the_password_itself(
+    password: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Thirteen letters, digits, dots and slashes would be a hash of DES, two of them its salt."""
+    async with extension(htpasswd={"inline": f"ada:{password}\nbob:{bcrypt_of('other')}"}) as auth:
+        assert await accepts(auth, basic("ada", password))
+        assert not await accepts(auth, basic("ada", "s3cret"))
+        assert await accepts(auth, basic("bob", "other"))
+    (warning,) = [record.message for record in caplog.records]
+    assert warning == "1 passwords of htpasswd are plain text, such as that of ada: replace them with hashes"
+
+
+async def test_hashes_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with extension(htpasswd={"inline": f"ada:{bcrypt_of('x')}"}):
+        assert caplog.text == ""
 
 
 async def test_nobody_enters_before_the_users_are_read() -> None:
@@ -85,7 +116,7 @@ async def test_a_password_longer_than_bcrypt_allows_is_refused() -> None:
 
 
 @pytest.mark.skipif(shutil.which("htpasswd") is None, reason="htpasswd (apache2-utils) is not installed")
-@pytest.mark.parametrize("option", ["-B", "-m", "-s", "-d", "-p"])
+@pytest.mark.parametrize("option", ["-B", "-m", "-s", "-2", "-5", "-p"])
 async def test_a_file_of_apaches_own_program_is_read(option: str, tmp_path: Path) -> None:
     file = tmp_path / "users"
     subprocess.run(["htpasswd", "-c", "-b", option, str(file), "ada", "s3cret"], check=True)  # noqa: ASYNC221
