@@ -12,8 +12,10 @@ from otel_zernel.training.steps import (
     durations_attribute,
     joined_durations,
 )
+from otel_zernel.training.verdicts import FEWEST_STEPS, verdict_of_shares
 
 __all__ = [
+    "FEWEST_STEPS",
     "HARMLESS_THROTTLING",
     "MERGED_STEPS",
     "PHASES",
@@ -30,4 +32,5 @@ __all__ = [
     "launcher_of",
     "numbers_of",
     "scalars_of",
+    "verdict_of_shares",
 ]

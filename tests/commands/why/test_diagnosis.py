@@ -3,6 +3,7 @@
 import pytest
 
 from otel_zernel_commands.why.findings import Choice, JobFindings, JobGroup, StepSummary, report_on
+from otel_zernel_commands.why.findings.amounts import amount
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.shares import time_shares
@@ -133,9 +134,8 @@ def test_sampled_operators_are_said_with_the_positions_that_are_unknown() -> Non
 
 
 def test_unsteady_steps_are_explained_by_their_phase() -> None:
-    sightings = seen("stalls of 150 ms")
-    sightings.processes[0].verdict = "unstable"
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    thresholds = {**circumstances().thresholds, "input_bound": 1.0, "unstable": 0.1}
+    [job] = report_on(seen("stalls of 150 ms"), Choice(), circumstances(thresholds=thresholds)).jobs
     assert job.diagnosis.sentence.startswith("Steps vary: half take up to ")
     assert job.diagnosis.sentence.endswith("Slow steps lose their time in data loading.")
 
@@ -145,6 +145,45 @@ def test_lost_events_are_said() -> None:
     sightings.processes[0].lossy_steps = 4
     [job] = report_on(sightings, Choice(), circumstances()).jobs
     assert job.notes == ("Events were lost in 4 of 40 steps (10 %); their time is in part unknown.",)
+
+
+def test_steps_with_lost_events_give_no_verdict() -> None:
+    sightings = seen("stalls of 150 ms")
+    sightings.processes[0].lossy_steps = sightings.processes[0].trained // 2
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.verdict == "lost_events"
+    assert job.diagnosis.sentence.startswith(f"Events were lost in {sightings.processes[0].lossy_steps} of ")
+
+
+@pytest.mark.parametrize("last", ["none", "input_bound", "compute_bound"])
+def test_the_sentence_and_the_table_have_one_source(last: str) -> None:
+    """The verdict of the last report of `phases` decides nothing: the table has the time since the start."""
+    sightings = seen("stalls of 150 ms")
+    sightings.processes[0].verdict = last
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.verdict == "input_bound"
+
+
+def test_the_sentence_about_a_late_rank_has_the_step_of_the_table() -> None:
+    sightings = seen("gloo, DDP, a late rank", is_job=True)
+    sightings.jobs[0].step_s /= 2
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    step = sum(row.per_step for row in job.shares if not row.detail)
+    assert f" of each {amount(step)} step for it. " in job.diagnosis.sentence
+
+
+def test_notes_on_other_processes_stay_out_of_the_report_on_a_pid() -> None:
+    sightings = seen("AdamW")
+    pid = sightings.processes[0].pid
+    own = (f"Process {pid} (python) on node ended with exit code 1", "No GPU driver.")
+    others = (
+        f"Process {pid}0 (python) on node ended with exit code 1",
+        f"Rank 3 (python3, pid {pid}1) on node was killed by SIGKILL",
+        "Cannot inspect 3 processes: permission denied.",
+    )
+    watched = circumstances(notes=(*own, *others))
+    assert report_on(sightings, Choice(pid=pid), watched).notes == own
+    assert report_on(sightings, Choice(), watched).notes == (*own, *others)
 
 
 def test_a_pid_chooses_its_whole_job() -> None:

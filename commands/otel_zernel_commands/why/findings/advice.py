@@ -34,7 +34,8 @@ _ADVICE = {
     ),
     "no_scopes": ("Look at the largest part. Training loops in PyTorch show exact steps and phases.",),
     "marks_missing": ("`otel-zernel doctor` names the missing functions. Official wheels of PyTorch have them.",),
-    "none": ("Nothing waits much. A profile of one step (`torch.profiler`) shows the next candidate.",),
+    "lost_events": ("Watch again while the machine has more CPU time left, or watch longer with `--for`.",),
+    "none": ("A profile of one step (`torch.profiler`) shows the next candidate.",),
 }
 
 

@@ -1,11 +1,11 @@
 """Why a job is slow: the verdict of `phases` in one sentence, with its evidence and what to try."""
 
-from collections import Counter
 from collections.abc import Sequence
 
+from otel_zernel.training import FEWEST_STEPS, verdict_of_shares
 from otel_zernel_commands.why.findings.advice import advice_on
 from otel_zernel_commands.why.findings.amounts import amount, percent
-from otel_zernel_commands.why.findings.facts import Facts
+from otel_zernel_commands.why.findings.facts import PHASE_OF, Facts
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.labels import detail_label, phase_label, reason_label
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
@@ -13,16 +13,8 @@ from otel_zernel_commands.why.findings.shares import slowest_phase
 from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others, straggler_of
 from otel_zernel_commands.why.seen import SeenJob, SeenProcess
 
-FEWEST = 3
-"""Training steps for a verdict, as in `phases`."""
-_PHASE_OF = {
-    "input_bound": "data_loading",
-    "communication_bound": "nccl_collective",
-    "slow_link": "nccl_collective",
-    "optimizer_bound": "optimizer_step",
-    "host_bound": "unknown",
-    "compute_bound": "gpu_compute",
-}
+_LOSSY = 0.25
+"""With events lost in more than this share of the steps, their phases decide nothing."""
 _SLOW = 1.2
 """How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""
 _THROTTLED = 0.1
@@ -31,26 +23,28 @@ _THROTTLED = 0.1
 
 def diagnosis_of(facts: Facts) -> Diagnosis:
     """The diagnosis of one job."""
-    verdict = verdict_of(facts.group, facts.steps.count)
+    verdict = verdict_of(facts)
     evidence = tuple(_evidence(facts, verdict))
     return Diagnosis(verdict, _sentence(facts, verdict), evidence, tuple(advice_on(facts, verdict)))
 
 
-def verdict_of(group: JobGroup, steps: int) -> str:
-    """`straggler` and `slow_link` of the comparison of ranks come first; else what most ranks are."""
+def verdict_of(facts: Facts) -> str:
+    """The verdict on the table below the sentence, by the rule of `phases`. `straggler` and `slow_link` of the
+    comparison of ranks come first."""
+    group, steps = facts.group, facts.steps.count
     if all(one.source != "scopes" for one in group.processes):
         return "no_scopes"
-    of_ranks = Counter(one.verdict for one in group.processes)
+    if any(one.verdict == "marks_missing" for one in group.processes):
+        return "marks_missing"
+    if steps < FEWEST_STEPS:
+        return "too_few_steps"
+    if facts.lossy > _LOSSY * steps or steps - facts.lossy < FEWEST_STEPS:
+        return "lost_events"
     if group.job and group.job.verdict == "straggler" and group.job.lateness_s:
         return "straggler"
-    if "marks_missing" in of_ranks:
-        return "marks_missing"
-    if steps < FEWEST:
-        return "too_few_steps"
-    most = of_ranks.most_common(1)[0][0]
-    if group.job and group.job.verdict == "slow_link" and most in ("communication_bound", "none"):
-        return "slow_link"
-    return most
+    verdict = verdict_of_shares(facts.values, facts.thresholds)
+    is_slow_link = group.job and group.job.verdict == "slow_link" and verdict in ("communication_bound", "none")
+    return "slow_link" if is_slow_link else verdict
 
 
 def _sentence(facts: Facts, verdict: str) -> str:
@@ -58,8 +52,10 @@ def _sentence(facts: Facts, verdict: str) -> str:
         return _of_straggler(facts)
     if verdict == "unstable":
         return _of_unstable(facts)
-    if verdict in _PHASE_OF:
-        return _of_phase(facts, verdict, facts.phase(_PHASE_OF[verdict]))
+    if verdict == "host_bound":
+        return _of_phase(facts, verdict, facts.detail("unknown", "host"))
+    if verdict in PHASE_OF or verdict == "slow_link":
+        return _of_phase(facts, verdict, facts.phase(PHASE_OF.get(verdict, "nccl_collective")))
     return _of_nothing(facts, verdict)
 
 
@@ -106,7 +102,7 @@ def _of_straggler(facts: Facts) -> str:
     rank = straggler_of(job)
     size = int(facts.group.processes[0].attributes.get("zernel.world_size", 2))  # type: ignore[arg-type]  # an int
     others, them = ("rank waits", "rank does") if size == 2 else (f"{size - 1} ranks wait", "ranks do")
-    waited = f"{amount(job.lateness_s[rank])} of each {amount(job.step_s)} step"
+    waited = f"{amount(job.lateness_s[rank])} of each {amount(facts.step)} step"
     late = f"Rank {rank} holds up the job: the other {others} {waited}"
     found = excess_of(*straggler_and_others(facts.group))
     if not found:
@@ -131,6 +127,11 @@ def _of_nothing(facts: Facts, verdict: str) -> str:
     if verdict == "too_few_steps":
         count = "1 training step" if facts.steps.count == 1 else f"{facts.steps.count} training steps"
         return f"{count} in this time, which is too few for a verdict. Watch longer, with `--for`."
+    if verdict == "lost_events":
+        return (
+            f"Events were lost in {facts.lossy} of {facts.steps.count} training steps, so their phases are in part "
+            "unknown and give no verdict."
+        )
     rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
     largest_two = " and ".join(f"{phase_label(row.phase)} ({percent(row.share)})" for row in rows)
     return f"No phase stands out: most of the time goes to {largest_two}."
@@ -150,22 +151,21 @@ def _of_no_scopes(facts: Facts) -> str:
 
 def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
     """The values behind the verdict, with the thresholds of `phases`."""
-    rows = [
-        (phase_label(phase), _with_threshold(facts, name, facts.phase(phase).share))
-        for name, phase in _PHASE_OF.items()
-        if name != "slow_link" and (name != "host_bound" or name == verdict) and facts.phase(phase).share
-    ]
+    shown = {name: phase_label(phase) for name, phase in PHASE_OF.items() if name != "host_bound"}
+    shown |= {"host_bound": detail_label("host")} if verdict == "host_bound" else {}
+    values = facts.values
+    rows = [(label, _with_threshold(facts, name, values[name])) for name, label in shown.items() if values[name]]
     if facts.steps.count:
         rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
     slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
     if slow and facts.steps.p90 > _SLOW * facts.steps.p50:
         rows.append(("slowest tenth of the steps", f"their extra time is {phase_label(slow[0])}"))
     job = facts.group.job
-    if job and job.lateness_s and job.step_s:
+    if job and job.lateness_s and facts.step:
         late = straggler_of(job)
         lateness, transfer = job.lateness_s[late], job.transfer_s
         share, waits = (
-            _with_threshold(facts, name, one / job.step_s)
+            _with_threshold(facts, name, one / facts.step)
             for name, one in (("straggler", lateness), ("slow_link", transfer))
         )
         rows.append((f"lateness of rank {late}, the latest", f"{amount(lateness)} a step: {share}"))

@@ -6,6 +6,15 @@ from dataclasses import dataclass, field
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.report import GpuRow, StepSummary, TimeShare
 
+PHASE_OF = {
+    "input_bound": "data_loading",
+    "communication_bound": "nccl_collective",
+    "optimizer_bound": "optimizer_step",
+    "host_bound": "unknown",
+    "compute_bound": "gpu_compute",
+}
+"""The phase that each verdict is about."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -21,15 +30,29 @@ class Facts:
     """By verdict: the threshold of `phases`, a share of a step."""
 
     @property
+    def lossy(self) -> int:
+        """The steps in which events were lost."""
+        return sum(one.lossy_steps for one in self.group.processes)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By verdict: the share of the time, or the jitter of the steps, that decides it."""
+        values = {verdict: self.phase(phase).share for verdict, phase in PHASE_OF.items()}
+        return {**values, "host_bound": self.detail("unknown", "host").share, "unstable": self.steps.jitter}
+
+    @property
     def step(self) -> float:
         """The mean time (s) between two training steps."""
         return sum(row.per_step for row in self.shares if not row.detail)
 
     def phase(self, name: str) -> TimeShare:
         """The whole phase."""
-        return next(
-            (row for row in self.shares if (row.phase, row.detail) == (name, "")), TimeShare(name, "", 0.0, 0.0)
-        )
+        return self.detail(name, "")
+
+    def detail(self, phase: str, detail: str) -> TimeShare:
+        """The row of the table; without time if the table has none."""
+        rows = (row for row in self.shares if (row.phase, row.detail) == (phase, detail))
+        return next(rows, TimeShare(phase, detail, 0.0, 0.0))
 
     def longest_detail(self, phase: str) -> TimeShare | None:
         """The detail that takes most of the phase."""

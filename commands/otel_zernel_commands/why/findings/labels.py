@@ -16,7 +16,7 @@ _DETAILS = {
     "backward": "backward pass",
     "inference": "passes without gradients",
     "gpu_wait": "waiting for the GPU",
-    "clip": "clipping, loss scaling",
+    "clip": "after backward",
     "collective_wait": "waiting for other ranks",
     "enqueue": "issuing collectives",
     "step": "optimizer step",

@@ -1,5 +1,6 @@
 """Makes the report from everything that was seen."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,9 @@ from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_n
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
 from otel_zernel_commands.why.seen import SeenGpu, SeenProcess, Sightings, StepTimes
+
+_SKIPPED = ("Cannot inspect ", "Cannot watch ")
+"""Notes on processes that the receiver skips. It has not skipped those of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances
         processes=circumstances.processes,
         jobs=tuple(jobs),
         gpus=tuple(_gpu(one) for one in sightings.gpus if one.index not in used),
-        notes=circumstances.notes,
+        notes=tuple(one for one in circumstances.notes if choice.pid is None or _is_about(one, groups)),
     )
 
 
@@ -85,6 +89,17 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         gpus=facts.gpus,
         notes=tuple(_notes(group)),
     )
+
+
+def _is_about(note: str, groups: Iterable[JobGroup]) -> bool:
+    """Whether a note may concern these jobs: it names one of their processes, or no process."""
+    if note.startswith(_SKIPPED):
+        return False
+    named = {int(pid) for pid in re.findall(r"\b(?:pid|process) (\d+)", note, re.IGNORECASE)}
+    ranks = {int(rank) for rank in re.findall(r"^A data-loading worker .* of rank (\d+)", note)}
+    ours = [one for group in groups for one in group.processes]
+    is_ours = any(one.pid in named or one.rank in ranks or named.intersection(one.ancestors) for one in ours)
+    return is_ours or not named
 
 
 def _seconds(processes: Iterable[SeenProcess]) -> float:

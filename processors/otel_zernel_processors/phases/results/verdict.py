@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from otel_zernel.training import FEWEST_STEPS, verdict_of_shares
 from otel_zernel_processors.phases.config import VerdictConfig
 from otel_zernel_processors.phases.results.totals import PhaseTotals
 from otel_zernel_processors.phases.signals.debounce import Debounce
@@ -38,9 +39,6 @@ ADVICE = {
     "run `otel-zernel doctor`, which names them",
 }
 """What each verdict means and what to do; it is logged with the verdict."""
-_FEWEST = 3
-"""The fewest training steps in the window for a verdict."""
-_WAITS = ("input_bound", "communication_bound", "optimizer_bound", "host_bound")
 
 
 class Verdict(NamedTuple):
@@ -51,11 +49,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(window: PhaseTotals, config: VerdictConfig, current: str) -> Verdict:
-    """The verdict on the sums of a window. `current` is the verdict so far: its threshold is lower by `margin`.
-
-    Of input, communication, optimizer and other code the one furthest above its threshold counts. If none of them is
-    above it, the order is: `unstable`, `compute_bound`, `none`.
-    """
+    """The verdict on the sums of a window. `current` is the verdict so far: its threshold is lower by `margin`."""
     values = {
         "input_bound": window.fraction("data_loading"),
         "communication_bound": window.fraction("nccl_collective"),
@@ -64,13 +58,9 @@ def verdict_of(window: PhaseTotals, config: VerdictConfig, current: str) -> Verd
         "unstable": window.jitter,
         "compute_bound": window.fraction("gpu_compute"),
     }
-    if window.trained < _FEWEST:
+    if window.trained < FEWEST_STEPS:
         return Verdict("none", values)
-    limits = {name: _limit(config, name, current) for name in values}
-    excess = {name: value / limits[name] if limits[name] else 1.0 + value for name, value in values.items()}
-    worst = max(_WAITS, key=lambda name: excess[name])
-    order = (worst, "unstable", "compute_bound")
-    return Verdict(next((name for name in order if excess[name] >= 1.0), "none"), values)
+    return Verdict(verdict_of_shares(values, {name: _limit(config, name, current) for name in values}), values)
 
 
 def _limit(config: VerdictConfig, name: str, current: str) -> float:

@@ -179,6 +179,8 @@ class PassCutter:
         begins = next((token.start for token in tokens if token.kind != "zero_grad"), end)
         gap = begins - self._start if self._is_start_known and self._start is not None else None
         self._by_backward = False
+        if gap is None and not backwards:  # the collector attached within this step
+            return [self._take(end, "unfinished")]
         return self._units.add(self._take(end, "training"), Signature(updates, backwards, operators), gap)
 
     def _cut_stretch(self, token: _Token) -> list[Step]:

@@ -173,3 +173,11 @@ def test_time_between_two_evaluations_has_no_batch() -> None:
             passed(loop.load(3), 6)
         end_of_data(loop).wait(50)
     assert kinds(cut(loop.steps(3).load())) == "ttttt" + "eee" + "b" + "eee" + "b" + "ttt"
+
+
+def test_an_update_whose_passes_were_before_the_collector_attached_is_no_training_step() -> None:
+    """The collector attached just before an update of a loop without a loader."""
+    loop = Loop().do("optimizer", 0.334).wait(5)
+    for _ in range(20):
+        loop.do("backward", 20).do("optimizer", 4).wait(5)
+    assert kinds(one.step for one in closed(loop.spans)) == "u" + 20 * "t"
