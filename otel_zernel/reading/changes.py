@@ -1,11 +1,13 @@
-"""Hints by the kernel, which files in a folder changed: inotify."""
+"""Hints by the kernel, which files in a folder changed, came and went: inotify."""
 
 import os
 from collections.abc import Iterable
 from typing import Any
 
 # inotify(7)
-_MODIFY, _MOVED_TO, _CREATE, _OVERFLOW, _IGNORED = 0x2, 0x80, 0x100, 0x4000, 0x8000
+_MODIFY, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
+_OVERFLOW, _IGNORED, _IS_FOLDER = 0x4000, 0x8000, 0x40000000
+_WATCHED = _MODIFY | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 
 
 class FolderChanges:
@@ -16,6 +18,11 @@ class FolderChanges:
     """
 
     def __init__(self) -> None:
+        self.gone: dict[str, str] = {}
+        """The names that files lost between the last two calls of `changed`, and the files' new names.
+
+        The new name is empty for a file that was removed, or moved to a folder that is not watched.
+        """
         self._inotify: Any = None
         self._folders: dict[int, str] = {}
         """By the number of the watch."""
@@ -28,7 +35,7 @@ class FolderChanges:
             return
         for folder in folders:
             try:
-                self._folders[self._inotify.add_watch(folder or ".", _MODIFY | _CREATE | _MOVED_TO)] = folder
+                self._folders[self._inotify.add_watch(folder or ".", _WATCHED)] = folder
             except OSError:
                 continue
 
@@ -39,13 +46,24 @@ class FolderChanges:
         """
         grown: set[str] = set()
         new: set[str] = set()
+        moving: dict[int, str] = {}
+        self.gone = {}
         for event in self._inotify.read(timeout=0) if self._inotify else ():
             folder = self._folders.get(event.wd)
             if folder is None or event.mask & (_OVERFLOW | _IGNORED):
                 new.add("")
+                continue
+            name = os.path.join(folder, event.name)  # noqa: PTH118  # as `list_files` does
+            if event.mask & (_MOVED_FROM | _DELETE):
+                if not event.mask & _IS_FOLDER:
+                    moving[event.cookie] = first = next((old for old, now in self.gone.items() if now == name), name)
+                    self.gone[first] = ""
+            elif event.mask & (_CREATE | _MOVED_TO):
+                new.add(name)
+                if event.mask & _MOVED_TO and event.cookie in moving:
+                    self.gone[moving[event.cookie]] = name
             else:
-                names = new if event.mask & (_CREATE | _MOVED_TO) else grown
-                names.add(os.path.join(folder, event.name))  # noqa: PTH118  # as `list_files` does
+                grown.add(name)
         return grown, new
 
     def close(self) -> None:

@@ -130,6 +130,8 @@ class Follower(Generic[PieceT]):
         self._from_end = from_end
         self._files: dict[str, _File[PieceT]] = {}
         self._by_name: dict[str, _File[PieceT]] = {}
+        self._former_names: frozenset[str] = frozenset()
+        """The names in the listing before the last one."""
         self._awake: dict[str, _File[PieceT]] = {}
         """Those that are looked at between two listings."""
         self._next_listing = self._earliest_listing = -math.inf
@@ -178,8 +180,18 @@ class Follower(Generic[PieceT]):
             file = self._by_name[name]
             file.hot_until = now + _HOT
             self._awake[file.file.key] = file
+        for name, now_called in self._changes.gone.items() if self._changes else ():
+            if name not in self._by_name and name not in self._former_names and self._may_follow(name):
+                self._follow_gone(name, now_called, now)
         if any(map(self._may_follow, (grown - self._by_name.keys()) | new)):
             self._next_listing = min(self._next_listing, self._earliest_listing)
+
+    def _follow_gone(self, name: str, now_called: str, now: float) -> None:
+        """Opens a file that came and was renamed between two listings, by its new name."""
+        if not now_called:
+            self._problems.warn(f"gone {name}", f"{name} came and went before it could be read: its data is lost")
+        elif not self._may_follow(now_called):  # else the next listing finds it
+            self._open(now_called, now)
 
     def _may_follow(self, name: str) -> bool:
         """Whether a name may match the patterns. An empty name may be any."""
@@ -207,6 +219,7 @@ class Follower(Generic[PieceT]):
                 self._awake[key] = file
         self._from_end = False
         cost = self._monotonic() - now
+        self._former_names = frozenset(self._by_name)
         self._by_name = {name: file for name in listing.files if (file := self._files.get(key_of(listing.files[name])))}
         self._next_listing = now + min(max(POLL, cost / _SHARE), _LONGEST)
         self._earliest_listing = now + max(POLL, cost / _SHARE_IF_NEW)

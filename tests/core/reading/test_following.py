@@ -267,3 +267,34 @@ async def test_damaged_positions_are_ignored_and_a_failing_storage_is_logged_onc
         await positions.commit("e", Position(offset, "", {}))
     assert caplog.messages == ["cannot store positions in files, a restart will repeat rows: the disk is full"]
     assert positions.get("e") == Position(2, "", {})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has inotify")
+async def test_a_file_that_is_renamed_out_of_the_glob_between_two_listings_is_read(tmp_path: Path) -> None:
+    (tmp_path / "first.csv").write_bytes(b"1")
+    following = Following(tmp_path, changes=FolderChanges(), pattern="*.csv")
+    assert await following.read() == b"1"
+    path = tmp_path / "short.csv"
+    path.write_bytes(b"2")
+    path.rename(tmp_path / "short.old")
+    (tmp_path / "short.old").rename(tmp_path / "short.older")
+    assert await following.read() == b"2"
+    assert await following.read_for(2 * GRACE) == b""
+    assert len(following.follower.open_keys) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has inotify")
+async def test_a_file_that_is_removed_before_it_could_be_read_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "known.csv").write_bytes(b"1")
+    following = Following(tmp_path, changes=FolderChanges(), pattern="*.csv")
+    assert await following.read() == b"1"
+    path = tmp_path / "short.csv"
+    path.write_bytes(b"2")
+    path.unlink()
+    (tmp_path / "known.csv").unlink()
+    (tmp_path / "other.log").write_bytes(b"3")
+    (tmp_path / "other.log").unlink()
+    assert await following.read_for(2 * GRACE) == b""
+    assert caplog.messages == [f"{path} came and went before it could be read: its data is lost"]
