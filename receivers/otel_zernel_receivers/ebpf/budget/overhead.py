@@ -172,9 +172,14 @@ class Overhead:
         self._wanted: deque[dict[Group, float]] = deque(maxlen=STEADY)
         self._average, self._recent = _Window(), _Window()
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether probes may be sampled at all."""
+        return self._limit > 0
+
     def add(self, hits: Sequence[Hits], seconds: float, watched: Mapping[Group, float]) -> None:
         """Adds the hits of `seconds`. `watched` are the seconds with the probes of a group on; default: all."""
-        if not self._limit:
+        if not self.has_limit:
             return
         for window in (self._average, self._recent):
             window.add(hits, seconds, watched)
@@ -190,8 +195,6 @@ class Overhead:
     def act(self, hits: Sequence[Hits], seconds: float) -> None:
         """Decides at once if a process has used up its budget. `hits` are those of the last `seconds`, at most a second
         or two, with all probes on. They are added later, too."""
-        if not self._limit:
-            return
         window = _Window()
         window.add(hits, seconds, {})
         if self._is_urgent(window):
@@ -211,7 +214,8 @@ class Overhead:
         self._wanted.append(_least(map(self._shares_of, loads)))
         self.shares = _least(self._wanted)
         self.load = max((load.spent_s / load.seconds for load in loads), default=0.0)
-        self.excess = max(map(self._excess_of, loads), default=0.0)
+        if window.seconds >= SECOND:  # a shorter one may be a burst
+            self.excess = max(map(self._excess_of, loads), default=0.0)
 
     def _shares_of(self, load: _Load) -> dict[Group, float]:
         """The shares that bring a process down to the aim. Launches are reduced first, then operators, then the most

@@ -95,7 +95,7 @@ class Sampling:
 
         Call it some times a second.
         """
-        if self.is_active:
+        if self.is_active or not self._overhead.has_limit:
             return False
         before, now = self._last_check, self._snapshot()
         if now.at - before.at >= SECOND:

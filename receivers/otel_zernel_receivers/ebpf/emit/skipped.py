@@ -32,8 +32,8 @@ def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capabi
             "the open-file limit of the collector (LimitNOFILE in systemd)"
         ),
         Reason.REPLACED_CODE: (
-            f"Cannot probe {files}, because their processes have copied the code to memory without a file, as programs "
-            "for huge pages do. Its calls are not counted"
+            f"Cannot probe {files}, because a process has copied the code to memory without a file, for example to "
+            "huge pages. Calls of that code are not counted: switch the copying off in the job"
         ),
         Reason.OUTSIDE_PID_NAMESPACE: (
             f"Cannot watch {processes} outside of this pid namespace. Run the collector in the host's pid namespace"
