@@ -51,11 +51,16 @@ class Damage:
     reason: str
     items: int = 0
     """Metric points, spans and log records in them, at least so many: a record without readable header counts as 1."""
+    unknown: int = 0
+    """The records without readable header."""
 
     def __str__(self) -> str:
-        """`lost 3 stored batches: 00000000000000000001.segment was changed on the disk`."""
-        batches = "batch" if self.records == 1 else "batches"
-        return f"lost {self.records} stored {batches}: {self.reason}" if self.records else self.reason
+        """`lost 3 stored batches with at least 41 items: 00000000000000000001.segment was changed on the disk`."""
+        if not self.records:
+            return self.reason
+        batches, items = "batch" if self.records == 1 else "batches", "item" if self.items == 1 else "items"
+        least = "at least " if self.unknown else ""
+        return f"lost {self.records:,} stored {batches} with {least}{self.items:,} {items}: {self.reason}"
 
 
 class Journal(ABC):

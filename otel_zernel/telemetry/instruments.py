@@ -73,7 +73,7 @@ class ItemCounter:
             self.totals[signal].add(batch.count_of(signal))
 
     def count(self, counts: ItemCount) -> None:
-        """As the call, for a batch that cannot be read."""
+        """As the call, for a batch that cannot be read, or that the pipelines have edited."""
         for signal, count in zip(SIGNALS, counts, strict=True):
             if count:
                 self.totals[signal].add(count)

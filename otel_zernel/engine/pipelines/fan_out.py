@@ -79,7 +79,7 @@ class FanOut:
                 return False
             if delivery.prepares(batch):
                 return False
-        self._count_accepted(batch, self._metrics(transport))
+        self._count_accepted(batch.counts, self._metrics(transport))
         for delivery in takers:
             delivery.put(batch)
         return True
@@ -92,9 +92,12 @@ class FanOut:
         await self._emit(batch, transport, paced=True)
 
     async def _emit(self, batch: Batch, transport: str, *, paced: bool) -> None:
-        passage = await self._admit(batch, self._metrics(transport), paced=paced)
+        counts, metrics = batch.counts, self._metrics(transport)  # the pipelines may edit the batch
+        passage = await self._admit(batch, metrics, paced=paced)
         if not await passage.complete():
+            metrics.refused.count(counts)
             raise Rejected("an exporter without a queue dropped the batch")
+        self._count_accepted(counts, metrics)
 
     async def _admit(self, batch: Batch, metrics: ReceiverMetrics, *, paced: bool) -> Passage:
         while True:
@@ -129,16 +132,15 @@ class FanOut:
     async def _run(self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics) -> Passage:
         self._admit_to_processors(batch, metrics)
         passage = Passage(full, frozenset(self._refused.pop(batch, ())))
-        self._count_accepted(batch, metrics)
         copies = [batch.copy() for _ in self._pipelines[1:]]
         with passage:
             for pipeline in self._pipelines:
                 await pipeline.accept(copies.pop() if copies else batch, passage)
         return passage
 
-    def _count_accepted(self, batch: Batch, metrics: ReceiverMetrics) -> None:
-        self.accepted = self.accepted.plus(batch.counts)
-        metrics.accepted(batch)
+    def _count_accepted(self, counts: ItemCount, metrics: ReceiverMetrics) -> None:
+        self.accepted = self.accepted.plus(counts)
+        metrics.accepted.count(counts)
         if self._holding.is_holding:
             self._holding.accepted()
 

@@ -77,7 +77,7 @@ def test_inspect_reports_damage_with_status_2_every_time(directory: Path, capsys
         assert shown["exporters::file/a"]["damage"] == "none"
         assert shown["exporters::otlp"]["batches"] == 1
         assert shown["exporters::otlp"]["damage"] == [
-            "lost 1 stored batch: 00000000000000000001.segment was changed on the disk"
+            "lost 1 stored batch with 2 items: 00000000000000000001.segment was changed on the disk"
         ]
 
 

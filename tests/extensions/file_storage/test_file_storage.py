@@ -194,7 +194,7 @@ async def test_a_loss_is_in_the_damage_of_its_journal_alone(tmp_path: Path) -> N
         (damage,) = (await extension.journal("exporters::otlp")).damage
         assert (await extension.journal("exporters::file")).damage == ()
     assert (damage.records, damage.items, damage.bytes) == (1, 7, 100)
-    assert str(damage) == "lost 1 stored batch: 00000000000000000001.segment was changed on the disk"
+    assert str(damage) == "lost 1 stored batch with 7 items: 00000000000000000001.segment was changed on the disk"
 
 
 def test_doctor_finds_a_missing_directory_and_free_space(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def _lost(scans: list[SegmentScan], finished: list[Range], last: int, *, complet
     if complete:
         first = scans[0].first if scans else last + 1
         if lost := count(without((1, first - 1), known)):
-            yield Damage(lost, 0, "segment files are missing", lost)
+            yield Damage(lost, 0, "segment files are missing", lost, lost)
     ends = [following.first - 1 for _, following in pairwise(scans)] + [last]
     for one, end in zip(scans, ends, strict=False):  # without scans, there is an end too many
         span = (one.first, end if complete else min(end, _last(one)))
@@ -134,6 +134,7 @@ def _lost_in(one: SegmentScan, missing: list[Range]) -> Iterator[Damage]:
             yield Damage(0, one.size - one.torn_at, f"{one.path.name} ended with an unfinished record")
         return
     readable = [header for header in one.changed if any(a <= header.sequence <= b for a, b in missing)]
-    items = sum(header.items for header in readable) + lost - len(readable)
+    unknown = lost - len(readable)
+    items = sum(header.items for header in readable) + unknown
     reason = f"{one.path.name} was changed on the disk" if one.lost_bytes else f"{one.path.name} is incomplete"
-    yield Damage(lost, one.lost_bytes, reason, items)
+    yield Damage(lost, one.lost_bytes, reason, items, unknown)

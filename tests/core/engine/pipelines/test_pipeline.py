@@ -5,11 +5,12 @@ import asyncio
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
+from otel_zernel.batch import ALL_SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.component import Insist
 from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.errors import Permanent, Refused, Rejected
 from otel_zernel.telemetry import ReceiverMetrics
+from otel_zernel.telemetry.instruments import ItemCounter
 from otel_zernel.testing import Dropped, FakeClock, until
 from tests.core.engine.wiring import other_tasks_run, stage_of, wiring
 from tests.core.parts import Doubler, Keeper, Ticker, batch_of, values_of
@@ -157,15 +158,30 @@ async def test_a_single_pipeline_edits_the_received_batch_in_place(signals: froz
         assert it.sinks[0].batches[0].metrics is message
 
 
+class Outcomes:
+    """Counters of a receiver that note every call: the transport, the accepted and the refused points."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, int, int]] = []
+
+    def __call__(self, transport: str) -> ReceiverMetrics:
+        return ReceiverMetrics(self._counter(transport, 1, 0), self._counter(transport, 0, 1))
+
+    def _counter(self, transport: str, accepted: int, refused: int) -> ItemCounter:
+        noted = self.noted
+
+        class Noting(ItemCounter):
+            def __call__(self, batch: Batch) -> None:
+                self.count(batch.counts)
+
+            def count(self, counts: ItemCount) -> None:
+                noted.append((transport, accepted * counts.points, refused * counts.points))
+
+        return Noting({})
+
+
 async def test_accepted_and_refused_items_are_counted_by_transport() -> None:
-    counted: list[tuple[str, int, int]] = []
-
-    def metrics(transport: str) -> ReceiverMetrics:
-        return ReceiverMetrics(
-            accepted=lambda batch: counted.append((transport, batch.point_count, 0)),  # type: ignore[arg-type]  # a counter is only called
-            refused=lambda batch: counted.append((transport, 0, batch.point_count)),  # type: ignore[arg-type]
-        )
-
+    metrics = Outcomes()
     async with wiring() as it:
         delivery = await it.delivery(queue_size=1)
         it.sinks[0].gate = asyncio.Event()
@@ -175,7 +191,7 @@ async def test_accepted_and_refused_items_are_counted_by_transport() -> None:
         await emit(batch_of(2.0, 3.0))
         with pytest.raises(Refused):
             await emit(batch_of(4.0), transport="http")
-        assert counted == [("grpc", 1, 0), ("", 2, 0), ("http", 0, 1)]
+        assert metrics.noted == [("grpc", 1, 0), ("", 2, 0), ("http", 0, 1)]
 
 
 async def test_each_signal_of_a_batch_is_delivered_separately() -> None:
@@ -198,3 +214,15 @@ async def test_without_a_queue_emit_raises_rejected_for_a_dropped_batch() -> Non
             await emit(batch_of(1.0))
         await emit(batch_of(2.0))
         assert values_of(it.sinks[0].batches) == [2.0]
+
+
+async def test_a_batch_whose_sender_gets_an_error_does_not_count_as_accepted() -> None:
+    metrics = Outcomes()
+    async with wiring() as it:
+        delivery = await it.delivery(enabled=False)
+        it.sinks[0].failures = [Permanent("never")]
+        emit = FanOut([it.pipeline("p", [stage_of(Doubler)], [delivery])], metrics)
+        with pytest.raises(Rejected):
+            await emit(batch_of(1.0, 2.0))
+        await emit(batch_of(3.0))
+        assert metrics.noted == [("", 0, 2), ("", 1, 0)]

@@ -161,4 +161,4 @@ async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: p
     machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log", 12), Damage(0, 12, "an unfinished record"))
     async with machine.run() as (it, _):
         assert losses_of(it.sinks[0]) == {"damaged": 12}
-    assert "lost 3 stored batches: wrong checksum in 1.log" in caplog.text
+    assert "lost 3 stored batches with 12 items: wrong checksum in 1.log" in caplog.text
