@@ -28,7 +28,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "pci_bus_id": ("zernel.gpu.pci.bus_id", "pci_bus_id"),
     "device": ("zernel.gpu.device",),
     "modelName": ("hw.model",),
-    "hostname": ("host.name",),
+    "hostname": ("host.name", "hostname", "Hostname"),
     "DCGM_FI_DRIVER_VERSION": ("hw.driver_version",),
     "GPU_I_PROFILE": ("zernel.gpu.mig.profile", "GPU_I_PROFILE"),
     "GPU_I_ID": ("zernel.gpu.mig.gpu_instance", "GPU_I_ID"),
@@ -182,10 +182,11 @@ def _find(
     """
     own = _texts(NumberDataPoint.FromString(attributes).attributes)
     about = _texts(Resource.FromString(resource).attributes) | own
-    if not _is_gpu(about):
-        return None
     descriptor = Descriptor(name, unit, kind)
-    field = (name, Measure(descriptor)) if name.startswith(DCGM) else field_of(descriptor, own)
+    if name.startswith(DCGM):  # of a scraped page: a field that the table does not have
+        field = (name, Measure(descriptor)) if _is_gpu(about) or "gpu" in own else None
+    else:
+        field = field_of(descriptor, own) if _is_gpu(about) else None
     return _Field(*field, _labels(names, about, own)) if field else None
 
 

@@ -166,6 +166,7 @@ def test_a_scraped_page_keeps_its_names_its_types_and_its_labels(field: str, kin
     expected = {name: text for name, text in parse_labels(labels).items() if text}
     assert {name: sample.labels.get(name) for name in expected} == expected
     assert sample.value == 7
+    assert "job" not in sample.labels
     assert f"# TYPE {field} {kind}\n" in page.text
 
 
