@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from otel_zernel.testing import Downstream, until
 from otel_zernel_receivers.kafka import KafkaReceiver
 from tests.core.kafka.mock_cluster import write
 from tests.core.parts import batch_of, values_of
-from tests.interop.kafka.broker import Broker
+from tests.interop.kafka.broker import Broker, running_broker
 from tests.receivers.kafka.receiving import receiver_of, receiving
 
 PLACE = "receivers::kafka"
@@ -144,25 +145,32 @@ async def test_the_right_password_opens_the_broker(kafka: Broker) -> None:
         await until(lambda: values_of(downstream.batches) == [1.0])
 
 
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that the test may end."""
+    with running_broker(tmp_path) as broker:
+        yield broker
+
+
 async def test_an_outage_of_the_only_broker_is_described_as_one(
-    kafka: Broker, caplog: pytest.LogCaptureFixture
+    own_kafka: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic, taken = kafka.topic(), list[float]()
+    topic, taken = own_kafka.topic(), list[float]()
 
     async def emit(batch: Batch, *, transport: str = "") -> None:
         taken.extend(values_of([batch]))
 
-    await put(kafka, topic, 1.0)
+    await put(own_kafka, topic, 1.0)
     with caplog.at_level(logging.INFO):
-        async with receiving(kafka.brokers, emit, **options_of(topic)) as receiver:
+        async with receiving(own_kafka.brokers, emit, **options_of(topic)) as receiver:
             await until(lambda: taken == [1.0])
-            kafka.kill()
+            own_kafka.kill()
             try:
                 await until(lambda: "so it gave up" in caplog.text)
                 problem = receiver.context.health.problems[PLACE]
             finally:
-                await asyncio.to_thread(kafka.start)
-            await put(kafka, topic, 2.0)
+                await asyncio.to_thread(own_kafka.start)
+            await put(own_kafka, topic, 2.0)
             await until(lambda: set(taken) == {1.0, 2.0})
             await until(lambda: not receiver.context.health.problems)
     assert problem == "no broker can be reached: check brokers, and whether they run"
