@@ -86,6 +86,9 @@ class Units:
             return
         self._is_start_known = True
         unit, *others = self._held
+        if not unit.has_runs and any(other.has_runs for other in others):
+            unit.kind = "unfinished"  # the collector attached after its forward pass
+            return
         for other, lead in zip(others, self._leads, strict=False):
             first, second = (next((one for one in of.intervals if one.operators), None) for of in (unit, other))
             if first and second and _are_alike(first, second) and unit.intervals[0] is first:

@@ -262,3 +262,16 @@ def test_the_division_into_batches_makes_no_difference(name: str, seed: int) -> 
         until += chance.randrange(30 * MS)
     steps += timeline.end()
     assert [one.attribution for one in steps] == [one.attribution for one in closed(spans)]
+
+
+def test_a_collector_that_attaches_after_the_first_pass_counts_no_step_for_the_rest() -> None:
+    thread = SimulatedThread()
+    thread.backward()
+    thread.optimizer()
+    for _ in range(20):
+        thread.data(5.0)
+        thread.forward()
+        thread.backward()
+        thread.optimizer()
+    kinds = [one.step.kind for one in closed(thread.spans)]
+    assert kinds == ["unfinished", *["training"] * 20]
