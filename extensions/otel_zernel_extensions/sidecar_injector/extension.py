@@ -62,6 +62,7 @@ class SidecarInjectorExtension(Extension):
 
     async def _review(self, sidecar: Sidecar, receive: Any, send: Any) -> None:
         body = await read_body(receive, _LARGEST)
-        reviewed = await asyncio.to_thread(answer, body, sidecar)  # a large pod takes longer than 10 ms
+        # A large pod takes longer than 10 ms.
+        reviewed = await asyncio.to_thread(answer, body, sidecar, self.config.cpu_limit)
         self._reviews.add(1, {"outcome": "injected" if reviewed.injects else "unchanged"})
         await json_answer(send, reviewed.body)

@@ -12,13 +12,35 @@ from otel_zernel_extensions.sidecar_injector.sidecar import Patch, Sidecar, patc
 _VERSION: Final = "admission.k8s.io/v1"
 
 
-class _Item(BaseModel):
+Amounts = dict[str, str | int | float] | None
+
+
+class _Resources(BaseModel, extra="allow"):
+    requests: Amounts = None
+    limits: Amounts = None
+
+
+class _Item(BaseModel, extra="allow"):
+    name: str = ""
+
+
+class _Container(_Item):
+    resources: _Resources | None = None
+
+
+class _System(BaseModel, extra="allow"):
     name: str = ""
 
 
 class _Spec(BaseModel, extra="allow"):
-    initContainers: list[_Item] | None = None  # noqa: N815  # the names of Kubernetes
+    """The fields that decide about the patch."""
+
+    containers: list[_Container] | None = None
+    initContainers: list[_Container] | None = None  # noqa: N815  # the names of Kubernetes
     volumes: list[_Item] | None = None
+    imagePullSecrets: list[_Item] | None = None  # noqa: N815
+    nodeSelector: dict[str, str] | None = None  # noqa: N815
+    os: _System | None = None
 
 
 class _Pod(BaseModel):
@@ -50,12 +72,12 @@ class Reviewed(NamedTuple):
     injects: bool
 
 
-def answer(body: bytes, sidecar: Sidecar) -> Reviewed:
+def answer(body: bytes, sidecar: Sidecar, cpu_limit: str) -> Reviewed:
     """The answer to a request: always allowed, with a patch for a new pod. Raises `ApiError` for any other body."""
     request = _parse(body)
     patch = Patch(())
     if request.kind == _Kind(kind="Pod") and request.operation == "CREATE":
-        patch = patch_of(_pod(request.object).spec.model_dump(), sidecar)
+        patch = patch_of(_pod(request.object).spec.model_dump(), sidecar, cpu_limit, request.uid)
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if patch.operations:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json_bytes(patch.operations)).decode()}

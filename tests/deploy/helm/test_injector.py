@@ -69,7 +69,11 @@ def test_a_new_pod_gets_the_charts_sidecar(root: Path, tmp_path: Path) -> None:
     assert response["allowed"] is True
     sidecar = yaml.safe_load(only(manifests, "ConfigMap")["data"]["sidecar.yaml"])
     spec = patched(JOB, yaml.safe_load(base64.b64decode(response["patch"])))
-    assert spec["initContainers"] == sidecar["initContainers"]
+    assert spec["initContainers"] == sidecar["initContainers"]  # the pod limits nothing and has no hostNetwork
     assert spec["containers"] == JOB["containers"]
-    assert [one["name"] for one in sidecar["volumes"]] == ["tmp-otel-zernel", "podinfo-otel-zernel"]
+    assert [one["name"] for one in sidecar["volumes"]] == [
+        "tmp-otel-zernel",
+        "no-token-otel-zernel",
+        "podinfo-otel-zernel",
+    ]
     assert spec["volumes"] == [*sidecar["volumes"], *JOB.get("volumes", [])]

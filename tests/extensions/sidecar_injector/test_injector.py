@@ -16,13 +16,26 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.testing import make_context
 from otel_zernel_extensions.sidecar_injector import SidecarInjectorExtension
 from otel_zernel_extensions.sidecar_injector.config import SidecarInjectorConfig
+from otel_zernel_extensions.sidecar_injector.fitting import quantity
 from tests.exporters.otlp.certificates import Authority
 
 SIDECAR: dict[str, Any] = {
     "shareProcessNamespace": True,
-    "initContainers": [{"name": "otel-zernel", "restartPolicy": "Always", "image": "otel-zernel"}],
+    "initContainers": [
+        {
+            "name": "otel-zernel",
+            "restartPolicy": "Always",
+            "image": "otel-zernel",
+            "env": [{"name": "OTHER", "value": "x"}, {"name": "HEALTH_PORT", "value": "13133"}],
+            "ports": [{"name": "zernel-health", "containerPort": 13133}],
+            "startupProbe": {"httpGet": {"path": "/", "port": "zernel-health"}},
+            "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        }
+    ],
     "volumes": [{"name": "tmp-otel-zernel", "emptyDir": {}}],
+    "imagePullSecrets": [{"name": "registry"}],
 }
+PORTS = {"HEALTH_PORT": 13133, "PAGE_PORT": 9091}
 JOB: dict[str, Any] = {"containers": [{"name": "train", "image": "pytorch", "env": [{"name": "TOKEN", "value": "s3"}]}]}
 
 
@@ -79,6 +92,10 @@ class Webhook:
         assert response["allowed"] is True
         return response
 
+    async def operations(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        operations: list[dict[str, Any]] = json.loads(base64.b64decode((await self.post(body))["patch"]))
+        return operations
+
     async def after(self, spec: dict[str, Any]) -> dict[str, Any]:
         """The spec that the API server stores."""
         response = await self.post(review(spec))
@@ -93,7 +110,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
     authority = Authority(tmp_path)
     issued = authority.issue("localhost")
     file = tmp_path / "sidecar.yaml"
-    file.write_text(yaml.safe_dump(SIDECAR))
+    file.write_text(yaml.safe_dump(SIDECAR | {"ports": PORTS}))
     tls = {"cert_file": issued.cert_file, "key_file": issued.key_file}
     config = SidecarInjectorConfig.model_validate({"endpoint": "127.0.0.1:0", "sidecar": str(file), "tls": tls})
     async with SidecarInjectorExtension(config, make_context("extensions", "sidecar_injector")) as extension:
@@ -129,6 +146,88 @@ async def test_a_pod_that_hides_its_processes_keeps_that_and_its_user_is_warned(
     assert (await webhook.after(hidden))["shareProcessNamespace"] is False
     (warning,) = (await webhook.post(review(hidden)))["warnings"]
     assert "shareProcessNamespace is false" in warning
+
+
+def resources(cpu: str, memory: str, **fields: Any) -> dict[str, Any]:
+    return {"limits": {"cpu": cpu, "memory": memory}, **fields}
+
+
+async def test_a_container_of_the_job_may_have_the_sidecars_name(webhook: Webhook) -> None:
+    spec = await webhook.after({"containers": [{"name": "otel-zernel", "image": "job"}]})
+    assert [one["name"] for one in spec["initContainers"]] == ["otel-zernel-sidecar"]
+    assert await webhook.after(spec) == spec
+
+
+async def test_an_init_container_of_the_sidecars_name_is_no_sidecar(webhook: Webhook) -> None:
+    spec = await webhook.after({**JOB, "initContainers": [{"name": "otel-zernel", "image": "job"}]})
+    assert [one["name"] for one in spec["initContainers"]] == ["otel-zernel-sidecar", "otel-zernel"]
+
+
+@pytest.mark.parametrize("windows", [{"os": {"name": "windows"}}, {"nodeSelector": {"kubernetes.io/os": "windows"}}])
+async def test_a_windows_pod_starts_without_the_sidecar_and_its_user_is_warned(
+    webhook: Webhook, windows: dict[str, Any]
+) -> None:
+    response = await webhook.post(review({**JOB, **windows}))
+    assert "patch" not in response
+    assert "for Windows" in response["warnings"][0]
+
+
+async def test_a_guaranteed_pod_stays_guaranteed(webhook: Webhook) -> None:
+    job = {"name": "train", "resources": resources("8", "64Gi", requests={"cpu": "8000m"})}
+    fetch = {"name": "fetch", "resources": resources("1", "1G")}
+    spec = await webhook.after({"containers": [job], "initContainers": [fetch]})
+    sidecar = spec["initContainers"][0]["resources"]
+    assert sidecar["requests"] == sidecar["limits"] == {"cpu": "500m", "memory": "512Mi"}
+    assert spec["containers"] == [job]
+
+
+async def test_a_pod_with_limits_passes_a_quota_on_limits_and_stays_burstable(webhook: Webhook) -> None:
+    job = {"name": "train", "resources": resources("8", "64Gi", requests={"cpu": "1"})}
+    sidecar = (await webhook.after({"containers": [job]}))["initContainers"][0]["resources"]
+    assert sidecar == {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}}
+
+
+@pytest.mark.parametrize(
+    "own", [{}, {"requests": {"cpu": "1"}}, {"limits": {"memory": "1Gi"}}, {"limits": {"nvidia.com/gpu": 1}}]
+)
+async def test_a_pod_without_cpu_limits_gets_none_for_the_sidecar(webhook: Webhook, own: dict[str, Any]) -> None:
+    spec = await webhook.after({"containers": [{"name": "train", "resources": own}]})
+    assert spec["initContainers"][0]["resources"] == SIDECAR["initContainers"][0]["resources"]
+
+
+async def test_limits_of_the_whole_pod_need_none_of_the_sidecar(webhook: Webhook) -> None:
+    spec = {"resources": resources("8", "64Gi"), "containers": [{"name": "a", "resources": resources("8", "64Gi")}]}
+    assert (await webhook.after(spec))["initContainers"] == SIDECAR["initContainers"]
+
+
+async def test_the_ports_of_a_pod_on_the_network_of_its_node_move_and_are_not_reserved(webhook: Webhook) -> None:
+    def numbers(spec: dict[str, Any]) -> list[int]:
+        (container,) = spec["initContainers"]
+        assert "ports" not in container
+        assert container["startupProbe"]["httpGet"]["port"] == int(container["env"][1]["value"])
+        assert [variable["name"] for variable in container["env"]] == ["OTHER", "HEALTH_PORT", "PAGE_PORT"]
+        return [int(variable["value"]) for variable in container["env"][1:]]
+
+    spec = {**JOB, "hostNetwork": True}
+    first = numbers(patched(spec, await webhook.operations(review(spec, uid="1"))))
+    second = numbers(patched(spec, await webhook.operations(review(spec, uid="2"))))
+    assert len({*first, *second}) == 4
+    assert all(20_000 <= port < 30_000 for port in (*first, *second))
+
+
+async def test_secrets_for_the_image_reach_the_pod_once(webhook: Webhook) -> None:
+    spec = await webhook.after({**JOB, "imagePullSecrets": [{"name": "own"}]})
+    assert spec["imagePullSecrets"] == [{"name": "registry"}, {"name": "own"}]
+    spec = await webhook.after({**JOB, "imagePullSecrets": [{"name": "registry"}]})
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("500m", 1 / 2), ("2", 2), ("1.5Gi", 3 << 29), ("1e3", 1000), ("12E", 12 * 10**18), ("1E2", 100), ("0.1", 1 / 10)],
+)
+def test_amounts_are_read_as_kubernetes_reads_them(text: str, amount: float) -> None:
+    assert float(quantity(text)) == amount
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,15 @@
 {{- end -}}
 {{- end -}}
 
+{{/* A port in the configuration. In a sidecar, a variable that the webhook adds may change it. */}}
+{{- define "otel-zernel.port" -}}
+{{- $ports := include "otel-zernel.sidecarPorts" .root | fromYaml -}}
+{{- if eq .root.Values.mode "sidecar" }}${env:{{ .name }}:-{{ get $ports .name }}}{{ else }}{{ get $ports .name }}{{ end -}}
+{{- end -}}
+
 {{- define "otel-zernel.config.common" -}}
 extensions:
-  health_check: { endpoint: "${env:MY_POD_IP}:13133" }
+  health_check: { endpoint: "${env:MY_POD_IP}:{{ include "otel-zernel.port" (dict "root" . "name" "ZERNEL_HEALTH_PORT") }}" }
 {{- if .Values.statefulset.enabled }}
   file_storage: { directory: /var/lib/otel-zernel, create_directory: true }
 {{- end }}
@@ -79,7 +85,7 @@ service:
   telemetry:
     logs: { encoding: json }
     metrics:
-      readers: [{ pull: { exporter: { prometheus: { host: "${env:MY_POD_IP}", port: 8888 } } } }]
+      readers: [{ pull: { exporter: { prometheus: { host: "${env:MY_POD_IP}", port: {{ include "otel-zernel.port" (dict "root" . "name" "ZERNEL_METRICS_PORT") | quote }} } } } }]
 {{- end -}}
 
 {{- define "otel-zernel.exporters" -}}
@@ -138,7 +144,7 @@ processors:
 {{- end }}
 {{- if include "otel-zernel.prometheus" . }}
 exporters:
-  prometheus: { endpoint: "${env:MY_POD_IP}:9091" }
+  prometheus: { endpoint: "${env:MY_POD_IP}:{{ include "otel-zernel.port" (dict "root" . "name" "ZERNEL_PAGE_PORT") }}" }
 {{- end }}
 {{- end -}}
 
@@ -156,7 +162,7 @@ service:
 
 {{- define "otel-zernel.config.sidecar" -}}
 {{- $config := include "otel-zernel.config.watching" . | fromYaml -}}
-{{- $_ := set $config "receivers" (merge (dict "otlp" (dict "protocols" (dict "grpc" dict "http" dict))) ($config.receivers | default dict)) -}}
+{{- $_ := set $config "receivers" (merge (dict "otlp" (dict "protocols" (dict "grpc" (dict "endpoint" (printf "localhost:%s" (include "otel-zernel.port" (dict "root" . "name" "ZERNEL_OTLP_GRPC_PORT")))) "http" (dict "endpoint" (printf "localhost:%s" (include "otel-zernel.port" (dict "root" . "name" "ZERNEL_OTLP_HTTP_PORT"))))))) ($config.receivers | default dict)) -}}
 {{- $names := list "otlp" -}}
 {{- if include "otel-zernel.ebpf" . }}{{ $names = append $names "ebpf" }}{{ end -}}
 {{- if include "otel-zernel.nvml" . }}{{ $names = append $names "nvml" }}{{ end -}}

@@ -13,10 +13,15 @@
 {{- toYaml $ports -}}
 {{- end -}}
 
+{{/* Services and probes of a job name its own ports, so those of a sidecar have other names. */}}
+{{- define "otel-zernel.portName" -}}
+{{- ternary (printf "zernel-%s" (.name | replace "prometheus" "page") | trunc 15 | trimSuffix "-") .name (eq .root.Values.mode "sidecar") -}}
+{{- end -}}
+
 {{- define "otel-zernel.containerPorts" -}}
-- { name: health, containerPort: 13133 }
+- { name: {{ include "otel-zernel.portName" (dict "root" . "name" "health") }}, containerPort: 13133 }
 {{- range $name, $port := include "otel-zernel.ports" . | fromYaml }}
-- name: {{ $name }}
+- name: {{ include "otel-zernel.portName" (dict "root" $ "name" $name) }}
   containerPort: {{ int $port.containerPort }}
   protocol: {{ $port.protocol | default "TCP" }}
 {{- with $port.hostPort }}
@@ -82,12 +87,13 @@ env: {{- include "otel-zernel.env" . | trim | nindent 2 }}
 envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 ports: {{- include "otel-zernel.containerPorts" . | trim | nindent 2 }}
+{{- $health := include "otel-zernel.portName" (dict "root" . "name" "health") }}
 startupProbe:
-  httpGet: { path: /, port: health }
+  httpGet: { path: /, port: {{ $health }} }
   periodSeconds: 1
   failureThreshold: 60
 livenessProbe:
-  httpGet: { path: /, port: health }
+  httpGet: { path: /, port: {{ $health }} }
   periodSeconds: 15
   timeoutSeconds: 5
 {{- if not $isSidecar }}
@@ -108,6 +114,10 @@ volumeMounts:
   - { name: queue, mountPath: /var/lib/otel-zernel }
 {{- end }}
   - { name: tmp{{ if $isSidecar }}-otel-zernel{{ end }}, mountPath: /tmp }
+{{- if $isSidecar }}
+  # Kubernetes mounts the token of the job into each container without this mount. The sidecar needs none.
+  - { name: no-token-otel-zernel, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true }
+{{- end }}
 {{- with include "otel-zernel.podSourceMounts" . | trim }}
 {{ . | indent 2 }}
 {{- end }}

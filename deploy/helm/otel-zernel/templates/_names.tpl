@@ -2,7 +2,12 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* A name of a service starts with a letter. That of a release may be a number. */}}
 {{- define "otel-zernel.fullname" -}}
+{{- regexReplaceAll "^([0-9])" (include "otel-zernel.releaseName" .) "z-${1}" | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "otel-zernel.releaseName" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
 {{- else if contains (include "otel-zernel.name" .) .Release.Name -}}
@@ -12,9 +17,14 @@
 {{- end -}}
 {{- end -}}
 
+{{/* For objects without a namespace: releases of several namespaces may have one name. */}}
+{{- define "otel-zernel.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "otel-zernel.fullname" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
 {{- define "otel-zernel.selector" -}}
 app.kubernetes.io/name: {{ include "otel-zernel.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "otel-zernel.labels" -}}

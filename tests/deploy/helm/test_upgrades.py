@@ -1,0 +1,127 @@
+"""An upgrade keeps what the cluster has: the certificate of the webhook, and the replicas of an autoscaled gateway."""
+
+import base64
+import copy
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from tests.deploy.helm.fake_cluster import cluster
+from tests.deploy.helm.rendering import CHART, HELMS, Manifest, only, render, render_mode
+
+INJECTOR = CHART / "ci" / "sidecar-injector-values.yaml"
+
+
+def upgraded(values: Path, objects: Iterable[Manifest], changes: dict[str, str] | None = None) -> list[Manifest]:
+    """The manifests of an upgrade in a cluster with the objects. Helm 4 would need a full description of the API."""
+    with cluster(objects) as url:
+        options = ("--dry-run=server", f"--kube-apiserver={url}")
+        return render(values, changes=changes, helm="3", options=options)
+
+
+def injector(manifests: Iterable[Manifest], kind: str) -> Manifest:
+    (manifest,) = (one for one in manifests if one["kind"] == kind and one["metadata"]["name"].endswith("-injector"))
+    return manifest
+
+
+def bundle(manifests: list[Manifest]) -> bytes:
+    (webhook,) = injector(manifests, "MutatingWebhookConfiguration")["webhooks"]
+    return base64.b64decode(webhook["clientConfig"]["caBundle"])
+
+
+def is_trusted(secret: Manifest, authorities: bytes) -> bool:
+    """Whether the API server trusts the certificate of a pod that still has this Secret."""
+    (certificate,) = x509.load_pem_x509_certificates(base64.b64decode(secret["data"]["tls.crt"]))
+    return any(
+        certificate.issuer == authority.subject and _has_signed(authority, certificate)
+        for authority in x509.load_pem_x509_certificates(authorities)
+    )
+
+
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # noqa: BLE001  # one error for each kind of key
+        return False
+    return True
+
+
+def test_an_upgrade_keeps_the_certificate_and_replaces_no_pod_of_the_webhook() -> None:
+    before = render(INJECTOR)
+    after = upgraded(INJECTOR, [injector(before, "Secret")])
+    for kind in ("Secret", "Deployment"):
+        assert injector(after, kind) == injector(before, kind)
+    assert bundle(after) == bundle(before)
+
+
+def test_a_certificate_near_its_end_is_renewed_while_running_pods_stay_trusted() -> None:
+    before = render(INJECTOR)
+    old = copy.deepcopy(injector(before, "Secret"))
+    old["metadata"]["annotations"]["otel-zernel/renew-after"] = "1"
+    after = upgraded(INJECTOR, [old])
+    new = injector(after, "Secret")
+    assert new["data"]["tls.crt"] != old["data"]["tls.crt"]
+    assert is_trusted(old, bundle(after))
+    assert is_trusted(new, bundle(after))
+    assert bundle(upgraded(INJECTOR, [new])) == bundle(after)
+    new["metadata"]["annotations"]["otel-zernel/renew-after"] = "1"
+    assert not is_trusted(old, bundle(upgraded(INJECTOR, [new])))  # its pods are gone
+
+
+def test_the_certificate_of_a_chart_that_kept_no_authority_stays_trusted() -> None:
+    before = render(INJECTOR)
+    old, webhook = copy.deepcopy(injector(before, "Secret")), injector(before, "MutatingWebhookConfiguration")
+    del old["metadata"]["annotations"], old["data"]["authority.crt"], old["data"]["ca.crt"]
+    webhook["metadata"]["name"] = "run-otel-zernel-injector"
+    after = upgraded(INJECTOR, [old, webhook])
+    assert is_trusted(old, bundle(after))
+    assert is_trusted(injector(after, "Secret"), bundle(after))
+
+
+def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left() -> None:
+    secret = injector(render(INJECTOR, changes={"injector.certificate.days": "30"}), "Secret")
+    (certificate,) = x509.load_pem_x509_certificates(base64.b64decode(secret["data"]["tls.crt"]))
+    renewal = int(secret["metadata"]["annotations"]["otel-zernel/renew-after"])
+    left = certificate.not_valid_after_utc.timestamp() - renewal
+    assert left == pytest.approx(10 * 86_400, abs=3600)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_autoscaling_keeps_the_replicas_until_the_autoscaler_acts(kind: str) -> None:
+    values = CHART / "ci" / "gateway-values.yaml"
+    changes = {"autoscaling.enabled": "true", "autoscaling.minReplicas": "3"}
+    if kind == "StatefulSet":
+        changes["statefulset.enabled"] = "true"
+    running = only(render(values, changes={**changes, "autoscaling.enabled": "false", "replicaCount": "5"}), kind)
+    assert only(upgraded(values, [running], changes=changes), kind)["spec"]["replicas"] == 5
+    assert only(upgraded(values, [], changes=changes), kind)["spec"]["replicas"] == 3
+    assert "replicas" not in only(render(values, changes=changes), kind)["spec"]  # GitOps renders without a cluster
+
+
+def test_an_autoscaler_removes_no_pod_with_a_durable_queue() -> None:
+    changes = {"autoscaling__enabled": "true", "statefulset__enabled": "true"}
+    scaler = only(render_mode("gateway", **changes), "HorizontalPodAutoscaler")
+    assert scaler["spec"]["behavior"]["scaleDown"] == {"selectPolicy": "Disabled"}
+
+
+def _names(manifests: list[Manifest]) -> set[tuple[str, str]]:
+    return {(one["kind"], one["metadata"]["name"]) for one in manifests if "namespace" not in one["metadata"]}
+
+
+@pytest.mark.parametrize("mode", ["daemonset-api", "sidecar-injector"])
+def test_releases_of_one_name_in_two_namespaces_share_no_object(mode: str) -> None:
+    values = CHART / "ci" / f"{mode}-values.yaml"
+    first, second = (_names(render(values, options=("--namespace", name))) for name in ("team-a", "team-b"))
+    assert first
+    assert not first & second
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_the_name_of_a_release_may_be_a_number(helm: str) -> None:
+    manifests = render(CHART / "ci" / "gateway-values.yaml", helm=helm, name="2024")
+    services = [one["metadata"]["name"] for one in manifests if one["kind"] == "Service"]
+    assert services == ["z-2024-otel-zernel", "z-2024-otel-zernel-headless"]
+    for one in manifests:
+        assert all(isinstance(value, str) for value in one["metadata"]["labels"].values())
