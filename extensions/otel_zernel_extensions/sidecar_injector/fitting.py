@@ -88,8 +88,8 @@ def quantity(text: str) -> Fraction:
         return Fraction(0)
     number, suffix, exponent = match.groups()
     if suffix in _BINARY:
-        return Fraction(number) * 1024 ** _BINARY[suffix]
-    return Fraction(number) * Fraction(10) ** (int(exponent) if exponent else _SIZES[suffix or ""])
+        return Fraction(number) * (1 << 10 * _BINARY[suffix])
+    return Fraction(f"{number}e{exponent or _SIZES[suffix or '']}")
 
 
 def _move_ports(container: Named, ports: Mapping[str, int], seed: str) -> None:

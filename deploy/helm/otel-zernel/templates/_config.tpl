@@ -85,7 +85,7 @@ service:
   telemetry:
     logs: { encoding: json }
     metrics:
-      readers: [{ pull: { exporter: { prometheus: { host: "${env:MY_POD_IP}", port: {{ include "otel-zernel.port" (dict "root" . "name" "ZERNEL_METRICS_PORT") | quote }} } } } }]
+      readers: [{ pull: { exporter: { prometheus: { host: "${env:MY_POD_IP}", port: {{ include "otel-zernel.port" (dict "root" . "name" "ZERNEL_METRICS_PORT") | quote | replace "\"8888\"" "8888" }} } } } }]
 {{- end -}}
 
 {{- define "otel-zernel.exporters" -}}
