@@ -71,8 +71,8 @@ async def test_as_is_forwards_deltas_and_delta_subtracts(tmp_path: Path, unused_
         async with collector(tmp_path / "a", as_is, ports[0]), collector(tmp_path / "b", delta, ports[1]):
             await send(ports[0], *deltas(0, 3))
             await send(ports[1], *totals)
-            await until(lambda: len(raw.requests) == 3 and len(made.requests) == 4)
-    assert sorted(raw.requests) == sorted(deltas(0, 3))
+            await until(lambda: len(metrics_in(raw.requests)) == 6 and len(metrics_in(made.requests)) == 4)
+    assert b"".join(raw.requests) == b"".join(deltas(0, 3)), "requests that wait are joined in order"
     found = metrics_in(made.requests)
     assert {metric.sum.aggregation_temporality for metric in found} == {DELTA}
     assert sorted(point.as_int for metric in found for point in points(metric)) == [3, 5, 7, 9], "1 is the baseline"
