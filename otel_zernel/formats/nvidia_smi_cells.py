@@ -109,7 +109,8 @@ def bit_of_mask(bit: int) -> Callable[[str], float]:
 
 _MESSAGE = re.compile(
     r"\s*(?:unable to|failed to|nvidia-smi has failed|no devices|no gpus|warning|error|timeout"
-    r"|gpu is lost|unknown error|gpu reset|invalid combination|field .* is not|terminating)",
+    r"|gpu[ 0-9a-f:.]* (?:is lost|requires reset)|unknown error|gpu reset|invalid combination|field .* is not"
+    r"|terminating)",
     re.IGNORECASE,
 )
 

@@ -191,6 +191,7 @@ async def test_a_header_is_found_behind_what_other_programs_write_before_it(rece
             "nvidia-smi the option --format=csv",
         ),
         ("#Date, Time, gpu, pid, type, sm\n", "has a row per process"),
+        ("#Date, Time, gpu, fan\n", "its columns are '#Date', 'Time', 'gpu', 'fan'; check"),
         ("timestamp, gpu_uuid, pid, used_gpu_memory [MiB]\n", "has a row per process"),
     ],
 )

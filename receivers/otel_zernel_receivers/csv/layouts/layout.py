@@ -1,7 +1,6 @@
 """A layout is the meaning of a file's columns. Contains the contract of a layout, and the custom layouts of users."""
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -125,7 +124,7 @@ def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool, partl
         raise LookupError(f"has no column {' and no column '.join(missing)}")
     numbers = layout.find_numbers(positions)
     if not numbers:
-        raise LookupError(f"has none of the columns {some(layout.numbers)}")
+        raise LookupError(f"has none of the columns {some([_column_of(name) for name in layout.numbers])}")
     wanted = (*layout.required, *chain.from_iterable(layout.either), *layout.optional)
     texts = tuple((name, positions[name]) for name in wanted if name in positions)
     return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout, date, tuple(header))
@@ -144,9 +143,14 @@ def _time_columns(timestamp: str, positions: Mapping[str, int]) -> tuple[int | N
     return None, positions.get(timestamp)
 
 
+def _column_of(number: str) -> str:
+    """The column of a number. Several numbers may be read from one column; they differ after a `#`."""
+    return number.partition("#")[0] or number
+
+
 def some(names: Sequence[str]) -> str:
-    """The names, of many only the first. What follows `#` in a name is not part of a column's name."""
-    first = ", ".join(re.sub("(?<=.)#.*", "", name)[:_LONGEST_NAME] for name in names[:_SOME])
+    """The names, of many only the first."""
+    first = ", ".join(name[:_LONGEST_NAME] for name in names[:_SOME])
     return f"{first}, ..." if len(names) > _SOME else first
 
 

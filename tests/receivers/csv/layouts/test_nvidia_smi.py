@@ -83,6 +83,15 @@ async def test_a_repeated_header_is_skipped_and_a_message_of_the_driver_is_logge
     assert any(f"nvidia-smi reports: {message}" in text for text in caplog.messages)
 
 
+@pytest.mark.parametrize(
+    "message", ["GPU is lost", "GPU 00000000:3B:00.0 is lost", "GPU requires reset", "NVIDIA-SMI has failed because"]
+)
+async def test_messages_between_the_rows_are_told_from_rows(receive: Receive, message: str) -> None:
+    run = await receive(f"{HEADER}\n{message}\n{row('10 %', '1 MiB', '1 W', 'P2')}\n")
+    assert len(run.points) == 4
+    assert run.dropped == {"message of nvidia-smi": 1}
+
+
 async def test_a_file_without_header_needs_its_names(receive: Receive) -> None:
     text = row("97 %", "1 MiB", "1 W", "P0") + "\n"
     with pytest.raises(CannotStart, match="has no header: its first line is a row; set header to the names"):
