@@ -240,8 +240,7 @@ def log_losses(service: Service) -> None:
             _logger.error("Exporter %s has lost %s since its start: %s", id_, count, reason, extra=fields)
         for reason, items in delivery.rejected().items():
             fields = {"fields": {"otelcol.component.id": id_, "reason": reason, "items": items}}
-            lost = f"{items:,} items"
-            _logger.error("Exporter %s has lost %s since its start: %s", id_, lost, reason, extra=fields)
+            _logger.error("Exporter %s has lost %d items since its start: %s", id_, items, reason, extra=fields)
 
 
 def _fields(exporter: str, count: ItemCount, reason: str) -> dict[str, Any]:
