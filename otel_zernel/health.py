@@ -74,6 +74,9 @@ class Health:
     problems: dict[str, str] = field(default_factory=dict)
     """One sentence for each component with a problem, by path (`receivers::csv`)."""
 
+    absences: set[str] = field(default_factory=set)
+    """The paths of those whose problem is only that this machine does not have their device."""
+
     outages: dict[str, Outage] = field(default_factory=dict)
     """The exporters that deliver nothing, by path."""
 
@@ -110,8 +113,11 @@ class Health:
 
         return remove
 
-    def report(self, component: str, problem: str | None) -> None:
-        """Sets the problem of a component; None clears it."""
+    def report(self, component: str, problem: str | None, *, is_absence: bool = False) -> None:
+        """Sets the problem of a component; None clears it. `is_absence`: its device is not there, which is no fault."""
+        self.absences.discard(component)
+        if is_absence:
+            self.absences.add(component)
         if problem is None:
             self.problems.pop(component, None)
         else:
@@ -120,6 +126,7 @@ class Health:
     def forget(self, component: str) -> None:
         """Clears everything about a component, because it starts or ends."""
         self.problems.pop(component, None)
+        self.absences.discard(component)
         self.outages.pop(component, None)
         self.holds.pop(component, None)
 

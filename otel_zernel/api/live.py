@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """The version of the state's form. It grows if a field changes its meaning or leaves."""
 
 
@@ -33,8 +33,10 @@ def apply_delta(state: dict[str, Any], delta: dict[str, Any]) -> None:
     limits = state["limits"]
     for rank, rows in appended.get("timeline", {}).items():
         _append(state["timeline"].setdefault(rank, []), rows, limits["timeline"])
-    _append(state["heat"]["columns"], appended.get("heat", ()), limits["heat"])
-    _append(state["shares"], appended.get("shares", ()), limits["shares"])
+    for job, columns in appended.get("heat", {}).items():
+        _append(state["heat"]["columns"].setdefault(job, []), columns, limits["heat"])
+    for job, points in appended.get("shares", {}).items():
+        _append(state["shares"].setdefault(job, []), points, limits["shares"])
     state["seq"], state["time"] = delta["seq"], delta["time"]
 
 

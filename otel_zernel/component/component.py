@@ -53,9 +53,10 @@ class Context:
         """The component's path in the configuration: `receivers::csv`."""
         return f"{self.kind}::{self.id}"
 
-    def report(self, problem: str | None) -> None:
-        """Shows a problem, one sentence, in the collector's health; None clears it."""
-        self.health.report(self.path, problem)
+    def report(self, problem: str | None, *, is_absence: bool = False) -> None:
+        """Shows a problem, one sentence, in the collector's health; None clears it. `is_absence`: only the device is
+        not there."""
+        self.health.report(self.path, problem, is_absence=is_absence)
 
     def extension(self, id_: str) -> "Extension":
         """The extension with this id. Raises `CannotStart` if it is not enabled."""

@@ -3,6 +3,7 @@
 from otel_zernel.training.distributions import distribution_of
 from otel_zernel.training.names import HARMLESS_THROTTLING, PHASES, TRAINED, best_source, launcher_of
 from otel_zernel.training.points import SeenValue, numbers_of, scalars_of
+from otel_zernel.training.programs import PROGRAM, script_of, title_of
 from otel_zernel.training.steps import (
     MERGED_STEPS,
     BarSegment,
@@ -19,6 +20,7 @@ __all__ = [
     "HARMLESS_THROTTLING",
     "MERGED_STEPS",
     "PHASES",
+    "PROGRAM",
     "TRAINED",
     "BarSegment",
     "Durations",
@@ -32,5 +34,7 @@ __all__ = [
     "launcher_of",
     "numbers_of",
     "scalars_of",
+    "script_of",
+    "title_of",
     "verdict_of_shares",
 ]

@@ -5,10 +5,14 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import quoted
+
+if TYPE_CHECKING:
+    from otel_zernel.registry import Registry
 
 _PORT = 9095
 _FASTEST = 1000.0
@@ -49,7 +53,7 @@ class LiveCommand(Command):
             _check_rights()
             settings = live_settings(options.port, installed)
         else:
-            _check_readable(options.replay)
+            _check_readable(options.replay, installed)
             settings = replay_settings(
                 options.replay, options.port, installed, speed=options.speed or 1.0, loop=options.loop
             )
@@ -79,11 +83,14 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _check_readable(path: Path) -> None:
+def _check_readable(path: Path, installed: "Registry") -> None:
     if not path.is_file():
         raise CannotStart(f"cannot replay {path}: it is not a file; name a recording of the file exporter")
     if not os.access(path, os.R_OK):
         raise CannotStart(f"cannot replay {path}: permission denied")
+    receiver: Any = installed.load("receivers", "otlp_json_file")
+    if damage := receiver.damage_of(str(path)):
+        raise CannotStart(f"cannot replay {path}: it is no recording of the file exporter: {damage}")
 
 
 def _check_rights() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.registry import Registry
 
-_BRIDGE_MS = 0.5
-"""The default of `phases::bridge`."""
 _MOST_STEPS = 1000
-"""Traced steps of a process in an interval: more than the time line keeps."""
+"""Steps of a process in an interval that have traces. More are merged with their neighbours."""
+_ROWS = 600
+"""Of steps of a process in the time line."""
 
 
 def live_settings(port: int, installed: Registry) -> Settings:
@@ -21,31 +21,32 @@ def live_settings(port: int, installed: Registry) -> Settings:
         "ebpf": {"interval": "500ms", "rescan_interval": "2s"},
         "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
     }
-    return _settings(receivers, {}, port, installed)
+    return _settings(receivers, {}, {}, port, installed)
 
 
 def replay_settings(path: Path, port: int, installed: Registry, *, speed: float, loop: bool) -> Settings:
-    """The settings to replay a recording. All its times shrink by `speed`, and so does the gap that `phases` bridges:
-    otherwise separate loads would become one."""
+    """The settings to replay a recording, whose durations and rates stay those of the job at any speed."""
     include = glob.escape(str(path.absolute())).replace("$", "$$")
     receivers = {
-        "otlp_json_file": {"include": [include], "speed": speed, "timestamps": "now", "loop": loop},
+        "otlp_json_file": {"include": [include], "speed": speed, "timestamps": "moved", "loop": loop},
     }
-    return _settings(receivers, {"bridge": f"{_BRIDGE_MS / speed:.9f}ms"}, port, installed)
+    return _settings(receivers, {"pace": speed}, {"replay": True}, port, installed)
 
 
-def _settings(receivers: Mapping[str, Any], phases: Mapping[str, Any], port: int, installed: Registry) -> Settings:
+def _settings(
+    receivers: Mapping[str, Any], phases: Mapping[str, Any], live: Mapping[str, Any], port: int, installed: Registry
+) -> Settings:
     tree = {
         "receivers": receivers,
         "processors": {
             "phases": {
                 "interval": "1s",
                 "window": "30s",
-                "traces": {"sample": 1, "slowest": 0, "max_steps": _MOST_STEPS},
+                "traces": {"sample": 1, "slowest": 0, "max_steps": _MOST_STEPS, "merge_rest": True},
                 **phases,
             }
         },
-        "exporters": {"live": {"push_interval": "500ms"}},
+        "exporters": {"live": {"push_interval": "500ms", "history": _ROWS, **live}},
         "extensions": {"api": {"endpoint": f"localhost:{port}"}},
         "service": {
             "extensions": ["api"],

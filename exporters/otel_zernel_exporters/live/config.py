@@ -17,8 +17,11 @@ class LiveConfig(ComponentConfig):
     push_interval: Annotated[PositiveDuration, Field(ge=0.1)] = 1.0
     """Seconds between two deltas, at least 0.1."""
     history: Annotated[int, Field(gt=0, le=10_000)] = 200
-    """The last steps of each rank that the state has. A step takes 72 bytes."""
+    """The rows of steps of each rank that the state has, 88 bytes each. A row is a step. If steps are so fast that the
+    rows would cover less than 20 s, a row has several steps."""
     max_clients: Annotated[int, Field(gt=0)] = 1000
     """The most readers of the stream. Others get 503."""
+    replay: bool = False
+    """Whether the data is a replay, whose times are unrelated to the clock."""
     expiration: PositiveDuration = 300.0
     """Seconds without data after which a rank, a GPU or a job leaves the state."""

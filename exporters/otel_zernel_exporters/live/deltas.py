@@ -17,8 +17,9 @@ class StateDifference:
     """Pairs of a path and a value, as readers get them: a copy of 30,000 would hold the event loop."""
     remove: list[Path] = field(default_factory=list)
     timeline: dict[str, Sequence[Any]] = field(default_factory=dict)
-    heat: Sequence[Any] = ()
-    shares: Sequence[Any] = ()
+    heat: dict[str, Sequence[Any]] = field(default_factory=dict)
+    """By job."""
+    shares: dict[str, Sequence[Any]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.set or self.remove or self.timeline or self.heat or self.shares)
@@ -28,7 +29,9 @@ class StateDifference:
         """About the number of values, for the bound of memory."""
         values = sum(len(value) if isinstance(value, dict | list) else 1 for _, value in self.set)
         rows = sum(map(len, self.timeline.values()))
-        return _OVERHEAD + values + len(self.remove) + 10 * rows + 128 * len(self.heat) + 5 * len(self.shares)
+        columns = sum(len(column[2]) for columns in self.heat.values() for column in columns)
+        shares = 5 * sum(map(len, self.shares.values()))
+        return _OVERHEAD + values + len(self.remove) + 10 * rows + columns + shares
 
     def compare(self, path: Path, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
         """Adds the changes of the object at `path`, field by field. None: it is not there."""

@@ -112,10 +112,14 @@ class LiveExporter(Exporter, LiveSource):
         """The state of the collector itself."""
         health, clock = self.context.health, self.context.clock
         found: dict[str, Any] = {"host": self._host, "version": __version__}
+        if self.config.replay:
+            found["replay"] = True
         if health.up_since is not None:
             found["up_since"] = int(health.up_since * 1000)
-        problems = health.sentences(clock.monotonic())
-        found["problems"] = {path: visible(without_secrets(text)) for path, text in sorted(problems.items())}
+        sentences = sorted(health.sentences(clock.monotonic()).items())
+        shown = {path: visible(without_secrets(text)) for path, text in sentences}
+        found["problems"] = {path: text for path, text in shown.items() if path not in health.absences}
+        found["absent"] = {path: text for path, text in shown.items() if path in health.absences}
         found["queues"] = {
             id_: {"items": queue.size, "capacity": queue.capacity} for id_, queue in sorted(health.queues.items())
         }

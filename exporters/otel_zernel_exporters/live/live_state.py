@@ -100,8 +100,10 @@ class LiveState(LiveSource):
 
     def tail(self) -> dict[str, Any]:
         """`heat` and `shares`, the last fields of the state."""
-        heat = {"bounds": list(BOUNDS), "columns": list(self._training.heat.closed)}
-        return {"heat": heat, "shares": list(self._training.shares.closed)}
+        jobs = self._training.jobs.items()
+        columns = {id_: list(job.heat.closed) for id_, job in jobs if job.heat.closed}
+        shares = {id_: list(job.shares.closed) for id_, job in jobs if job.shares.closed}
+        return {"heat": {"bounds": list(BOUNDS), "columns": columns}, "shares": shares}
 
     def _advance(self) -> Iterator[None]:
         try:
@@ -127,8 +129,11 @@ class LiveState(LiveSource):
         self._training.settle(now)
         difference = StateDifference()
         yield from self._compare(difference, now)
-        training = self._training
-        difference.heat, difference.shares = training.heat.take_new(), training.shares.take_new()
+        for id_, job in self._training.jobs.items():
+            if heat := job.heat.take_new():
+                difference.heat[id_] = heat
+            if shares := job.shares.take_new():
+                difference.shares[id_] = shares
         yield
         if difference:
             self.seq += 1
@@ -149,6 +154,8 @@ class LiveState(LiveSource):
                 yield
         for id_ in training.jobs.take_changed():
             job = training.jobs.get(id_)
+            if job is None and id_ in self._rendered["jobs"]:
+                difference.remove += [["heat", "columns", id_], ["shares", id_]]
             self._replace("jobs", id_, job.rendered() if job else None, difference)
         yield
         for position, id_ in enumerate(training.ranks.take_changed(), 1):

@@ -81,7 +81,8 @@ class PhasesProcessor(Processor):
                 yield from self._remove(host)
             silent = now_ns - ns(self.config.interval)
             if self.config.pace is not None:
-                host.clock.follow_replay(now_ns, self.config.pace, ns(self.config.interval))
+                interval = ns(self.config.interval)
+                host.clock.follow_replay(now_ns, self.config.pace, interval, self._lateness + interval)
             elif 0 < silent - host.clock.now < _LIVE_NS:
                 host.clock.now = silent
         yield from self._advance(lambda host: host.watermark)

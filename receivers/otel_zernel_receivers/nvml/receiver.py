@@ -9,7 +9,7 @@ from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.declared import QUERY_ERRORS, TIMEOUTS
 from otel_zernel_receivers.nvml.doctor import examine
 from otel_zernel_receivers.nvml.driver.events import XidCounts
-from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
+from otel_zernel_receivers.nvml.driver.library import DriverMissing, NvmlUnavailable
 from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
 from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry
 from otel_zernel_receivers.nvml.points import attributes as a
@@ -71,7 +71,7 @@ class NvmlReceiver(Receiver):
                 await driver.close(session)
         except NvmlUnavailable as problem:
             interval = self.config.rediscover_interval
-            self.context.report(f"no GPUs: {problem}")
+            self.context.report(f"no GPUs: {problem}", is_absence=isinstance(problem, DriverMissing))
             if str(problem) != self._no_gpus:
                 self._no_gpus = str(problem)
                 self.context.logger.warning("No GPUs: %s. Retrying every %g s", problem, interval)

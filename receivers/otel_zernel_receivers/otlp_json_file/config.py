@@ -21,8 +21,9 @@ class OtlpJsonFileConfig(ComponentConfig):
     """Paths and globs of files that are not read."""
     speed: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
     """The pace of the replay: 1 is the recorded pace, 10 is ten times as fast, 0 is as fast as downstream accepts."""
-    timestamps: Literal["recorded", "now"] = "recorded"
-    """The recorded times, or times from the start of the replay on. `now` needs a `speed`."""
+    timestamps: Literal["recorded", "now", "moved"] = "recorded"
+    """The recorded times, or times from the start of the replay on. `now` divides all distances by `speed`, and `moved`
+    keeps them. Both need a `speed`."""
     loop: bool = False
     """Start again after the last file, without end."""
     follow: bool = False
@@ -42,6 +43,6 @@ class OtlpJsonFileConfig(ComponentConfig):
             raise ValueError("start_at: end reads only records that are appended later; set follow: true")
         if self.storage is not None and not self.follow:
             raise ValueError("storage keeps the positions in followed files; set follow, or remove storage")
-        if self.timestamps == "now" and not self.speed:
-            raise ValueError("timestamps: now needs a speed, else all records have one time; set speed: 1")
+        if self.timestamps != "recorded" and not self.speed:
+            raise ValueError(f"timestamps: {self.timestamps} needs a speed, else it has no pace; set speed: 1")
         return self

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import Clock
@@ -13,19 +13,27 @@ _LAST_NS = 2**64 - 1
 class Pace:
     """Assigns to each record of one replay the time to emit it. Records without a time follow at once."""
 
-    def __init__(self, speed: float, shifts: bool, clock: Clock) -> None:
-        """`speed`: recorded seconds in a second; 0 for no pauses. `shifts`: whether times become those of the replay.
+    def __init__(self, speed: float, timestamps: Literal["recorded", "now", "moved"], clock: Clock) -> None:
+        """`speed`: recorded seconds in a second; 0 for no pauses.
 
-        With a speed of 10, the shifted times are ten times closer together too: no time is ahead of the clock.
+        With a speed of 10 and `now`, times are ten times closer together: none is ahead of the clock. With `moved`,
+        they keep their distances.
         """
         self._speed = Fraction(speed)
-        self._shifts = shifts
+        self._shifts = timestamps != "recorded"
+        self._divisor = self._speed if timestamps == "now" else Fraction(1)
         self._clock = clock
+        self._newest_ns = 0
+        """The newest time of the replay."""
         self._first_ns: int | None = None
         """The time of the first record."""
         self._began_ns = 0
         """The clock's time of the first record."""
         self._began = 0.0
+
+    def restart(self) -> None:
+        """The next record is the first one of a new round."""
+        self._first_ns = None
 
     def schedule(self, batch: Batch) -> float:
         """The moment to emit a record, in seconds of the monotonic clock. Shifts the times in it."""
@@ -35,15 +43,18 @@ class Pace:
         if not latest:
             return 0.0
         if self._first_ns is None:
-            self._first_ns, self._began_ns, self._began = latest, self._clock.time_ns(), self._clock.monotonic()
+            self._first_ns, self._began = latest, self._clock.monotonic()
+            self._began_ns = max(self._clock.time_ns(), self._newest_ns)
         if self._shifts:
             for holder, name in list(_times(batch, edit=True)):
                 setattr(holder, name, self._shifted(getattr(holder, name)))
         return self._began + float((latest - self._first_ns) / self._speed) / 1e9
 
     def _shifted(self, time_ns: int) -> int:
-        since = (time_ns - (self._first_ns or 0)) * self._speed.denominator // self._speed.numerator
-        return min(max(1, self._began_ns + since), _LAST_NS)
+        since = (time_ns - (self._first_ns or 0)) * self._divisor.denominator // self._divisor.numerator
+        shifted = min(max(1, self._began_ns + since), _LAST_NS)
+        self._newest_ns = max(self._newest_ns, shifted)
+        return shifted
 
 
 def _times(batch: Batch, *, edit: bool) -> Iterator[tuple[Any, str]]:

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import CannotStart, DecodeError, Rejected
 from otel_zernel.reading.changes import FolderChanges
@@ -23,6 +24,9 @@ from otel_zernel_receivers.otlp_json_file.config import OtlpJsonFileConfig
 from otel_zernel_receivers.otlp_json_file.decoding import decode_json, decode_protobuf
 from otel_zernel_receivers.otlp_json_file.pace import Pace
 from otel_zernel_receivers.otlp_json_file.records import FileRecord, RecordReader
+
+_LOOKED_AT = 100
+"""The first records of a file, to find out whether it is a recording."""
 
 
 class _ReplayEnd:
@@ -46,6 +50,27 @@ class OtlpJsonFileReceiver(Receiver):
 
     Config = OtlpJsonFileConfig
     stability = "beta"
+
+    @classmethod
+    def damage_of(cls, path: str) -> str:
+        """The reason why a file is no recording. Empty if one of its first records can be read."""
+        damage = ""
+        try:
+            with reading_errors(path), closing(open_source(path, threading.Event())) as source:
+                for record in islice(RecordReader(source.read).records(), _LOOKED_AT):
+                    if record is None:
+                        return ""  # a pipe
+                    damage = damage or record.damage
+                    if not record.damage:
+                        try:
+                            _decoded(record, None)
+                        except DecodeError as error:
+                            damage = damage or str(error)
+                        else:
+                            return ""
+        except Unreadable as problem:
+            return damage or str(problem)
+        return damage or "it has no record"
 
     def __init__(self, config: OtlpJsonFileConfig, context: Context) -> None:
         super().__init__(config, context)
@@ -86,9 +111,9 @@ class OtlpJsonFileReceiver(Receiver):
         if self.config.follow:
             for followed in follower.pieces():
                 yield self._decode(followed.name, followed.piece, self._pace(), followed) if followed else None
-        names = self._expand()
+        names, pace = self._expand(), self._pace()
         while True:
-            pace = self._pace()
+            pace.restart()
             found = False
             for name in names:
                 for due in self._read(name, pace, problems):
@@ -100,7 +125,7 @@ class OtlpJsonFileReceiver(Receiver):
                 yield None  # without this pause, files without a valid record would be read in a busy loop
 
     def _pace(self) -> Pace:
-        return Pace(self.config.speed, self.config.timestamps == "now", self.context.clock)
+        return Pace(self.config.speed, self.config.timestamps, self.context.clock)
 
     def _expand(self) -> list[str]:
         listing = list_files(self.config.include, self.config.exclude)
@@ -129,8 +154,7 @@ class OtlpJsonFileReceiver(Receiver):
         if not damage:
             try:
                 signal = None if self.config.signal == "auto" else self.config.signal
-                batch = decode_json(record.data) if record.is_json else decode_protobuf(record.data, signal)
-                batch = batch.only(self.context.signals)
+                batch = _decoded(record, signal).only(self.context.signals)
                 return _DueBatch(batch, pace.schedule(batch), followed)
             except DecodeError as error:
                 damage, detail = "not OTLP", str(error)
@@ -149,6 +173,11 @@ class OtlpJsonFileReceiver(Receiver):
             exclude=self.config.exclude,
             from_end=self.config.start_at == "end",
         )
+
+
+def _decoded(record: FileRecord, signal: Signal | None) -> Batch:
+    """The batch of an intact record. `signal` is None if it is unknown. Raises `DecodeError`."""
+    return decode_json(record.data) if record.is_json else decode_protobuf(record.data, signal)
 
 
 def _follow(file: GrowingFile, resume: Mapping[str, Any] | None) -> Iterator[FileRecord | None]:

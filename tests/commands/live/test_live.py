@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
@@ -116,9 +116,44 @@ def test_a_path_is_a_name_and_no_pattern(tmp_path: Path) -> None:
     assert glob(pattern) == [str(path)]  # noqa: PTH207  # as the receiver does
 
 
-def test_the_gap_that_phases_bridges_shrinks_with_the_speed() -> None:
-    settings = replay_settings(RECORDING, 9095, Registry.installed(), speed=100, loop=True)
-    assert settings.processors["phases"].config.model_dump()["bridge"] == "5us"
+NO_RECORDINGS = {
+    "words.txt": b"hello world\n" * 500,
+    "empty.jsonl": b"",
+    "other.json": b'{"a": 1}\n',
+    "page.json": b'{\n "resourceSpans": []\n}\n',
+    "random.bin": bytes(range(256)) * 400,
+    "zeros.bin": bytes(100_000),
+}
+
+
+@pytest.mark.parametrize("name", NO_RECORDINGS)
+def test_a_file_that_is_no_recording_is_refused(name: str, tmp_path: Path, unused_tcp_port: int) -> None:
+    path = tmp_path / name
+    path.write_bytes(NO_RECORDINGS[name])
+    with running("--replay", str(path), port=unused_tcp_port) as process:
+        _, printed = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert printed.startswith(f"Error: cannot replay {path}: it is no recording of the file exporter: ")
+    assert len(printed.splitlines()) == 1
+
+
+def rank_of(state: dict[str, Any]) -> dict[str, Any]:
+    (rank,) = (rank for rank in state["ranks"].values() if rank.get("steps") == STEPS)
+    return dict(rank)
+
+
+def test_at_any_speed_the_rates_and_durations_are_those_of_the_job(unused_tcp_port_factory: Callable[[], int]) -> None:
+    shown = []
+    for speed in ("8", "100"):
+        port = unused_tcp_port_factory()
+        with running("--replay", str(RECORDING), "--speed", speed, port=port):
+            shown.append(rank_of(state_when_all_steps_are_there(port)))
+    words = [sys.executable, "-m", "otel_zernel", "watch", "--json", str(RECORDING)]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout
+    expected = rank_of(json.loads(printed))
+    for rank in shown:
+        assert rank["step"]["p50"] == pytest.approx(expected["step"]["p50"], rel=0.02)
+        assert rank["step_rate"] == pytest.approx(expected["step_rate"], rel=0.05)
 
 
 def test_this_machine_is_watched_by_ebpf_and_nvml() -> None:

@@ -11,7 +11,7 @@ def job_state(ranks: int = 8, gpus: int | None = None) -> dict[str, Any]:
     """A job whose rank 3 is late, on hosts with 8 GPUs each. Every value depends on its position only."""
     ids = [rank_id(number) for number in range(ranks)]
     return {
-        "schema": 1,
+        "schema": 2,
         "seq": 7,
         "time": int(NOW),
         "limits": {"timeline": 200, "heat": 200, "shares": 600},
@@ -27,6 +27,7 @@ def job_state(ranks: int = 8, gpus: int | None = None) -> dict[str, Any]:
         "ranks": {id_: _rank(number) for number, id_ in enumerate(ids)},
         "jobs": {
             "llama": {
+                "name": "train.py",
                 "ranks": ids,
                 "verdict": {
                     "name": "straggler",
@@ -38,9 +39,35 @@ def job_state(ranks: int = 8, gpus: int | None = None) -> dict[str, Any]:
             }
         },
         "timeline": {id_: [_step(number, step) for step in range(20)] for number, id_ in enumerate(ids)},
-        "heat": {"bounds": [0.001 * 1.12**at for at in range(128)], "columns": []},
-        "shares": [[int(NOW) - 1000 * (60 - at), _point(at)] for at in range(60)],
+        "heat": {"bounds": [0.001 * 1.12**at for at in range(128)], "columns": {}},
+        "shares": {"llama": [[int(NOW) - 1000 * (60 - at), _point(at)] for at in range(60)]},
     }
+
+
+def three_jobs() -> dict[str, Any]:
+    """A job of 8 ranks, and two programs that train alone, each with numbers of its own."""
+    state = job_state()
+    for pid, name, rate, step, verdict in (
+        (901, "finetune.py", 2.0, 0.5, "input_bound"),
+        (902, "ppo.py", 300.0, 0.0033, "compute_bound"),
+    ):
+        id_ = f"node0/{pid}/2026-11-22T10:00:00Z"
+        shares = dict.fromkeys(PHASES, 0.0) | {"data_loading" if verdict == "input_bound" else "gpu_compute": 1.0}
+        state["ranks"][id_] = {
+            "job": id_,
+            "host": "node0",
+            "pid": pid,
+            "program": name,
+            "executable": "python3.11",
+            "shares": shares,
+            "step_rate": rate,
+            "step": {"p50": step, "p99": 2 * step},
+            "seen": int(NOW) - 300,
+            "verdict": {"name": verdict, "evidence": {max(shares, key=lambda phase: shares[phase]): 1.0}},
+        }
+        state["jobs"][id_] = {"name": name, "ranks": [id_]}
+        state["shares"][id_] = [[int(NOW), [*shares.values()]]]
+    return state
 
 
 def rank_id(number: int) -> str:

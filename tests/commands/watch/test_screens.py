@@ -9,7 +9,7 @@ import pytest
 
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.styled import Surface, cells, plain
-from tests.commands.watch.made_states import NOW, job_state, rank_id
+from tests.commands.watch.made_states import NOW, job_state, rank_id, three_jobs
 
 GOLDEN = Path(__file__).parent / "golden"
 STATUS = FeedStatus("localhost:9095", now_ms=NOW)
@@ -54,9 +54,10 @@ def test_a_pipe_gets_all_ranks_and_no_footer() -> None:
 @pytest.mark.parametrize("columns", [20, 33, 40, 61, 80, 99, 120, 200])
 @pytest.mark.parametrize("rows", [4, 9, 24, 60])
 def test_every_screen_has_its_size(page: Any, columns: int, rows: int) -> None:
-    lines = draw(job_state(12), WatchView(page=page), STATUS, Surface(columns, rows)).lines
-    assert len(lines) == rows
-    assert max(cells(plain(line)) for line in lines) <= columns
+    for state in (job_state(12), three_jobs()):
+        lines = draw(state, WatchView(page=page), STATUS, Surface(columns, rows)).lines
+        assert len(lines) == rows
+        assert max(cells(plain(line)) for line in lines) <= columns
 
 
 def test_without_utf_8_the_screen_is_ascii() -> None:
@@ -78,13 +79,79 @@ def test_a_fault_stands_above_the_numbers() -> None:
     assert lines[1] == "! Straggler: rank 3 delays the others by 121ms of a 452ms step."
 
 
-def test_many_verdicts_are_sorted_and_shortened() -> None:
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_several_jobs_are_a_list_first(columns: int) -> None:
+    text = screen(three_jobs(), columns, 20)
+    compare(f"jobs_{columns}.txt", text)
+    assert all(name in text for name in ("train.py", "finetune.py", "ppo.py"))
+
+
+def test_each_number_in_the_list_belongs_to_one_job() -> None:
+    lines = {line.split()[0].lstrip(">"): line.split() for line in screen(three_jobs(), 160, 16).splitlines()[3:6]}
+    assert lines["ppo.py"][3:6] == ["300", "3.30ms", "6.60ms"]
+    assert lines["finetune.py"][3:6] == ["2.00", "500ms", "1.00s"]
+    assert "G" * 15 in lines["ppo.py"]
+    assert "D" * 15 in lines["finetune.py"]
+    assert "D" * 15 not in lines["train.py"]
+
+
+def test_enter_shows_one_job_and_escape_all_again() -> None:
+    view, state = WatchView(), three_jobs()
+    first = draw(state, view, STATUS, Surface(100, 24))
+    view.press("j", first.shown)
+    view.press("enter", first.shown)
+    text = screen(state, 100, 24, view)
+    assert view.job == first.shown[1]
+    assert "rank 3" in text or "finetune.py" in text
+    one = draw(state, view, STATUS, Surface(100, 24))
+    assert not {"ppo.py"} & set(text.split())
+    view.press("enter", one.shown)
+    assert view.page == "rank"
+    view.press("escape", one.shown)
+    view.press("escape", one.shown)
+    assert screen(state, 100, 24, view) == screen(state, 100, 24, WatchView(selected=view.selected))
+
+
+def test_a_chosen_job_that_leaves_gives_way_to_the_list() -> None:
+    view, state = WatchView(job="llama"), three_jobs()
+    assert "Straggler" in screen(state, 100, 24, view)
+    assert view.page == "table"
+    for table in ("ranks", "jobs"):
+        state[table] = {id_: one for id_, one in state[table].items() if "node0/90" in id_}
+    assert "FINDING" in screen(state, 100, 24, view)
+
+
+def test_a_pipe_gets_the_list_and_then_each_job() -> None:
+    text = screen(three_jobs(), 120, None)
+    compare("jobs_pipe.txt", text)
+    assert text.index("FINDING") < text.index("rank 3") < len(text)
+    assert text.count("STEP/S") == 4
+
+
+def test_the_filter_finds_jobs_by_their_name() -> None:
+    view = WatchView(filter="ppo")
+    text = screen(three_jobs(), 120, 16, view)
+    assert "ppo.py" in text
+    assert "finetune.py" not in text
+    assert "1 of 3 match ppo" in text
+    assert "No job matches the filter nothing." in screen(three_jobs(), 120, 16, WatchView(filter="nothing"))
+
+
+def test_a_state_of_an_older_collector_has_a_job_for_each_process() -> None:
+    state = {**three_jobs(), "schema": 1, "jobs": {}, "shares": []}
+    state["ranks"] = {id_: one for id_, one in state["ranks"].items() if "node0/90" in id_}
+    text = screen(state, 120, 16)
+    assert "2 jobs" in text
+    assert "ppo.py" in text
+
+
+def test_what_is_not_there_is_a_note_at_the_end() -> None:
     state = job_state(2)
-    for number in range(5):
-        state["jobs"][f"job{number}"] = {"ranks": [], "verdict": {"name": "slow_link", "evidence": {"transfer": 1.5}}}
-    text = screen(state, 120, 40)
-    assert "job0: Slow link: all ranks wait 1.50s for collectives" in text
-    assert "and 3 more verdicts" in text
+    state["collector"] |= {"absent": {"receivers::nvml": "no GPUs: no driver"}, "dropped": {"max_steps": 40}}
+    lines = screen(state, 100, 24).splitlines()
+    assert lines[-3:-1] == ["receivers::nvml: no GPUs: no driver", "Dropped by the collector: 40 max_steps"]
+    assert lines[1].startswith("! Straggler")
+    assert screen(state, 100, None).splitlines()[-2:] == lines[-3:-1]
 
 
 def test_problems_of_the_collector_are_at_the_top() -> None:
@@ -100,7 +167,8 @@ def test_problems_of_the_collector_are_at_the_top() -> None:
         "! receivers::csv: a.csv does not exist",
         "! The queue of otlp is 90% full",
     ]
-    assert "1 more problems" in lines[4]
+    assert lines[4].startswith("! Straggler")
+    assert lines[-2] == "Dropped by the collector: 1,200 queue_full"
 
 
 def test_the_age_is_that_of_the_newest_data() -> None:

@@ -269,6 +269,14 @@ async def test_a_saved_state_is_shown_as_it_was(tmp_path: Path) -> None:
     assert source.now_ms() == job_state(2)["time"]
 
 
+@pytest.mark.parametrize("content", [b"hello\n", b"", b'{"a": 1}', b"[]", bytes(5000)])
+def test_a_file_that_is_no_recording_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(CannotStart, match="is neither a recording of the file exporter nor a saved state: "):
+        source_of(str(path), SourceOptions())
+
+
 def test_a_word_that_names_nothing_is_one_sentence() -> None:
     with pytest.raises(CannotStart, match=r'"nothing.jsonl" is neither an address nor a file'):
         source_of("nothing.jsonl", SourceOptions())

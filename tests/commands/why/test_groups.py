@@ -3,7 +3,8 @@
 import pytest
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel_commands.why.findings.groups import groups_of, script_of
+from otel_zernel.training import script_of
+from otel_zernel_commands.why.findings.groups import groups_of
 from otel_zernel_commands.why.seen import SeenProcess
 from tests.commands.why.recorded_runs import seen
 

@@ -20,9 +20,7 @@ RUNS = {"AdamW": False, "evaluation_every_10": False, "gloo_DDP_a_late_rank": Tr
 def shown(state: dict[str, Any]) -> dict[str, Any]:
     """The state without what depends on this machine, and with the first and last steps of each timeline."""
     shortened = {rank: [len(rows), *rows[:2], *rows[-2:]] for rank, rows in state["timeline"].items()}
-    columns = [
-        [time, {at: count for at, count in enumerate(counts) if count}] for time, counts in state["heat"]["columns"]
-    ]
+    columns = state["heat"]["columns"]
     return {**state, "collector": {}, "timeline": shortened, "heat": {"columns": columns}}
 
 
@@ -32,7 +30,7 @@ async def test_a_recorded_run_has_this_state(name: str) -> None:
     for batch in recorded_batches(name, is_job=RUNS[name]):
         await run.add(batch)
         run.clock.advance(0.2)
-    found = json.loads(json.dumps(shown(run.after(1))))
+    found = json.loads(json.dumps(shown(run.after(2))))
     path = GOLDEN / f"{name}.json"
     if os.environ.get("ZERNEL_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, phase_times, points
+from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, durations, phase_times, points
 
 
 def rank(number: int) -> Attributes:
@@ -38,6 +38,7 @@ async def test_a_job_finds_its_ranks_by_what_names_it(job: Attributes, more: Att
     ((id_, found),) = state["jobs"].items()
     ids = {one["rank"]: id_ for id_, one in state["ranks"].items()}
     assert found == {
+        "name": more.get("service.name", "process 10"),
         "ranks": [ids[0], ids[1]],
         "verdict": {"name": "straggler", "ranks": [ids[1]], "evidence": {"lateness": 0.2, "transfer": 0.01}},
         "step_time": 0.5,
@@ -57,12 +58,51 @@ async def test_a_rank_of_a_named_job_is_none_of_the_unnamed_one() -> None:
     assert [one["job"] for one in state["ranks"].values()] == ["a"]
 
 
-async def test_a_process_that_trains_alone_has_no_job() -> None:
+async def test_a_process_that_trains_alone_is_a_job_of_its_own() -> None:
     job = {"service.name": "train", "zernel.job.id": "4711"}
-    alone = {**PROCESS, "zernel.job.id": "4711"}
+    alone = {**PROCESS, "zernel.job.id": "4711", "zernel.program": "train.py"}
     state = await shown(job, alone)
-    assert all("job" not in one for one in state["ranks"].values())
+    ((id_, one),) = state["ranks"].items()
+    assert one["job"] == id_
+    assert state["jobs"][id_] == {"name": "train.py", "ranks": [id_]}
     assert state["jobs"]["4711"]["ranks"] == []
+
+
+async def test_a_process_that_joins_a_job_is_no_job_of_its_own_any_more() -> None:
+    run = LiveRun()
+    await run.add(phase_times(PROCESS, gpu_compute=1.0))
+    run.after(2)
+    job: Attributes = {"service.name": "train", "zernel.job.id": "4711"}
+    joined = {**PROCESS, "zernel.job.id": "4711", "zernel.rank": 0, "zernel.world_size": 2}
+    await run.add(points("zernel.job.step.duration", [({}, 1.0)], job), phase_times(joined, gpu_compute=2.0))
+    state = run.after(2)
+    assert [*state["jobs"]] == [*state["shares"]] == ["4711"]
+
+
+async def test_every_number_belongs_to_one_of_three_programs() -> None:
+    run = LiveRun()
+    programs: list[Attributes] = [{**PROCESS, "process.pid": pid, "zernel.program": f"{pid}.py"} for pid in (1, 2, 3)]
+    for lasts, phase, program in zip(
+        (0.1, 1.0, 5.0), ("data_loading", "gpu_compute", "unknown"), programs, strict=True
+    ):
+        await run.add(durations(lasts, resource=program), phase_times(program, **{phase: 2.0}))
+    state = run.after(1)
+    assert {job["name"] for job in state["jobs"].values()} == {"1.py", "2.py", "3.py"}
+    for id_, job in state["jobs"].items():
+        assert job["ranks"] == [id_]
+        ((_, _, counts),) = state["heat"]["columns"][id_]
+        assert counts == [1]
+        ((_, shares),) = state["shares"][id_]
+        assert max(shares) == 1.0
+    assert len({tuple(shares[0][1]) for shares in state["shares"].values()}) == 3
+
+
+async def test_the_job_of_a_process_leaves_with_it() -> None:
+    run = LiveRun(expiration="10s")
+    await run.add(phase_times(PROCESS, gpu_compute=1.0))
+    assert len(run.after(5)["jobs"]) == 1
+    state = run.after(6)
+    assert (state["ranks"], state["jobs"], state["shares"], state["heat"]["columns"]) == ({}, {}, {}, {})
 
 
 async def test_a_rank_that_leaves_leaves_its_job() -> None:
@@ -75,11 +115,11 @@ async def test_a_rank_that_leaves_leaves_its_job() -> None:
     assert len(run.after(2)["jobs"]["j"]["ranks"]) == 1
 
 
-async def test_there_are_at_most_64_jobs() -> None:
+async def test_there_are_at_most_128_jobs() -> None:
     run = LiveRun()
-    for number in range(70):
+    for number in range(134):
         await run.add(
             points("zernel.job.step.duration", [({}, 1.0)], {"service.name": "x", "zernel.job.id": f"{number}"})
         )
-    assert len(run.exporter.snapshot()["jobs"]) == 64
+    assert len(run.exporter.snapshot()["jobs"]) == 128
     assert run.dropped.counts["max_jobs"] == 6

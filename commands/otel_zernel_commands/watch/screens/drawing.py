@@ -7,6 +7,8 @@ from typing import Any
 from otel_zernel_commands.watch.reading import objects
 from otel_zernel_commands.watch.screens.gpu_table import limited_gpus, shown_gpus
 from otel_zernel_commands.watch.screens.help_page import help_lines
+from otel_zernel_commands.watch.screens.job_table import job_lines
+from otel_zernel_commands.watch.screens.jobs import JobFields, jobs_of, shown_jobs
 from otel_zernel_commands.watch.screens.rank_page import rank_lines
 from otel_zernel_commands.watch.screens.rank_rows import RankFields, shown_ranks
 from otel_zernel_commands.watch.screens.rank_table import RankTable
@@ -26,6 +28,8 @@ _BLANK: StyledLine = (("", ""),)
 _FEWEST_FOR_PHASES = 12
 """Rows of a screen. Smaller ones have no bar of the mean phases."""
 _FEWEST_FOR_GPUS = 16
+_FEWEST_FOR_NOTES = 8
+"""Rows that notes leave to the rest."""
 _WIDE_FOOTER = 76
 _GPU_PART = 3
 """GPUs take at most this part of the rows that are left."""
@@ -43,11 +47,84 @@ class DrawnScreen:
 
 
 def draw(state: Mapping[str, Any], view: WatchView, status: FeedStatus, surface: Surface) -> DrawnScreen:
-    """Draws. Changes only `view.top`, so that the selected rank stays on the screen."""
-    ranks = shown_ranks(state, view)
-    lines = [header(state, status, surface, is_frozen=view.is_frozen)]
+    """Draws. Changes only `view.top`, so that the selected row stays on the screen, and between a job and all jobs."""
+    jobs = jobs_of(state)
+    job = next((one for one in jobs if one.id == view.job), jobs[0] if len(jobs) == 1 else None)
+    _turn_page(view, has_list=len(jobs) > 1 and job is None)
+    lines = [header(state, status, surface, is_frozen=view.is_frozen, jobs=len(jobs))]
     lines += trouble_lines(state, status, surface)
     room = 1 << 30 if surface.rows is None else max(surface.rows - 1, 0)
+    notes = list(note_lines(state, status, surface))[: max(room - len(lines) - _FEWEST_FOR_NOTES, 0)]
+    room -= len(notes)
+    if view.page == "jobs":
+        shown, page_rows, total = _jobs_page(lines, state, jobs, view, surface, room)
+    else:
+        own = job.state if job else state
+        shown, page_rows = _job_page(lines, own, view, status, surface, room, _title(job, len(jobs)))
+        total = len(objects(own, "ranks"))
+    lines = lines[:room]
+    if surface.rows is not None:
+        lines += [_BLANK] * (room - len(lines))
+    elif notes:
+        lines.append(_BLANK)
+    lines += notes
+    if surface.rows is not None:
+        lines.append(_footer(view, len(shown), total, surface, many=len(jobs) > 1))
+    return DrawnScreen([clipped(line, surface.columns) for line in lines], shown, page_rows)
+
+
+def _turn_page(view: WatchView, *, has_list: bool) -> None:
+    """Shows all jobs if none is chosen, and a job if one is."""
+    if has_list and view.page == "table":
+        view.page = "jobs"
+    elif not has_list and view.page == "jobs":
+        view.page = "table"
+
+
+def _title(job: JobFields | None, many: int) -> str:
+    """The name of the job; empty if there is only one."""
+    return f"{job.name}, {job.who}" if job and many > 1 else ""
+
+
+def _jobs_page(
+    lines: list[StyledLine],
+    state: Mapping[str, Any],
+    jobs: list[JobFields],
+    view: WatchView,
+    surface: Surface,
+    room: int,
+) -> tuple[list[str], int, int]:
+    """Adds the tables of jobs and GPUs; for a pipe, each job after them. Returns the shown ids, room, and the total."""
+    shown = shown_jobs(jobs, view)
+    ids = [job.id for job in shown]
+    if not shown:
+        lines += [_BLANK, ((surface.cut(f"No job matches the filter {view.filter}.", surface.columns), "dim"),)]
+        return ids, 10, len(jobs)
+    page_rows = max(room - len(lines) - 2, 1)
+    view.top = _top(view, ids, page_rows)
+    selected = view.selected if view.selected in ids else ids[0]
+    is_screen = surface.rows is not None
+    lines += [_BLANK, *job_lines(shown[view.top : view.top + page_rows], surface, selected if is_screen else "")]
+    left = room - len(lines)
+    if (gpus := shown_gpus(state)) and left > _FEWEST_FOR_NOTES:
+        lines += [_BLANK, *limited_gpus(gpus, left - 2, surface)]
+    for job in shown if not is_screen else ():
+        lines.append(_BLANK)
+        _table_page(lines, job.state, shown_ranks(job.state, view), view, surface, room, _title(job, len(jobs)))
+    return ids, page_rows, len(jobs)
+
+
+def _job_page(
+    lines: list[StyledLine],
+    state: Mapping[str, Any],
+    view: WatchView,
+    status: FeedStatus,
+    surface: Surface,
+    room: int,
+    title: str,
+) -> tuple[list[str], int]:
+    """Adds the page of one job, one of its ranks, or the help. Returns the ids of the shown ranks, and how many fit."""
+    ranks = shown_ranks(state, view)
     page_rows = 10
     chosen = next((one for one in ranks if one.id == view.selected), ranks[0] if ranks else None)
     if view.page == "help":
@@ -55,14 +132,8 @@ def draw(state: Mapping[str, Any], view: WatchView, status: FeedStatus, surface:
     elif view.page == "rank" and chosen:
         lines += rank_lines(chosen, state, status.now_ms, surface)
     else:
-        if not state.get("gpus"):
-            lines += note_lines(status, surface)
-        page_rows = _table_page(lines, state, ranks, view, surface, room)
-    lines = lines[:room]
-    if surface.rows is not None:
-        lines += [_BLANK] * (room - len(lines))
-        lines.append(_footer(view, len(ranks), state, surface))
-    return DrawnScreen([clipped(line, surface.columns) for line in lines], [one.id for one in ranks], page_rows)
+        page_rows = _table_page(lines, state, ranks, view, surface, room, title)
+    return [one.id for one in ranks], page_rows
 
 
 def _table_page(
@@ -72,8 +143,11 @@ def _table_page(
     view: WatchView,
     surface: Surface,
     room: int,
+    title: str,
 ) -> int:
     """Adds verdicts, phases, GPUs and ranks. Returns how many ranks fit."""
+    if title:
+        lines.append(((surface.cut(title, surface.columns), "heading"),))
     lines += verdict_lines(state, surface)
     if (total := total_line(state, surface)) is not None:
         lines.append(total)
@@ -124,16 +198,24 @@ def _top(view: WatchView, shown: Sequence[str], page_rows: int) -> int:
     return min(max(min(view.top, at), at - page_rows + 1), lowest)
 
 
-def _footer(view: WatchView, count: int, state: Mapping[str, Any], surface: Surface) -> StyledLine:
+def _footer(view: WatchView, count: int, total: int, surface: Surface, *, many: bool) -> StyledLine:
     if view.is_typing:
         return ((surface.cut(f"filter: {view.filter}_   Enter keeps it, Esc clears it", surface.columns), "footer"),)
+    if view.page == "jobs":
+        matching = f"{count} of {total} match {view.filter}  " if view.filter else ""
+        return (
+            (
+                surface.fit(f" {matching}q quit  ? help  Enter the job  / filter  space freeze", surface.columns),
+                "footer",
+            ),
+        )
     if view.page != "table":
         back = "Esc back  j k other process  q quit" if view.page == "rank" else "Esc back  q quit"
         return ((surface.fit(f" {back}", surface.columns), "footer"),)
     first, second = view.orders
     order = first.key if second.key == first.key else f"{first.key}, {second.key}"
-    total = len(objects(state, "ranks"))
     matching = f"{count} of {total} match {view.filter}  " if view.filter else ""
+    matching = ("Esc all jobs  " if many else "") + matching
     if surface.columns < _WIDE_FOOTER:
         return ((surface.fit(f" {matching}q ? s:{first.key} / Enter space", surface.columns), "footer"),)
     text = f" {matching}q quit  ? help  s sort: {order}  / filter  Enter detail  space freeze  every {view.interval:g}s"

@@ -7,7 +7,7 @@ _KEYS = (
     ("q, Ctrl-C", "quit"),
     ("? or h", "this help"),
     ("arrows, j k", "choose a process; PgUp, PgDn, Home, End"),
-    ("Enter", "the process in detail; Esc goes back"),
+    ("Enter", "the job, or the process, in detail; Esc goes back"),
     ("s and r", "next column to sort by; reverse it"),
     ("S and R", "the same for the second column, for equal values"),
     ("/", "filter by rank, pid, job, host, phase or verdict; Esc clears it"),

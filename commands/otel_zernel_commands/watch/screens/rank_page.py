@@ -33,7 +33,7 @@ def _identity(rank: RankFields, surface: Surface) -> Iterator[StyledLine]:
     parts = [
         name,
         f"pid {pid:.0f}" if pid is not None and not name.startswith("pid") else "",
-        text(rank.fields, "executable"),
+        text(rank.fields, "program") or text(rank.fields, "executable"),
         text(rank.fields, "host"),
         f"job {text(rank.fields, 'job')}" if text(rank.fields, "job") else "",
         f"ended: {rank.end}" if rank.end else "",

@@ -82,6 +82,7 @@ class RankFields:
         parts = [
             self.id,
             text(self.fields, "job"),
+            text(self.fields, "program"),
             text(self.fields, "executable"),
             CODES.get(self.phase, ""),
             self.phase,

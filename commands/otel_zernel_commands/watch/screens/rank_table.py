@@ -56,6 +56,10 @@ def _rate(rank: RankFields) -> str:
     return "" if value is None else amounts.rate(value)
 
 
+def _program(rank: RankFields) -> str:
+    return text(rank.fields, "program") or text(rank.fields, "executable")
+
+
 def _gpu(rank: RankFields) -> str:
     index = number(rank.gpu, "index")
     return f"{index:.0f}" if index is not None else text(rank.fields, "gpu")
@@ -81,9 +85,8 @@ OTHERS = (
     RankColumn("MEMORY", _size("memory", "used")),
     RankColumn("PEAK", _size("memory", "peak")),
     RankColumn("VERDICT", _verdict, is_right=False, most=20),
-    RankColumn("PROGRAM", _text("executable"), is_right=False, most=_TEXT_WIDTHS[1]),
+    RankColumn("PROGRAM", _program, is_right=False, most=_TEXT_WIDTHS[1]),
     RankColumn("HOST", _text("host"), is_right=False, most=_TEXT_WIDTHS[1]),
-    RankColumn("JOB", _text("job"), is_right=False, most=_TEXT_WIDTHS[1]),
 )
 
 

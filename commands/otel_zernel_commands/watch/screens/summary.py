@@ -21,7 +21,7 @@ from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, c
 
 _MOST_VERDICTS = 3
 _MOST_TROUBLES = 3
-_MOST_NOTES = 2
+_MOST_NOTES = 3
 _STALE_S = 10.0
 """Data that is older is marked."""
 _LONGEST_BAR = 60
@@ -46,13 +46,16 @@ class FeedStatus:
     """What cannot be seen and why, a sentence each."""
 
 
-def header(state: Mapping[str, Any], status: FeedStatus, surface: Surface, *, is_frozen: bool) -> StyledLine:
-    """The source, the numbers of GPUs and ranks, and the age of the data at the right."""
+def header(
+    state: Mapping[str, Any], status: FeedStatus, surface: Surface, *, is_frozen: bool, jobs: int = 1
+) -> StyledLine:
+    """The source, the numbers of jobs, GPUs and ranks, and the age of the data at the right."""
     ranks, gpus = len(objects(state, "ranks")), len(objects(state, "gpus"))
     dot = surface.glyph(" · ", " - ")
     age, is_old = _age(state, status)
     right = ("FROZEN " if is_frozen else "") + age
-    left = surface.clean(status.title) + dot + _counted(ranks, "process", "processes")
+    left = surface.clean(status.title) + (f"{dot}{jobs} jobs" if jobs > 1 else "")
+    left += dot + _counted(ranks, "process", "processes")
     left += dot + _counted(gpus, "GPU", "GPUs") if gpus else ""
     host = text(state, "collector", "host")
     up_since = number(state, "collector", "up_since")
@@ -103,22 +106,22 @@ def sentence_lines(sentence: str, style: str, surface: Surface) -> Iterator[Styl
     yield ((surface.cut(sentence, surface.columns), style),)
 
 
-def note_lines(status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
-    """What cannot be seen."""
-    yield from (((surface.cut(note, surface.columns), "dim"),) for note in status.notes[:_MOST_NOTES])
-
-
-def trouble_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
-    """The lost connection, problems of the collector, full queues, dropped items."""
-    found = [status.trouble] if status.trouble else []
-    found += [f"{path}: {one}" for path, one in table(state, "collector", "problems").items() if isinstance(one, str)]
-    found += list(_full_queues(table(state, "collector", "queues")))
+def note_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
+    """What cannot be seen: devices that are not there, and dropped items. It is no fault, so it comes last."""
+    notes = list(status.notes)
+    notes += [f"{path}: {one}" for path, one in table(state, "collector", "absent").items() if isinstance(one, str)]
     dropped = table(state, "collector", "dropped")
     lost = {reason: value for reason in dropped if (value := number(dropped, reason))}
     if lost:
-        found.append(
-            "The collector dropped items: " + ", ".join(f"{amounts.count(n)} {why}" for why, n in lost.items())
-        )
+        notes.append("Dropped by the collector: " + ", ".join(f"{amounts.count(n)} {why}" for why, n in lost.items()))
+    yield from (((surface.cut(note, surface.columns), "dim"),) for note in notes[:_MOST_NOTES])
+
+
+def trouble_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
+    """The lost connection, problems of the collector, full queues."""
+    found = [status.trouble] if status.trouble else []
+    found += [f"{path}: {one}" for path, one in table(state, "collector", "problems").items() if isinstance(one, str)]
+    found += list(_full_queues(table(state, "collector", "queues")))
     for sentence in found[:_MOST_TROUBLES]:
         yield from sentence_lines(f"! {sentence}", "trouble", surface)
     if len(found) > _MOST_TROUBLES:
@@ -148,7 +151,7 @@ def total_line(state: Mapping[str, Any], surface: Surface) -> StyledLine | None:
 
 def phase_lines(state: Mapping[str, Any], surface: Surface) -> list[StyledLine]:
     """A bar of the mean phases with its legend, and how the widest phase changed over time."""
-    means = _mean_shares(state)
+    means = mean_shares(state)
     if not any(means):
         return []
     bar = phase_bar(means, min(surface.columns, _LONGEST_BAR))
@@ -166,7 +169,7 @@ def phase_lines(state: Mapping[str, Any], surface: Surface) -> list[StyledLine]:
     return [*lines, history] if history else lines
 
 
-def _mean_shares(state: Mapping[str, Any]) -> list[float]:
+def mean_shares(state: Mapping[str, Any]) -> list[float]:
     """The mean of the ranks that run."""
     known = [ratios_of(table(one, "shares")) for one in objects(state, "ranks").values() if "ended" not in one]
     known = [one for one in known if any(one)]

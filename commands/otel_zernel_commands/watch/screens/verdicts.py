@@ -27,39 +27,36 @@ _FAULTS = ("input_bound", "communication_bound", "optimizer_bound", "host_bound"
 
 
 def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Sentences, and whether each names a fault. At least one, if there are ranks."""
+    """Sentences on a job, and whether each names a fault. At least one, if it has ranks."""
     ranks = objects(state, "ranks")
     jobs = objects(state, "jobs")
-    found = [one for id_, job in jobs.items() for one in _of_job(id_, job, ranks, many=len(jobs) > 1)]
+    found = [one for job in jobs.values() for one in _of_job(job, ranks)]
     of_jobs = {id_ for job in jobs.values() for id_ in rows(job, "ranks") if isinstance(id_, str)}
     alone = [rank for id_, rank in ranks.items() if id_ not in of_jobs]
-    found += _of_ranks(alone, "")
+    found += _of_ranks(alone)
     if ranks and not found:
         found = [("No verdict yet: too few steps.", False)]
     return sorted(found, key=lambda one: not one[1])
 
 
-def _of_job(
-    id_: str, job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]], *, many: bool
-) -> Iterator[tuple[str, bool]]:
-    prefix = f"{id_}: " if many else ""
+def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
     name, evidence = text(job, "verdict", "name"), table(job, "verdict", "evidence")
     step = amounts.seconds(number(job, "step_time"))
     if name == "straggler":
         late = [rank_name(ranks.get(one, {}), one) for one in rows(job, "verdict", "ranks") if isinstance(one, str)]
         lateness = amounts.seconds(number(evidence, "lateness"))
         verb = "delay" if len(late) > 1 else "delays"
-        yield f"{prefix}Straggler: {', '.join(late[:4])} {verb} the others by {lateness} of a {step} step.", True
+        yield f"Straggler: {', '.join(late[:4])} {verb} the others by {lateness} of a {step} step.", True
         return
     if name == "slow_link":
         transfer = amounts.seconds(number(evidence, "transfer"))
-        yield f"{prefix}Slow link: all ranks wait {transfer} for collectives in a {step} step.", True
+        yield f"Slow link: all ranks wait {transfer} for collectives in a {step} step.", True
         return
     members = [ranks[one] for one in rows(job, "ranks") if isinstance(one, str) and one in ranks]
-    yield from _of_ranks(members, prefix)
+    yield from _of_ranks(members)
 
 
-def _of_ranks(ranks: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple[str, bool]]:
+def _of_ranks(ranks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
     """The most frequent verdict of the ranks."""
     names = Counter(name for rank in ranks if (name := text(rank, "verdict", "name")) and name != "none")
     if not names:
@@ -68,7 +65,7 @@ def _of_ranks(ranks: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple
     title = _TITLES.get(name, name.replace("_", " "))
     those = [rank for rank in ranks if text(rank, "verdict", "name") == name]
     who = f" ({times} of {len(ranks)} processes)" if len(ranks) > 1 else ""
-    yield f"{prefix}{title}{who}{_because(name, those)}.", name in _FAULTS
+    yield f"{title}{who}{_because(name, those)}.", name in _FAULTS
 
 
 def _because(name: str, ranks: Sequence[Mapping[str, Any]]) -> str:

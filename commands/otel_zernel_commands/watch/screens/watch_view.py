@@ -40,7 +40,9 @@ class WatchView:
     """Whether keys go into the filter."""
     selected: str = ""
     """The id of the chosen rank; empty or the id of one that has left: the first one."""
-    page: Literal["table", "rank", "help"] = "table"
+    job: str = ""
+    """The id of the chosen job; empty or the id of one that has left: all jobs, or the only one."""
+    page: Literal["jobs", "table", "rank", "help"] = "table"
     panels: Literal["all", "ranks", "gpus"] = "all"
     top: int = 0
     """The first row that the table shows."""
@@ -59,10 +61,10 @@ class WatchView:
                 order.advance()
             else:
                 order.is_reversed = not order.is_reversed
-        elif not self._switch(key):
+        elif not self._switch(key, shown):
             self._move(key, shown, page_rows)
 
-    def _switch(self, key: str) -> bool:
+    def _switch(self, key: str, shown: Sequence[str]) -> bool:
         """Whether the key changes a mode."""
         if key == "q":
             self.has_quit = True
@@ -73,7 +75,9 @@ class WatchView:
         elif key == "escape":
             self._leave()
         elif key == "/":
-            self.page, self.is_typing = "table", True
+            self.page, self.is_typing = "jobs" if self.page == "jobs" else "table", True
+        elif key == "enter" and self.page == "jobs":
+            self._choose(shown)
         elif key == "enter":
             self.page = "table" if self.page != "table" else "rank"
         elif key == "g":
@@ -88,11 +92,19 @@ class WatchView:
         return True
 
     def _leave(self) -> None:
-        """Escape: out of a page, else out of the filter."""
-        if self.page != "table":
+        """Escape: out of a page, else out of the filter, else out of the job."""
+        if self.page not in ("table", "jobs"):
             self.page = "table"
-        else:
+        elif self.filter:
             self.filter = ""
+        else:
+            self.job = ""
+
+    def _choose(self, shown: Sequence[str]) -> None:
+        """Takes the selected job."""
+        if shown:
+            self.job = self.selected if self.selected in shown else shown[0]
+            self.page, self.selected, self.filter, self.top = "table", "", "", 0
 
     def _type(self, key: str) -> None:
         if key == "enter":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_zernel.errors import CannotStart
+from otel_zernel.registry import Registry
 from otel_zernel.text import printable
 from otel_zernel_commands.watch.reading import as_number
 from otel_zernel_commands.watch.sources.in_process import InProcessSource, live_tree
@@ -45,23 +46,18 @@ class RecordingSource(InProcessSource):
 
     def __init__(self, path: Path, speed: float) -> None:
         """`speed`: 1 is the recorded pace; 0 is as fast as possible."""
-        pace = {"speed": speed, "timestamps": "now"} if speed else {}
+        pace = {"speed": speed, "timestamps": "moved"} if speed else {}
         include = glob.escape(str(path.absolute())).replace("$", "$$")
         receivers = {"otlp_json_file": {"include": [include], **pace}}
-        processors = (
-            {} if _has_results(path) else {"phases": {"interval": "1s", "window": "30s", "traces": {"sample": 1}}}
-        )
+        traces = {"sample": 1, "merge_rest": True}
+        phases = {"interval": "1s", "window": "30s", "pace": speed, "traces": traces}
+        processors = {} if _has_results(path) else {"phases": phases}
         super().__init__(f"{path.name}, replayed", live_tree(receivers, processors), ends=True)
-        self._is_paced = bool(speed)
 
     def now_ms(self) -> float:
-        """Now; if the times are the recorded ones, that of the newest data."""
-        state = None if self._is_paced else self.state()
-        seen = [
-            as_number(one.get("seen")) or 0.0
-            for name in ("ranks", "gpus")
-            for one in (state or {}).get(name, {}).values()
-        ]
+        """The time of the newest data: the replay has a pace of its own."""
+        state = self.state() or {}
+        seen = [as_number(one.get("seen")) or 0.0 for name in ("ranks", "gpus") for one in state.get(name, {}).values()]
         return max(seen, default=super().now_ms())
 
     async def run(self, *, once: bool = False) -> None:
@@ -79,6 +75,12 @@ def recording(path: Path, speed: float) -> WatchSource:
     try:
         return StateFileSource(path, checked_state(json.loads(beginning)))
     except (ValueError, RecursionError):
+        receiver: Any = Registry.installed().load("receivers", "otlp_json_file")
+        if damage := receiver.damage_of(str(path)):
+            shown = printable(str(path))
+            raise CannotStart(
+                f"{shown} is neither a recording of the file exporter nor a saved state: {damage}"
+            ) from None
         return RecordingSource(path, speed)
 
 

@@ -54,6 +54,6 @@ def _tree(interval: float, *, with_gpus: bool = True) -> dict[str, Any]:
     phases = {
         "interval": "1s",
         "window": "30s",
-        "traces": {"sample": 1, "slowest": 0, "max_steps": 200, "long_sync": "1h"},
+        "traces": {"sample": 1, "slowest": 0, "max_steps": 200, "merge_rest": True, "long_sync": "1h"},
     }
     return live_tree(receivers, {"phases": phases})

@@ -3,15 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 
 from otel_zernel.text import visible
+from otel_zernel.training import script_of, title_of
 from otel_zernel_commands.why.seen import SeenJob, SeenProcess
 
 _NAMES = ("zernel.job.launcher", "zernel.job.id", "k8s.job.name", "service.name", "zernel.world_size")
 """The attributes that name a job in `phases`, the most exact first."""
 _LONGEST_TITLE = 80
-_UNNAMED = "unknown_service"
 
 
 @dataclass(slots=True)
@@ -26,7 +25,8 @@ class JobGroup:
     @property
     def title(self) -> str:
         """The program's script, or the name that the user gave the job."""
-        return _title(self.processes[0])
+        first = self.processes[0]
+        return _shown(title_of(first.attributes, script_of(first.command)))
 
     @property
     def names(self) -> set[str]:
@@ -84,36 +84,6 @@ def same_names(titles: Iterable[str]) -> set[str]:
     for title in titles:
         counts[title] += 1
     return {title for title, count in counts.items() if count > 1}
-
-
-def _title(process: SeenProcess) -> str:
-    service = str(process.attributes.get("service.name", ""))
-    if service and not service.startswith(_UNNAMED) and service != process.attributes.get("zernel.job.id"):
-        return _shown(service)
-    executable = str(process.attributes.get("process.executable.name", ""))
-    return _shown(script_of(process.command) or executable or f"process {process.pid}")
-
-
-def script_of(command: Sequence[str]) -> str:
-    """The program in a command line: `train.py` of `python -u /srv/train.py`, `pkg.train` of `python -m pkg.train`.
-
-    Empty for an empty command line.
-    """
-    if not command:
-        return ""
-    if not PurePath(command[0]).name.startswith(("python", "pypy")):
-        return PurePath(command[0]).name
-    rest = iter(command[1:])
-    for word in rest:
-        if word == "-m":
-            return next(rest, "")
-        if word == "-c":
-            return "python -c"
-        if word in ("-W", "-X"):
-            next(rest, "")
-        elif not word.startswith("-"):
-            return PurePath(word).name
-    return PurePath(command[0]).name
 
 
 def _shown(text: str) -> str:

@@ -1,4 +1,4 @@
-// The cards of the jobs, with their critical paths, and of the collector itself.
+// The cards of a job's critical path and of the collector itself, and the notes below.
 
 import { NAMES, PHASES, ago, count, duration, plural, verdictName } from "./words.js";
 import { element, find, keyed, setText, showTable } from "./dom.js";
@@ -6,18 +6,25 @@ import { rankName } from "./state.js";
 
 const LONGEST = 8;  // rows of a critical path
 
-export function showJobs(parent, state) {
-  keyed(parent, Object.keys(state.jobs), (id) => element("div", { class: "card" }, element("h3", {}, id), element("p", { class: "about" }), element("p", { class: "note" }), element("div", { class: "scroll" })), (card, id) => {
-    const job = state.jobs[id], [about, note, table] = [...card.children].slice(1);
+// The critical path of a job of several ranks. Returns whether there is one.
+export function showPath(parent, state, id) {
+  const job = state.jobs[id] ?? {};
+  const parts = Object.entries(job.critical_path ?? {}).flatMap(([rank, phases]) => Object.entries(phases).map(([phase, seconds]) => [rank, phase, seconds]));
+  keyed(parent, parts.length ? [id] : [], () => element("div", { class: "card" }, element("p", { class: "about" }), element("p", { class: "note" }), element("div", { class: "scroll" })), (card) => {
+    const [about, note, table] = card.children;
     const late = (job.verdict?.ranks ?? []).map((rank) => state.ranks[rank] ? rankName(state.ranks[rank]) : rank).join(", ");
     setText(about, [plural((job.ranks ?? []).length, "rank"), job.step_time === undefined ? "" : `mean step ${duration(job.step_time)}`, verdictName(job.verdict?.name ?? "no verdict yet") + (late ? `: ${late}` : "")].filter(Boolean).join(" · "));
-    const parts = Object.entries(job.critical_path ?? {}).flatMap(([rank, phases]) => Object.entries(phases).map(([phase, seconds]) => [rank, phase, seconds]));
     const whole = parts.reduce((sum, [, , seconds]) => sum + seconds, 0);
     parts.sort((one, other) => other[2] - one[2]);
-    setText(note, parts.length ? "Critical path: the time that each rank and phase made the job wait" : "No critical path yet");
-    table.hidden = !parts.length;
+    setText(note, "The time that each rank and phase made the job wait");
     showTable(table, ["rank", "phase", "time", "share"], parts.slice(0, LONGEST).map(([rank, phase, seconds]) => [rank, NAMES[PHASES.indexOf(phase)] ?? phase, duration(seconds), whole ? `${Math.round(seconds / whole * 100)} %` : "-"]));
   });
+  return parts.length > 0;
+}
+
+// What this machine does not have: no fault, so it comes last.
+export function showAbsent(parent, state) {
+  keyed(parent, Object.entries(state.collector?.absent ?? {}).map(([path, text]) => `${path}: ${text}`), () => element("li"), setText);
 }
 
 export function showCollector(parent, state, now) {

@@ -1,7 +1,7 @@
 // How many steps took how long, over time, with the median and the 99th percentile of each second.
 
 import { clockTime, duration, plural } from "./words.js";
-import { AXIS, Raster, colours, contextOf, describing, drawTimeAxis } from "./plot.js";
+import { AXIS, Raster, colours, contextOf, describing, drawTimeAxis, usualGap } from "./plot.js";
 
 const HIGH = 200, LEFT = 62, MOST = 600;
 
@@ -12,9 +12,11 @@ export class HeatMap {
     describing(canvas, (x, y) => this.describe(x, y));
   }
 
-  show(heat) {
-    this.bounds = heat.bounds;
-    this.grid(heat.columns);
+  // Columns are [time, first bucket, [count, ...]].
+  show(bounds, columns) {
+    this.bounds = bounds;
+    this.columns = columns;
+    this.grid();
     const { context, width } = contextOf(this.canvas, HIGH + AXIS);
     this.width = width - LEFT;
     this.paint(context);
@@ -24,26 +26,27 @@ export class HeatMap {
     this.drawPercentile(context, 0.99, [4, 3]);
   }
 
-  // The columns by slots of equal time, so that a pause of the training is a gap.
-  grid(columns) {
-    const first = columns[0][0], last = columns.at(-1)[0];
+  // Slots of equal time. A column covers the time since the one before, but not a pause of the training.
+  grid() {
+    const { columns } = this, last = columns.at(-1)[0], usual = usualGap(columns), first = columns[0][0] - usual;
     this.slot = Math.max(1000, Math.ceil((last - first) / MOST / 1000) * 1000);
-    const slots = Math.max(20, Math.round((last - first) / this.slot) + 1);
+    const slots = Math.max(20, Math.ceil((last - first) / this.slot));
     this.to = last;
     this.from = last - slots * this.slot;
     this.slots = Array(slots).fill(null);
     this.low = this.bounds.length;
     this.top = 0;
-    for (const [time, counts] of columns) {
-      const at = Math.min(slots - 1, Math.max(0, slots - 1 - Math.round((last - time) / this.slot)));
-      const sums = (this.slots[at] ??= new Float64Array(this.bounds.length));
-      counts.forEach((count, bucket) => {
-        if (!count) return;
-        sums[bucket] += count;
-        this.low = Math.min(this.low, bucket);
-        this.top = Math.max(this.top, bucket);
-      });
-    }
+    columns.forEach(([time, bucket, counts], at) => {
+      const start = Math.max(at ? columns[at - 1][0] : first, time - 2.5 * usual);
+      const end = Math.min(slots - 1, Math.ceil((time - this.from) / this.slot - 1e-6) - 1);
+      const begin = Math.min(end, Math.max(0, Math.round((start - this.from) / this.slot)));
+      for (let slot = begin; slot <= end; slot++) {
+        const sums = (this.slots[slot] ??= new Float64Array(this.bounds.length));
+        counts.forEach((count, more) => { sums[bucket + more] += count / (end - begin + 1); });
+      }
+      this.low = Math.min(this.low, bucket);
+      this.top = Math.max(this.top, bucket + counts.length - 1);
+    });
     this.low = Math.max(0, Math.min(this.low, this.top) - 3);
     this.top = Math.min(this.bounds.length - 1, Math.max(this.top + 3, this.low + 8));
   }
@@ -101,8 +104,8 @@ export class HeatMap {
     const bucket = this.top - Math.floor(y / HIGH * (this.top - this.low + 1)), total = counts.reduce((a, b) => a + b, 0);
     const bounds = bucket ? `${duration(this.bounds[bucket - 1])} to ${duration(this.bounds[bucket])}` : `up to ${duration(this.bounds[0])}`;
     return [
-      `until ${clockTime(this.from + (column + 1) * this.slot)}: ${plural(total, "step")}`,
-      ...(counts[bucket] ? [`${count(counts[bucket])} of ${bounds}`] : []),
+      `until ${clockTime(this.from + (column + 1) * this.slot)}: ${plural(Math.max(1, Math.round(total)), "step")}`,
+      ...(counts[bucket] ? [`${count(Math.max(1, Math.round(counts[bucket])))} of ${bounds}`] : []),
       `p50 ≤ ${this.bound(counts, 0.5)}, p99 ≤ ${this.bound(counts, 0.99)}`,
     ];
   }
@@ -113,11 +116,11 @@ export class HeatMap {
 
   // The rows of the table: percentiles of the newest column, of the last minute, and of all columns.
   numbers() {
-    const last = this.slots.length, minute = Math.max(1, Math.round(60_000 / this.slot));
-    return [["last column", last - 1], ["last minute", last - minute], ["all shown", 0]].map(([name, from]) => {
-      const counts = new Float64Array(this.bounds.length);
-      for (const slot of this.slots.slice(Math.max(0, from))) slot?.forEach((one, at) => { counts[at] += one; });
-      return [name, count(counts.reduce((a, b) => a + b, 0)), ...[0.5, 0.9, 0.99, 1].map((share) => this.bound(counts, share))];
+    const minute = this.columns.filter(([time]) => time > this.to - 60_000);
+    return [["last column", this.columns.slice(-1)], ["last minute", minute], ["all shown", this.columns]].map(([name, columns]) => {
+      const sums = new Float64Array(this.bounds.length);
+      for (const [, bucket, counts] of columns) counts.forEach((one, at) => { sums[bucket + at] += one; });
+      return [name, count(sums.reduce((a, b) => a + b, 0)), ...[0.5, 0.9, 0.99, 1].map((share) => this.bound(sums, share))];
     });
   }
 }
@@ -126,7 +129,8 @@ const count = (value) => value.toLocaleString("en-US");
 
 // The bucket with the step at this share of all, from the shortest on; -1 without steps.
 export function bucketOf(counts, share) {
-  const wanted = Math.max(1, Math.ceil(counts.reduce((a, b) => a + b, 0) * share - 1e-9));
+  const total = counts.reduce((a, b) => a + b, 0), wanted = Math.max(Math.min(1, total), total * share) - 1e-9;
+  if (!total) return -1;
   let sum = 0;
   for (let bucket = 0; bucket < counts.length; bucket++) if ((sum += counts[bucket]) >= wanted) return bucket;
   return -1;

@@ -12,6 +12,8 @@ export function listenToKeys(page) {
     r: () => page.ranks.reverse(),
     j: () => page.step(1),
     k: () => page.step(-1),
+    "[": () => page.otherJob(-1),
+    "]": () => page.otherJob(1),
     t: () => page.switchTheme(),
     "+": () => page.act("in"),
     "=": () => page.act("in"),

@@ -2,10 +2,11 @@
 
 import { Connection } from "./connection.js";
 import { element, find, keyed, setClass, setText, showTable } from "./dom.js";
-import { showCollector, showJobs } from "./cards.js";
+import { showAbsent, showCollector, showPath } from "./cards.js";
 import { findingsOf, figuresOf } from "./headline.js";
 import { gpusOf, showGpus } from "./gpus.js";
 import { HeatMap } from "./heat.js";
+import { JobList } from "./jobs.js";
 import { forgetColours } from "./plot.js";
 import { RankTable } from "./ranks.js";
 import { ShareArea } from "./shares.js";
@@ -14,7 +15,7 @@ import { Timeline } from "./timeline.js";
 import { listenToKeys } from "./keys.js";
 import { LETTERS, NAMES, PHASES, ago, clockTime, duration, percent, plural } from "./words.js";
 
-const MOST_FINDINGS = 6, MOST_ROWS = 256;
+const MOST_ROWS = 256;
 const READABLE = 450;  // ms between two changes of texts: faster ones cannot be read, and laying them out is slow
 
 class Page {
@@ -23,7 +24,8 @@ class Page {
     this.frozen = null;  // the one that is shown while the page is frozen
     this.skew = 0;  // ms that this clock is ahead of the collector's
     this.link = { kind: "loading", sentence: "", next: 0, since: Date.now() };
-    this.selected = null;
+    this.job = null;  // the id of the job that is shown
+    this.selected = null;  // the id of a rank
     this.isDue = false;
     this.textsAt = -Infinity;  // when texts were written (performance.now)
     this.textsDue = false;  // whether texts are older than the pictures
@@ -31,6 +33,7 @@ class Page {
     this.timeline = new Timeline(find("#line"), changed);
     this.area = new ShareArea(find("#area"));
     this.heat = new HeatMap(find("#heat"));
+    this.jobs = new JobList(find("#jobs .scroll"), (id) => this.chooseJob(id));
     this.ranks = new RankTable(find("#ranks .scroll"), changed);
     this.legend();
     this.listen(changed);
@@ -106,6 +109,19 @@ class Page {
     this.draw();
   }
 
+  chooseJob(id) {
+    this.job = id;
+    this.selected = null;
+    this.timeline.range.reset();
+    this.draw();
+  }
+
+  // Chooses the job that is so many rows below in the list.
+  otherJob(by) {
+    const ids = this.shown ? this.listed : [], at = ids.indexOf(this.job);
+    if (ids.length > 1) this.chooseJob(ids[(at + by + ids.length) % ids.length]);
+  }
+
   select(id) {
     this.selected = id === this.selected ? null : id;
     this.draw();
@@ -143,73 +159,76 @@ class Page {
   }
 
   render(state) {
-    const words = find("#filter").value;
-    this.ids = ranksOf(state, words);
+    const words = find("#filter").value, findings = findingsOf(state, this.frozen ? state.time : this.now);
+    this.listed = findings.map((one) => one.id);
+    if (!state.jobs[this.job]) this.job = this.listed[0] ?? null;  // the worst one, which then stays
+    this.ids = ranksOf(state, this.job, words);
     this.showTimeline(state);
     this.showPlots(state);
     if (this.textsAt !== -Infinity) return;
     this.textsAt = performance.now();
     this.textsDue = false;
-    this.showTexts(state, words);
+    this.showTexts(state, words, findings);
   }
 
-  showTexts(state, words) {
-    this.showVerdict(state);
+  showTexts(state, words, findings) {
+    this.showVerdict(state, findings);
+    find("#jobs").hidden = findings.length < 2;
+    this.jobs.show(state, findings.length < 2 ? [] : findings, this.job);
     const hasRanks = Object.keys(state.ranks).length > 0, filtered = `nothing matches “${words}”`;
     const more = this.ranks.show(state, this.ranks.ordered(state, this.ids), this.selected, (id) => this.select(id));
     show("#ranks", this.ids.length, more || (this.ids.length ? "" : hasRanks ? filtered : "No training process has been seen yet."));
     const gpus = gpusOf(state, words), hidden = showGpus(find("#gpus ul"), state, gpus);
-    show("#gpus", gpus.length, hidden || (gpus.length ? "" : Object.keys(state.gpus).length ? filtered : "No GPU has sent a reading. The nvml receiver reads those of this machine."));
-    find("#jobs").hidden = !Object.keys(state.jobs).length;
-    showJobs(find("#jobs .cards"), state);
+    show("#gpus", gpus.length, hidden || (gpus.length ? "" : Object.keys(state.gpus).length ? filtered : "No GPU has sent a reading."));
+    find("#path").hidden = !showPath(find("#path .cards"), state, this.job);
     showCollector(find("#collector .cards"), state, this.now);
+    showAbsent(find("#absent"), state);
     setText(find("#where"), `otel-zernel live${state.collector?.host ? ` on ${state.collector.host}` : ""}`);
     this.tell();
   }
 
-  showVerdict(state) {
-    const findings = findingsOf(state, this.frozen ? state.time : this.now), [first, ...others] = findings;
-    setText(find("#about"), first?.title ?? "");
-    setText(find("#headline"), first?.sentence ?? "No training yet");
-    const lines = first
-      ? [first.advice, ...others.slice(0, MOST_FINDINGS).map((one) => `${one.title}: ${one.sentence}`), others.length > MOST_FINDINGS ? `and ${others.length - MOST_FINDINGS} more` : ""]
-      : ["The collector runs, and no training process has been seen. It appears here with its first step."];
+  showVerdict(state, findings) {
+    const chosen = findings.find((one) => one.id === this.job);
+    setText(find("#about"), chosen?.title ?? "");
+    setText(find("#headline"), chosen?.sentence ?? "No training yet");
+    const lines = chosen ? [chosen.advice] : ["The collector runs, and no training process has been seen. It appears here with its first step."];
     keyed(find("#more"), lines.filter(Boolean), () => element("li"), setText);
-    keyed(find("#stats"), figuresOf(state).map(([name, value]) => `${name}\n${value}`), () => element("li", {}, element("span"), element("b")), (item, key) => {
+    keyed(find("#stats"), figuresOf(state, this.job).map(([name, value]) => `${name}\n${value}`), () => element("li", {}, element("span"), element("b")), (item, key) => {
       const [name, value] = key.split("\n");
       setText(item.firstChild, name);
       setText(item.lastChild, value);
     });
-    document.title = first ? `${first.sentence} - live training` : "Live training";
+    document.title = chosen ? `${chosen.sentence} - live training` : "Live training";
   }
 
   showTimeline(state) {
-    const canvas = find("#line");
-    const has = this.ids.some((id) => state.timeline[id]?.length);
-    visible(canvas, has, find("#line-empty"), Object.keys(state.ranks).length ? "No step has a trace yet. traces::sample of the phases processor chooses the steps that have one." : "No steps yet.");
+    const canvas = find("#line"), words = find("#filter").value, all = state.jobs[this.job]?.ranks ?? [];
+    const has = this.ids.some((id) => state.timeline[id]?.length), makesSteps = this.ids.some((id) => state.ranks[id]?.steps);
+    visible(canvas, has, find("#line-empty"), all.length && !this.ids.length ? `nothing matches “${words}”`
+      : makesSteps ? "No step has a trace yet. traces::sample of the phases processor chooses the steps that have one." : "No steps yet.");
     find("#line-hint").hidden = !has;
     if (!has) return;
     this.timeline.show(state, this.ids, this.selected);
     label(canvas, this.timeline.sentence);
     ifOpen("#line-numbers", ["rank", "steps", "last step", "duration", ...NAMES], () => this.timeline.ids.slice(0, MOST_ROWS).map((id) => {
-      const [number, start, lasts, spent] = state.timeline[id].at(-1);
-      return [rankName(state.ranks[id] ?? {}), String(number), clockTime(start), duration(lasts), ...spent.map(duration)];
+      const [number, start, lasts, spent, , steps = 1] = state.timeline[id].at(-1);
+      return [rankName(state.ranks[id] ?? {}), String(number + steps - 1), clockTime(start), duration(lasts / steps), ...spent.map((one) => duration(one / steps))];
     }));
   }
 
   showPlots(state) {
-    const has = state.shares.length > 0, { columns } = state.heat;
+    const points = state.shares[this.job] ?? [], has = points.length > 0, columns = state.heat.columns[this.job] ?? [];
     visible(find("#area"), has, find("#area-empty"), "No phases yet.");
     if (has) {
-      this.area.show(state.shares);
-      const newest = state.shares.at(-1)[1];
+      this.area.show(points);
+      const newest = points.at(-1)[1];
       label(find("#area"), `The mean shares of the phases over time. Now: ${NAMES.map((name, at) => `${name} ${percent(newest[at])}`).join(", ")}.`);
-      PHASES.forEach((name, at) => setText(find(`#legend .key:nth-child(${at + 1}) b`), percent(newest[at])));
       ifOpen("#area-numbers", ["phase", "newest", "mean", "least", "most"], () => this.area.numbers());
     }
+    PHASES.forEach((name, at) => setText(find(`#legend .key:nth-child(${at + 1}) b`), has ? percent(points.at(-1)[1][at]) : ""));
     visible(find("#heat"), columns.length > 0, find("#heat-empty"), "No steps yet.");
     if (columns.length) {
-      this.heat.show(state.heat);
+      this.heat.show(state.heat.bounds, columns);
       const [, , p50, , p99] = this.heat.numbers()[1];
       label(find("#heat"), `How many steps took how long, over time. In the last minute: p50 at most ${p50}, p99 at most ${p99}. The lines are p50 and p99.`);
       ifOpen("#heat-numbers", ["steps of", "steps", "p50 ≤", "p90 ≤", "p99 ≤", "longest ≤"], () => this.heat.numbers());

@@ -13,6 +13,7 @@ export function colours() {
   if (!palette) {
     palette = Object.fromEntries([...PHASES, "soft", "text", "card", "line", "heat", "alarm"].map((name) => [name, colour(name)]));
     palette.pixels = PHASES.map((name) => pixelOf(palette[name]));
+    palette.hatch = pixelOf(palette.line);
   }
   return palette;
 }
@@ -80,6 +81,12 @@ export function drawTimeAxis(context, from, to, left, width, y) {
     context.fillText(text, start, y + 6);
     free = start + wide + 8;
   }
+}
+
+// The usual time between two columns or points, in ms. Each begins with its time.
+export function usualGap(columns) {
+  const gaps = columns.slice(1).map(([time], at) => time - columns[at][0]).sort((a, b) => a - b);
+  return gaps.length ? gaps[gaps.length >> 1] : 1000;
 }
 
 const tip = find("#tip");

@@ -52,6 +52,12 @@ export class ViewRange {
     this.show(this.from + by, this.to + by);
   }
 
+  // The newest part again.
+  reset() {
+    this.mode = "newest";
+    this.follows = true;
+  }
+
   // Everything; if it is shown already, the newest part.
   all() {
     this.mode = this.mode === "everything" ? "newest" : "everything";

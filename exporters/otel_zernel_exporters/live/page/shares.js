@@ -1,7 +1,7 @@
 // The mean shares of the phases over time, stacked.
 
 import { NAMES, PHASES, clockTime, percent } from "./words.js";
-import { AXIS, colours, contextOf, describing, drawTimeAxis } from "./plot.js";
+import { AXIS, colours, contextOf, describing, drawTimeAxis, usualGap } from "./plot.js";
 
 const HIGH = 200, LEFT = 44;
 
@@ -14,7 +14,7 @@ export class ShareArea {
 
   show(points) {
     this.points = points;
-    this.gap = this.usual();
+    this.gap = usualGap(points);
     const { context, width } = contextOf(this.canvas, HIGH + AXIS), last = points.at(-1)[0];
     this.width = width - LEFT;
     this.from = Math.min(points[0][0] - this.gap, last - 20_000);
@@ -41,12 +41,6 @@ export class ShareArea {
     drawTimeAxis(context, this.from, this.to, LEFT, this.width, HIGH);
   }
 
-  // The usual time between two points, in ms.
-  usual() {
-    const gaps = this.points.slice(1).map(([time], at) => time - this.points[at][0]).sort((a, b) => a - b);
-    return gaps.length ? gaps[gaps.length >> 1] : 1000;
-  }
-
   // A point covers the time since the one before, but not a pause.
   start(at) {
     const [time] = this.points[at], before = at ? this.points[at - 1][0] : time - this.gap;
@@ -58,7 +52,7 @@ export class ShareArea {
     const at = this.from + (x - LEFT) / this.width * (this.to - this.from), found = this.points.findIndex(([time]) => time >= at);
     if (found < 0 || this.start(found) > at) return [];
     const [time, shares] = this.points[found];
-    return [`${clockTime(time)}, mean of all ranks`, ...shares.map((share, phase) => `${NAMES[phase]} ${percent(share)}`)];
+    return [`${clockTime(time)}, mean of the ranks`, ...shares.map((share, phase) => `${NAMES[phase]} ${percent(share)}`)];
   }
 
   numbers() {

@@ -5,7 +5,8 @@ import { AXIS, Raster, colours, contextOf, describing, drawTimeAxis } from "./pl
 import { rankName, stragglersOf } from "./state.js";
 import { ViewRange } from "./range.js";
 
-const NUMBER = 0, START = 1, LASTS = 2, SPENT = 3, CRITICAL = 4;
+const NUMBER = 0, START = 1, LASTS = 2, SPENT = 3, CRITICAL = 4, STEPS = 5, LONGEST = 6;
+const stepsOf = (row) => row[STEPS] ?? 1;  // several steps, if they are too fast for rows of their own
 const TALLEST = 26, MOST = 512, LEGIBLE = 14;  // CSS pixels: of a row, of all rows, of a step
 const end = (row) => row[START] + row[LASTS] * 1000;
 
@@ -54,7 +55,8 @@ export class Timeline {
     const across = Math.max(1, Math.round(this.width * ratio));
     const pixels = this.raster.begin(across, Math.max(1, many));
     const { from, to } = this.range, scale = across / (to - from);
-    this.ids.forEach((id, row) => fill(pixels, row * across, across, this.state.timeline[id], from, to, scale));
+    const most = this.state.limits.timeline;
+    this.ids.forEach((id, row) => fill(pixels, row * across, across, this.state.timeline[id], from, to, scale, most));
     this.raster.draw(context, this.left, 0, this.width, this.body);
     this.drawRows(context, from, to);
     drawTimeAxis(context, from, to, this.left, this.width, this.body);
@@ -86,7 +88,7 @@ export class Timeline {
           context.fillStyle = text;
           context.fillRect(x, y + this.high - gap - 2, Math.max(1, right - x - 1), 2);
         }
-        if (this.high >= 15 && right - x > 60) this.drawLetters(context, step, this.left + (step[START] - from) * scale, step[LASTS] * 1000 * scale, y, gap);
+        if (this.high >= 15 && right - x > 60 && stepsOf(step) === 1) this.drawLetters(context, step, this.left + (step[START] - from) * scale, step[LASTS] * 1000 * scale, y, gap);
       }
       if (id === this.selected) {
         context.strokeStyle = text;
@@ -114,10 +116,11 @@ export class Timeline {
     const id = this.ids[Math.floor(y / this.high)], rank = this.state?.ranks[id];
     if (!rank || x < this.left || y > this.body) return [];
     const at = this.range.from + (x - this.left) / this.width * (this.range.to - this.range.from);
-    const rows = this.state.timeline[id], step = rows[firstAfter(rows, at)];
-    if (!step || step[START] > at) return [];
-    const spent = step[SPENT].map((one, phase) => [one, NAMES[phase]]).filter(([one]) => one > 0).map(([one, name]) => `${name} ${duration(one)}`);
-    return [`${rankName(rank)}, step ${step[NUMBER]}: ${duration(step[LASTS])}`, `at ${clockTime(step[START], 3)}`, ...spent, ...(step[CRITICAL] ? ["the job waited for this rank"] : [])];
+    const rows = this.state.timeline[id], found = firstAfter(rows, at), step = rows[found];
+    if (!step || step[START] > at) return isUnknown(rows, found, this.state.limits.timeline) ? [`${rankName(rank)}: the steps at this time are not kept`] : [];
+    const many = stepsOf(step), what = many === 1 ? `step ${step[NUMBER]}: ${duration(step[LASTS])}` : `${many} steps from ${step[NUMBER]}: ${duration(step[LASTS] / many)} each, longest ${duration(step[LONGEST])}`;
+    const spent = step[SPENT].map((one, phase) => [one, NAMES[phase]]).filter(([one]) => one > 0).map(([one, name]) => `${name} ${duration(one / many)}`);
+    return [`${rankName(rank)}, ${what}`, `at ${clockTime(step[START], 3)}`, ...spent, ...(step[CRITICAL] ? ["the job waited for this rank"] : [])];
   }
 
   rankAt(y) {
@@ -144,11 +147,17 @@ function* visible(rows, from, to) {
   for (let at = firstAfter(rows, from); at < rows.length && rows[at][START] < to; at++) yield rows[at];
 }
 
+// Whether there were steps before the row at this position that the state does not have: older ones, or ones without a trace.
+function isUnknown(rows, at, most) {
+  if (at === 0) return rows.length >= most;
+  return at < rows.length && rows[at][NUMBER] > rows[at - 1][NUMBER] + stepsOf(rows[at - 1]);
+}
+
 const sums = new Float64Array(PHASES.length);
 
-// One row of pixels. In a pixel with several steps, the phase with the most time wins.
-function fill(pixels, offset, across, rows, from, to, scale) {
-  const inks = colours().pixels;
+// One row of pixels. In a pixel with several steps, the phase with the most time wins. Times whose steps are not kept are hatched.
+function fill(pixels, offset, across, rows, from, to, scale, most) {
+  const inks = colours().pixels, hatch = colours().hatch;
   let summed = -1;
   const flush = () => {
     if (summed < 0 || summed >= across) return;
@@ -156,26 +165,35 @@ function fill(pixels, offset, across, rows, from, to, scale) {
     for (let phase = 1; phase < sums.length; phase++) if (sums[phase] > sums[most]) most = phase;
     pixels[offset + summed] = inks[most];
   };
-  for (const row of visible(rows, from, to)) {
-    const x = (row[START] - from) * scale, wide = row[LASTS] * 1000 * scale, spent = row[SPENT];
+  const first = firstAfter(rows, from);
+  for (let at = first; at < rows.length; at++) {
+    const row = rows[at], x = (row[START] - from) * scale, wide = row[LASTS] * 1000 * scale, spent = row[SPENT];
+    if (isUnknown(rows, at, most)) {
+      const before = at ? (end(rows[at - 1]) - from) * scale : 0;
+      for (let pixel = Math.max(0, Math.round(before)); pixel < Math.min(across, Math.round(x)); pixel++) if (pixel % 6 < 2) pixels[offset + pixel] = hatch;
+    }
+    if (row[START] >= to) break;
     if (wide < 2) {
-      const pixel = Math.max(0, Math.floor(x));
-      if (pixel !== summed) {
-        flush();
-        sums.fill(0);
-        summed = pixel;
+      // A step that touches several pixels belongs to each of them by its part.
+      for (let pixel = Math.max(0, Math.floor(x)); pixel <= x + wide; pixel++) {
+        if (pixel !== summed) {
+          flush();
+          sums.fill(0);
+          summed = pixel;
+        }
+        const part = wide ? Math.max(0.001, Math.min(pixel + 1, x + wide) - Math.max(pixel, x)) / wide : 1;
+        for (let phase = 0; phase < sums.length; phase++) sums[phase] += spent[phase] * part;
       }
-      for (let phase = 0; phase < sums.length; phase++) sums[phase] += spent[phase];
       continue;
     }
     const total = spent[0] + spent[1] + spent[2] + spent[3] + spent[4];
-    const drawn = wide >= 10 ? wide - 1 : wide;  // a gap between wide steps
-    let at = x;
+    const drawn = wide >= 10 && stepsOf(row) === 1 ? wide - 1 : wide;  // a gap between wide steps
+    let left = x;
     for (let phase = 0; phase < inks.length; phase++) {
       const part = total ? spent[phase] / total * drawn : phase === inks.length - 1 ? drawn : 0;
-      const first = Math.max(0, Math.round(at)), stop = Math.min(across, Math.round(at + part));
-      if (stop > first) pixels.fill(inks[phase], offset + first, offset + stop);
-      at += part;
+      const begin = Math.max(0, Math.round(left)), stop = Math.min(across, Math.round(left + part));
+      if (stop > begin) pixels.fill(inks[phase], offset + begin, offset + stop);
+      left += part;
     }
   }
   flush();

@@ -1,10 +1,10 @@
-"""Series of columns over time, a second of arrivals each: the heat of step durations, and the mean phase shares."""
+"""Columns over time of each job, a second of arrivals each: the heat of step durations, and the mean phase shares."""
 
-from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable
-from typing import Any, Final, Generic, TypeVar
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from otel_zernel.training import PHASES
 
@@ -15,87 +15,99 @@ BOUNDS: Final = tuple(float(f"{0.0005 * 2 ** (at / 6):.4g}") for at in range(1, 
 HEAT_LENGTH: Final = 200
 SHARES_LENGTH: Final = 600
 
-Open = TypeVar("Open")
 
-
-class ColumnSeries(ABC, Generic[Open]):
-    """Closed columns, `[time_ms, values]`, and the open one. Times are monotonic, in s, unless noted otherwise."""
+class Columns:
+    """Closed columns `[time_ms, ...]` of one job."""
 
     def __init__(self, most: int) -> None:
         self.closed: deque[list[Any]] = deque(maxlen=most)
         self._new = 0
-        self._open: Open | None = None
-        self._opened = 0.0
-        self._time_ns = 0
 
-    def opened(self, time_ns: int, now: float) -> Open:
-        """The column for data with the time `time_ns` that arrives now."""
-        self.close_due(now)
-        if self._open is None:
-            self._open, self._opened, self._time_ns = self._empty(), now, 0
-        self._time_ns = max(self._time_ns, time_ns)
-        return self._open
-
-    def close_due(self, now: float) -> None:
-        """Closes the open column after its second."""
-        if self._open is not None and now - self._opened >= _LASTS:
-            self.closed.append([self._time_ns // 1_000_000, self._values(self._open)])
+    def add_if(self, column: list[Any] | None) -> None:
+        """Adds a column, if there is one."""
+        if column:
+            self.closed.append(column)
             self._new += 1
-            self._open = None
 
     def take_new(self) -> list[list[Any]]:
-        """The columns that closed since the last call."""
+        """The columns since the last call."""
         new, self._new = min(self._new, len(self.closed)), 0
         return list(self.closed)[len(self.closed) - new :]
 
-    @abstractmethod
-    def _empty(self) -> Open: ...
 
-    @abstractmethod
-    def _values(self, column: Open) -> list[Any]: ...
+@dataclass(slots=True)
+class RankColumn:
+    """What one rank reported in the time of a column."""
+
+    time_ns: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
+    """The number of steps by bucket."""
+    grown: dict[str, list[float]] = field(default_factory=dict)
+    """By source: the increase (s) of the time in each phase."""
 
 
-class Heat(ColumnSeries[list[int]]):
-    """How many steps of all ranks had which duration."""
+class OpenColumn:
+    """Collects the reports of all ranks for a second. Times are monotonic, in s, unless noted otherwise."""
 
     def __init__(self) -> None:
-        super().__init__(HEAT_LENGTH)
+        self._ranks: dict[str, RankColumn] = {}
+        self._opened = 0.0
 
-    def add(self, durations: Iterable[tuple[float, int]], time_ns: int, now: float) -> None:
-        """Adds durations (s), each with its count."""
-        column = self.opened(time_ns, now)
+    def add_durations(self, rank: str, durations: Iterable[tuple[float, int]], time_ns: int, now: float) -> None:
+        """Adds durations (s) of steps, each with its count."""
+        counts = self._of(rank, time_ns, now).counts
         for duration, count in durations:
-            column[min(bisect_left(BOUNDS, duration), len(BOUNDS) - 1)] += count
+            counts[min(bisect_left(BOUNDS, duration), len(BOUNDS) - 1)] += count
 
-    def _empty(self) -> list[int]:
-        return [0] * len(BOUNDS)
-
-    def _values(self, column: list[int]) -> list[Any]:
-        return column
-
-
-Growth = dict[str, dict[str, list[float]]]
-"""By rank and source: the increase (s) of the time in each phase."""
-
-
-class PhaseShares(ColumnSeries[Growth]):
-    """The shares of the phases in the time of a rank, the mean of all ranks that reported."""
-
-    def __init__(self) -> None:
-        super().__init__(SHARES_LENGTH)
-
-    def add(self, rank: str, source: str, phase: str, grown: float, time_ns: int, now: float) -> None:
+    def add_phase(self, rank: str, source: str, phase: str, grown: float, time_ns: int, now: float) -> None:
         """Adds the increase (s) of the time that a rank spent in a phase."""
         if phase in PHASES and grown > 0:
-            of_rank = self.opened(time_ns, now).setdefault(rank, {})
-            of_rank.setdefault(source, [0.0] * len(PHASES))[PHASES.index(phase)] += grown
+            spent = self._of(rank, time_ns, now).grown.setdefault(source, [0.0] * len(PHASES))
+            spent[PHASES.index(phase)] += grown
 
-    def _empty(self) -> Growth:
-        return {}
+    def take_due(self, now: float) -> dict[str, RankColumn]:
+        """The reports by rank, once their second is over; else none."""
+        if not self._ranks or now - self._opened < _LASTS:
+            return {}
+        taken, self._ranks = self._ranks, {}
+        return taken
 
-    def _values(self, column: Growth) -> list[Any]:
-        best = [_best(by_source) for by_source in column.values()]
-        return [round(sum(spent[at] / sum(spent) for spent in best) / len(best), 4) for at in range(len(PHASES))]
+    def put_back(self, rank: str, column: RankColumn, now: float) -> None:
+        """Keeps the reports of a rank whose job is not known yet for the next column."""
+        kept = self._of(rank, column.time_ns, now)
+        kept.counts.update(column.counts)
+        for source, spent in column.grown.items():
+            before = kept.grown.get(source, [0.0] * len(PHASES))
+            kept.grown[source] = [one + more for one, more in zip(before, spent, strict=True)]
+
+    def _of(self, rank: str, time_ns: int, now: float) -> RankColumn:
+        if not self._ranks:
+            self._opened = now
+        found = self._ranks.setdefault(rank, RankColumn())
+        found.time_ns = max(found.time_ns, time_ns)
+        return found
+
+
+def heat_of(ranks: Sequence[RankColumn]) -> list[Any] | None:
+    """`[time_ms, first bucket, [count, ...]]` of the ranks of a job; None without steps."""
+    counts: Counter[int] = sum((rank.counts for rank in ranks), Counter())
+    if not counts:
+        return None
+    buckets = range(min(counts), max(counts) + 1)
+    return [_time_ms(ranks), buckets.start, [counts[at] for at in buckets]]
+
+
+def shares_of(ranks: Sequence[RankColumn]) -> list[Any] | None:
+    """`[time_ms, [ratio, ...]]`: the shares of the phases, the mean of the ranks of a job; None without times."""
+    best = [_best(rank.grown) for rank in ranks if rank.grown]
+    if not best:
+        return None
+    means = (sum(spent[at] / sum(spent) for spent in best) / len(best) for at in range(len(PHASES)))
+    return [_time_ms(ranks), [round(mean, 4) for mean in means]]
+
+
+def _time_ms(ranks: Iterable[RankColumn]) -> int:
+    return max(rank.time_ns for rank in ranks) // 1_000_000
 
 
 def _best(by_source: dict[str, list[float]]) -> list[float]:

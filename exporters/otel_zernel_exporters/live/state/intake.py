@@ -10,11 +10,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel.training import TRAINED, SeenValue, bar_of, numbers_of, scalars_of
+from otel_zernel.training import MERGED_STEPS, TRAINED, SeenValue, bar_of, numbers_of, scalars_of
 from otel_zernel.training.durations import RecentDurations
-from otel_zernel_exporters.live.state.columns import Heat, PhaseShares
 from otel_zernel_exporters.live.state.gpus import GPU_READERS, LiveGpu, gpu_id_of
-from otel_zernel_exporters.live.state.jobs import JOB_READERS, JobKey, LiveJob, assign, job_key_of, spread_lateness
+from otel_zernel_exporters.live.state.jobs import JOB_READERS, LiveJob, job_key_of
+from otel_zernel_exporters.live.state.membership import JobMembership
 from otel_zernel_exporters.live.state.rank_readers import RANK_READERS
 from otel_zernel_exporters.live.state.ranks import LiveRank, rank_id_of
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT, Entities, bounded
@@ -22,7 +22,7 @@ from otel_zernel_exporters.live.state.timeline import StepRows
 
 MOST_RANKS: Final = 1024
 MOST_GPUS: Final = 1024
-MOST_JOBS: Final = 64
+MOST_JOBS: Final = 128
 _MOST_TRACES: Final = 1024
 """Steps of jobs whose critical rank is remembered until the steps of the ranks arrive."""
 _MOST_OPERATIONS: Final = 16
@@ -51,14 +51,12 @@ class TrainingState:
         self.ranks: Entities[LiveRank] = Entities(MOST_RANKS, expiration, lambda: self.drop(1, "max_ranks"))
         self.gpus: Entities[LiveGpu] = Entities(MOST_GPUS, expiration, lambda: self.drop(1, "max_gpus"))
         self.jobs: Entities[LiveJob] = Entities(MOST_JOBS, expiration, lambda: self.drop(1, "max_jobs"))
-        self.heat = Heat()
-        self.shares = PhaseShares()
+        self._membership = JobMembership(self.ranks, self.jobs)
         self._history = history
         self._by_pid: dict[tuple[str, int], str] = {}
         """The rank that had data last, by host and pid."""
         self._critical: OrderedDict[bytes, int] = OrderedDict()
         """By the id of a trace: the rank on the critical path of a job's step."""
-        self._has_new_members = False
         self._aged = 0.0
 
     def adding(self, batch: Batch, now: float) -> Iterator[None]:
@@ -70,29 +68,19 @@ class TrainingState:
 
     def settle(self, now: float) -> None:
         """Lets the old leave, closes columns that are due, and finds the job of each rank."""
+        self._membership.live_as_long_as_their_ranks()
         for table in (self.ranks, self.gpus, self.jobs):
             table.sweep(now)
         for rank in self.ranks.left:
             if self._by_pid.get(rank.host_and_pid) == rank.id:
                 del self._by_pid[rank.host_and_pid]
-        self._has_new_members |= bool(self.ranks.left or self.jobs.left)
+        self._membership.is_due |= bool(self.ranks.left or self.jobs.left)
         for left in (self.ranks.left, self.gpus.left, self.jobs.left):
             left.clear()
-        self.heat.close_due(now)
-        self.shares.close_due(now)
-        if self._has_new_members:
-            self._assign()
-        for job in filter(None, map(self.jobs.get, self.jobs.changed)):
-            self.ranks.changed |= spread_lateness(job, self.ranks.get)
+        self._membership.settle(now)
         if now - self._aged >= _AGEING:
             self._aged = now
             self.ranks.changed.update(rank.id for rank in self.ranks if rank.is_ageing(now))
-
-    def _assign(self) -> None:
-        by_key: dict[JobKey, LiveJob] = {job.key: job for job in self.jobs}
-        self.ranks.changed |= assign(by_key, self.ranks)
-        self.jobs.changed.update(key[1] for key in by_key)
-        self._has_new_members = False
 
     def _add_metrics(self, of_resource: ResourceMetrics, now: float) -> Iterator[None]:
         resource = scalars_of(of_resource.resource.attributes)
@@ -143,7 +131,7 @@ class TrainingState:
             read(rank, seen)
             if metric.name == "zernel.phase.time" and seen.value is not None:
                 source, phase = seen.text("zernel.phase.source"), seen.text("zernel.phase")
-                self.shares.add(rank.id, source, phase, rank.grown.get((source, phase), 0.0), seen.time_ns, now)
+                self._membership.add_phase(rank, source, phase, seen.time_ns, now)
 
     def _rank_of(
         self,
@@ -170,13 +158,13 @@ class TrainingState:
             if known:
                 self.ranks.changed.add(id_)
             return known
-        rank = self.ranks.touch(id_, lambda: LiveRank(id_, StepRows(self._history)), now)
+        rank = self.ranks.touch(id_, lambda: LiveRank(id_, StepRows(self._history), appeared=now), now)
         if rank:
             self._by_pid[at] = id_
             rank.seen_ns = max(rank.seen_ns, time_ns)
             if is_process and not resource.items() <= rank.attributes.items():
                 rank.attributes = bounded({**rank.attributes, **resource})
-                self._has_new_members = True
+                self._membership.is_due = True
         return rank
 
     def _id_of(self, resource: Resource, at: tuple[str, int]) -> str:
@@ -194,7 +182,7 @@ class TrainingState:
                 self.jobs.changed.add(key[1])
                 job = self.jobs.get(key[1])
             else:
-                self._has_new_members |= self.jobs.get(key[1]) is None
+                self._membership.is_due |= self.jobs.get(key[1]) is None
                 job = self.jobs.touch(key[1], lambda: LiveJob(key), now)
             if job:
                 JOB_READERS[metric.name](job, seen)
@@ -223,7 +211,7 @@ class TrainingState:
                 series = tuple(sorted((key, str(value)) for key, value in attributes.items()))
                 added = of.add(point, histogram.aggregation_temporality, series, now)
                 if of is rank.trained or of is rank.passes:
-                    self.heat.add(added, point.time_unix_nano, now)
+                    self._membership.add_durations(rank, added, point.time_unix_nano, now)
         for summary in metric.summary.data_points:
             attributes = scalars_of(summary.attributes)
             if has_no_value(summary):
@@ -237,7 +225,7 @@ class TrainingState:
         for scope in of_resource.scope_spans:
             of_phases = scope.scope.name == _SCOPE
             for position, span in enumerate(scope.spans, 1):
-                if span.name == "step" and of_phases:
+                if span.name in ("step", MERGED_STEPS) and of_phases:
                     self._add_step(span, resource, now)
                 elif span.name == "job step" and of_phases:
                     self._add_job_step(span)

@@ -1,15 +1,18 @@
-"""The state of a job of several ranks, from the metrics that `phases` emits for jobs."""
+"""The state of a job, from the metrics that `phases` emits for jobs of several ranks. Other ranks are jobs of one."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import PHASES, SeenValue, launcher_of
+from otel_zernel.training import PHASES, SeenValue, launcher_of, title_of
+from otel_zernel_exporters.live.state.columns import HEAT_LENGTH, SHARES_LENGTH, Columns
 from otel_zernel_exporters.live.state.ranks import LiveRank
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
 
 LAUNCHER: Final = "zernel.job.launcher"
+ALONE: Final = ""
+"""In a `JobKey`: the value is the id of the only rank."""
 _UNNAMED: Final = "zernel.world_size"
 """Names a job that has no other name."""
 _MOST_RANKS: Final = 1024
@@ -31,12 +34,22 @@ class LiveJob:
     """By rank: the longest wait (s) of any rank for collectives minus its own, in a mean step."""
     critical: dict[int, dict[str, float]] = field(default_factory=dict)
     """By rank and phase: the time (s) of critical paths."""
+    name: str = ""
+    """For people."""
     ranks: dict[str, int] = field(default_factory=dict)
     """The numbers of its ranks by id."""
+    heat: Columns = field(default_factory=lambda: Columns(HEAT_LENGTH))
+    shares: Columns = field(default_factory=lambda: Columns(SHARES_LENGTH))
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is a rank that trains alone."""
+        return self.key[0] == ALONE
 
     def rendered(self) -> dict[str, Any]:
         """The fields of the live state (docs/live.md)."""
         fields: dict[str, Any] = {
+            "name": self.name or None,
             "ranks": sorted(self.ranks, key=lambda id_: (self.ranks[id_], id_)),
             "verdict": self._verdict(),
             "step_time": None if self.step_s is None else round(self.step_s, 6),
@@ -71,23 +84,35 @@ def job_key_of(resource: Mapping[str, AttributeValue]) -> JobKey | None:
     return (key, str(resource[key])) if key in resource else None
 
 
-def assign(jobs: Mapping[JobKey, LiveJob], ranks: Iterable[LiveRank]) -> set[str]:
-    """Finds the job of each rank. Returns the ids of the ranks whose job or lateness has changed."""
+def assign(
+    jobs: Mapping[JobKey, LiveJob], ranks: Iterable[LiveRank], alone: Callable[[LiveRank], LiveJob | None]
+) -> set[str]:
+    """Finds the job of each rank. `alone` makes the job of a rank that trains alone; None if there is no room.
+
+    Returns the ids of the ranks whose job or lateness has changed.
+    """
     names = {name for name, _ in jobs}
     for job in jobs.values():
         job.ranks = {}
     changed = set()
     for rank in ranks:
-        found = _job_of(rank, jobs, names)
-        if found and rank.rank is not None:
-            found.ranks[rank.id] = rank.rank
+        found = _job_of(rank, jobs, names) or jobs.get((ALONE, rank.id)) or alone(rank)
+        if found:
+            found.ranks[rank.id] = rank.rank or 0
         id_ = found.key[1] if found else ""
         if id_ != rank.job:
             changed.add(rank.id)
         rank.job = id_
-        if not found and rank.values.pop("lateness", None) is not None:
+        if (not found or found.is_alone) and rank.values.pop("lateness", None) is not None:
             changed.add(rank.id)
     return changed
+
+
+def name_of(job: LiveJob, rank_of: Callable[[str], LiveRank | None]) -> str:
+    """The name of the program of its first rank, as in the report of `why`."""
+    first = min(job.ranks, key=lambda id_: (job.ranks[id_], id_), default="")
+    rank = rank_of(first)
+    return title_of(rank.attributes)[:LONGEST_TEXT] if rank else job.name
 
 
 def spread_lateness(job: LiveJob, rank_of: Callable[[str], LiveRank | None]) -> set[str]:

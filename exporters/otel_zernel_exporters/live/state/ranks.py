@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import PHASES, TRAINED, best_source
+from otel_zernel.training import PHASES, PROGRAM, TRAINED, best_source
 from otel_zernel.training.durations import RecentDurations
 from otel_zernel_exporters.live.state.timeline import StepRows
 
@@ -28,6 +28,8 @@ class LiveRank:
     steps_shown: StepRows
     attributes: dict[str, AttributeValue] = field(default_factory=dict)
     """Those of its resource."""
+    appeared: float = 0.0
+    """When its first data arrived (monotonic, s)."""
     touched: float = 0.0
     ended_at: float | None = None
     seen_ns: int = 0
@@ -93,6 +95,7 @@ class LiveRank:
             "host": self.attributes.get("host.name"),
             "pid": self.attributes.get("process.pid"),
             "gpu": self.gpu or None,
+            "program": self.attributes.get(PROGRAM),
             "executable": self.attributes.get("process.executable.name"),
             **self._current_phase(source),
             "source": source or None,

@@ -72,7 +72,12 @@ class Entities(Generic[Entity]):
         for id_, one in self.items():
             is_over = one.ended_at is not None and now - one.ended_at > KEPT_AFTER_END
             if is_over or now - one.touched > self._expiration:
-                self._remove(id_)
+                self.remove(id_)
+
+    def remove(self, id_: str) -> None:
+        """Removes an entity that is there."""
+        self.left.append(self._all.pop(id_))
+        self.changed.add(id_)
 
     def change_all(self) -> None:
         """Marks every entity as changed."""
@@ -87,12 +92,8 @@ class Entities(Generic[Entity]):
         ended = [(one.ended_at, id_) for id_, one in self._all.items() if one.ended_at is not None]
         if not ended:
             return False
-        self._remove(min(ended)[1])
+        self.remove(min(ended)[1])
         return True
-
-    def _remove(self, id_: str) -> None:
-        self.left.append(self._all.pop(id_))
-        self.changed.add(id_)
 
 
 def bounded(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:

@@ -42,13 +42,13 @@ class HostClock:
         self.heard = max(self.heard, end)
         return True
 
-    def follow_replay(self, wall: int, pace: float, spare_ns: int) -> None:
+    def follow_replay(self, wall: int, pace: float, spare_ns: int, most_ns: int) -> None:
         """Advances while no data arrives: by `pace` seconds for each second, less `spare_ns` of the data's time.
 
-        `wall` is the collector's time.
+        `wall` is the collector's time. It stops `most_ns` after the data: the replay has ended, and its state stays.
         """
         passed = round((wall - self._data_arrived) * pace) - round(spare_ns * max(pace, 1.0))
-        self.now = max(self.now, self._data + passed)
+        self.now = max(self.now, self._data + min(passed, most_ns))
 
     def quiet_ns(self, wall: int) -> int:
         """How long no data has arrived, by the collector's time `wall`, counted from the first such question."""

@@ -17,6 +17,7 @@ from otel_zernel.otlp.points import Attributes
 from otel_zernel.runtime.host import host_name
 from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, job_run, service_name
 from otel_zernel.runtime.ranks import RANK_VARIABLES, rank_attributes
+from otel_zernel.training import PROGRAM
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
@@ -209,6 +210,8 @@ class Identities:
             attributes["process.creation.time"] = created
         attributes["process.executable.name"] = name = found.executable or found.name
         attributes["service.name"] = service_name(found.environment, name)
+        if found.program:
+            attributes[PROGRAM] = found.program
         if job := job_id(found.environment, self._host):
             attributes["zernel.job.id"] = job
         if run := job_run(found.environment):

@@ -21,6 +21,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from otel_zernel.training import script_of
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings, replaced_mappings
 from otel_zernel_receivers.ebpf.processes.files.used_files import KnownFiles, UsedFile
 from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
@@ -47,6 +48,8 @@ class Reason(StrEnum):
     """Mapped files beyond the limits on probed files: per process, and on the descriptors of the collector."""
 
 
+_LONGEST_PROGRAM = 128
+"""Characters of the name of a program."""
 MOST_FILES = 32
 """Files of one process that are probed. A training job with PyTorch has about 10."""
 
@@ -65,6 +68,8 @@ class ScannedProcess:
     """Its name in the kernel (comm), at most 15 characters."""
     executable: str
     """The file name of its executable; empty if /proc denies access."""
+    program: str
+    """Its script, such as `train.py`; else the name in its command line."""
     cgroups: tuple[str, ...]
     """The paths of its control groups: one for cgroup v2, and one per hierarchy for cgroup v1."""
     environment: ReadOnlyDict[str, str]
@@ -182,10 +187,16 @@ def read_process(folder: ProcessFolder, own_pid: int, variables: Collection[str]
         parent=folder.parent(),
         name=as_text(folder.name),
         executable=as_text(folder.executable.rpartition("/")[2]),
+        program=_program(folder.command_line),
         cgroups=folder.cgroups,
         environment=folder.environment(variables, own_pid),
         files=(),
     )
+
+
+def _program(command_line: bytes) -> str:
+    words = [word.decode(errors="replace") for word in command_line.split(b"\0") if word]
+    return script_of(words)[:_LONGEST_PROGRAM]
 
 
 def as_text(name: str) -> str:

@@ -18,6 +18,10 @@ class NvmlUnavailable(Exception):
     """NVML does not work on this machine. The message is a sentence for the user."""
 
 
+class DriverMissing(NvmlUnavailable):
+    """No driver is installed: the machine may have no GPU of NVIDIA."""
+
+
 class GpuLost(Exception):
     """The GPU is gone, or requires a reset. The message is a sentence for the user, without its subject."""
 
@@ -30,8 +34,9 @@ OnQueryError = Callable[[str, str], None]
 """Called with the query and the error when a query fails for a reason that may pass."""
 
 
+_NO_LIBRARY = "NVML_ERROR_LIBRARY_NOT_FOUND"
 _UNAVAILABLE = {
-    "NVML_ERROR_LIBRARY_NOT_FOUND": "libnvidia-ml.so.1 was not found; install NVIDIA's driver, "
+    _NO_LIBRARY: "libnvidia-ml.so.1 was not found; install NVIDIA's driver, "
     "or run the container with the NVIDIA runtime and the driver capability `utility`",
     "NVML_ERROR_DRIVER_NOT_LOADED": "NVIDIA's driver is not loaded; load it with `modprobe nvidia`",
     "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "libnvidia-ml.so.1 and the loaded driver are of different versions, "
@@ -70,6 +75,8 @@ class NvmlLibrary:
             if error.value == self.nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
                 self._unload()
             name = self._error_names.get(error.value, "")
+            if name == _NO_LIBRARY:
+                raise DriverMissing(_UNAVAILABLE[name]) from error
             raise NvmlUnavailable(_UNAVAILABLE.get(name, f"NVML cannot be initialised: {error}")) from error
         self.driver_version = self._version("nvmlSystemGetDriverVersion")
         cuda = self._version("nvmlSystemGetCudaDriverVersion")

@@ -48,6 +48,7 @@ class GeneratedJob:
             "process.pid": 1000 + rank,
             "process.creation.time": "2026-01-01T00:00:00Z",
             "process.executable.name": "python3.11",
+            "zernel.program": "pretrain.py",
             "zernel.rank": rank,
             "zernel.world_size": self.ranks,
             "zernel.job.id": "pretrain-7b",

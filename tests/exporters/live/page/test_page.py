@@ -125,7 +125,7 @@ class shown:  # noqa: N801  # used as a function
 
 def test_the_verdict_stands_above_the_numbers(opened: Opened) -> None:
     assert opened.text("h1") == "Rank 13 delays the others by 21.0 ms in each step"
-    assert opened.text("#about") == "pretrain-7b, 16 ranks"
+    assert opened.text("#about") == "pretrain.py, 16 ranks, 2 hosts"
     figures = dict(zip(opened.texts("#stats span"), opened.texts("#stats b"), strict=True))
     assert figures["ranks"] == figures["GPUs"] == "16"
     assert figures["steps/s per rank"] == "10.0"
@@ -145,7 +145,7 @@ def test_the_straggler_is_the_first_row_and_is_marked_by_more_than_a_colour(open
 
 
 def test_the_critical_path_and_the_gpus_are_those_of_the_state(opened: Opened) -> None:
-    assert opened.texts("#jobs tbody tr:first-child td")[:2] == ["13", "compute"]
+    assert opened.texts("#path tbody tr:first-child td")[:2] == ["13", "compute"]
     assert opened.texts("#gpus h3") == [
         "GPU 6",
         "GPU 5",
@@ -242,6 +242,7 @@ def test_the_filter_takes_ranks_and_gpus_away_and_says_so(opened: Opened) -> Non
         opened.key(key)
     assert len(opened.texts("#ranks tbody tr")) == len(opened.texts("#gpus li")) == 8
     opened.key("x")
+    assert opened.text("#line-empty") == "nothing matches “node1x”"
     assert opened.text("#ranks .empty") == "nothing matches “node1x”"
     opened.key("Escape")
     assert len(opened.texts("#ranks tbody tr")) == RANKS
@@ -294,7 +295,7 @@ def test_the_theme_is_that_of_the_system_and_can_be_switched(browser: tuple[Tab,
 def test_nothing_is_wider_than_the_screen(browser: tuple[Tab, Path], served: Served, width: int, theme: str) -> None:
     with shown(browser[0], served[0], served[1], width=width, theme=theme) as opened:
         assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
-        assert "pretrain-7b" in opened.text("#about")
+        assert "pretrain.py" in opened.text("#about")
 
 
 def test_nothing_is_not_the_same_as_loading(browser: tuple[Tab, Path]) -> None:
