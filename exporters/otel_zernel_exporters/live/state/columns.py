@@ -1,4 +1,4 @@
-"""Columns over time of each job, a second of arrivals each: the heat of step durations, and the mean phase shares."""
+"""ColumnHistory over time of each job, a second of arrivals each: the heat of step durations, and the mean phase shares."""
 
 from bisect import bisect_left
 from collections import Counter, deque
@@ -16,7 +16,7 @@ HEAT_LENGTH: Final = 200
 SHARES_LENGTH: Final = 600
 
 
-class Columns:
+class ColumnHistory:
     """Closed columns `[time_ms, ...]` of one job."""
 
     def __init__(self, most: int) -> None:
@@ -36,7 +36,7 @@ class Columns:
 
 
 @dataclass(slots=True)
-class RankColumn:
+class RankPart:
     """What one rank reported in the time of a column."""
 
     time_ns: int = 0
@@ -50,7 +50,7 @@ class OpenColumn:
     """Collects the reports of all ranks for a second. Times are monotonic, in s, unless noted otherwise."""
 
     def __init__(self) -> None:
-        self._ranks: dict[str, RankColumn] = {}
+        self._ranks: dict[str, RankPart] = {}
         self._opened = 0.0
 
     def add_durations(self, rank: str, durations: Iterable[tuple[float, int]], time_ns: int, now: float) -> None:
@@ -65,14 +65,14 @@ class OpenColumn:
             spent = self._of(rank, time_ns, now).grown.setdefault(source, [0.0] * len(PHASES))
             spent[PHASES.index(phase)] += grown
 
-    def take_due(self, now: float) -> dict[str, RankColumn]:
+    def take_due(self, now: float) -> dict[str, RankPart]:
         """The reports by rank, once their second is over; else none."""
         if not self._ranks or now - self._opened < _LASTS:
             return {}
         taken, self._ranks = self._ranks, {}
         return taken
 
-    def put_back(self, rank: str, column: RankColumn, now: float) -> None:
+    def put_back(self, rank: str, column: RankPart, now: float) -> None:
         """Keeps the reports of a rank whose job is not known yet for the next column."""
         kept = self._of(rank, column.time_ns, now)
         kept.counts.update(column.counts)
@@ -80,15 +80,15 @@ class OpenColumn:
             before = kept.grown.get(source, [0.0] * len(PHASES))
             kept.grown[source] = [one + more for one, more in zip(before, spent, strict=True)]
 
-    def _of(self, rank: str, time_ns: int, now: float) -> RankColumn:
+    def _of(self, rank: str, time_ns: int, now: float) -> RankPart:
         if not self._ranks:
             self._opened = now
-        found = self._ranks.setdefault(rank, RankColumn())
+        found = self._ranks.setdefault(rank, RankPart())
         found.time_ns = max(found.time_ns, time_ns)
         return found
 
 
-def heat_of(ranks: Sequence[RankColumn]) -> list[Any] | None:
+def heat_of(ranks: Sequence[RankPart]) -> list[Any] | None:
     """`[time_ms, first bucket, [count, ...]]` of the ranks of a job; None without steps."""
     counts: Counter[int] = sum((rank.counts for rank in ranks), Counter())
     if not counts:
@@ -97,7 +97,7 @@ def heat_of(ranks: Sequence[RankColumn]) -> list[Any] | None:
     return [_time_ms(ranks), buckets.start, [counts[at] for at in buckets]]
 
 
-def shares_of(ranks: Sequence[RankColumn]) -> list[Any] | None:
+def shares_of(ranks: Sequence[RankPart]) -> list[Any] | None:
     """`[time_ms, [ratio, ...]]`: the shares of the phases, the mean of the ranks of a job; None without times."""
     best = [_best(rank.grown) for rank in ranks if rank.grown]
     if not best:
@@ -106,7 +106,7 @@ def shares_of(ranks: Sequence[RankColumn]) -> list[Any] | None:
     return [_time_ms(ranks), [round(mean, 4) for mean in means]]
 
 
-def _time_ms(ranks: Iterable[RankColumn]) -> int:
+def _time_ms(ranks: Iterable[RankPart]) -> int:
     return max(rank.time_ns for rank in ranks) // 1_000_000
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.training import PHASES, SeenValue, launcher_of, title_of
-from otel_zernel_exporters.live.state.columns import HEAT_LENGTH, SHARES_LENGTH, Columns
+from otel_zernel_exporters.live.state.columns import HEAT_LENGTH, SHARES_LENGTH, ColumnHistory
 from otel_zernel_exporters.live.state.ranks import LiveRank
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
 
@@ -38,8 +38,8 @@ class LiveJob:
     """For people."""
     ranks: dict[str, int] = field(default_factory=dict)
     """The numbers of its ranks by id."""
-    heat: Columns = field(default_factory=lambda: Columns(HEAT_LENGTH))
-    shares: Columns = field(default_factory=lambda: Columns(SHARES_LENGTH))
+    heat: ColumnHistory = field(default_factory=lambda: ColumnHistory(HEAT_LENGTH))
+    shares: ColumnHistory = field(default_factory=lambda: ColumnHistory(SHARES_LENGTH))
 
     @property
     def is_alone(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from otel_zernel_exporters.live.state.columns import OpenColumn, RankColumn, heat_of, shares_of
+from otel_zernel_exporters.live.state.columns import OpenColumn, RankPart, heat_of, shares_of
 from otel_zernel_exporters.live.state.jobs import ALONE, LiveJob, assign, name_of, spread_lateness
 from otel_zernel_exporters.live.state.ranks import LiveRank
 from otel_zernel_exporters.live.state.tables import Entities
@@ -50,7 +50,7 @@ class JobMembership:
         due = self._column.take_due(now)
         if due and self.is_due:
             self._assign(now)
-        by_job: dict[str, list[RankColumn]] = {}
+        by_job: dict[str, list[RankPart]] = {}
         for id_, column in due.items():
             rank = self._ranks.get(id_)
             if rank and rank.job:
