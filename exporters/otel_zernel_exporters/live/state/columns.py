@@ -1,4 +1,4 @@
-"""ColumnHistory over time of each job, a second of arrivals each: the heat of step durations, and the mean phase shares."""
+"""Columns over time of each job, a second of arrivals each: the heat of step durations, and the mean phase shares."""
 
 from bisect import bisect_left
 from collections import Counter, deque
