@@ -81,11 +81,10 @@ async def test_a_process_that_joins_a_job_is_no_job_of_its_own_any_more() -> Non
 
 async def test_every_number_belongs_to_one_of_three_programs() -> None:
     run = LiveRun()
-    programs: list[Attributes] = [{**PROCESS, "process.pid": pid, "zernel.program": f"{pid}.py"} for pid in (1, 2, 3)]
-    for lasts, phase, program in zip(
-        (0.1, 1.0, 5.0), ("data_loading", "gpu_compute", "unknown"), programs, strict=True
-    ):
-        await run.add(durations(lasts, resource=program), phase_times(program, **{phase: 2.0}))
+    one, other, third = ({**PROCESS, "process.pid": pid, "zernel.program": f"{pid}.py"} for pid in (1, 2, 3))
+    await run.add(durations(0.1, resource=one), phase_times(one, data_loading=2.0))
+    await run.add(durations(1.0, resource=other), phase_times(other, gpu_compute=2.0))
+    await run.add(durations(5.0, resource=third), phase_times(third, unknown=2.0))
     state = run.after(1)
     assert {job["name"] for job in state["jobs"].values()} == {"1.py", "2.py", "3.py"}
     for id_, job in state["jobs"].items():
