@@ -1,5 +1,6 @@
 """Headers: the first one of a file, and those of loggers that were started again with other fields."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FEW = 64
 """Up to this number, lines that do not begin with a number are examined one by one."""
 _KEPT = 256
-"""Remembered headers."""
+"""Remembered lines, whether they are headers or not."""
+_LONGEST_KEPT = 16 * 1024
+"""Bytes of a line above which it is not remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Headers:
         """
         raw = stripped(raw)
         key = raw, delimiter
+        if len(raw) > _LONGEST_KEPT:
+            return self._in_the_middle(raw, delimiter)
         if key not in self._known:
             if len(self._known) >= _KEPT:
                 self._known.clear()
@@ -90,7 +95,7 @@ class Headers:
         """
         headers, owner, is_header = [header], np.zeros(len(block.ends), np.int64), np.zeros(len(block.ends), np.bool_)
         current = header
-        for place, line in self._candidates(block):
+        for place, line in self._candidates(block, header.delimiter):
             if new := self.in_the_middle(line, current.delimiter):
                 current = new
                 if new not in headers:
@@ -101,7 +106,7 @@ class Headers:
         parts = [(one, np.flatnonzero((owner == number) & ~is_header)) for number, one in enumerate(headers)]
         return [Part(one, block.picked(places), places) for one, places in parts if len(places)], current
 
-    def _candidates(self, block: LineBlock) -> Iterable[tuple[int, bytes]]:
+    def _candidates(self, block: LineBlock, delimiter: str) -> Iterable[tuple[int, bytes]]:
         """The lines that may be headers, and their index: rows usually begin with a number, headers never do."""
         data, starts = np.frombuffer(block.data, np.uint8), np.concatenate([[0], block.ends[:-1]])
         first, second = data[starts], data[np.minimum(starts + 1, len(data) - 1)]
@@ -111,7 +116,12 @@ class Headers:
         if len(places) <= _FEW:
             return lines
         signs = [sign for sign in self._signs if all(name in block.data for name in sign)]
-        return (line for line in lines if any(all(name in line[1] for name in sign) for sign in signs)) if signs else ()
+        number_in_cell = re.compile(re.escape(delimiter.encode()) + rb' *"?[0-9]')
+        return (
+            (place, line)
+            for place, line in (lines if signs else ())
+            if any(all(name in line for name in sign) for sign in signs) and not number_in_cell.search(line)
+        )
 
     @cached_property
     def _signs(self) -> list[tuple[bytes, ...]]:

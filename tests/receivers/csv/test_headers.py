@@ -95,6 +95,16 @@ async def test_a_header_is_found_in_files_whose_first_column_is_a_text(receive: 
     assert run.dropped == {}
 
 
+async def test_without_times_a_header_is_found_in_files_whose_first_column_is_a_text(receive: Receive) -> None:
+    text = "".join(f"NVIDIA H100, GPU-{n}, {n % 90}, 50 %\n" for n in range(200))
+    other = "".join(f"NVIDIA H100, GPU-{n}, 50 %, {n % 90}\n" for n in range(200))
+    head, later = "name, uuid, temperature.gpu, utilization.gpu [%]", "name, uuid, utilization.gpu [%], temperature.gpu"
+    run = await receive(f"{head}\n{text}{later}\n{other}", timestamps="now")
+    assert sorted(by_metric(run)["temperature"]) == sorted([float(n % 90) for n in range(200)] * 2)
+    assert by_metric(run)["utilization"] == [0.5] * 400
+    assert run.dropped == {}
+
+
 async def test_rows_below_a_header_without_a_required_column_are_dropped_and_counted(
     receive: Receive, caplog: pytest.LogCaptureFixture
 ) -> None:
