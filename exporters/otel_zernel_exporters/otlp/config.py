@@ -75,6 +75,8 @@ class OtlpGrpcConfig(OtlpConfig):
     endpoint: str = Field("", validate_default=True)
     """`host:port`, `http://host:port` (plaintext), `https://host:port`, or a gRPC target such as `dns:///host:port`."""
     compression: Literal["gzip", "deflate", "none"] = "gzip"
+    signals: tuple[Signal, ...] = SIGNALS
+    """The signals to send. A backend that takes no metrics, such as Tempo, gets `[traces]`."""
     keepalive: KeepaliveConfig | None = None
     retry_on_failure: GrpcRetryConfig = GrpcRetryConfig.model_construct()
     balancer_name: Literal["round_robin", "pick_first"] = "round_robin"

@@ -1,6 +1,7 @@
 """The exporter for OTLP over gRPC."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from os import environ
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +23,7 @@ from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
+from otel_zernel_exporters.otlp.unwanted import UnwantedSignals
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc.aio import AioRpcError, Channel
@@ -46,6 +48,8 @@ class OtlpGrpcExporter(ConvertingExporter):
         self._metadata = {name.lower(): value.get_secret_value() for name, value in config.headers.items()}
         self._resolve = resolve
         self._channels: Channels | None = None
+        self.signals = frozenset(config.signals)
+        self._unwanted = UnwantedSignals(context, self.signals, "leave it out of the option signals")
 
     async def __aenter__(self) -> Self:
         self._credentials.open(unprotected=self.config.is_unprotected)
@@ -73,6 +77,7 @@ class OtlpGrpcExporter(ConvertingExporter):
         """Sends to the next address of the endpoint; to another one if no connection is possible."""
         from grpc.aio import AioRpcError
 
+        self._unwanted.check(signal)
         failures, failed = Failures(), None
         for target in await self._targets(channels):
             channel = channels.get(target)
@@ -89,9 +94,23 @@ class OtlpGrpcExporter(ConvertingExporter):
                     break
                 channels.fail(target)
             else:
+                self._unwanted.accepted(signal)
                 return
         if failed:
-            raise self._failure(failed, failures) from failed
+            failure = self._failure(failed, failures)
+            if _lacks_the_service(failed):
+                failure = await self._unwanted.judged(signal, failure, partial(self._takes, channel))
+            raise failure from failed
+
+    async def _takes(self, channel: "Channel", signal: OtlpSignal) -> bool:
+        """Whether the server takes an empty request of a signal."""
+        from grpc.aio import AioRpcError
+
+        try:
+            await self._call(channel, signal, Batch())
+        except AioRpcError:
+            return False
+        return True
 
     async def _call(self, channel: "Channel", signal: OtlpSignal, batch: Batch) -> None:
         """One request. Raises `AioRpcError`."""
@@ -137,6 +156,12 @@ class OtlpGrpcExporter(ConvertingExporter):
         if code == "UNIMPLEMENTED" and "http2 header" not in details:
             return " (the server speaks gRPC, but not OTLP for this signal; correct the endpoint)"
         return self._credentials.advice if code in _UNAUTHENTICATED else ""
+
+
+def _lacks_the_service(error: "AioRpcError") -> bool:
+    """Whether a gRPC server answers that it does not have the method, and not that it lacks the compression."""
+    details = error.details() or ""
+    return error.code().name == "UNIMPLEMENTED" and "http2 header" not in details and not refuses_compression(details)
 
 
 def _address(target: str) -> str:

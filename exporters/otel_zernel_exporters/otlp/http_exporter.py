@@ -21,8 +21,10 @@ from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import METRICS, OtlpSignal, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.time_lines import TimeLines
+from otel_zernel_exporters.otlp.unwanted import UnwantedSignals
 
 _MIB = 1 << 20
+_NO_SUCH_PATH = frozenset({404, 405, 501})
 _IN_ORDER = (
     "The server wants the points of a resource in the order of time. Late points are sent with its service attributes "
     "only; nothing is lost. To keep the other attributes, set out_of_order_time_window in the server"
@@ -56,6 +58,7 @@ class OtlpHttpExporter(ConvertingExporter):
     def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
         self.signals = frozenset(signal for signal in SIGNALS if config.url(signal))
+        self._unwanted = UnwantedSignals(context, self.signals, "set endpoints of signals in place of endpoint")
         self._lines = TimeLines()
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve)
 
@@ -84,15 +87,26 @@ class OtlpHttpExporter(ConvertingExporter):
         return headers
 
     async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
+        self._unwanted.check(signal)
         url = self.config.url(signal.name)
         answer = await self._post_in_order(url, batch) if signal is METRICS else await self._post(url, signal, batch)
         if not answer.is_success:
             permanent, now_ns = self.config.retry_on_failure.permanent_codes, self.context.clock.time_ns()
-            raise answer.failure(url, now_ns, permanent, self._posting.advice, http_proxy(url))
+            failure = answer.failure(url, now_ns, permanent, self._posting.advice, http_proxy(url))
+            if answer.status in _NO_SUCH_PATH:
+                failure = await self._unwanted.judged(signal, failure, self._takes)
+            raise failure
         if error := answer.no_otlp(url, http_proxy(url)):
             raise error
+        self._unwanted.accepted(signal)
         if response := answer.response(signal, self.context):
             count_partial_success(response, signal, batch, self.context)
+
+    async def _takes(self, signal: OtlpSignal) -> bool:
+        """Whether the server takes an empty request of a signal."""
+        url = self.config.url(signal.name)
+        answer = await self._post(url, signal, Batch())
+        return answer.is_success and not answer.no_otlp(url, None)
 
     async def _post(self, url: str, signal: OtlpSignal, batch: Batch) -> HttpAnswer:
         return await self._posting.post(url, await self._body(signal, batch), HttpAnswer.receive)

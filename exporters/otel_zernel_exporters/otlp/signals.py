@@ -71,6 +71,11 @@ LOGS = OtlpSignal(
 _SIGNALS: Mapping[Signal, OtlpSignal] = {signal.name: signal for signal in (METRICS, TRACES, LOGS)}
 
 
+def all_signals() -> Iterator[OtlpSignal]:
+    """Every signal."""
+    return iter(_SIGNALS.values())
+
+
 def signals_of(batch: Batch) -> Iterator[OtlpSignal]:
     """The signals of a batch. Each is a request."""
     return (_SIGNALS[signal] for signal in batch.signals)

@@ -1,0 +1,63 @@
+"""A server that takes one signal and not another stops the other one; a server that takes none keeps its batches."""
+
+import pytest
+from starlette.responses import Response
+
+from otel_zernel.errors import Correctable, Permanent
+from tests.exporters.otlp.grpc import test_grpc as over_grpc
+from tests.exporters.otlp.http import exporting as over_http
+from tests.exporters.otlp.peers import GrpcSink, metrics_batch, spans_batch
+
+NO_METRICS = "the server takes traces, but no metrics"
+
+
+async def test_a_signal_without_a_service_is_stopped_and_the_message_names_the_option() -> None:
+    sink, own = GrpcSink(), over_grpc.context()
+    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+    async with over_grpc.exporting(sink, own) as exporter:
+        for _ in range(3):
+            with pytest.raises(Permanent, match=f"{NO_METRICS}; leave it out of the option signals"):
+                await exporter.export(metrics_batch())
+        await exporter.export(spans_batch())
+    assert [name.rpartition(".")[2] for name in sink.services] == ["MetricsService", "TraceService", "TraceService"]
+    assert NO_METRICS in own.health.problems[own.path]
+
+
+async def test_a_server_without_any_service_may_be_the_wrong_endpoint_and_keeps_the_batch() -> None:
+    sink = GrpcSink()
+    sink.answers.extend(over_grpc.failing("UNIMPLEMENTED") for _ in range(6))
+    async with over_grpc.exporting(sink) as exporter:
+        for _ in range(2):
+            with pytest.raises(Correctable, match="correct the endpoint"):
+                await exporter.export(metrics_batch())
+
+
+async def test_a_signal_that_was_accepted_once_is_kept() -> None:
+    sink = GrpcSink()
+    async with over_grpc.exporting(sink) as exporter:
+        await exporter.export(metrics_batch())
+        sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+        with pytest.raises(Correctable):
+            await exporter.export(metrics_batch())
+
+
+async def test_the_option_signals_leaves_a_signal_out() -> None:
+    async with over_grpc.exporting(GrpcSink(), signals=["traces"]) as exporter:
+        assert exporter.signals == {"traces"}
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_a_path_that_is_missing_for_one_signal_only_stops_it(status: int) -> None:
+    sink = over_http.answering(Response("", status))
+    async with over_http.exporting(sink) as exporter:
+        for _ in range(3):
+            with pytest.raises(Permanent, match=f"{NO_METRICS}; set endpoints of signals in place of endpoint"):
+                await exporter.export(metrics_batch())
+        await exporter.export(spans_batch())
+    assert [request.path for request in sink.requests] == ["/v1/metrics", "/v1/traces", "/v1/traces"]
+
+
+async def test_a_path_that_is_missing_for_every_signal_keeps_the_batch() -> None:
+    async with over_http.exporting(over_http.answering(*(Response("", 404) for _ in range(3)))) as exporter:
+        with pytest.raises(Correctable, match="this path does not accept OTLP"):
+            await exporter.export(metrics_batch())
