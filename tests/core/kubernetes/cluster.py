@@ -38,6 +38,8 @@ class FakeCluster:
         self.headers: list[dict[str, str]] = []
         self.queries: list[tuple[str, Json]] = []
         self.bodies: list[Json] = []
+        self.warnings: dict[str, list[Json]] = {}
+        """Events by the uid of their object."""
         self.logs: dict[str, Log] = {}
         self.cut_log_after: int | None = None
         """The next log stream ends after so many bytes."""
@@ -145,6 +147,8 @@ class FakeCluster:
 
     def _answer(self, method: str, path: str, query: Json, body: Json) -> tuple[int, Json]:
         parts = path.split("/")
+        if parts[-1] == "events":
+            return 200, {"items": self.warnings.get(query["fieldSelector"].removeprefix("involvedObject.uid="), [])}
         kind = "jobs" if "jobs" in parts else "pods"
         name = "" if parts[-1] == kind else parts[-1]
         if method == "POST":

@@ -1,8 +1,9 @@
-"""The engine of Kubernetes: a task is a Job, by six endpoints of the API server."""
+"""The engine of Kubernetes: a task is a Job, by seven endpoints of the API server."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -116,6 +117,8 @@ class KubernetesEngine(Engine):
             job = await self._job(handle)
             pod = await known.read_pod(handle) or pod
         state = observed(job, pod, handle in known.cancelled)
+        if state and state.status == "starting" and job and not pod and (reason := await known.refusal(handle, job)):
+            state = replace(state, reason=reason)
         if state and state.status in ("succeeded", "failed", "cancelled"):
             known.ends[handle] = state
         return state

@@ -1,14 +1,17 @@
 """The Jobs and pods of this collector, by the names of the Jobs."""
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from otel_zernel.client.json_client import Json, JsonClient
 from otel_zernel.clock import Clock
 from otel_zernel.kubernetes.collection import Collection, list_all
 from otel_zernel_extensions.tasks.engines.engine import Observed
 from otel_zernel_extensions.tasks.engines.kubernetes import jobs
-from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, observed, pod
+from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, observed, pod, refusal
+
+_SECONDS: Final = 5.0
+"""Between two looks at the events of a Job."""
 
 
 class Objects:
@@ -22,8 +25,12 @@ class Objects:
         self.cancelled: set[str] = set()
         """The Jobs that this collector has deleted to cancel their tasks."""
         self._jobs_of_pods: dict[str, str] = {}
+        self._refusals: dict[str, tuple[float, str]] = {}
+        """When the events of a Job without a pod were read, and their reason."""
+        self._clock = clock
         self._client = client
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
+        self._events_path = f"/api/v1/namespaces/{namespace}/events"
         jobs_path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         selection = {"labelSelector": jobs.selector(instance)}
         self._job_watch = Collection(client, jobs_path, selection, self._job_changed, clock)
@@ -51,12 +58,25 @@ class Objects:
             found, _ = await list_all(self._client, self._pods_path, {"labelSelector": f"job-name={handle}"})
         return max(map(pod, found), key=_importance, default=None)
 
+    async def refusal(self, handle: str, job: Json) -> str:
+        """Why the Job has no pod. Empty if the server does not say, or if this collector may not list events."""
+        now = self._clock.monotonic()
+        asked, reason = self._refusals.get(handle, (-_SECONDS, ""))
+        if now - asked < _SECONDS:
+            return reason
+        selection = {"fieldSelector": f"involvedObject.uid={job['metadata'].get('uid')}", "limit": "50"}
+        answer = await self._client.call("GET", self._events_path, params=selection)
+        reason = refusal(answer.body.get("items") or ()) if answer.ok else ""
+        self._refusals[handle] = now, reason
+        return reason
+
     def forget(self, handle: str) -> None:
         """Removes everything about a Job."""
         self.jobs.pop(handle, None)
         self.pods.pop(handle, None)
         self.ends.pop(handle, None)
         self.cancelled.discard(handle)
+        self._refusals.pop(handle, None)
 
     def _job_changed(self, name: str, item: Json | None) -> None:
         if item is None:

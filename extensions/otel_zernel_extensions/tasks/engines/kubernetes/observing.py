@@ -14,6 +14,8 @@ _ORDINARY: Final = frozenset({"", "Completed", "Error", "ContainerCreating", "Po
 """Reasons that say no more than the state does."""
 _HOPELESS: Final = frozenset({"InvalidImageName"})
 """Other errors of images and of the configuration may be corrected from outside, so Kubernetes tries again."""
+_NAME_OF_POD: Final = re.compile(r'^Error creating: pods "[^"]*" is')
+"""The controller invents a name for each attempt."""
 _EXIT_CODE: Final = re.compile(r"failed with exit code (\d{1,3}) ")
 """The message of a Job's condition with a pod failure policy (job_controller.go, `PodFailurePolicy`)."""
 
@@ -55,6 +57,22 @@ def pod(item: Mapping[str, Any]) -> Pod:
         reason=_pod_reason(status, state),
         hopeless=_waiting(status, state).get("reason") in _HOPELESS,
     )
+
+
+def refusal(events: Iterable[Mapping[str, Any]]) -> str:
+    """Why the controller of a Job cannot make its pod: the newest warning of the Job, without the name of the pod."""
+    warnings = [event for event in events if event.get("type") == "Warning"]
+    newest = max(warnings, key=_time_of, default=None)
+    if newest is None:
+        return ""
+    return _sentence(newest.get("reason"), _NAME_OF_POD.sub("the pod is", str(newest.get("message") or "")))
+
+
+def _time_of(event: Mapping[str, Any]) -> str:
+    """RFC 3339. Events of the newer API have other fields."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return next((str(time) for time in times if time), "")
 
 
 def observed(job: Mapping[str, Any] | None, pod: Pod | None, cancelled: bool) -> Observed | None:

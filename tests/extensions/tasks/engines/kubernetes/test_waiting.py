@@ -79,6 +79,33 @@ async def test_a_pod_without_a_node_has_the_sentence_of_the_scheduler(client: Ta
     assert (task["status"], task["reason"]) == ("starting", f"Unschedulable: {message}")
 
 
+def failed_create(message: str, time: str) -> dict[str, Any]:
+    return {"type": "Warning", "reason": "FailedCreate", "message": message, "lastTimestamp": time}
+
+
+async def test_a_job_that_cannot_make_its_pod_has_the_newest_sentence_of_its_controller(
+    client: TaskClient, cluster: FakeCluster
+) -> None:
+    uid = cluster.objects["jobs"]["zernel-bert"]["metadata"]["uid"]
+    forbidden = 'forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+    cluster.warnings[uid] = [
+        failed_create(f'Error creating: pods "zernel-bert-x7k2p" is {forbidden}', "2026-11-22T10:00:02Z"),
+        failed_create('Error creating: pods "zernel-bert-a" is forbidden: exceeded quota', "2026-11-22T10:00:01Z"),
+    ]
+    task = await reason(client, "FailedCreate")
+    assert (task["status"], task["reason"]) == ("starting", f"FailedCreate: the pod is {forbidden}")
+    cluster.run(cluster.add_pod("zernel-bert"))
+    assert "reason" not in await client.reaches("bert", "running")
+
+
+async def test_without_the_right_to_list_events_the_reason_names_the_command_that_shows_it(
+    client: TaskClient, cluster: FakeCluster
+) -> None:
+    forbidden = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
+    cluster.interfere = lambda method, path: (403, forbidden) if path.endswith("/events") else None
+    assert "kubectl describe job zernel-bert" in (await reason(client, "no pod yet"))["reason"]
+
+
 async def test_an_image_name_that_is_not_valid_fails_the_task_and_frees_its_place(
     client: TaskClient, cluster: FakeCluster
 ) -> None:
