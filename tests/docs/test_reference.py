@@ -162,7 +162,7 @@ MINIMAL = "yaml:{receivers: {otlp: {protocols: {http: {endpoint: 'localhost:0'}}
 COMMANDS: dict[str, tuple[int, list[str]]] = {
     "a valid configuration": (0, ["validate", "--config", MINIMAL]),
     "a mistake": (1, ["validate", "--config", MINIMAL, "--set", "exporters.debug.verbose=1"]),
-    "a wrong command line": (1, ["run", "--colour"]),
+    "a wrong command line": (2, ["run", "--colour"]),
     "no such port": (1, ["run", "--config", MINIMAL, "--set", "receivers.otlp.protocols.http.endpoint=203.0.113.1:1"]),
     "no directory of queues": (1, ["queue", "inspect", "/nonexistent"]),
 }

@@ -117,7 +117,13 @@ class KubernetesEngine(Engine):
             job = await self._job(handle)
             pod = await known.read_pod(handle) or pod
         state = observed(job, pod, handle in known.cancelled)
-        if state and state.status == "starting" and job and not pod and (reason := await known.refusal(handle, job)):
+        if (
+            state
+            and state.status == "starting"
+            and job
+            and not pod
+            and (reason := await known.creation_failure(handle, job))
+        ):
             state = replace(state, reason=reason)
         if state and state.status in ("succeeded", "failed", "cancelled"):
             known.ends[handle] = state

@@ -8,7 +8,7 @@ from otel_zernel.clock import Clock
 from otel_zernel.kubernetes.collection import Collection, list_all
 from otel_zernel_extensions.tasks.engines.engine import Observed
 from otel_zernel_extensions.tasks.engines.kubernetes import jobs
-from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, observed, pod, refusal
+from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, creation_failure, observed, pod
 
 _SECONDS: Final = 5.0
 """Between two looks at the events of a Job."""
@@ -25,7 +25,7 @@ class Objects:
         self.cancelled: set[str] = set()
         """The Jobs that this collector has deleted to cancel their tasks."""
         self._jobs_of_pods: dict[str, str] = {}
-        self._refusals: dict[str, tuple[float, str]] = {}
+        self._failures: dict[str, tuple[float, str]] = {}
         """When the events of a Job without a pod were read, and their reason."""
         self._clock = clock
         self._client = client
@@ -58,16 +58,16 @@ class Objects:
             found, _ = await list_all(self._client, self._pods_path, {"labelSelector": f"job-name={handle}"})
         return max(map(pod, found), key=_importance, default=None)
 
-    async def refusal(self, handle: str, job: Json) -> str:
+    async def creation_failure(self, handle: str, job: Json) -> str:
         """Why the Job has no pod. Empty if the server does not say, or if this collector may not list events."""
         now = self._clock.monotonic()
-        asked, reason = self._refusals.get(handle, (-_SECONDS, ""))
+        asked, reason = self._failures.get(handle, (-_SECONDS, ""))
         if now - asked < _SECONDS:
             return reason
         selection = {"fieldSelector": f"involvedObject.uid={job['metadata'].get('uid')}", "limit": "50"}
         answer = await self._client.call("GET", self._events_path, params=selection)
-        reason = refusal(answer.body.get("items") or ()) if answer.ok else ""
-        self._refusals[handle] = now, reason
+        reason = creation_failure(answer.body.get("items") or ()) if answer.ok else ""
+        self._failures[handle] = now, reason
         return reason
 
     def forget(self, handle: str) -> None:
@@ -76,7 +76,7 @@ class Objects:
         self.pods.pop(handle, None)
         self.ends.pop(handle, None)
         self.cancelled.discard(handle)
-        self._refusals.pop(handle, None)
+        self._failures.pop(handle, None)
 
     def _job_changed(self, name: str, item: Json | None) -> None:
         if item is None:

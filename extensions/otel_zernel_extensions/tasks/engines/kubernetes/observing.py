@@ -59,7 +59,7 @@ def pod(item: Mapping[str, Any]) -> Pod:
     )
 
 
-def refusal(events: Iterable[Mapping[str, Any]]) -> str:
+def creation_failure(events: Iterable[Mapping[str, Any]]) -> str:
     """Why the controller of a Job cannot make its pod: the newest warning of the Job, without the name of the pod."""
     warnings = [event for event in events if event.get("type") == "Warning"]
     newest = max(warnings, key=_time_of, default=None)
