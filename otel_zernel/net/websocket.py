@@ -13,6 +13,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.exceptions import InvalidState
 from websockets.frames import CloseCode, Frame
 
 from otel_zernel.net.http1.no_cancellation import is_no_cancellation
@@ -22,6 +23,8 @@ _logger = logging.getLogger("otel_zernel.net.websocket")
 _logger.setLevel(logging.WARNING)  # below, uvicorn and websockets describe every connection
 _logger.addFilter(is_no_cancellation)
 
+_FRAGMENT: Final = 64 << 10
+"""Characters of one frame. A longer text is sent in several: a client that reads nothing holds one of them."""
 _MOST_PIECES: Final = 100
 """Fragments of a message that are kept before they are joined. Each takes 50 bytes besides its data."""
 _MOST_MESSAGES: Final = 1000
@@ -95,9 +98,26 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         await self.writable.wait()
         if self.close_sent:  # by this class: to uvicorn it would be an error of the application
             raise ClientDisconnected
+        text = message.get("text") if message["type"] == "websocket.send" else None
+        if text is not None and len(text) > _FRAGMENT:
+            await self._send_fragments(text)
+            return
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True  # else uvicorn logs an error
+
+    async def _send_fragments(self, text: str) -> None:
+        """Sends a long text. Each fragment waits until the client has read the ones before."""
+        for start in range(0, len(text), _FRAGMENT):
+            await self.writable.wait()
+            if self.disconnected or self.close_sent:
+                raise ClientDisconnected
+            send = self.conn.send_continuation if start else self.conn.send_text
+            try:
+                send(text[start : start + _FRAGMENT].encode(), start + _FRAGMENT >= len(text))
+            except InvalidState as error:
+                raise ClientDisconnected from error
+            self.transport.write(b"".join(self.conn.data_to_send()))
 
     def handle_text(self, event: Frame) -> None:
         super().handle_text(_owned(event))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from otel_zernel_receivers.heartbeat.http.body import AllWorkers
 
 _PATIENCE: Final = 30.0
 """Seconds in which a client takes a message. Then it is disconnected."""
+_TEXTS: Final = 8
+"""Messages that are remembered for further clients."""
 _TOO_SLOW: Final = 1013
 """The close code "try again later"."""
 
@@ -44,6 +47,8 @@ class WorkerFeed:
         self.sequence = fleet.changes.sequence
         """The change up to which messages are made now."""
         self._ticked = asyncio.Event()
+        self._texts: OrderedDict[tuple[int, bool, bool, int], str] = OrderedDict()
+        """The last messages by number, kind and size: clients that read nothing hold the same text."""
         self._made: dict[int, bytes | None] = {}
         """The changes up to `_sequence`, by the number after which they begin. Most clients need the same."""
 
@@ -103,11 +108,23 @@ class WorkerFeed:
         """The worker by its id, null if there is none, and the number of its last change."""
         return self._fleet.some_json([worker_id]), self._fleet.changes.last(worker_id)
 
-    async def send(self, send: Any, text: bytes) -> bool:
+    def text_of(self, workers: bytes, sequence: int, *, full: bool, numbered: bool) -> str:
+        """The message to a client, the same object for all that get the same."""
+        key = sequence, full, numbered, hash(workers)
+        if key not in self._texts:
+            text = workers
+            if numbered:
+                text = b'{"seq":%d,"full":%s,"workers":%s}' % (sequence, b"true" if full else b"false", workers)
+            self._texts[key] = text.decode()
+            if len(self._texts) > _TEXTS:
+                self._texts.popitem(last=False)
+        return self._texts[key]
+
+    async def send(self, send: Any, text: str) -> bool:
         """Whether the client has taken the message in time. Else it is disconnected."""
         try:
             async with asyncio.timeout(self._patience):
-                await send({"type": "websocket.send", "text": text.decode()})
+                await send({"type": "websocket.send", "text": text})
         except TimeoutError:
             self._drop(1, "slow_client")
             with contextlib.suppress(Exception):
@@ -153,7 +170,5 @@ class _Client:
 
     async def _sent(self, workers: bytes, sequence: int, *, full: bool) -> int | None:
         """The sequence number if the client has taken the message."""
-        text = workers
-        if self._numbered:
-            text = b'{"seq":%d,"full":%s,"workers":%s}' % (sequence, b"true" if full else b"false", workers)
+        text = self._feed.text_of(workers, sequence, full=full, numbered=self._numbered)
         return sequence if await self._feed.send(self._send, text) else None
