@@ -133,6 +133,7 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_exporters.otlp": [
         {"__init__", "grpc_exporter", "http_exporter"},
+        {"unwanted"},
         {"answers"},
         {"connections"},
         {"config", "environment", "converting", "signals", "time_lines"},
@@ -158,8 +159,8 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_processors.phases": [
         {
-            *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "process"),
-            *("ended_processes", "process_identity", "process_registry", "report_schedule"),
+            *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "rank_reports"),
+            *("process", "ended_processes", "process_identity", "process_registry", "report_schedule"),
         },
         {"emit"},
         {"results"},

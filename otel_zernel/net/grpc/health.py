@@ -7,9 +7,9 @@ and written by hand.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from otel_zernel.net.grpc.fields import first_string
 from otel_zernel.net.http2 import Call, Method
 from otel_zernel.net.requests.failures import RequestFailure, unknown, unserved
+from otel_zernel.protobuf.fields import first_string
 
 NAME: Final = "grpc.health.v1.Health"
 _STATUS: Final = b"\x08"

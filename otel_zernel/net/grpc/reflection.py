@@ -9,9 +9,9 @@ from typing import Final
 from google.protobuf.descriptor import FileDescriptor
 from google.rpc.code_pb2 import Code
 
-from otel_zernel.net.grpc.fields import encode_field, fields, text
 from otel_zernel.net.http2 import Call, Method
 from otel_zernel.net.requests.failures import RequestFailure
+from otel_zernel.protobuf.fields import encode_field, fields, text
 
 NAMES: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 _BY_FILE, _BY_SYMBOL, _LIST_SERVICES = 3, 4, 7

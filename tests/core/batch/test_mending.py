@@ -9,7 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from otel_zernel.batch import Batch
 from otel_zernel.batch.mending import DEEPEST, is_sound, mended
 from otel_zernel.errors import DecodeError
-from otel_zernel.net.grpc.fields import encode_field
+from otel_zernel.protobuf.fields import encode_field
 from tests.contract.test_damaged_texts import BAD, batch, metrics
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.net.grpc.fields import encode_field
 from otel_zernel.net.grpc.health import NAME as HEALTH
 from otel_zernel.net.grpc.health import HealthService
 from otel_zernel.net.grpc.reflection import NAMES
@@ -32,6 +31,7 @@ from otel_zernel.net.http2.wire import (
 )
 from otel_zernel.net.requests.room import Room
 from otel_zernel.net.serving import listen
+from otel_zernel.protobuf.fields import encode_field
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from tests.exporters.otlp.certificates import Authority
