@@ -12,6 +12,8 @@ REGISTER_WORKER: Final = f"/{SERVICE}/RegisterWorker"
 SEND_HEARTBEAT: Final = f"/{SERVICE}/SendHeartbeat"
 STREAM_HEARTBEATS: Final = f"/{SERVICE}/StreamHeartbeats"
 """The paths of the methods."""
+WORKER_TOKEN: Final = "zernel-worker-token"  # noqa: S105
+"""The metadata with a random text of a worker, by which a master recognizes it at its next connection."""
 
 _FIELDS: dict[str, str] = {
     "WorkerInfo": (

@@ -1,12 +1,13 @@
 """One connection to the master: registration, then heartbeats by a stream or by calls, until it fails."""
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from otel_zernel.cluster.messages import REGISTER_WORKER, SEND_HEARTBEAT, STREAM_HEARTBEATS, HeartbeatAck
+from otel_zernel.cluster.messages import REGISTER_WORKER, SEND_HEARTBEAT, STREAM_HEARTBEATS, WORKER_TOKEN, HeartbeatAck
 from otel_zernel.component import Context
 from otel_zernel.errors import ZernelError
 from otel_zernel_exporters.heartbeat.config import HeartbeatConfig
@@ -19,6 +20,10 @@ if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
 Credentials = Callable[[], Mapping[str, str]]
 OnAnswer = Callable[[str], None]
 """Called with the method of an answered heartbeat."""
+
+
+_TOKEN: Final = secrets.token_hex(16)
+"""By this token, a master recognizes this process after a lost connection or a reload."""
 
 
 class MasterRefuses(ZernelError):
@@ -96,7 +101,7 @@ class MasterSession:
         )
 
     def _metadata(self) -> Any:
-        return tuple(self._credentials().items())
+        return (*self._credentials().items(), (WORKER_TOKEN, _TOKEN))
 
     async def _stream(self) -> bool:
         """Sends over one stream. Returns False if the master has no such method."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from otel_zernel.net.http2.answers import EMPTY_SUCCESS, SUCCESS, refusal, status_of, stop
 from otel_zernel.net.http2.limits import FORGIVEN_A_REQUEST, UNREAD, Http2Limits
 from otel_zernel.net.http2.nuisances import Nuisances
+from otel_zernel.net.http2.peer import Peer
 from otel_zernel.net.http2.pings import Pings
 from otel_zernel.net.http2.wire import (
     DATA,
@@ -48,6 +49,7 @@ class CallConnection(Protocol):
     initial_send_window: int
     pings: Pings
     nuisances: Nuisances
+    peer: Peer
 
     def forget(self, call: "Call") -> None:
         """The call is answered."""
@@ -96,6 +98,7 @@ class Call:
         "id",
         "later",
         "method",
+        "peer",
         "send_window",
         "started",
         "task",
@@ -106,6 +109,7 @@ class Call:
         self.id = id_
         self.headers = headers
         self.method = method
+        self.peer = connection.peer
         self.hold: Hold = connection.room.take(self.fail)
         self.started = connection.now()
         self.later = connection.later
@@ -131,8 +135,6 @@ class Call:
         """Length of the message that is arriving; meaningful once its prefix was read."""
         self._is_compressed = -1
         """1 or 0; -1 until the prefix was read."""
-
-    # What the client sends
 
     def feed(self, data: bytes) -> None:
         """More bytes of the body. Raises `RequestFailure`."""
@@ -207,8 +209,6 @@ class Call:
     def is_busy(self) -> bool:
         """Whether a request arrives or is worked on. Else the call only waits: for a question, or for a change."""
         return not (self.method.streams or (self.half_closed and self.task is None))
-
-    # What the method answers
 
     def send(self, message: bytes) -> None:
         """Answers with a message. Raises `RequestFailure` if the client does not read its answers."""

@@ -7,6 +7,7 @@ from typing import cast
 
 from otel_zernel.net.http2 import limits as bounds
 from otel_zernel.net.http2.parts import ServerParts
+from otel_zernel.net.http2.peer import Peer
 from otel_zernel.net.http2.reading import FrameReader
 from otel_zernel.net.http2.streams import Streams
 from otel_zernel.net.http2.wire import (
@@ -52,6 +53,7 @@ class Http2Connection(asyncio.Protocol):
         self._unwritten_size = 0
         self._is_reading = False
         self._after_reading: list[Callable[[], None]] = []
+        self.peer = Peer()
         self._streams = Streams(parts, self)
         self._reader = FrameReader(self._streams)
         self._write_deadline: float | None = None
@@ -72,6 +74,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self.peer.meet(transport)
         self._began(self)
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if tls and tls.selected_alpn_protocol() != "h2":
@@ -112,6 +115,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
+        self.peer.closed = True
         for call in list(self._streams.calls.values()):
             call.give_up()
         self._ended(self)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from otel_zernel.net.http2.call import Route
 from otel_zernel.net.http2.limits import Http2Limits
+from otel_zernel.net.http2.peer import Peer
 from otel_zernel.net.requests.room import Room
 
 
@@ -24,6 +25,8 @@ class ServerParts:
 
 class FrameOutlet(Protocol):
     """The connection below the streams."""
+
+    peer: Peer
 
     def write(self, data: bytes) -> None:
         """Sends frames."""

@@ -51,6 +51,7 @@ class Streams:
         limits = self.limits = parts.limits
         now = self.now = parts.now
         self.room = parts.room
+        self.peer = outlet.peer
         self.write: Callable[[bytes], None] = outlet.write
         self.unread = outlet.unread
         self.later: Callable[[Callable[[], None]], None] = outlet.later

@@ -35,7 +35,7 @@ class HeartbeatReceiverConfig(ComponentConfig):
     queue_size: Count = 10
     """Heartbeats of a worker that wait for the next emission. Beyond, the oldest one is dropped and counted."""
     max_workers: Count = 10000
-    """Workers that are kept. Beyond, a new one replaces the longest inactive one, or is refused."""
+    """Workers that are kept. Beyond, a new one replaces the longest inactive one, or one of a client with too many."""
     max_tasks: Annotated[int, Field(ge=0, le=1000)] = 100
     """Running tasks of a worker that are kept. Further ones are dropped and counted."""
     push_interval: PositiveDuration = 1.0

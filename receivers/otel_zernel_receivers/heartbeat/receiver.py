@@ -114,5 +114,6 @@ _ADVICE: Final = {
     "queue_full": "A worker sends more than queue_size heartbeats in collection_interval; the oldest are dropped.",
     "too_many_tasks": "A worker has more than max_tasks running tasks; the rest is dropped.",
     "too_many_workers": "There are more than max_workers workers; new ones are refused until one is inactive.",
+    "taken": "A client sends for a worker of another client, and is refused; give each worker its own worker_id.",
     "unknown_worker": "A worker that has not registered is refused, since unknown_workers is refuse.",
 }

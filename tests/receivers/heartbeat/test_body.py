@@ -8,6 +8,7 @@ from otel_zernel.testing import FakeClock
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry
+from tests.receivers.heartbeat.workers import SENDER
 
 
 def fleet_of(clock: FakeClock, count: int) -> Fleet:
@@ -18,7 +19,7 @@ def fleet_of(clock: FakeClock, count: int) -> Fleet:
 
 
 def beat(fleet: Fleet, worker_id: str, cpu: float) -> None:
-    fleet.beat(Heartbeat(worker_id=worker_id, cpu_usage=cpu).SerializeToString())
+    fleet.beat(Heartbeat(worker_id=worker_id, cpu_usage=cpu).SerializeToString(), SENDER)
 
 
 async def test_any_number_of_workers_is_one_object() -> None:
@@ -110,7 +111,7 @@ async def test_a_body_that_nobody_asks_for_any_more_is_forgotten() -> None:
 async def test_a_large_body_has_several_parts() -> None:
     fleet, tasks = fleet_of(clock := FakeClock(), 0), [RunningTask(task_id="t" * 250) for _ in range(50)]
     for number in range(400):
-        fleet.beat(Heartbeat(worker_id=f"w{number}", running_tasks=tasks).SerializeToString())
+        fleet.beat(Heartbeat(worker_id=f"w{number}", running_tasks=tasks).SerializeToString(), SENDER)
     fleet_of_many = [fleet.workers.setdefault(f"more{number}", fleet.workers["w0"]) for number in range(2000)]
     body = await all_telemetry(fleet, clock).body()
     assert len(body.parts) > 1
@@ -122,7 +123,7 @@ async def test_the_list_is_that_of_the_single_workers_however_they_are_named() -
     fleet = fleet_of(clock := FakeClock(), 3)
     for worker_id in ('quote"back\\slash', "Zürich-✓", "line\nbreak"):
         info = WorkerInfo(worker_id=worker_id, worker_ip='10.0.0.7"', total_cpu=8, total_gpu=0.5)
-        fleet.register(info.SerializeToString())
+        fleet.register(info.SerializeToString(), SENDER)
     listed, _ = await all_listed(fleet, clock).numbered()
     assert json.loads(listed) == [worker.described() for worker in fleet.workers.values()]
 
@@ -135,7 +136,7 @@ class Stream:
 
 async def test_the_list_sees_the_end_of_a_stream_after_a_moment() -> None:
     fleet, stream = fleet_of(clock := FakeClock(), 1), Stream()
-    fleet.beat(Heartbeat(worker_id="w0").SerializeToString(), stream)
+    fleet.beat(Heartbeat(worker_id="w0").SerializeToString(), SENDER, stream)
     everything = all_listed(fleet, clock)
     assert json.loads((await everything.numbered())[0])[0]["state"] == "active"
     stream.closed = True

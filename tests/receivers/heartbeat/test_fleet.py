@@ -9,6 +9,7 @@ from otel_zernel.testing import FakeClock
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.points import batch_of, ends_of, points_of
+from tests.receivers.heartbeat.workers import SENDER
 
 
 class Stream:
@@ -22,7 +23,7 @@ def fleet_of(clock: FakeClock, **options: Any) -> Fleet:
 
 
 def beat(fleet: Fleet, worker_id: str = "w", stream: Stream | None = None, **usages: float) -> bool:
-    return fleet.beat(Heartbeat(worker_id=worker_id, **usages).SerializeToString(), stream)
+    return fleet.beat(Heartbeat(worker_id=worker_id, **usages).SerializeToString(), SENDER, stream)
 
 
 def test_a_worker_is_inactive_after_its_silence_and_active_with_its_next_heartbeat() -> None:
@@ -154,7 +155,7 @@ def test_the_usages_of_an_inactive_worker_end_and_all_series_of_a_removed_one() 
 
 def test_a_worker_that_registered_without_gpus_has_no_gpu_usage() -> None:
     fleet = fleet_of(FakeClock())
-    fleet.register(WorkerInfo(worker_id="w", total_cpu=4).SerializeToString())
+    fleet.register(WorkerInfo(worker_id="w", total_cpu=4).SerializeToString(), SENDER)
     beat(fleet)
     found = flags(batch_of([points_of(fleet.workers["w"], 1)]))
     assert "zernel.worker.gpu.utilization" not in found
@@ -164,7 +165,7 @@ def test_a_worker_that_registered_without_gpus_has_no_gpu_usage() -> None:
 
 def test_the_number_of_points_is_that_of_the_message() -> None:
     fleet = fleet_of(FakeClock())
-    fleet.register(WorkerInfo(worker_id="w", total_cpu=4, total_gpu=2).SerializeToString())
+    fleet.register(WorkerInfo(worker_id="w", total_cpu=4, total_gpu=2).SerializeToString(), SENDER)
     for _ in range(3):
         beat(fleet)
     batch = batch_of([points_of(fleet.workers["w"], 1), ends_of(fleet.workers["w"], 1)])

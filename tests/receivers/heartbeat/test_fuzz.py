@@ -17,7 +17,7 @@ from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.points import batch_of, points_of
 from otel_zernel_receivers.heartbeat.http.body import all_telemetry
-from tests.receivers.heartbeat.workers import connected, heartbeat, mastering
+from tests.receivers.heartbeat.workers import SENDER, connected, heartbeat, mastering
 
 numbers = st.floats()
 tasks = st.builds(
@@ -56,7 +56,7 @@ def test_any_messages_leave_valid_json_valid_points_and_few_workers(messages: li
     fleet = Fleet(HeartbeatReceiver.Config.model_validate({"max_workers": 5, "max_tasks": 2}), FakeClock())
     for method, message in messages:
         try:
-            getattr(fleet, method)(message)
+            getattr(fleet, method)(message, SENDER)
         except RequestFailure as failure:
             assert failure.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]  # noqa: PT017  # any message may be valid
     assert len(fleet.workers) <= 5

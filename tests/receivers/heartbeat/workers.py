@@ -18,10 +18,15 @@ import otel_zernel.cluster
 from otel_zernel.api.server import ApiServer
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context, Emit, Extension
+from otel_zernel.net.http2 import Peer
 from otel_zernel.testing import make_context, until
+from otel_zernel.types import Address
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
+from otel_zernel_receivers.heartbeat.fleet.sender import Sender
 
 PROTO = Path(otel_zernel.cluster.__file__).parent / "cluster.proto"
+SENDER = Sender(Peer("10.0.0.7"))
+"""A client without credentials, whose connection is open."""
 
 
 @cache
@@ -89,8 +94,16 @@ async def mastering(
 
 
 @asynccontextmanager
-async def connected(receiver: HeartbeatReceiver) -> AsyncIterator[Any]:
-    """The generated stub of a client."""
-    assert receiver.address
-    async with grpc.aio.insecure_channel(f"localhost:{receiver.address.port}") as channel:
+async def connected_to(address: Address) -> AsyncIterator[Any]:
+    """The generated stub of a client with a connection of its own."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(f"{address.host}:{address.port}", options=options) as channel:
         yield generated()[1].MasterWorkerStub(channel)
+
+
+@asynccontextmanager
+async def connected(receiver: HeartbeatReceiver) -> AsyncIterator[Any]:
+    """The same for a receiver of the test."""
+    assert receiver.address
+    async with connected_to(receiver.address) as stub:
+        yield stub

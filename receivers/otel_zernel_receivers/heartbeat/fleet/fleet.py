@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_zernel.clock import Clock
+from otel_zernel.net.http2 import Peer
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.changes import Changes
-from otel_zernel_receivers.heartbeat.fleet.intake import read_heartbeat, read_registration, read_tasks
+from otel_zernel_receivers.heartbeat.fleet.intake import read_heartbeat, read_registration, read_tasks, taken
+from otel_zernel_receivers.heartbeat.fleet.places import Places
+from otel_zernel_receivers.heartbeat.fleet.sender import Sender
 from otel_zernel_receivers.heartbeat.fleet.worker import Closable, Worker, WorkerSample
 
 _AT_ONCE: Final = 1000
@@ -26,8 +29,11 @@ class Fleet:
         """Workers whose series have to be ended at the next emission."""
         self._config = config
         self._clock = clock
+        self._places = Places()
         self._is_full = False
-        """Whether there was no room for a worker since the last sweep."""
+        """Whether no worker was inactive when there was no room, since the last sweep."""
+        self._refused: set[Peer] = set()
+        """The connections that found no room since the last sweep: they need no further search."""
 
     def resume(self, config: HeartbeatReceiverConfig) -> None:
         """Goes on after a reload. Nothing was heard meanwhile, so that every active worker has a full timeout."""
@@ -37,10 +43,10 @@ class Fleet:
             if worker.active:
                 worker.last_seen = now
 
-    def register(self, message: bytes) -> bool:
+    def register(self, message: bytes, sender: Sender) -> bool:
         """Whether the worker in an encoded `WorkerInfo` is accepted. Raises `RequestFailure`."""
         worker_id, capacities = read_registration(message)
-        worker = self.workers.get(worker_id) or self._admit(worker_id)
+        worker = self._known(worker_id, sender) or self._admit(worker_id, sender)
         if worker is None:
             return False
         if worker.capacities != capacities:
@@ -50,11 +56,11 @@ class Fleet:
         self.changes.note(worker_id)
         return True
 
-    def beat(self, message: bytes, stream: Closable | None = None) -> bool:
+    def beat(self, message: bytes, sender: Sender, stream: Closable | None = None) -> bool:
         """Whether an encoded `Heartbeat` is accepted. The latest state wins. Raises `RequestFailure`."""
         heartbeat = read_heartbeat(message)
         tasks = read_tasks(heartbeat, self._config.max_tasks) if heartbeat.running_tasks else ()
-        worker = self.workers.get(heartbeat.worker_id) or self._admit_unknown(heartbeat.worker_id)
+        worker = self._known(heartbeat.worker_id, sender) or self._admit_unknown(heartbeat.worker_id, sender)
         if worker is None:
             return False
         if len(heartbeat.running_tasks) > len(tasks):
@@ -76,6 +82,7 @@ class Fleet:
         """
         now, changed = self._clock.monotonic(), 0
         self._is_full = False
+        self._refused.clear()
         for worker in list(self.workers.values()):
             silence = now - worker.last_seen
             if silence <= self._config.inactive_after:
@@ -113,31 +120,58 @@ class Fleet:
         usages = (worker.cpu / 100, worker.memory / 100, worker.storage / 100, worker.gpu / 100)
         worker.samples.append(WorkerSample(worker.seen_ns, *usages, len(worker.tasks)))
 
-    def _admit_unknown(self, worker_id: str) -> Worker | None:
+    def _known(self, worker_id: str, sender: Sender) -> Worker | None:
+        """The worker if it is known. Raises `RequestFailure` if it belongs to another client that is alive."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.owner == sender:
+            return worker
+        owner = worker.owner
+        if owner and not owner.is_same(sender) and not (owner.peer.closed or self._is_silent(worker)):
+            self.dropped["taken"] += 1
+            raise taken(worker_id, self._config.inactive_after)
+        self._places.give(worker, sender)
+        return worker
+
+    def _is_silent(self, worker: Worker) -> bool:
+        return self._clock.monotonic() - worker.last_seen > self._config.inactive_after
+
+    def _admit_unknown(self, worker_id: str, sender: Sender) -> Worker | None:
         if self._config.unknown_workers == "refuse":
             self.dropped["unknown_worker"] += 1
             return None
-        return self._admit(worker_id)
+        return self._admit(worker_id, sender)
 
-    def _admit(self, worker_id: str) -> Worker | None:
+    def _admit(self, worker_id: str, sender: Sender) -> Worker | None:
         """A new worker; None if there is no room for it."""
-        if len(self.workers) >= self._config.max_workers and not self._make_room():
+        if len(self.workers) >= self._config.max_workers and not self._make_room(sender):
+            self._refused.add(sender.peer)
             self.dropped["too_many_workers"] += 1
             return None
         worker = self.workers[worker_id] = Worker(worker_id)
+        self._places.give(worker, sender)
         return worker
 
-    def _make_room(self) -> bool:
-        """Forgets the longest silent worker that is inactive."""
-        if self._is_full:
+    def _make_room(self, newcomer: Sender) -> bool:
+        """Forgets the longest silent worker that is inactive, else one of a client with too many workers."""
+        if worker := self._longest_inactive():
+            self._forget(worker)
+            return True
+        if newcomer.peer in self._refused:
             return False
-        now, silent = self._clock.monotonic(), [one for one in self.workers.values() if not one.active]
-        oldest = min(silent, key=lambda one: one.last_seen, default=None)
-        if oldest is None or now - oldest.last_seen <= self._config.inactive_after:
-            self._is_full = True
+        worker = self._places.excess(self.workers.values(), newcomer, self._config.max_workers)
+        if worker is None:
             return False
-        self._forget(oldest)
+        self.dropped["too_many_workers"] += 1
+        self._forget(worker)
         return True
+
+    def _longest_inactive(self) -> Worker | None:
+        if self._is_full:
+            return None
+        silent = (worker for worker in self.workers.values() if self._is_silent(worker))
+        oldest = min(silent, key=lambda worker: worker.last_seen, default=None)
+        self._is_full = oldest is None
+        return oldest
 
     def _silence(self, worker: Worker) -> None:
         worker.active, worker.stale, worker.stream = False, True, None
@@ -146,6 +180,7 @@ class Fleet:
 
     def _forget(self, worker: Worker) -> None:
         del self.workers[worker.id]
+        self._places.take_back(worker)
         if len(self.forgotten) < self._config.max_workers:
             self.forgotten.append(worker)
         self.changes.note_removal(worker.id)

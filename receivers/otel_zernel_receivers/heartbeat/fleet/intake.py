@@ -62,6 +62,15 @@ def invalid(message: str) -> RequestFailure:
     return RequestFailure(message, "invalid", Code.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST)
 
 
+def taken(worker_id: str, inactive_after: float) -> RequestFailure:
+    """Another client that is alive sends for the worker."""
+    message = (
+        f"another client sends for the worker {worker_id}; give each worker its own worker_id. A restarted worker is"
+        f" accepted when its old connection ends, or has been silent for {inactive_after:g} s"
+    )
+    return RequestFailure(message, "taken", Code.ALREADY_EXISTS, HTTPStatus.CONFLICT)
+
+
 def _parsed(kind: Any, message: bytes) -> Any:
     try:
         return kind.FromString(message)

@@ -13,6 +13,7 @@ from otel_zernel.net.requests.decompression import decompress
 from otel_zernel.net.requests.failures import RequestFailure, unexpected, unsupported
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
+from otel_zernel_receivers.heartbeat.fleet.sender import Sender, sender_of
 
 COMPRESSIONS: Final = ("gzip", "deflate", "zstd")
 _ACKS: Final = {success: HeartbeatAck(success=success).SerializeToString() for success in (True, False)}
@@ -169,16 +170,19 @@ def methods_of(
     """The methods by path."""
     reader = MessageReader(config.max_recv_msg_size_mib << 20)
 
-    def register(_: Call, message: bytes) -> bool:
-        return fleet.register(message)
+    def sender(call: Call) -> Sender:
+        return sender_of(call, is_checked=authenticator is not None)
 
-    def beat(_: Call, message: bytes) -> bool:
+    def register(call: Call, message: bytes) -> bool:
+        return fleet.register(message, sender(call))
+
+    def beat(call: Call, message: bytes) -> bool:
         counts.received["call"] += 1
-        return fleet.beat(message)
+        return fleet.beat(message, sender(call))
 
     def beat_by_stream(call: Call, message: bytes) -> bool:
         counts.received["stream"] += 1
-        return fleet.beat(message, call)
+        return fleet.beat(message, sender(call), call)
 
     def skipped() -> None:
         counts.received["stream"] += 1
