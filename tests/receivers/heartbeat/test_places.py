@@ -10,7 +10,7 @@ from otel_zernel.net.requests.failures import RequestFailure
 from otel_zernel.testing import FakeClock
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
-from otel_zernel_receivers.heartbeat.fleet.sender import Sender
+from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 
 PLACES = 1000
 
@@ -19,16 +19,16 @@ def fleet_of(clock: FakeClock, **options: Any) -> Fleet:
     return Fleet(HeartbeatReceiver.Config.model_validate({"max_workers": PLACES, **options}), clock)
 
 
-def client(address: str = "10.0.0.1", token: str = "", *, is_trusted: bool = False) -> Sender:
+def client(address: str = "10.0.0.1", token: str = "", *, is_trusted: bool = False) -> WorkerSender:
     """A client with an open connection of its own."""
-    return Sender(Peer(address), token, is_trusted)
+    return WorkerSender(Peer(address), token, is_trusted)
 
 
-def beat(fleet: Fleet, worker_id: str, sender: Sender, cpu: float = 50.0) -> bool:
+def beat(fleet: Fleet, worker_id: str, sender: WorkerSender, cpu: float = 50.0) -> bool:
     return fleet.beat(Heartbeat(worker_id=worker_id, cpu_usage=cpu).SerializeToString(), sender)
 
 
-def flood(fleet: Fleet, hostile: Sender, count: int = 2 * PLACES) -> None:
+def flood(fleet: Fleet, hostile: WorkerSender, count: int = 2 * PLACES) -> None:
     for number in range(count):
         beat(fleet, f"hostile-{number}", hostile)
 
@@ -104,7 +104,7 @@ def test_a_token_proves_the_worker_on_any_connection_and_the_connection_alone_do
     fleet = fleet_of(FakeClock())
     beat(fleet, "w", first := client(token="t"))
     assert beat(fleet, "w", client("10.0.0.2", token="t"))
-    for stranger in (client(token="u"), client(), Sender(first.peer, "u"), Sender(first.peer)):
+    for stranger in (client(token="u"), client(), WorkerSender(first.peer, "u"), WorkerSender(first.peer)):
         with pytest.raises(RequestFailure):
             beat(fleet, "w", stranger)
 

@@ -22,10 +22,10 @@ from otel_zernel.net.http2 import Peer
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
-from otel_zernel_receivers.heartbeat.fleet.sender import Sender
+from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 
 PROTO = Path(otel_zernel.cluster.__file__).parent / "cluster.proto"
-SENDER = Sender(Peer("10.0.0.7"))
+SENDER = WorkerSender(Peer("10.0.0.7"))
 """A client without credentials, whose connection is open."""
 
 

@@ -10,7 +10,7 @@ from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.changes import Changes
 from otel_zernel_receivers.heartbeat.fleet.intake import read_heartbeat, read_registration, read_tasks, taken
 from otel_zernel_receivers.heartbeat.fleet.places import Places
-from otel_zernel_receivers.heartbeat.fleet.sender import Sender
+from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 from otel_zernel_receivers.heartbeat.fleet.worker import Closable, Worker, WorkerSample
 
 _AT_ONCE: Final = 1000
@@ -43,7 +43,7 @@ class Fleet:
             if worker.active:
                 worker.last_seen = now
 
-    def register(self, message: bytes, sender: Sender) -> bool:
+    def register(self, message: bytes, sender: WorkerSender) -> bool:
         """Whether the worker in an encoded `WorkerInfo` is accepted. Raises `RequestFailure`."""
         worker_id, capacities = read_registration(message)
         worker = self._known(worker_id, sender) or self._admit(worker_id, sender)
@@ -56,7 +56,7 @@ class Fleet:
         self.changes.note(worker_id)
         return True
 
-    def beat(self, message: bytes, sender: Sender, stream: Closable | None = None) -> bool:
+    def beat(self, message: bytes, sender: WorkerSender, stream: Closable | None = None) -> bool:
         """Whether an encoded `Heartbeat` is accepted. The latest state wins. Raises `RequestFailure`."""
         heartbeat = read_heartbeat(message)
         tasks = read_tasks(heartbeat, self._config.max_tasks) if heartbeat.running_tasks else ()
@@ -120,7 +120,7 @@ class Fleet:
         usages = (worker.cpu / 100, worker.memory / 100, worker.storage / 100, worker.gpu / 100)
         worker.samples.append(WorkerSample(worker.seen_ns, *usages, len(worker.tasks)))
 
-    def _known(self, worker_id: str, sender: Sender) -> Worker | None:
+    def _known(self, worker_id: str, sender: WorkerSender) -> Worker | None:
         """The worker if it is known. Raises `RequestFailure` if it belongs to another client that is alive."""
         worker = self.workers.get(worker_id)
         if worker is None or worker.owner == sender:
@@ -135,13 +135,13 @@ class Fleet:
     def _is_silent(self, worker: Worker) -> bool:
         return self._clock.monotonic() - worker.last_seen > self._config.inactive_after
 
-    def _admit_unknown(self, worker_id: str, sender: Sender) -> Worker | None:
+    def _admit_unknown(self, worker_id: str, sender: WorkerSender) -> Worker | None:
         if self._config.unknown_workers == "refuse":
             self.dropped["unknown_worker"] += 1
             return None
         return self._admit(worker_id, sender)
 
-    def _admit(self, worker_id: str, sender: Sender) -> Worker | None:
+    def _admit(self, worker_id: str, sender: WorkerSender) -> Worker | None:
         """A new worker; None if there is no room for it."""
         if len(self.workers) >= self._config.max_workers and not self._make_room(sender):
             self._refused.add(sender.peer)
@@ -151,7 +151,7 @@ class Fleet:
         self._places.give(worker, sender)
         return worker
 
-    def _make_room(self, newcomer: Sender) -> bool:
+    def _make_room(self, newcomer: WorkerSender) -> bool:
         """Forgets the longest silent worker that is inactive, else one of a client with too many workers."""
         if worker := self._longest_inactive():
             self._forget(worker)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from otel_zernel.net.http2 import Peer
-from otel_zernel_receivers.heartbeat.fleet.sender import Sender
+from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 from otel_zernel_receivers.heartbeat.fleet.worker import Worker
 
 _CROWD: Final = 0.1
@@ -18,7 +18,7 @@ class Places:
     def __init__(self) -> None:
         self._held: Counter[Peer | str] = Counter()
 
-    def give(self, worker: Worker, sender: Sender) -> None:
+    def give(self, worker: Worker, sender: WorkerSender) -> None:
         """The worker belongs to this sender now."""
         if worker.owner != sender:
             self.take_back(worker)
@@ -33,7 +33,7 @@ class Places:
                 del self._held[holder]
         worker.owner = None
 
-    def excess(self, workers: Iterable[Worker], newcomer: Sender, most: int) -> Worker | None:
+    def excess(self, workers: Iterable[Worker], newcomer: WorkerSender, most: int) -> Worker | None:
         """The longest silent worker of the client with too many of the `most` places; None if there is no such client.
 
         Only a client without any worker may get the place: a client with many cannot push out others.
@@ -49,7 +49,7 @@ class Places:
         return min(of_crowd, key=lambda worker: worker.last_seen, default=None)
 
 
-def _holders(sender: Sender | None) -> tuple[Peer | str, ...]:
+def _holders(sender: WorkerSender | None) -> tuple[Peer | str, ...]:
     if sender is None or sender.is_trusted:
         return ()
     return (sender.peer, sender.peer.address) if sender.peer.address else (sender.peer,)

@@ -7,7 +7,7 @@ from otel_zernel.cluster.messages import WORKER_TOKEN
 from otel_zernel.net.http2 import Call, Peer
 
 
-class Sender(NamedTuple):
+class WorkerSender(NamedTuple):
     """A client, as far as the receiver can recognize it."""
 
     peer: Peer
@@ -16,17 +16,17 @@ class Sender(NamedTuple):
     is_trusted: bool = False
     """Whether its credentials or its certificate were checked."""
 
-    def is_same(self, later: "Sender") -> bool:
+    def is_same(self, later: "WorkerSender") -> bool:
         """Whether a later message is of the same client. Without a token, only the connection can prove it."""
         return self.token == later.token if self.token else self.peer is later.peer
 
 
-def sender_of(call: Call, *, is_checked: bool) -> Sender:
+def sender_of(call: Call, *, is_checked: bool) -> WorkerSender:
     """The client of a call. `is_checked` is whether an authenticator has accepted its credentials."""
     checked = call.peer.certificate + (call.headers.get("authorization", "") if is_checked else "")
     chosen = call.headers.get(WORKER_TOKEN, "")
     token = _digest(b"checked", checked) if checked else _digest(b"chosen", chosen) if chosen else ""
-    return Sender(call.peer, token, is_checked or bool(checked))
+    return WorkerSender(call.peer, token, is_checked or bool(checked))
 
 
 def _digest(kind: bytes, text: str) -> str:

@@ -5,7 +5,7 @@ from collections import deque
 from typing import Any, Literal, NamedTuple, Protocol
 
 from otel_zernel.otlp.points import encode_resource
-from otel_zernel_receivers.heartbeat.fleet.sender import Sender
+from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 
 
 class TaskState(NamedTuple):
@@ -87,7 +87,7 @@ class Worker:
         self.samples: deque[WorkerSample] = deque()
         self.stale = False
         """Whether the series of its usages have to be ended at the next emission."""
-        self.owner: Sender | None = None
+        self.owner: WorkerSender | None = None
         """The client that may send for the worker. None before its first message."""
         self.stream: Closable | None = None
         """The stream of its last heartbeat; None after a call."""

@@ -13,7 +13,7 @@ from otel_zernel.net.requests.decompression import decompress
 from otel_zernel.net.requests.failures import RequestFailure, unexpected, unsupported
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
-from otel_zernel_receivers.heartbeat.fleet.sender import Sender, sender_of
+from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender, sender_of
 
 COMPRESSIONS: Final = ("gzip", "deflate", "zstd")
 _ACKS: Final = {success: HeartbeatAck(success=success).SerializeToString() for success in (True, False)}
@@ -170,7 +170,7 @@ def methods_of(
     """The methods by path."""
     reader = MessageReader(config.max_recv_msg_size_mib << 20)
 
-    def sender(call: Call) -> Sender:
+    def sender(call: Call) -> WorkerSender:
         return sender_of(call, is_checked=authenticator is not None)
 
     def register(call: Call, message: bytes) -> bool:
