@@ -10,7 +10,7 @@ set -eu
 pip=$1
 debian="prometheus prometheus-node-exporter victoria-metrics chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
 debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
-debian="$debian mmdebstrap buildah umoci runc skopeo libcap2-bin"
+debian="$debian apache2-utils mmdebstrap buildah umoci runc skopeo libcap2-bin"
 command -v java >/dev/null || debian="$debian default-jre-headless"
 command -v mvn >/dev/null || debian="$debian maven"
 # BCC compiles with the headers of the running kernel. If Debian has none for it, those of Debian's own kernel serve the tests.
