@@ -184,6 +184,10 @@ class OtlpHttpConfig(OtlpConfig):
         urls = [urlsplit(self.url(signal)) for signal in SIGNALS]
         return any(url.scheme == "http" and not is_loopback(url.hostname or "") for url in urls)
 
+    def shares_endpoint(self, signal: Signal) -> bool:
+        """Whether the URL of a signal comes from `endpoint`."""
+        return bool(self.endpoint) and not getattr(self, f"{signal}_endpoint")
+
     def url(self, signal: Signal) -> str:
         """The URL for a signal; empty if none is configured."""
         own: str = getattr(self, f"{signal}_endpoint")

@@ -58,7 +58,8 @@ class OtlpHttpExporter(ConvertingExporter):
     def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
         self.signals = frozenset(signal for signal in SIGNALS if config.url(signal))
-        self._unwanted = UnwantedSignals(context, self.signals, "set endpoints of signals in place of endpoint")
+        shared = filter(config.shares_endpoint, SIGNALS)
+        self._unwanted = UnwantedSignals(context, shared, "set endpoints of signals in place of endpoint")
         self._lines = TimeLines()
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve)
 

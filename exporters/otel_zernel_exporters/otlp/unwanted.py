@@ -15,7 +15,7 @@ class UnwantedSignals:
     """What one server has taken so far, and what it never will."""
 
     def __init__(self, context: Context, signals: Iterable[Signal], advice: str) -> None:
-        """`advice` names the option that leaves a signal out."""
+        """`signals` have one endpoint. `advice` names the option that leaves a signal out."""
         self._context = context
         self._signals = frozenset(signals)
         self._advice = advice
@@ -34,9 +34,9 @@ class UnwantedSignals:
     async def judged(self, signal: OtlpSignal, error: Retryable | Permanent, probe: Probe) -> Retryable | Permanent:
         """The error of a request for something that the server does not have; permanent if it is only this signal.
 
-        The endpoint is wrong if the server takes no signal. Then the batch is kept.
+        The endpoint is wrong if the server takes no signal, and so may be a URL of one signal. Then the batch is kept.
         """
-        if not isinstance(error, Correctable) or signal.name in self._accepted:
+        if not isinstance(error, Correctable) or signal.name in self._accepted or signal.name not in self._signals:
             return error
         for other in all_signals():
             if other.name == signal.name or other.name not in self._signals:

@@ -57,6 +57,22 @@ async def test_a_path_that_is_missing_for_one_signal_only_stops_it(status: int) 
     assert [request.path for request in sink.requests] == ["/v1/metrics", "/v1/traces", "/v1/traces"]
 
 
+async def test_a_wrong_url_of_one_signal_keeps_the_batch_although_another_server_takes_others() -> None:
+    wrong, other = over_http.answering(*(Response("", 404) for _ in range(2))), over_http.answering()
+    own = over_http.context()
+    async with (
+        wrong.serve() as url,
+        over_http.exporting(other, own, metrics_endpoint=f"{url}/otlp/v1/metrcs") as exporter,
+    ):
+        await exporter.export(spans_batch())
+        for _ in range(2):
+            with pytest.raises(Correctable, match="this path does not accept OTLP"):
+                await exporter.export(metrics_batch())
+        await exporter.export(metrics_batch())
+    assert [request.path for request in other.requests] == ["/v1/traces"]
+    assert own.path not in own.health.problems
+
+
 async def test_a_path_that_is_missing_for_every_signal_keeps_the_batch() -> None:
     async with over_http.exporting(over_http.answering(*(Response("", 404) for _ in range(3)))) as exporter:
         with pytest.raises(Correctable, match="this path does not accept OTLP"):
