@@ -6,9 +6,16 @@ from typing import Final
 
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _LOGIN: Final = re.compile(r"log[_-]?in|sign[_-]?in|oauth|openid|saml|sso\b|/auth", re.IGNORECASE)
-_EXPECTS_TLS: Final = re.compile(r"HTTP request (was sent )?to (an )?HTTPS", re.IGNORECASE)
-_COMPRESSION: Final = re.compile(r"content.encoding|grpc.encoding|compress", re.IGNORECASE)
-_REFUSES: Final = re.compile(r"support|installed|disabled|unknown|find|accept", re.IGNORECASE)
+# The words begin the message: what follows may have names and values of the data.
+_EXPECTS_TLS: Final = re.compile(r"[\w \"]{0,50}HTTP request (was sent )?to (an )?HTTPS", re.IGNORECASE)
+_NO_COMPRESSION: Final = re.compile(
+    r"(un(supported|known|recognized|acceptable)|invalid) \W?(content.|grpc.)?(encoding|compression)"
+    r"|(grpc: )?decompressor is not installed|(can't|cannot) find decompressor"
+    r"|(content is compressed|compression|content.encoding|grpc.encoding)\b[^{:]{0,60}"
+    r"(n't|\bnot) (be )?(supported|accepted|enabled|available)"
+    r"|compression algorithm \S+ is disabled",
+    re.IGNORECASE,
+)
 _NO_OTLP: Final = (
     "; this path does not accept OTLP: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
     " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana"
@@ -28,7 +35,7 @@ def page_title(text: str) -> str:
 
 def refuses_compression(message: str) -> bool:
     """Whether a server says that it does not have the compression of a request."""
-    return bool(_COMPRESSION.search(message) and _REFUSES.search(message))
+    return _NO_COMPRESSION.match(message) is not None
 
 
 def redirect_advice(location: str) -> str:
@@ -43,14 +50,14 @@ def redirect_advice(location: str) -> str:
 
 def is_setting(status: int, message: str) -> bool:
     """Whether a 400 is about the endpoint or the compression, and not about the data."""
-    return status == 400 and (refuses_compression(message) or _EXPECTS_TLS.search(message) is not None)
+    return status == 400 and (refuses_compression(message) or _EXPECTS_TLS.match(message) is not None)
 
 
 def status_advice(status: int, message: str) -> str:
     """The setting to change after an answer about the endpoint, a proxy or the format; empty for any other answer."""
     if status in (400, 415) and refuses_compression(message):
         return "; the server does not take this compression: set compression: gzip or none"
-    if status == 400 and _EXPECTS_TLS.search(message):
+    if status == 400 and _EXPECTS_TLS.match(message):
         return "; the server expects TLS: write https:// in the endpoint"
     if status in (404, 405):
         return _NO_OTLP
