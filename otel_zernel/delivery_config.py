@@ -86,7 +86,7 @@ class RetryConfig(Section):
 class HttpRetryConfig(RetryConfig):
     """When a failed attempt is repeated, for exporters over HTTP."""
 
-    permanent_codes: tuple[Annotated[int, Field(ge=300, le=599)], ...] = (400, 413, 422)
+    permanent_codes: tuple[Annotated[int, Field(ge=300, le=599)], ...] = (400, 409, 413, 422)
     """The statuses that drop a batch at once. Any other failure may be the fault of an endpoint, a credential or a
     proxy: the batch is kept and sent again."""
 

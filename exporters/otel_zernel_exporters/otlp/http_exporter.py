@@ -116,7 +116,7 @@ class OtlpHttpExporter(ConvertingExporter):
         """Sends metrics. If the server refuses points that are older than others of their resource, sends them bare."""
         arranged, newest = await self._lines.arranged(batch) if self._lines.needed else (batch, {})
         answer = await self._post(url, METRICS, arranged)
-        if answer.refuses_late:
+        if answer.refuses_late and answer.has_stored_nothing:
             wants_order = answer.wants_order
             arranged, newest = await self._lines.bare(batch)
             if newest:

@@ -20,8 +20,9 @@ _LONGEST_MESSAGE = 500
 """Characters of a server's message that are shown."""
 _WRITTEN: Final = tuple(f"x-prometheus-remote-write-{kind}-written" for kind in ("samples", "histograms", "exemplars"))
 _COUNT: Final = re.compile(r"[0-9]{1,18}")
-_CONTENT: Final = frozenset({400, 413, 422})
-"""Statuses for a request with samples that the server does not take."""
+_CONTENT: Final = frozenset({400, 409, 413, 422})
+"""Statuses for a request with samples that the server does not take. 409 comes from Thanos."""
+_LATE: Final = re.compile(r"(out.of.order|too old|duplicate) sample", re.IGNORECASE)
 _UNAUTHENTICATED: Final = frozenset({401, 403})
 _REASONS: Final = (
     ("out_of_order", re.compile(r"out.of.order", re.IGNORECASE)),
@@ -76,8 +77,8 @@ class WriteAnswer:
 
     @property
     def rejects_samples(self) -> bool:
-        """Whether the server does not take some of the samples."""
-        return self.status in _CONTENT
+        """Whether the server does not take some of the samples. Some versions of Prometheus answer 500 to late ones."""
+        return self.status in _CONTENT or (self.status >= 400 and _LATE.search(self.message) is not None)
 
     @property
     def rejects_native_histograms(self) -> bool:

@@ -61,13 +61,23 @@ async def test_a_measured_nan_with_the_bits_of_the_marker_ends_no_series(config:
     assert not is_stale(native.sum)
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("status", [400, 409, 413, 422])
 async def test_a_sample_that_is_refused_is_not_sent_again(status: int) -> None:
     receiver = WriteReceiver()
     receiver.answers.append(Response("no", status))
     async with receiver.serve() as url, exporter(url, **V1) as (one, dropped):
         await one.export(one_sample())
     assert dropped.counts == {"rejected": 1}
+    assert len(receiver.requests) == 1
+
+
+@pytest.mark.parametrize("words", ["too old sample", "out of order sample"])
+async def test_a_late_sample_that_is_refused_with_500_is_not_sent_again(words: str) -> None:
+    receiver = WriteReceiver()
+    receiver.answers.append(Response(words, 500))
+    async with receiver.serve() as url, exporter(url, **V1) as (one, dropped):
+        await one.export(one_sample())
+    assert dropped.counts == {words.removesuffix(" sample").replace(" ", "_"): 1}
     assert len(receiver.requests) == 1
 
 

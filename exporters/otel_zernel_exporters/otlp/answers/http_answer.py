@@ -37,9 +37,10 @@ _LONGEST_MESSAGE = 500
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
 _NO_SUCH_PATH = frozenset({404, 405})
 _UNAUTHENTICATED = frozenset({401, 403})
-_REFUSED_SAMPLES = frozenset({400, 409, 422})
-_OUT_OF_ORDER = re.compile(r"out.of.order", re.IGNORECASE)  # Prometheus, Mimir, Thanos
-_TOO_OLD = re.compile(r"too old sample", re.IGNORECASE)  # Prometheus with out_of_order_time_window
+_OUT_OF_ORDER = re.compile(r"out.of.order (native )?(sample|histogram)|sample.out.of.order", re.IGNORECASE)
+_TOO_OLD = re.compile(r"too old sample|sample.timestamp.too.old", re.IGNORECASE)  # with out_of_order_time_window
+_KEEPS_THE_REST = re.compile(r"err-mimir|\buser=")
+"""Words of Mimir, Grafana Cloud and Cortex, which store the other samples of a refused request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,12 @@ class HttpAnswer:
         return self._refuses_samples(_OUT_OF_ORDER)
 
     def _refuses_samples(self, words: re.Pattern[str]) -> bool:
-        return self.status in _REFUSED_SAMPLES and words.search(self._message()) is not None
+        return self.status >= 400 and words.search(self._message()) is not None  # Prometheus 3.5 answers 500
+
+    @property
+    def has_stored_nothing(self) -> bool:
+        """Whether the server has refused a request as a whole, as Prometheus does. Thanos, with its 409, does not."""
+        return self.status != 409 and _KEEPS_THE_REST.search(self._message()) is None
 
     def response(self, signal: OtlpSignal, context: Context) -> Response | None:
         """The OTLP response to an accepted request; None for another body, which some proxies send."""
@@ -112,6 +118,8 @@ class HttpAnswer:
         sentence = f"{shown_url(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
         through = proxy_advice(proxy) if not self._is_otlp else ""
         after = retry_after(self.retry_after, now_ns)
+        if self.refuses_late:
+            return Permanent(sentence)
         if self.status in _RETRYABLE:
             return Retryable(sentence + through, after)
         words = f"{sentence}{self._advice(message, advice)}{through}"

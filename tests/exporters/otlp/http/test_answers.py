@@ -20,7 +20,9 @@ from tests.exporters.otlp.http.exporting import PROTO, answering, context, expor
 from tests.exporters.otlp.peers import metrics_batch
 
 RETRYABLE = {429, 502, 503, 504}
-PERMANENT = [400, 413, 422]
+NO_SUCH_PATH = {404, 405, 501}
+"""Statuses after which the exporter asks for the two other signals."""
+PERMANENT = [400, 409, 413, 422]
 CORRECTABLE = [one.value for one in HTTPStatus if one >= 400 and one not in (*RETRYABLE, *PERMANENT)]
 
 
@@ -34,7 +36,8 @@ async def test_a_temporary_failure_is_retryable() -> None:
 
 async def test_a_failure_that_somebody_can_correct_keeps_the_batch_unless_the_user_says_otherwise() -> None:
     answers = [Response("no", status) for status in CORRECTABLE]
-    async with exporting(answering(*answers)) as exporter:
+    missing = [answer for answer in answers for _ in range(3 if answer.status_code in NO_SUCH_PATH else 1)]
+    async with exporting(answering(*missing)) as exporter:
         for status in CORRECTABLE:
             with pytest.raises(Correctable, match=f"/v1/metrics: {status} ") as caught:
                 await exporter.export(metrics_batch())
@@ -56,6 +59,38 @@ async def test_a_400_about_a_setting_keeps_the_batch(words: str, advice: str) ->
     answer = Response(Status(message=words).SerializeToString(), 400, media_type=PROTO)
     async with exporting(answering(answer)) as exporter:
         with pytest.raises(Correctable, match=advice):
+            await exporter.export(metrics_batch())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'out of order exemplar: {__name__="zstd_decompress_bytes_bucket", path="/find"}',
+        'invalid label value: {__name__="x", help="unsupported compression: zstd"}',
+        'too old sample: {__name__="content_encoding_unsupported_total"}',
+        'bad value: {text="Client sent an HTTP request to an HTTPS server."}',
+    ],
+)
+async def test_names_and_values_of_the_data_are_no_words_about_a_setting(words: str) -> None:
+    async with exporting(answering(*(Response(words, 400) for _ in range(2)))) as exporter:
+        with pytest.raises(Permanent) as caught:
+            await exporter.export(metrics_batch())
+    assert str(caught.value).endswith(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "unsupported Content-Encoding: zstd",
+        'unsupported compression: zstd. Only "gzip" or no compression supported',
+        "Unsupported encoding zstd",
+        "Content-Encoding zstd is not supported",
+        "Compression algorithm 'deflate' is disabled.",
+    ],
+)
+async def test_the_words_of_servers_without_a_compression_are_recognized(words: str) -> None:
+    async with exporting(answering(Response(words, 400))) as exporter:
+        with pytest.raises(Correctable, match="set compression: gzip or none"):
             await exporter.export(metrics_batch())
 
 

@@ -7,7 +7,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from starlette.responses import Response
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.errors import Permanent
+from otel_zernel.errors import Permanent, Retryable
 from otel_zernel_exporters.otlp.time_lines import TimeLines
 from tests.core.exposition.otlp import SECOND, data, gauge, number, total
 from tests.exporters.otlp.http.exporting import answering, exporting
@@ -73,6 +73,43 @@ async def test_a_series_that_is_really_out_of_order_is_refused_once_more_and_cha
         await exporter.export(Batch(at(3)))
         await exporter.export(Batch(at(2)))
     assert received(sink)[2:] == [[(TRAIN, [3])], [(TRAIN, [2])]]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "the sample has been rejected because another one is newer (err-mimir-sample-out-of-order)"),
+        (400, "user=7: err: out of order sample. timestamp=2026-01-01T00:00:00Z"),
+        (409, "store locally for endpoint: conflict: out of order sample"),
+    ],
+    ids=["mimir", "cortex", "thanos"],
+)
+async def test_a_server_that_keeps_the_good_points_of_a_refused_request_gets_them_once(status: int, words: str) -> None:
+    sink = answering(Response(words, status))
+    async with exporting(sink, compression="none") as exporter:
+        with pytest.raises(Permanent, match=r"out.of.order"):
+            await exporter.export(Batch(at(1)))
+        await exporter.export(Batch(at(3)))
+        await exporter.export(Batch(at(2)))
+    assert received(sink)[1:] == [[(TRAIN, [3])], [(TRAIN, [2])]]
+
+
+@pytest.mark.parametrize("words", ["too old sample", "out of order sample"])
+@pytest.mark.parametrize("status", [400, 422, 500, 503])
+async def test_a_late_point_is_permanent_with_any_status_if_its_bare_request_is_refused_too(
+    status: int, words: str
+) -> None:
+    sink = answering(Response(words, status), Response(words, status))
+    async with exporting(sink, compression="none") as exporter:
+        with pytest.raises(Permanent, match=words):
+            await exporter.export(Batch(at(1)))
+    assert received(sink) == [[(TRAIN, [1])], [(IDENTITY, [1])]]
+
+
+async def test_a_service_that_is_out_of_order_is_no_late_point() -> None:
+    async with exporting(answering(Response("this service is out of order", 503))) as exporter:
+        with pytest.raises(Retryable, match="out of order"):
+            await exporter.export(Batch(at(1)))
 
 
 async def test_points_that_are_too_old_for_the_window_are_the_only_ones_without_attributes() -> None:
