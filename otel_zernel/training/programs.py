@@ -1,5 +1,6 @@
 """The names that people see for programs and jobs."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
@@ -10,6 +11,12 @@ PROGRAM: Final = "zernel.program"
 """The resource attribute with the script of a process."""
 _UNNAMED: Final = "unknown_service"
 """The name that OpenTelemetry gives to a program without one."""
+_INTERPRETER: Final = re.compile(r"(?:python|pypy)w?(?:[\d.]+[a-z]{0,2}(?:-[a-z]+\d*)?)?(?:\.exe)?")
+"""`python3`, `python3.13t`, `python3-dbg`, `python3.11-intel64`, `pypy3`."""
+_LONG_WITH_VALUE: Final = ("--check-hash-based-pycs", "--jit")
+"""The long options of CPython and PyPy with a value: the next word."""
+_SHORT_WITH_VALUE: Final = re.compile(r"-(?!-)[^cmWX]*([cmWX])(.*)", re.DOTALL)
+"""A short option with a value, behind others in the same word: `-uc`. The value is its rest, or the next word."""
 
 
 def title_of(process: Mapping[str, AttributeValue], script: str = "") -> str:
@@ -24,20 +31,34 @@ def title_of(process: Mapping[str, AttributeValue], script: str = "") -> str:
 def script_of(command: Sequence[str]) -> str:
     """The program in a command line: `train.py` of `python -u /srv/train.py`, `pkg.train` of `python -m pkg.train`.
 
-    Empty for an empty command line.
+    Empty for an empty command line. The source text after `-c` never becomes part of the name: it may have secrets.
     """
+    if len(command) == 1 and _is_python(command[0].partition(" ")[0]):
+        command = command[0].split(" ")  # a process title, such as one by setproctitle
     if not command:
         return ""
-    if not PurePath(command[0]).name.startswith(("python", "pypy")):
-        return PurePath(command[0]).name
+    interpreter = PurePath(command[0]).name
+    if not _is_python(interpreter):
+        return interpreter
     rest = iter(command[1:])
     for word in rest:
-        if word == "-m":
-            return next(rest, "")
-        if word == "-c":
-            return "python -c"
-        if word in ("-W", "-X"):
+        if word == "-":
+            break
+        if word == "--":
+            return PurePath(next(rest, interpreter)).name
+        if word in _LONG_WITH_VALUE:
             next(rest, "")
         elif not word.startswith("-"):
             return PurePath(word).name
-    return PurePath(command[0]).name
+        elif option := _SHORT_WITH_VALUE.match(word):
+            letter, attached = option.groups()
+            if letter == "c":
+                return "python -c"
+            value = attached or next(rest, "")
+            if letter == "m":
+                return value
+    return interpreter
+
+
+def _is_python(path: str) -> bool:
+    return _INTERPRETER.fullmatch(PurePath(path).name) is not None

@@ -1,29 +1,9 @@
 """Titles of jobs, and the processes that belong together."""
 
-import pytest
-
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import script_of
 from otel_zernel_commands.why.findings.groups import groups_of
 from otel_zernel_commands.why.seen import SeenProcess
 from tests.commands.why.recorded_runs import seen
-
-
-@pytest.mark.parametrize(
-    ("command", "script"),
-    [
-        ("python train.py --lr 1", "train.py"),
-        ("/usr/bin/python3.11 -u /srv/jobs/train.py", "train.py"),
-        ("python -m pkg.train --epochs 3", "pkg.train"),
-        ("python -W ignore -X dev train.py", "train.py"),
-        ("python -c pass", "python -c"),
-        ("/opt/trainer/bin/trainer --fast", "trainer"),
-        ("python", "python"),
-        ("", ""),
-    ],
-)
-def test_the_title_is_the_script(command: str, script: str) -> None:
-    assert script_of(command.split()) == script
 
 
 def process(pid: int, rank: int | None = None, parent: int = 7, service: str = "") -> SeenProcess:

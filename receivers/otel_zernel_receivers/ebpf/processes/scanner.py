@@ -195,8 +195,8 @@ def read_process(folder: ProcessFolder, own_pid: int, variables: Collection[str]
 
 
 def _program(command_line: bytes) -> str:
-    words = [word.decode(errors="replace") for word in command_line.split(b"\0") if word]
-    return script_of(words)[:_LONGEST_PROGRAM]
+    words = command_line.rstrip(b"\0").split(b"\0")  # an empty word may be the value of an option
+    return script_of([word.decode(errors="replace") for word in words])[:_LONGEST_PROGRAM]
 
 
 def as_text(name: str) -> str:

@@ -21,6 +21,7 @@ class FakeProc:
         *,
         name: str = "python3",
         executable: str = "/usr/bin/python3.11",
+        command_line: bytes = b"python3\0train.py\0",
         cgroup: str = "/",
         environment: Mapping[str, str] | None = None,
         start_time: int = 100,
@@ -36,6 +37,7 @@ class FakeProc:
         (process / "root").symlink_to(container)
         (process / "exe").symlink_to(executable)
         (process / "comm").write_bytes(os.fsencode(name) + b"\n")
+        (process / "cmdline").write_bytes(command_line)
         (process / "cgroup").write_text(f"0::{cgroup}\n")
         (process / "status").write_text("Name:\tx\nNSpid:\t" + "\t".join(map(str, pids or [pid])) + "\n")
         (process / "stat").write_text(f"{pid} (a) b c) S {' '.join(map(str, range(4, 22)))} {start_time} 23\n")

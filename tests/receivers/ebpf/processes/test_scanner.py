@@ -68,6 +68,21 @@ def test_a_scan_has_every_fact_about_a_process(proc: FakeProc) -> None:
     assert [(part.start, part.end, part.offset) for part in used.mapping.ranges] == [(0x7000, 0x8000, 0x1000)]
 
 
+@pytest.mark.parametrize(
+    ("command_line", "program"),
+    [
+        (b"python3\0-u\0/srv/train.py\0--lr\0", "train.py"),
+        (b"python3\0-W\0\0-uc\0login('hunter2')\0", "python -c"),
+        (b"python3 -uc login('hunter2')\0\0\0\0", "python -c"),
+        (b"", ""),
+    ],
+)
+def test_the_program_is_known_and_its_source_text_is_not(proc: FakeProc, command_line: bytes, program: str) -> None:
+    proc.add(7, [CUDART], command_line=command_line)
+    (process,) = Scanner(proc.root).scan().processes
+    assert process.program == program
+
+
 def test_control_groups_of_every_hierarchy_count(proc: FakeProc) -> None:
     proc.add(7, [CUDART])
     (proc.root / "7/cgroup").write_text("9:name=systemd:/\n4:memory:/docker/abc\n2:cpu:/fast\n0::/\n")
