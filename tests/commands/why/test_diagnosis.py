@@ -142,17 +142,26 @@ def test_unsteady_steps_are_explained_by_their_phase() -> None:
 
 def test_lost_events_are_said() -> None:
     sightings = seen("AdamW")
-    sightings.processes[0].lossy_steps = 4
+    sightings.processes[0].lossy_steps["training"] = 4
     [job] = report_on(sightings, Choice(), circumstances()).jobs
-    assert job.notes == ("Events were lost in 4 of 40 steps (10 %); their time is in part unknown.",)
+    assert job.notes == ("Events were lost in 4 of 40 training steps (10 %); their time is in part unknown.",)
 
 
 def test_steps_with_lost_events_give_no_verdict() -> None:
     sightings = seen("stalls of 150 ms")
-    sightings.processes[0].lossy_steps = sightings.processes[0].trained // 2
+    lossy = sightings.processes[0].trained // 2
+    sightings.processes[0].lossy_steps["training"] = lossy
     [job] = report_on(sightings, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "lost_events"
-    assert job.diagnosis.sentence.startswith(f"Events were lost in {sightings.processes[0].lossy_steps} of ")
+    assert job.diagnosis.sentence.startswith(f"Events were lost in {lossy} of ")
+
+
+def test_losses_in_an_evaluation_decide_nothing_about_the_training_steps() -> None:
+    sightings = seen("stalls of 150 ms")
+    sightings.processes[0].lossy_steps |= {"training": 0, "evaluation": 150, "inference": 20, "between": 3}
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.verdict == "input_bound"
+    assert job.notes == ()
 
 
 @pytest.mark.parametrize("last", ["none", "input_bound", "compute_bound"])

@@ -24,10 +24,21 @@ def test_lost_events_make_time_without_spans_unknown() -> None:
     losses = gauge_batch("zernel.ebpf.lost_events", [(1000, 0.0), (1500, 3.0)], process_pid=42)
     made = run(losses, batch_of(Loop().steps(100).load().spans))
     phases = phases_of(made)
-    lossy = last(made, "zernel.steps.lossy")
+    lossy = last(made, "zernel.steps.lossy", zernel_step_kind="training")
     assert 600 / 32.1 <= lossy <= 600 / 32.1 + 2  # plus the time of reading the counters
     assert phases["unknown"] == pytest.approx(whole["unknown"] + lossy * 10)
     assert sum(phases.values()) == pytest.approx(sum(whole.values()))
+
+
+def test_lossy_steps_are_counted_by_kind() -> None:
+    loop = Loop().steps(100)
+    start = loop.now
+    for _ in range(100):
+        loop.load().wait(10)
+    losses = gauge_batch("zernel.ebpf.lost_events", [(start + 400, 0.0), (start + 700, 3.0)], process_pid=42)
+    made = run(losses, batch_of(loop.load().spans))
+    assert last(made, "zernel.steps.lossy", zernel_step_kind="training") == 0
+    assert last(made, "zernel.steps.lossy", zernel_step_kind="evaluation") == pytest.approx(400 / 15, abs=2)
 
 
 def readings(at: float, lost: float = 0.0, *, since: float = 0.0) -> Batch:
@@ -57,7 +68,9 @@ def test_steps_wait_for_the_reading_that_reports_losses(every: int) -> None:
     processor = make(lateness="2s")
     made = feed(processor, live(120, every, lost_at=60_000))
     assert dropped(processor) == {}
-    assert last(made, "zernel.steps.lossy") == pytest.approx((every * 1000 + 100) / 32.1, abs=2)
+    assert last(made, "zernel.steps.lossy", zernel_step_kind="training") == pytest.approx(
+        (every * 1000 + 100) / 32.1, abs=2
+    )
     assert last(made, "zernel.phase.doubtful") == 0
     assert phases_of(made)["unknown"] > 9.9 * every * 1000 / 32.1
 
@@ -76,7 +89,7 @@ def test_losses_that_are_reported_too_late_are_counted_once() -> None:
     made = feed(processor, [*batches, readings(8000, 1.0, since=6000)])
     closed = 300 * 32.1 - 1000
     assert last(made, "zernel.phase.doubtful") == pytest.approx((min(8000, closed) - 1900) / 1000)
-    assert last(made, "zernel.steps.lossy") == 0
+    assert last(made, "zernel.steps.lossy", zernel_step_kind="training") == 0
 
 
 def test_time_of_spans_beyond_the_limit_is_unknown_even_if_scattered() -> None:

@@ -31,8 +31,8 @@ class Facts:
 
     @property
     def lossy(self) -> int:
-        """The steps in which events were lost."""
-        return sum(one.lossy_steps for one in self.group.processes)
+        """The training steps in which events were lost."""
+        return sum(one.trained_lossy for one in self.group.processes)
 
     @property
     def values(self) -> dict[str, float]:

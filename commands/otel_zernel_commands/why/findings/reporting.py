@@ -145,10 +145,10 @@ def _notes(group: JobGroup) -> Iterable[str]:
     size, ranks = _world_size(group.processes[0]), len(group.processes)
     if ranks < size:
         yield f"{ranks} of its {size} ranks run on this machine; run the command on the other machines, too."
-    steps, lossy = sum(one.trained for one in group.processes), sum(one.lossy_steps for one in group.processes)
+    steps, lossy = sum(one.trained for one in group.processes), sum(one.trained_lossy for one in group.processes)
     if lossy:
         share = percent(lossy / max(steps, 1))
-        yield f"Events were lost in {lossy} of {steps} steps ({share}); their time is in part unknown."
+        yield f"Events were lost in {lossy} of {steps} training steps ({share}); their time is in part unknown."
     drawn = sum(
         bar.steps for one in group.processes for bar in one.bars.bars if bar.kind in ("training", "accumulation")
     )

@@ -137,7 +137,7 @@ def _steps(all_: Sightings, seen: SeenValue, value: float) -> None:
 
 def _lossy(all_: Sightings, seen: SeenValue, value: float) -> None:
     if process := all_.process_of(seen.resource):
-        process.lossy_steps = int(value)
+        process.lossy_steps[seen.text("zernel.step.kind")] = int(value)
 
 
 def _overlap(all_: Sightings, seen: SeenValue, value: float) -> None:

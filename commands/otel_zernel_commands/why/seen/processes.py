@@ -29,8 +29,8 @@ class SeenProcess:
     """By kind: the durations of steps."""
     bars: StepBars = field(default_factory=StepBars)
     verdict: str = "none"
-    lossy_steps: int = 0
-    """Steps in which events were lost."""
+    lossy_steps: dict[str, int] = field(default_factory=dict)
+    """By kind: the number of steps in which events were lost."""
     overlap_s: float = 0.0
     """How long collectives were in flight while the training thread did something else."""
     missing_marks: set[str] = field(default_factory=set)
@@ -68,6 +68,11 @@ class SeenProcess:
     def trained(self) -> int:
         """The number of steps with a backward pass."""
         return sum(count for (kind, _), count in self.steps.items() if kind in TRAINED)
+
+    @property
+    def trained_lossy(self) -> int:
+        """The number of these steps in which events were lost."""
+        return sum(count for kind, count in self.lossy_steps.items() if kind in TRAINED)
 
     @property
     def trained_times(self) -> StepTimes:

@@ -36,7 +36,7 @@ METRICS = by_name(
     _gauge("zernel.step.rate", "{step}/s", "Training steps and accumulations per second.", _SCOPES, _SOURCE),
     _gauge("zernel.step.jitter", "1", "Standard deviation of step durations, by their mean.", _SCOPES, _SOURCE),
     _sum("zernel.steps", "{step}", "Steps, by what they do and where they end.", _SCOPES, *_STEP),
-    _sum("zernel.steps.lossy", "{step}", "Steps in which events were lost.", _SCOPES, _SOURCE),
+    _sum("zernel.steps.lossy", "{step}", "Steps in which events were lost.", _SCOPES, "zernel.step.kind", _SOURCE),
     _sum("zernel.epochs", "{epoch}", "Times that the training loader reached the end of its data.", _SCOPES, _SOURCE),
     _gauge("zernel.verdict", "", "1 for the current verdict, 0 for the others.", "always", "zernel.verdict", _SOURCE),
     _gauge("zernel.job.verdict", "", "1 for the job's current verdict, 0 for the others.", _JOB, "zernel.job.verdict"),

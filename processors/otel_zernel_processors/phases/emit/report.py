@@ -85,7 +85,10 @@ class ProcessReport:
             for (kind, by), n in sorted(totals.steps.items())
         ]
         writer.sum("zernel.steps", "{step}", steps)
-        writer.sum("zernel.steps.lossy", "{step}", [(_BY_SCOPES, totals.lossy_steps)])
+        lossy: list[Value] = [
+            ({"zernel.step.kind": kind, **_BY_SCOPES}, n) for kind, n in sorted(totals.lossy_steps.items())
+        ]
+        writer.sum("zernel.steps.lossy", "{step}", lossy)
         writer.sum("zernel.phase.doubtful", "s", [(_BY_SCOPES, self.doubtful_ns / 1e9)])
         writer.sum("zernel.epochs", "{epoch}", [(_BY_SCOPES, totals.epochs)])
         writer.sum("zernel.collective.overlap", "s", [(_BY_SCOPES, totals.overlap_ns / 1e9)])

@@ -74,7 +74,8 @@ class Totals:
         self.steps: Counter[tuple[str, str]] = Counter()
         """By kind and boundary."""
         self.epochs = 0
-        self.lossy_steps = 0
+        self.lossy_steps: Counter[str] = Counter()
+        """By kind: the steps in which events were lost."""
         self.transitions: Counter[str] = Counter()
         """By source."""
         self.overlap_ns = 0
@@ -101,7 +102,7 @@ class Totals:
         self.overlap_ns += attribution.overlap_ns
         self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
-        self.lossy_steps += step.lossy
+        self.lossy_steps[step.kind] += step.lossy
         self._interval.steps[step.kind] += 1
         if step.trains and step.kind != "unfinished":
             duration = step.end - step.start - _inference_ns(attribution)
