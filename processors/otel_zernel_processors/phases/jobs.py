@@ -17,6 +17,9 @@ from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.process import TrainingProcess
 from otel_zernel_processors.phases.rank_reports import HostReport, Ranks, rank_report, replaces
 
+_Former = Sequence[tuple[int, TrainingProcess]]
+"""Processes that others of their job have replaced, and their ranks."""
+
 
 class Job(NamedTuple):
     """The identity of a job."""
@@ -41,9 +44,8 @@ class Jobs:
         reports of all hosts. Yields the traces of the host's processes that are no rank of a job, and what is left of
         jobs that have ended. `is_whole`: whether the host's data reaches `now`."""
         processes = list(processes)
-        jobs = self._jobs_of(processes)
+        jobs, former = self._jobs_of(processes)
         yield from self._end(job for job in list(self._followed) if job not in jobs)
-        former = {job: self._former(ranks, processes) for job, ranks in jobs.items()}
         single = _single(processes, jobs, former)
         self._log.update({job.value: ranks for job, ranks in jobs.items()}, single)
         self._log.log_silence(len(processes))
@@ -70,8 +72,8 @@ class Jobs:
         """The last verdicts, and the traces of the steps that still wait for a rank."""
         yield from self._end(list(self._followed))
 
-    def _jobs_of(self, processes: Iterable[TrainingProcess]) -> dict[Job, Ranks]:
-        """The ranks of each job.
+    def _jobs_of(self, processes: Iterable[TrainingProcess]) -> tuple[dict[Job, Ranks], dict[Job, _Former]]:
+        """The ranks of each job, and the processes that they have replaced.
 
         A job is what `job_by` names. Without a name it is the ranks that one launcher has started, if these are all
         ranks of the job; else all ranks that have the same world size. If several launchers have started all ranks of
@@ -81,18 +83,14 @@ class Jobs:
         for process in processes:
             if process.rank is not None:
                 groups[self._name_of(process)].append(process)
-        return {job: ranks for name, group in groups.items() for job, ranks in _split(name, _current(group))}
-
-    def _former(self, ranks: Ranks, processes: Iterable[TrainingProcess]) -> list[tuple[int, TrainingProcess]]:
-        """The processes of the same name that those of these ranks have replaced."""
-        return [
-            (process.rank, process)
-            for process in processes
-            if process.rank is not None
-            and (now := ranks.get(process.rank))
-            and replaces(now, process)
-            and self._name_of(now) == self._name_of(process)
-        ]
+        jobs: dict[Job, Ranks] = {}
+        former: dict[Job, _Former] = {}
+        for name, group in groups.items():
+            current, replaced = _current(group)
+            for job, ranks in _split(name, current):
+                jobs[job] = ranks
+                former[job] = [one for one in replaced if (now := ranks.get(one[0])) and replaces(now, one[1])]
+        return jobs, former
 
     def _name_of(self, process: TrainingProcess) -> Job:
         named = process.attributes
@@ -152,12 +150,12 @@ def _launcher_of(process: TrainingProcess) -> str:
     return f"{process.identity.host}/{parent}" if parent else ""
 
 
-def _current(group: Sequence[TrainingProcess]) -> list[TrainingProcess]:
-    """The processes that no other one with the same rank has replaced."""
-    of_rank: defaultdict[object, list[TrainingProcess]] = defaultdict(list)
-    for process in group:
-        of_rank[process.rank].append(process)
-    return [one for one in group if not any(replaces(other, one) for other in of_rank[one.rank])]
+def _current(group: Iterable[TrainingProcess]) -> tuple[list[TrainingProcess], _Former]:
+    """The processes that no other one with the same rank has replaced, and the others."""
+    ranks = [(int(process.attributes["zernel.rank"]), process) for process in group]
+    latest = dict(sorted(ranks, key=lambda one: one[1].first_seen))
+    current = [process for rank, process in ranks if not replaces(latest[rank], process)]
+    return current, [(rank, process) for rank, process in ranks if replaces(latest[rank], process)]
 
 
 def _by_rank(processes: Iterable[TrainingProcess]) -> dict[int, TrainingProcess]:
@@ -173,7 +171,7 @@ def _by_rank(processes: Iterable[TrainingProcess]) -> dict[int, TrainingProcess]
 def _single(
     processes: Iterable[TrainingProcess],
     jobs: Mapping[Job, Ranks],
-    former: Mapping[Job, Iterable[tuple[int, TrainingProcess]]],
+    former: Mapping[Job, _Former],
 ) -> list[TrainingProcess]:
     """The processes that are no rank of a job."""
     ranks = {id(process) for of_job in jobs.values() for process in of_job.values()}

@@ -1,11 +1,18 @@
 """Jobs: which processes are one, and the lines that the log has about them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from otel_zernel_processors.phases.intake.host_clock import HostClock
+from otel_zernel_processors.phases.jobs import Jobs
+from otel_zernel_processors.phases.process import TrainingProcess
+from otel_zernel_processors.phases.process_identity import ProcessIdentity
 from tests.processors.phases.processing import feed, make, run
 from tests.processors.phases.training import Loop, attributes_of, batch_of, gauge_batch, resource_of, span_of, values_of
 
@@ -141,3 +148,36 @@ def test_a_job_with_ranks_elsewhere_is_found_with_the_ranks_here(caplog: pytest.
     caplog.set_level("INFO")
     feed(make(), [next(ranks(2, zernel_job_id="bert"))])
     assert lines(caplog, "Found ") == ["Found job bert: rank 0 of 2 on node"]
+
+
+class Counted(dict[str, Any]):
+    """Attributes that count how often they are read."""
+
+    reads = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        type(self).reads += 1
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("key", ["zernel_job_id", "process_parent_pid"])
+def test_the_work_of_a_report_grows_with_the_processes_and_not_with_the_jobs_besides(key: str) -> None:
+    config = PhasesProcessor.Config.model_validate({})
+    context = make_context("processors", "phases")
+
+    def reads(count: int) -> float:
+        processes = []
+        for pid in range(2 * count):
+            named: dict[str, AttributeValue] = {"zernel_rank": pid % 2, "zernel_world_size": 2, key: str(1 + pid // 2)}
+            resource = resource_of(pid, **named)  # type: ignore[arg-type]  # tests pass attributes
+            process = TrainingProcess(ProcessIdentity("node", pid, ""), resource, config, context)
+            process.attributes = Counted(process.attributes)
+            process.first_seen, process.last_seen = 10**9, 2 * 10**9
+            process.totals.steps["training", "loader"] = 100
+            processes.append(process)
+        Counted.reads = 0
+        jobs = Jobs(config, context)
+        assert not list(jobs.add(processes, "other", HostClock(FakeClock(), 10**9), 2 * 10**9, is_whole=True))
+        return Counted.reads / len(processes)
+
+    assert reads(100) < 1.5 * reads(10)
