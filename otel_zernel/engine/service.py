@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock, SystemClock
@@ -15,9 +15,12 @@ from otel_zernel.engine.lifetime import Lifetimes, cancel_and_wait
 from otel_zernel.engine.transition import Transition
 from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
+from otel_zernel.net.handover import HANDOVER
 from otel_zernel.telemetry.metering import Metering
 
 _logger = logging.getLogger("otel_zernel.engine.service")
+_TAKEOVER: Final = 2.0
+"""Seconds in which a receiver that a reload restarts takes its port over."""
 
 
 class Outcome(NamedTuple):
@@ -108,6 +111,7 @@ class Service:
                 if self._wanted:
                     self._wanted[1].set_result(False)
                 await self._work.stop()
+                HANDOVER.release()
             return await self._shut_down(stop, transition.lost)
 
     async def reload(self, settings: Settings) -> bool:
@@ -196,6 +200,7 @@ class Service:
         await self._change(fallback.settings, transition, stop, back=True)
 
     def _start_work(self, *, persistent: bool = False) -> None:
+        HANDOVER.release_after(_TAKEOVER)
         self._work.start_receivers(self.graph.receivers, persistent=persistent)
         self._work.start_ticks(self.graph.pipelines.values())
 

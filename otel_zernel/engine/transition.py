@@ -14,6 +14,7 @@ from otel_zernel.engine.lifetime import LONGEST_END, Lifetimes, cancel_and_wait
 from otel_zernel.engine.pipelines.passage import Passage
 from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
+from otel_zernel.net.handover import HANDOVER
 from otel_zernel.telemetry.metering import Measuring, Metering
 
 _logger = logging.getLogger("otel_zernel.engine.service")
@@ -65,6 +66,7 @@ class Transition:
         exchange = self._exchange(settings)
         _log(exchange.found)
         await self._settle(exchange.found, settings.shutdown_timeout, stop)
+        HANDOVER.hold([place.path for place in exchange.found.restarted if place.kind == "receivers"])
         await self._work.stop_receivers(place.id for place in exchange.found.leaving if place.kind == "receivers")
         await self._work.stop_ticks()
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from otel_zernel.errors import CannotStart
+from otel_zernel.net.handover import HANDOVER, ListeningPlace
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.misdirected import Misdirected
 from otel_zernel.net.server import HttpServer
@@ -80,7 +81,10 @@ def is_taken(error: CannotStart) -> bool:
 
 
 def listen(address: Address, setting: str) -> socket.socket:
-    """A listening socket on the address. IPv4 is preferred if the name has both. Raises `CannotStart`."""
+    """A listening socket on the address. IPv4 is preferred if the name has both. Raises `CannotStart`.
+
+    After a reload, it is the socket of the component's former instance if the address is the same.
+    """
     try:
         host = address.host or "0.0.0.0"  # noqa: S104
         plain = host.encode() if host.isascii() else host  # for text, Python would import the tables of IDNA
@@ -90,9 +94,15 @@ def listen(address: Address, setting: str) -> socket.socket:
         raise CannotStart(
             f"{setting}: cannot resolve {address}: {error.strerror or error}; check the host name"
         ) from error
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return _listening(listener, socket_address, setting, str(address))
+    listening = ListeningPlace(setting, socket_address)
+    listener = HANDOVER.take(listening)
+    if listener is None:
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = _listening(listener, socket_address, setting, str(address))
+    if address.port:
+        HANDOVER.opened(listening, listener)
+    return listener
 
 
 def listen_unix(path: Path, setting: str) -> socket.socket:
@@ -107,7 +117,7 @@ def listen_unix(path: Path, setting: str) -> socket.socket:
 
 def _listening(listener: socket.socket, address: Any, setting: str, name: str) -> socket.socket:
     try:
-        listener.bind(address)
+        _bind(listener, address)
         if listener.family == socket.AF_UNIX:
             os.chmod(address, _SOCKET_MODE)  # noqa: PTH101  # before `listen`, so nobody has connected
         listener.listen(_BACKLOG)
@@ -116,6 +126,16 @@ def _listening(listener: socket.socket, address: Any, setting: str, name: str) -
         raise CannotStart(f"{setting}: cannot listen on {name}: {_advice(error, listener)}") from error
     listener.setblocking(False)
     return listener
+
+
+def _bind(listener: socket.socket, address: Any) -> None:
+    """Binds, also to a port that is held for the next instance of another component: two may exchange their ports."""
+    try:
+        listener.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or not HANDOVER.release():
+            raise
+        listener.bind(address)
 
 
 def _is_socket(path: Path) -> bool:
