@@ -23,6 +23,8 @@ _TOO_DEEP: Final = AnyValue(string_value=f"nested more than {DEEPEST} levels dee
 _FEW_STEPS: Final = 100_000
 """Fields that are looked at in any message, besides one for `_LEAST_FIELD` bytes. Each takes some us."""
 _LEAST_FIELD: Final = 4
+_MOST_PARSED: Final = 4
+"""Bytes that the search for sound parts may parse, in sizes of the message. Beyond them, each field is looked at."""
 _SMALL: Final = 200
 """Bytes of parts that are remembered."""
 _MOST_KNOWN: Final = 10_000
@@ -64,6 +66,7 @@ class _Mending:
         """`ends_early`: does not walk into parts that are sound by themselves. Together they may be too deep."""
         self._ends_early = ends_early
         self._steps = _FEW_STEPS + size // _LEAST_FIELD
+        self.left_to_parse = _MOST_PARSED * size
         self._known: dict[tuple[str, int, bytes], bytes] = {}
         """Small mended parts. Many points have the same attributes."""
 
@@ -107,15 +110,16 @@ class _Mending:
         if not fields:
             return True
         start, end = fields[0][1], fields[-1][3]
-        if end - start <= _WALKED or not self._ends_early:
-            mended += (self._field(type_, data, field, depth, is_opaque) for field in fields)
-            return False
-        if not is_bad and is_sound(type_, data[start:end]):
-            mended.append(data[start:end])
-            return True
-        if len(fields) == 1:
-            mended.append(self._field(type_, data, fields[0], depth, is_opaque))
-            return False
+        is_searched = self._ends_early and self.left_to_parse >= end - start
+        if is_searched and not is_bad and end - start > _WALKED:
+            self.left_to_parse -= end - start
+            if is_sound(type_, data[start:end]):
+                mended.append(data[start:end])
+                return True
+        if not is_searched or end - start <= _WALKED or len(fields) == 1:
+            walked = b"".join([self._field(type_, data, field, depth, is_opaque) for field in fields])
+            mended.append(walked)
+            return walked == data[start:end]
         middle = len(fields) // 2
         is_first_sound = self._mend_row(type_, data, fields[:middle], depth, is_opaque, mended, is_bad=False)
         self._mend_row(type_, data, fields[middle:], depth, is_opaque, mended, is_bad=is_first_sound)

@@ -1,6 +1,7 @@
 """Mending keeps everything that can be read: other texts stay as they are, and no item is lost."""
 
 import random
+from typing import Any
 
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -113,3 +114,26 @@ def test_the_work_on_a_hostile_message_is_bounded() -> None:
     )
     with pytest.raises(DecodeError, match="too many damaged parts"):
         mended(MetricsData.DESCRIPTOR, encoded)
+
+
+@pytest.mark.parametrize("levels", [20, 38, 45])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_nested_value_with_many_siblings_is_mended_within_a_budget_of_bytes(
+    levels: int, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    siblings = encode_field(1, AnyValue(string_value="a").SerializeToString()) * 1000
+    value = encode_field(1, BAD)
+    for _ in range(levels):
+        nested = encode_field(1, value)
+        value = encode_field(5, nested + siblings if is_first else siblings + nested)
+    point = encode_field(7, encode_field(1, b"k") + encode_field(2, value))
+    encoded = gauge(encode_field(1, point))
+    parsed = []
+
+    def counting(type_: Any, part: bytes) -> bool:
+        parsed.append(len(part))
+        return is_sound(type_, part)
+
+    monkeypatch.setattr("otel_zernel.batch.mending.is_sound", counting)
+    assert is_sound(MetricsData.DESCRIPTOR, mended(MetricsData.DESCRIPTOR, encoded))
+    assert sum(parsed) <= 12 * len(encoded)
