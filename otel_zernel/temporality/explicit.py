@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from operator import add, sub
+from operator import add, lt, sub
 from typing import Any, Self
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint
@@ -20,6 +20,19 @@ from otel_zernel.temporality.bounds import AddedCounts, thinned, united
 
 _MOST_BUCKETS = 10_000
 """Buckets of one point. A point with more of them is malformed: reading it would block the event loop."""
+
+
+def bounds_of(point: HistogramDataPoint) -> "array[float]":
+    """The bounds of a point. Raises `MalformedAmount`."""
+    buckets = len(point.bucket_counts)
+    if buckets > _MOST_BUCKETS:
+        raise MalformedAmount
+    bounds = array("d", point.explicit_bounds)
+    if buckets != len(bounds) + 1 and (buckets or bounds):
+        raise MalformedAmount
+    if not all(map(math.isfinite, bounds)) or not all(map(lt, bounds, bounds[1:])):
+        raise MalformedAmount
+    return bounds
 
 
 class ExplicitAmount:
@@ -36,14 +49,7 @@ class ExplicitAmount:
 
     @classmethod
     def of(cls, point: HistogramDataPoint, *, monotonic: bool) -> Self:
-        if len(point.bucket_counts) > _MOST_BUCKETS:
-            raise MalformedAmount
-        bounds, counts = array("d", point.explicit_bounds), array("Q", point.bucket_counts)
-        if len(counts) != len(bounds) + 1 and (counts or bounds):
-            raise MalformedAmount
-        if not all(map(math.isfinite, bounds)) or not all(low < high for low, high in pairwise(bounds)):
-            raise MalformedAmount
-        return cls(bounds, counts, point.count, Extremes.of(point))
+        return cls(bounds_of(point), array("Q", point.bucket_counts), point.count, Extremes.of(point))
 
     @property
     def weight(self) -> int:

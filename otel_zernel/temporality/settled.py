@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric
@@ -68,9 +68,10 @@ class SettledBounds:
         self._memory.expire(now_ns)
         moving = set[tuple[int, int, int]]()
         for place, stream, metric in _explicit(batch.metrics.resource_metrics):
-            if self._moves(stream, metric, now_ns):
+            moves = yield from self._moves(stream, metric, now_ns)
+            if moves:
                 moving.add(place)
-            done += len(metric.histogram.data_points)
+            done += len(metric.histogram.data_points) % _PIECE
             if done >= _PIECE:
                 done = 0
                 yield PAUSE
@@ -106,8 +107,8 @@ class SettledBounds:
         for reason, count in lost.items():
             drop(count, reason)
 
-    def _moves(self, stream: StreamIdentity, metric: Metric, now_ns: int) -> bool:
-        """Whether the bounds of a metric move. If not, remembers those of its series."""
+    def _moves(self, stream: StreamIdentity, metric: Metric, now_ns: int) -> Generator[Batch, None, bool]:
+        """Whether the bounds of a metric move. If not, remembers those of its series. Yields pauses."""
         if has_moving_bounds(metric):
             return True
         known = self._memory.get(stream.digest)
@@ -116,15 +117,23 @@ class SettledBounds:
             return True
         watched: dict[bytes, WatchedSeries] = {}
         is_cumulative = metric.histogram.aggregation_temporality == CUMULATIVE
-        for point in metric.histogram.data_points:
+        for number, point in enumerate(metric.histogram.data_points, 1):
+            if number % _PIECE == 0:
+                yield PAUSE
             if not point.bucket_counts or has_no_value(point):
                 continue
-            series, track = stream.of(point.attributes), WatchedSeries(point, is_cumulative=is_cumulative)
+            try:
+                track = WatchedSeries(point, is_cumulative=is_cumulative)
+            except MalformedAmount:  # the backend reports it
+                continue
+            series = stream.of(point.attributes)
             before = watched.get(series) or self._memory.get(series)
             if isinstance(before, WatchedSeries) and before.moves_to(track):
                 self._memory.set(stream.digest, MovingMetric(), now_ns)
                 return True
             watched[series] = track
+        if self._memory.get(stream.digest) is not None:  # another batch moved them during a pause
+            return True
         for series, track in watched.items():
             if self._memory.get(series) is not None or not self._memory.is_full:
                 self._memory.set(series, track, now_ns)

@@ -1,12 +1,11 @@
 """What is remembered of histograms with explicit bounds: whether the bounds move, and the total in their new form."""
 
-from array import array
-from sys import intern
+from hashlib import blake2b
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint
 
 from otel_zernel.temporality.amounts import Amount
-from otel_zernel.temporality.reading import amount_of
+from otel_zernel.temporality.explicit import ExplicitAmount, bounds_of
 from otel_zernel.temporality.track import Track
 
 
@@ -25,7 +24,8 @@ class WatchedSeries:
     __slots__ = ("_bounds", "_encoded", "_start_ns", "end_ns", "updated_ns", "weight")
 
     def __init__(self, point: HistogramDataPoint, *, is_cumulative: bool) -> None:
-        self._bounds = intern(array("d", point.explicit_bounds).tobytes().decode("latin-1"))
+        """Raises `MalformedAmount`."""
+        self._bounds = blake2b(bounds_of(point), digest_size=16).digest()
         self._start_ns, self.end_ns = point.start_time_unix_nano, point.time_unix_nano
         self._encoded = point.SerializeToString() if is_cumulative else b""
         """Only a cumulative series needs its counts again."""
@@ -33,14 +33,16 @@ class WatchedSeries:
 
     def moves_to(self, later: "WatchedSeries") -> bool:
         """Whether the bounds of the next point differ, and that is not because its sender began again."""
-        if self._bounds is later._bounds:
+        if self._bounds == later._bounds:
             return False
-        return not self._encoded or not 0 < self._start_ns < later._start_ns
+        if not self._encoded or not 0 < self._start_ns < later._start_ns:
+            return True
+        return self.track().increase(later.track().amount, later._start_ns) is not None
 
     def track(self) -> Track:
         """The amount of the point, of a cumulative series."""
         point = HistogramDataPoint.FromString(self._encoded)
-        return Track(amount_of(point), self._start_ns, self.end_ns)
+        return Track(ExplicitAmount.of(point, monotonic=True), self._start_ns, self.end_ns)
 
 
 class SettledTrack(Track):

@@ -4,6 +4,7 @@ The backend of these tests is strict: it adds up only points of one kind and wit
 for a restart. The model counts events.
 """
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from otel_zernel.exposition.histograms import default_bounds
 from otel_zernel.otlp.points import Descriptor, encode_metric, has_moving_bounds, key_values
 from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.temporality import SeriesMemoryConfig, SettledBounds
+from otel_zernel.temporality.watched import WatchedSeries
 from otel_zernel.testing import Dropped, FakeClock
 from tests.core.temporality.running import as_cumulative, explicit
 from tests.core.temporality.test_moving_bounds import Report, counts_of, cumulative_points, reports
@@ -198,3 +200,50 @@ def test_a_count_without_buckets_is_placed_at_its_mean() -> None:
     [point] = settled.exponential_histogram.data_points
     assert (point.count, sum(point.positive.bucket_counts)) == (4, 4)
     assert histogram_quantiles(point, [0.5]) == pytest.approx([2.0], rel=0.01)
+
+
+def with_gpu(metric: Metric, gpu: str) -> Metric:
+    for point in metric.histogram.data_points:
+        point.attributes.extend(key_values({"gpu": gpu}))
+    return metric
+
+
+@pytest.mark.parametrize(
+    ("bounds", "counts"), [([1.0, math.inf], [1, 2, 0]), ([1.0, 2.0], [1, 2]), ([2.0, 1.0], [1, 1, 1])]
+)
+def test_a_malformed_point_is_never_watched_and_harms_no_other_series(bounds: list[float], counts: list[int]) -> None:
+    settling = Settling()
+    settling.metrics(with_gpu(one(bounds, counts), "0"), with_gpu(one([1, 2], [1, 1, 1]), "1"))
+    for time in (20, 30):
+        good = [
+            with_gpu(one([1, 3], [1, 2, time], time=time), "0"),
+            with_gpu(one([1, 2], [1, 1, time], time=time), "1"),
+        ]
+        assert settling.metrics(*good) == good
+    assert settling.dropped.counts == {}
+
+
+def test_a_start_that_moves_by_nanoseconds_does_not_hide_moving_bounds() -> None:
+    settling = Settling()
+    settling.metrics(one([1, 2], [1, 2, 3], start=1))
+    [moved] = settling.metrics(one([1, 5], [1, 6, 0], start=1.000001, time=20))
+    assert moved.WhichOneof("data") == "exponential_histogram"
+
+
+def test_a_watched_series_keeps_a_digest_of_its_bounds_only() -> None:
+    [long, short] = [explicit(0, 10, range(size), [1] * (size + 1)).histogram.data_points[0] for size in (1000, 2)]
+    kept = [WatchedSeries(point, is_cumulative=False)._bounds for point in (long, short)]
+    assert [len(digest) for digest in kept] == [16, 16]
+    assert not WatchedSeries(long, is_cumulative=False).moves_to(WatchedSeries(long, is_cumulative=False))
+    assert WatchedSeries(long, is_cumulative=False).moves_to(WatchedSeries(short, is_cumulative=False))
+
+
+def test_a_metric_with_many_series_gives_the_loop_pauses() -> None:
+    metric = one([1, 2], [1, 2, 3])
+    [point] = metric.histogram.data_points
+    metric.histogram.data_points.extend([point] * 999)
+    settling, data = Settling(max_series=2000), MetricsData()
+    data.resource_metrics.add().scope_metrics.add().metrics.append(metric)
+    made = list(settling.bounds.convert(Batch(metrics=data), settling.dropped))
+    assert made.count(PAUSE) == 20
+    assert made[-1].point_count == 1000
