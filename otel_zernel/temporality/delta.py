@@ -12,9 +12,9 @@ from otel_zernel.temporality.track import Track
 class ToDelta(Conversion[Track]):
     """The first point of a series counts as a whole if the series began after this conversion, else it is the baseline.
 
-    So does otelcol's cumulativetodelta. A decrease, or a later start, is a reset: the whole point counts. Sums that are
-    not monotonic stay cumulative, as in the SDKs. If all points have been late for a minute, the sender's clock was set
-    back, and the series goes on at the earlier time.
+    So does otelcol's cumulativetodelta. A decrease, or a start after the previous point, is a reset: the whole point
+    counts. Sums that are not monotonic stay cumulative, as in the SDKs. If all points have been late for a minute, the
+    sender's clock was set back, and the series goes on at the earlier time.
     """
 
     source = CUMULATIVE

@@ -33,9 +33,10 @@ class Track:
     def increase(self, amount: Amount, start_ns: int) -> Amount | None:
         """The values of the next cumulative amount that this one does not have. It starts at `start_ns`, 0 if unknown.
 
-        None after a reset: all its values are new. Raises `NotComparable`: it is unknown which of them are new.
+        None after a reset: all its values are new. A later start before the end of this amount is no reset: some
+        senders compute their start anew for each point. Raises `NotComparable`: it is unknown which of them are new.
         """
-        if start_ns > self.start_ns and (self.start_ns or start_ns >= self.end_ns):
+        if start_ns > self.start_ns and start_ns >= self.end_ns:
             return None
         return amount.minus(self.amount)
 

@@ -74,7 +74,8 @@ async def increases(reader: StoreReader, pairs: Pairs, windows: Windows) -> dict
     """The increase of cumulative sums, with the number of points.
 
     A point adds its difference to the point before it, which may be older than the first window. After a reset (a
-    smaller value, or a later start) it adds its whole value; so does a first point that started within the windows.
+    smaller value, or a start after the point before) it adds its whole value; so does a first point that started within
+    the windows.
     """
     statement = SqlStatement(reader.dialect)
     start = statement.number(windows.start_ns)
@@ -87,14 +88,14 @@ async def increases(reader: StoreReader, pairs: Pairs, windows: Windows) -> dict
     sql = (
         f"WITH wanted AS ({wanted}), raw AS (SELECT wanted.part, p.time, p.start, {_VALUE} AS v, p.value_int AS i, "  # noqa: S608
         f"lag({_VALUE}) OVER one AS before, lag(p.value_int) OVER one AS i_before, "
-        "lag(p.start) OVER one AS start_before "
+        "lag(p.start) OVER one AS start_before, lag(p.time) OVER one AS time_before "
         f"FROM wanted CROSS JOIN {points} AS p WHERE p.series_id = wanted.id AND p.time >= wanted.since "
         f"AND p.time < {statement.number(windows.end_ns)} AND {has_value} "
         "WINDOW one AS (PARTITION BY p.series_id ORDER BY p.time)) "
         f"SELECT part, (time - {start}) / {statement.number(windows.step_ns)} AS win, count(*), "
         f"sum({_SMALL_V}) FROM (SELECT part, time, CASE WHEN before IS NULL "
         f"THEN CASE WHEN start >= {start} THEN v ELSE 0 END "
-        "WHEN start > start_before THEN v "
+        "WHEN start > coalesce(start_before, 0) AND start >= time_before THEN v "
         "WHEN i IS NOT NULL AND i_before IS NOT NULL "
         f"THEN CASE WHEN i < i_before THEN v ELSE {_DIFFERENCE[reader.dialect]} END "
         "WHEN v < before THEN v ELSE v - before END AS v FROM raw) AS grown "

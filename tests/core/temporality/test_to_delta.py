@@ -46,6 +46,14 @@ def test_a_decrease_and_a_later_start_are_resets() -> None:
     assert it.sums((25, 30, 9)) == [(25, 30, 9)]
 
 
+def test_a_start_that_is_computed_anew_for_each_point_is_no_reset() -> None:
+    it = running()
+    assert it.sums((1, 10, 1000)) == [(1, 10, 1000)]
+    assert it.sums((1.000001, 20, 1010)) == [(10, 20, 10)]
+    assert it.sums((1.000002, 30, 1020)) == [(20, 30, 10)]
+    assert it.sums((1.000003, 40, 3)) == [(30, 40, 3)]
+
+
 def test_a_series_whose_sender_sets_its_clock_back_goes_on_after_a_minute() -> None:
     running = RunningConversion(ToDelta)
     running.sums((0, 3600, 5))

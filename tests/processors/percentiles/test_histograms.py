@@ -199,6 +199,16 @@ def test_a_cumulative_histogram_counts_its_increase() -> None:
     assert counted == [(0, 0), (2, 1.5), (2, 1.5), (3, 2.0)]
 
 
+def test_a_start_that_is_computed_anew_for_each_point_is_no_reset() -> None:
+    running, counted = RunningProcessor(), []
+    for number in range(4):
+        metric = explicit([100 + number], [], temporality=CUMULATIVE, start=1000 + number, sum=1.0)
+        metric.histogram.data_points[0].time_unix_nano = 10**9 * (1 + number)
+        running.process(of_metric(metric))
+        counted.append(running.point().count)
+    assert counted == [0, 1, 2, 3]
+
+
 def test_a_cumulative_series_that_began_after_the_processor_counts_from_its_first_point() -> None:
     running = RunningProcessor()
     running.process(of_metric(explicit([1], [], temporality=CUMULATIVE, start=running.clock.time_ns(), sum=1)))

@@ -106,6 +106,10 @@ def _series(draw: st.DrawFn) -> DrawnSeries:
     )
 
 
+JITTER = st.sampled_from([0, 0, 1])
+"""Some senders compute their start anew for each point."""
+
+
 @st.composite
 def _numbers(draw: st.DrawFn, kind: DrawnKind, seconds: Sequence[int]) -> list[DrawnPoint]:
     """Counters grow, and begin again at zero."""
@@ -122,7 +126,7 @@ def _numbers(draw: st.DrawFn, kind: DrawnKind, seconds: Sequence[int]) -> list[D
         if not draw(st.integers(0, 3)):
             start, total = second, 0
         total += draw(increments)
-        found.append(DrawnPoint(second, min(start, second) if with_start else None, total))
+        found.append(DrawnPoint(second, min(start + draw(JITTER), second) if with_start else None, total))
     return found
 
 
@@ -136,7 +140,9 @@ def _distributions(draw: st.DrawFn, seconds: Sequence[int], *, is_cumulative: bo
             start, known = second, []
         known = [*known, *draw(OBSERVATIONS)]
         bounds = tuple(draw(ANY_BOUNDS)) if moves else None
-        found.append(DrawnPoint(second, min(start, second) if with_start else None, 0, tuple(known), bounds))
+        found.append(
+            DrawnPoint(second, min(start + draw(JITTER), second) if with_start else None, 0, tuple(known), bounds)
+        )
     return found
 
 

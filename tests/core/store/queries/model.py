@@ -108,8 +108,9 @@ def _add(
 ) -> None:
     """Adds a point to its cell, and makes the cell if the point has something to add."""
     began = BEGIN + point.start * SECOND >= windows.start_ns if point.start is not None else False
-    is_later = point.start is not None and before is not None and before.start is not None
-    restarted = is_later and (point.start or 0) > (before.start if before and before.start is not None else 0)
+    restarted = False
+    if point.start is not None and before is not None and before.start is not None:
+        restarted = point.start > before.start and point.start >= before.second
     if series.kind in ("explicit", "exponential", "summary"):
         known = _before(series, point, before, began=began, restarted=restarted)
         if known is not None:
