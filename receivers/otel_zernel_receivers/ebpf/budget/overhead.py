@@ -132,7 +132,7 @@ class _Window:
         cost = cost.at(sum(rates.values()) + others)
         hit_s = {group: (cost.entry_ns if group is Group.OPERATORS else cost.call_ns) / 1e9 for group in rates}
         return _Load(
-            {group: rate * hit_s[group] for group, rate in rates.items()},
+            {group: rate * hit_s[group] for group, rate in rates.items() if hit_s[group] > 0},
             sum(self.sampled[process][group] * hit_s[group] for group in rates),
             others * cost.call_ns / 1e9,
             self.seconds,
@@ -144,7 +144,7 @@ class _Load:
     """The load of one process in a window."""
 
     rates: Mapping[Group, float]
-    """Ratio of a CPU that the probes of each group take while they are on."""
+    """Ratio of a CPU that the probes of each group take while they are on, above 0: a cost may be measured as 0."""
     sampled_s: float
     """Seconds that the probes of all groups took."""
     others: float

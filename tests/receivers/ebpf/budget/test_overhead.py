@@ -12,6 +12,7 @@ from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import AVERAGED, LEAST, STEADY, Group, Hits, Overhead, group_of, hits_of
 from otel_zernel_receivers.ebpf.budget.scaling import Activity, SpeedRatio
 from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.tables.process_table import HitCount, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey
@@ -43,6 +44,21 @@ def test_a_sampled_job_is_below_the_limit(launch: float, copy: float, collective
     assert all(LEAST <= share < 1 for share in shares.values())
     least = dict.fromkeys(Group, LEAST)
     assert load(shares, others, **rates) <= max(LIMIT, load(least, others, **rates)) + 1e-9
+
+
+def test_a_group_whose_probes_cost_nothing_is_not_sampled() -> None:
+    """The cost of an entry may be measured as 0."""
+    hits = Hits(JOB, {Group.LAUNCH: 1e5, Group.OPERATORS: 1e4}, 0)
+    for decide_at_once in (False, True):
+        budget = Overhead(LIMIT, replace(COST, entry_ns=0.0))
+        if decide_at_once:
+            budget.act([hits], 1.0)
+        else:
+            budget.add([hits], 1.0, {})
+        assert budget.shares.keys() == {Group.LAUNCH}
+    free = Overhead(LIMIT, ProbeCost(0, 0.0, 0.0, 0.0))
+    free.add([hits], AVERAGED, {})
+    assert free.shares == {}
 
 
 def test_launches_are_sampled_first_if_that_is_enough() -> None:
