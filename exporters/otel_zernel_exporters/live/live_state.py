@@ -152,12 +152,13 @@ class LiveState(LiveSource):
             self._replace("gpus", id_, gpu.rendered() if gpu else None, difference)
             if position % _PIECE == 0:
                 yield
-        for id_ in training.jobs.take_changed():
+        for position, id_ in enumerate(training.jobs.take_changed(), 1):
             job = training.jobs.get(id_)
             if job is None and id_ in self._rendered["jobs"]:
                 difference.remove += [["heat", "columns", id_], ["shares", id_]]
             self._replace("jobs", id_, job.rendered() if job else None, difference)
-        yield
+            if position % _PIECE == 0:
+                yield
         for position, id_ in enumerate(training.ranks.take_changed(), 1):
             self._compare_rank(id_, difference, now)
             if position % _PIECE == 0:

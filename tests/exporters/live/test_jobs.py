@@ -114,11 +114,30 @@ async def test_a_rank_that_leaves_leaves_its_job() -> None:
     assert len(run.after(2)["jobs"]["j"]["ranks"]) == 1
 
 
-async def test_there_are_at_most_128_jobs() -> None:
+async def test_processes_that_train_alone_take_no_place_of_a_job() -> None:
+    """As many as there are ranks are shown, nothing is lost, and a job of several ranks that comes later is shown."""
     run = LiveRun()
+    await run.add(*(phase_times({**PROCESS, "process.pid": pid}, gpu_compute=1.0) for pid in range(100, 300)))
+    for _ in range(3):
+        run.after(2)
+    job: Attributes = {"service.name": "train", "zernel.job.id": "4711"}
+    ranks = [phase_times({**rank(number), "zernel.job.id": "4711"}, gpu_compute=1.0) for number in (0, 1)]
+    state = await run.add(points("zernel.job.step.duration", [({}, 1.0)], job), *ranks)
+    assert len(state["jobs"]) == 201
+    assert len(state["jobs"]["4711"]["ranks"]) == 2
+    assert all(one["job"] in state["jobs"] for one in state["ranks"].values())
+    assert run.dropped.counts == {}
+
+
+async def test_there_are_at_most_128_jobs_besides_processes_that_train_alone() -> None:
+    run = LiveRun()
+    await run.add(phase_times(gpu_compute=1.0))
+    state = run.after(1)
+    assert len(state["jobs"]) == 1
     for number in range(134):
         await run.add(
             points("zernel.job.step.duration", [({}, 1.0)], {"service.name": "x", "zernel.job.id": f"{number}"})
         )
-    assert len(run.exporter.snapshot()["jobs"]) == 128
-    assert run.dropped.counts["max_jobs"] == 6
+    assert len(run.after(1)["jobs"]) == 129
+    assert len(run.after(1)["jobs"]) == 129
+    assert run.dropped.counts == {"max_jobs": 6}

@@ -23,6 +23,7 @@ from otel_zernel_exporters.live.state.timeline import StepRows
 MOST_RANKS: Final = 1024
 MOST_GPUS: Final = 1024
 MOST_JOBS: Final = 128
+"""Jobs of several ranks. Those of one rank are as many as the ranks."""
 _MOST_TRACES: Final = 1024
 """Steps of jobs whose critical rank is remembered until the steps of the ranks arrive."""
 _MOST_OPERATIONS: Final = 16
@@ -182,8 +183,9 @@ class TrainingState:
                 self.jobs.changed.add(key[1])
                 job = self.jobs.get(key[1])
             else:
-                self._membership.is_due |= self.jobs.get(key[1]) is None
+                is_new = self.jobs.get(key[1]) is None
                 job = self.jobs.touch(key[1], lambda: LiveJob(key), now)
+                self._membership.is_due |= is_new and job is not None
             if job:
                 JOB_READERS[metric.name](job, seen)
 

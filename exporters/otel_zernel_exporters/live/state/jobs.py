@@ -87,7 +87,8 @@ def job_key_of(resource: Mapping[str, AttributeValue]) -> JobKey | None:
 def assign(
     jobs: Mapping[JobKey, LiveJob], ranks: Iterable[LiveRank], alone: Callable[[LiveRank], LiveJob | None]
 ) -> set[str]:
-    """Finds the job of each rank. `alone` makes the job of a rank that trains alone; None if there is no room.
+    """Finds the job of each rank. `alone` makes the job of a rank that trains alone; None while it waits for the
+    data of its job.
 
     Returns the ids of the ranks whose job or lateness has changed.
     """

@@ -66,7 +66,7 @@ class JobMembership:
         def alone(rank: LiveRank) -> LiveJob | None:
             if rank.rank is not None and now - rank.appeared < _PATIENCE:
                 return None
-            return self._jobs.touch(rank.id, lambda: LiveJob((ALONE, rank.id)), now)
+            return self._jobs.get(rank.id) or self._jobs.place(rank.id, LiveJob((ALONE, rank.id)), now)
 
         by_key = {job.key: job for job in self._jobs}
         self._ranks.changed |= assign(by_key, self._ranks, alone)
