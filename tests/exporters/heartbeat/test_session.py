@@ -13,7 +13,14 @@ from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
-from otel_zernel.cluster.messages import REGISTER_WORKER, SEND_HEARTBEAT, STREAM_HEARTBEATS, HeartbeatAck, WorkerInfo
+from otel_zernel.cluster.messages import (
+    REGISTER_WORKER,
+    SEND_HEARTBEAT,
+    STREAM_HEARTBEATS,
+    WORKER_TOKEN,
+    HeartbeatAck,
+    WorkerInfo,
+)
 from otel_zernel.component import Extension
 from otel_zernel.errors import CannotStart, Permanent
 from otel_zernel.testing import make_context, until
@@ -160,6 +167,17 @@ async def test_credentials_are_added_to_every_request() -> None:
         async with beating(port, extensions, auth={"authenticator": "bearertokenauth"}):
             await until(lambda: master.count(STREAM_HEARTBEATS) > 0)
     assert {one.get("authorization") for one in master.metadata} == {"Bearer secret-7"}
+
+
+async def test_every_request_of_every_connection_has_the_same_token() -> None:
+    master = Master()
+    async with serving(master) as port:
+        for _ in range(2):
+            seen = master.count(STREAM_HEARTBEATS)
+            async with beating(port):
+                await until(lambda least=seen: master.count(STREAM_HEARTBEATS) > least)  # type: ignore[misc]
+    (token,) = {metadata.get(WORKER_TOKEN, "") for metadata in master.metadata}
+    assert len(token) == 32
 
 
 async def test_mutual_tls(authority: Authority) -> None:
