@@ -1,9 +1,10 @@
 """Headers: the first one of a file, and those of loggers that were started again with other fields."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,6 @@ from otel_zernel_receivers.csv.parsing.lines import LineBlock
 from otel_zernel_receivers.csv.parsing.plain import split_line
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_FEW = 64
-"""Up to this number, lines that do not begin with a number are examined one by one."""
 _KEPT = 256
 """Remembered lines, whether they are headers or not."""
 _LONGEST_KEPT = 16 * 1024
@@ -95,42 +94,77 @@ class Headers:
         """
         headers, owner, is_header = [header], np.zeros(len(block.ends), np.int64), np.zeros(len(block.ends), np.bool_)
         current = header
-        for place, line in self._candidates(block, header.delimiter):
+        candidates = sorted([*self._candidates(block, header.delimiter), *self._torn(block, header)])
+        for place, line, is_torn in candidates:
+            if is_torn and is_header[place]:
+                continue
             if new := self.in_the_middle(line, current.delimiter):
                 current = new
                 if new not in headers:
                     headers.append(new)
-                is_header[place], owner[place:] = True, headers.index(new)
-        if not is_header.any():
+                is_header[place], owner[place + is_torn :] = not is_torn, headers.index(new)
+        if len(headers) == 1 and not is_header.any():
             return [Part(header, block)], header
         parts = [(one, np.flatnonzero((owner == number) & ~is_header)) for number, one in enumerate(headers)]
         return [Part(one, block.picked(places), places) for one, places in parts if len(places)], current
 
-    def _candidates(self, block: LineBlock, delimiter: str) -> Iterable[tuple[int, bytes]]:
-        """The lines that may be headers, and their index: rows usually begin with a number, headers never do."""
-        data, starts = np.frombuffer(block.data, np.uint8), np.concatenate([[0], block.ends[:-1]])
-        first, second = data[starts], data[np.minimum(starts + 1, len(data) - 1)]
-        is_row = _is_digit(first) | (((first == ord('"')) | (first == ord(" "))) & _is_digit(second))
-        places = np.flatnonzero(~is_row).tolist()
-        lines = ((place, block.data[starts[place] : block.ends[place]]) for place in places)
-        if len(places) <= _FEW:
-            return lines
-        signs = [sign for sign in self._signs if all(name in block.data for name in sign)]
-        number_in_cell = re.compile(re.escape(delimiter.encode()) + rb' *"?[0-9]')
-        return (
-            (place, line)
-            for place, line in (lines if signs else ())
-            if any(all(name in line for name in sign) for sign in signs) and not number_in_cell.search(line)
+    def _candidates(self, block: LineBlock, delimiter: str) -> Iterator[tuple[int, bytes, bool]]:
+        """The lines that may be headers, and their index: rows usually begin with a number, headers never do.
+
+        The other rows have a number in a cell. A header has one only if a column that the layouts need is beside it.
+        """
+        data, starts = np.frombuffer(block.data, np.uint8), _starts(block)
+        may_be = ~_is_number(data, starts)
+        if not may_be.any():
+            return
+        marks = np.flatnonzero(data == delimiter.encode()[-1])
+        numbers = marks[_is_number(data, marks + 1)]
+        has_number = np.diff(np.searchsorted(numbers, block.ends), prepend=0) > 0
+        needed = np.zeros(len(starts), np.bool_)
+        needed[np.searchsorted(block.ends, self._needed_cells(block.data, delimiter), "right")] = True
+        for place in np.flatnonzero(may_be & (needed | ~has_number)).tolist():
+            yield place, block.data[starts[place] : block.ends[place]], False
+
+    def _needed_cells(self, data: bytes, delimiter: str) -> list[int]:
+        """The offsets of the cells that name a column that layouts need: the time, or without times any other."""
+        mark = delimiter.encode()
+        times = {layout.timestamp for layout in self.layouts if layout.timestamp}.union(("Date", "date", "DATE"))
+        names = [name.encode() for name in (times if self.timed else self._keys)]
+        names = [name for name in names if name in data and (mark + name in data or name + mark in data)]
+        if not names:
+            return []
+        cell = rb'(?:^|%b)[ #"]*(?:%b)[ "]*(?:$|%b|\r)' % (
+            re.escape(mark),
+            b"|".join(map(re.escape, names)),
+            re.escape(mark),
         )
+        return [found.start() for found in re.finditer(cell, data, re.MULTILINE)]
+
+    def _torn(self, block: LineBlock, header: CsvHeader) -> Iterator[tuple[int, bytes, bool]]:
+        """Headers behind a row that a killed logger has not ended, and the index of the line.
+
+        Such a header begins with the same column as the header before it, or with the time.
+        """
+        data, mark = block.data, header.delimiter.encode()
+        for name in self._first_cells(header):
+            if name not in data or (name + mark not in data and name + b'"' + mark not in data):
+                continue
+            for found in _names_to_the_end(name, header.delimiter).finditer(data):
+                place = int(np.searchsorted(block.ends, found.start(), "right"))
+                start = int(block.ends[place - 1]) if place else 0
+                before = data[start : found.start()].lstrip(b' "')
+                if before[:1].isdigit() or _number_cell(header.delimiter).search(before):
+                    yield place, b'"' * before.endswith(b'"') + found[0], True
+
+    def _first_cells(self, header: CsvHeader) -> set[bytes]:
+        names = {split_line(header.line.encode(), header.delimiter)[0], *(one.timestamp or "" for one in self.layouts)}
+        return {name.strip(" #").encode() for name in names} - {b""}
 
     @cached_property
-    def _signs(self) -> list[tuple[bytes, ...]]:
-        """For each layout, the names of columns of which every header has all."""
-        required = [
-            [*([layout.timestamp] if self.timed and layout.timestamp else []), *layout.required]
-            for layout in self.layouts
-        ]
-        return [tuple(sorted({name.encode() for name in names}, key=len, reverse=True)) for names in required]
+    def _keys(self) -> frozenset[str]:
+        """The columns that some layout needs: the time, and texts."""
+        texts = {name for layout in self.layouts for name in (*layout.required, *chain.from_iterable(layout.either))}
+        return frozenset(texts | {layout.timestamp for layout in self.layouts if layout.timestamp} | {"date"})
 
     @cached_property
     def _columns(self) -> frozenset[str]:
@@ -138,10 +172,14 @@ class Headers:
         return frozenset(name for layout in self.layouts for name in layout.names)
 
     def _names_columns(self, names: Sequence[str]) -> bool:
-        """Whether the cells of a line are names of columns: two are known, and none is a number."""
-        known = [layout.columns(names) for layout in self.layouts]
-        is_known = any(len(self._columns.intersection(columns)) > 1 for columns in known)
-        return is_known and not any(name.strip()[:1].isdigit() for name in names)
+        """Whether the cells of a line are names of columns, and none is a number.
+
+        One known column is enough if a layout needs it. Of others, two are known.
+        """
+        if any(name.strip()[:1].isdigit() for name in names):
+            return False
+        known = [self._columns.intersection(layout.columns(names)) for layout in self.layouts]
+        return any(len(columns) > 1 or not columns.isdisjoint(self._keys) for columns in known)
 
     def _plan(self, names: Sequence[str], *, partly: bool = False) -> ColumnPlan:
         """The columns of the first layout that fits. Raises `LookupError`."""
@@ -157,6 +195,30 @@ class Headers:
 def stripped(raw: bytes | str) -> bytes:
     """The line without byte order mark and line end."""
     return (raw.encode() if isinstance(raw, str) else raw).removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
+
+
+def _starts(block: LineBlock) -> NDArray[np.intp]:
+    """The offset of each line, shape (lines,)."""
+    return np.concatenate([np.zeros(1, np.intp), block.ends[:-1]])
+
+
+@lru_cache
+def _number_cell(delimiter: str) -> re.Pattern[bytes]:
+    """A cell that begins with a number, such as `61`, `50 %` or a time."""
+    return re.compile(rb'(?:^|%b) *"?[+-]?\.?[0-9]' % re.escape(delimiter.encode()))
+
+
+@lru_cache
+def _names_to_the_end(first: bytes, delimiter: str) -> re.Pattern[bytes]:
+    """A cell that ends with the name `first`, and cells that begin with no digit, to the end of the line."""
+    mark = re.escape(delimiter.encode())
+    return re.compile(rb'%b"? *(?:%b[ "]*[^0-9\s%b"][^\n%b]*)+(?=\n|$)' % (re.escape(first), mark, mark, mark))
+
+
+def _is_number(data: NDArray[np.uint8], starts: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Whether there is a digit at these offsets or behind one blank or quote."""
+    first, second = (data[np.minimum(starts + place, len(data) - 1)] for place in (0, 1))
+    return _is_digit(first) | (((first == ord('"')) | (first == ord(" "))) & _is_digit(second))
 
 
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
