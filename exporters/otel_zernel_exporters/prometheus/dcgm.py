@@ -128,10 +128,15 @@ class DcgmNaming:
         for point in metric.gauge.data_points:
             labels, factor = self._part(resource, metric.name, number_key(point))
             if factor:
-                total, parts = sums.get((metric.name, labels)) or (NumberDataPoint.FromString(labels), 0)
-                total.time_unix_nano, total.flags = point.time_unix_nano, point.flags
-                total.as_double += (point.as_double or point.as_int) * factor
-                sums[metric.name, labels] = total, parts + 1
+                key = metric.name, labels, point.time_unix_nano
+                total, parts = sums.get(key) or (NumberDataPoint.FromString(labels), 0)
+                total.time_unix_nano = point.time_unix_nano
+                if has_no_value(point):
+                    total.flags = total.flags if parts else point.flags
+                else:
+                    total.as_double, total.flags = total.as_double + (point.as_double or point.as_int) * factor, 0
+                    parts += 1
+                sums[key] = total, parts
 
     def _unnamed(self, metric: Metric, resource: bytes, fields: dict[tuple[str, str], Metric]) -> Iterable[Metric]:
         """Adds the metric's points to `fields`; returns the metric with those that DCGM has no field for, if any."""

@@ -8,8 +8,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from otel_zernel.exposition.stream import attributes_key
 from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
 
-Sums = dict[tuple[str, bytes], tuple[NumberDataPoint, int]]
-"""By metric and encoded labels: the sum as a point, and the number of its parts."""
+Sums = dict[tuple[str, bytes, int], tuple[NumberDataPoint, int]]
+"""By metric, encoded labels and time: the sum as a point, and the number of its parts.
+
+Without any part, the point has no value: its series ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,13 @@ def weight(metric: str, attributes: Mapping[str, str]) -> float:
 
 
 def add_sums(sums: Sums, fields: dict[tuple[str, str], Metric]) -> None:
-    """Adds the sums to the metrics of the fields, unless a scraped page has the field itself."""
-    for (metric, labels), (total, parts) in sums.items():
+    """Adds the newest sum of each series to the metrics of the fields, unless a scraped page has the field itself."""
+    newest: dict[tuple[str, bytes], NumberDataPoint] = {}
+    for (metric, labels, _), (total, parts) in sorted(sums.items(), key=lambda one: one[0][2]):
+        if not parts or parts >= SUMS[metric].parts:
+            newest[metric, labels] = total
+    for (metric, labels), total in newest.items():
         field = SUMS[metric]
-        if parts < field.parts:
-            continue
         target = fields.setdefault((field.name, "gauge 0"), Metric(name=field.name, description=field.help_text))
         if all(attributes_key(point.attributes) != labels for point in target.gauge.data_points):
             target.gauge.data_points.append(total)

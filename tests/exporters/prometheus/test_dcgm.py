@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -12,7 +13,7 @@ from docs.dcgm_names import README, written_into
 from otel_zernel.batch import Batch
 from otel_zernel.exposition import Format, Options, Page
 from otel_zernel.formats.dcgm import FIELDS
-from otel_zernel.otlp.points import Attributes
+from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.dcgm import LABELS as KNOWN
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
@@ -215,6 +216,23 @@ def test_the_mask_of_throttle_reasons_and_all_nvlink_traffic_are_sums_of_series(
     assert f"DCGM_FI_DEV_CLOCKS_EVENT_REASONS{{{LABELS}}} 68.0" in lines
     assert f"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{{LABELS}}} 10.0" in lines
     assert len([line for line in lines if line.startswith("zernel_gpu_throttle_active")]) == 3
+
+
+def test_a_sum_has_the_points_of_one_time_the_newest_and_ends_with_them() -> None:
+    def active(second: int, point: NumberDataPoint) -> NumberDataPoint:
+        point.time_unix_nano = second * 10**9
+        point.attributes.extend(key_values({"zernel.gpu.throttle.reason": "sw_power_cap"}))
+        return point
+
+    name, page = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", DcgmPage()
+    for points, value in (
+        ([active(2, number(1)), active(1, number(1))], [4.0]),
+        ([active(3, number(1)), active(4, number(0))], [0.0]),
+        ([active(5, number(1)), active(5, ended())], [4.0]),
+        ([active(6, ended())], []),
+    ):
+        lines = page.update(Batch(data(gauge("zernel.gpu.throttle.active", *points), resource=GPU))).lines
+        assert [float(line.split()[-1]) for line in lines if line.startswith(name)] == value
 
 
 def test_the_label_of_the_host_is_that_of_the_newest_release_unless_the_option_says_otherwise() -> None:
