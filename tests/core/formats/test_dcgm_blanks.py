@@ -58,6 +58,13 @@ def test_a_series_ends_while_its_value_is_blank() -> None:
     assert metrics_of(target.scrape(page + "62\n"))["hw.temperature"].gauge.data_points[0].as_double == 62
 
 
+def test_a_page_that_describes_a_field_without_a_sample_is_valid() -> None:
+    target = TextTarget(receiver={"presets": ["dcgm-exporter"]})
+    page = "# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n"
+    assert "up" in metrics_of(target.scrape(page))
+    assert "hw.temperature" in metrics_of(target.scrape(page + 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 61\n'))
+
+
 async def test_csv_files_have_blanks_too(receive: Receive) -> None:  # noqa: F811
     head, temp = "timestamp,metric_name,uuid,value\n", "1752871354,DCGM_FI_DEV_GPU_TEMP,GPU-{n},{v}\n"
     rows = "".join(temp.format(n=n, v=blank) for n, blank in enumerate(BLANKS))

@@ -93,7 +93,10 @@ class ScrapedPage:
 
     def without_blanks(self) -> "ScrapedPage":
         """The page without the samples of DCGM's fields that have no value. The page itself if it has none."""
-        if not any(name.startswith("DCGM_") for name in self.families) or max(self.values) < _SMALLEST_BLANK:
+        if (
+            not any(name.startswith("DCGM_") for name in self.families)
+            or max(self.values, default=0.0) < _SMALLEST_BLANK
+        ):
             return self
         from otel_zernel.formats.dcgm_blanks import is_blank  # large tables, which only pages of DCGM need
 
