@@ -218,7 +218,8 @@ def _names_to_the_end(first: bytes, delimiter: str) -> re.Pattern[bytes]:
 def _is_number(data: NDArray[np.uint8], starts: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Whether there is a digit at these offsets or behind one blank or quote."""
     first, second = (data[np.minimum(starts + place, len(data) - 1)] for place in (0, 1))
-    return _is_digit(first) | (((first == ord('"')) | (first == ord(" "))) & _is_digit(second))
+    is_number: NDArray[np.bool_] = _is_digit(first) | (((first == ord('"')) | (first == ord(" "))) & _is_digit(second))
+    return is_number
 
 
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
