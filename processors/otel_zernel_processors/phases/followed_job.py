@@ -67,7 +67,7 @@ class FollowedJob:
         if report.ranks:
             self._hosts[report.clock] = report.now
             if report.now <= self._waited_until:
-                self._log.log_late(self._value, next(report.processes).identity.host, self._config.lateness)
+                self._log_late(report)
         elif self._hosts.pop(report.clock, None) is None and not report.former:
             return
         self._known |= report.ranks.keys()
@@ -86,6 +86,14 @@ class FollowedJob:
         yield from self._align(max((report.now for report in self._arrived), default=0))
         for run in self._runs:
             yield from self._finish(run.steps.end())
+
+    def _log_late(self, report: HostReport) -> None:
+        """Logs that a report of the job could not wait for this one."""
+        host = next(report.processes).identity.host
+        if report.clock.heard < report.clock.now:
+            self._log.log_silent(self._value, host, report.clock.heard)
+        else:
+            self._log.log_late(self._value, host, self._config.lateness)
 
     def _is_complete(self, time: int) -> bool:
         return len(self._known) >= self._size and all(last >= time for last in self._hosts.values())
@@ -150,7 +158,9 @@ class FollowedJob:
         oldest = now - ns(self._config.window)
         self._latest = {clock: one for clock, one in self._latest.items() if one.ranks and one.now > oldest}
         ranks = {rank: report for one in self._latest.values() for rank, report in one.ranks.items()}
-        present = {rank for one in self._latest.values() if one.now == now and one.is_whole for rank in one.ranks}
+        since = now - ns(self._config.interval)
+        of_now = (one for one in self._latest.values() if one.now == now and one.is_whole)
+        present = {rank for one in of_now for rank, report in one.ranks.items() if report.process.last_seen >= since}
         self._log.log_ranks(
             self._value,
             {rank: report.process for rank, report in ranks.items()},

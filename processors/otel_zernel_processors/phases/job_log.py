@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from otel_zernel.component import Logger
@@ -26,8 +27,8 @@ class JobLog:
         """The description of each job that is followed, by its name."""
         self._processes: dict[ProcessIdentity, str] = {}
         """The same of processes that train alone."""
-        self._late: set[tuple[str, str]] = set()
-        """The jobs and hosts whose data was late, each logged once."""
+        self._late: set[tuple[str, str, bool]] = set()
+        """The jobs and hosts whose data was late, and whether they were silent: each logged once."""
         self._reports_until_silence: int | None = 2
         """A job that has just started has no step in its first report. None after a job, or after the line."""
 
@@ -63,7 +64,7 @@ class JobLog:
         self._log_changes(self._jobs, known)
         self._log_changes(self._processes, alone)
         self._jobs, self._processes = known, alone
-        self._late = {(job, host) for job, host in self._late if job in jobs}
+        self._late = {late for late in self._late if late[0] in jobs}
 
     def log_processes(self, processes: Iterable[TrainingProcess]) -> None:
         """Logs the new verdicts on processes that are no rank of a job."""
@@ -89,14 +90,26 @@ class JobLog:
                 self._logger.info("job %s: %s %s: %s (%s)", printable(job), which, name, ADVICE[name], values)
 
     def log_late(self, job: str, host: str, lateness: float) -> None:
-        """Logs once for each host of a job that its data was not there for a report."""
-        if (job, host) in self._late:
+        """Logs once for each host of a job that its data arrived after a report."""
+        if (job, host, False) in self._late:
             return
-        self._late.add((job, host))
+        self._late.add((job, host, False))
         self._logger.warning(
             "job %s: the data of %s arrives over %.3g s after that of other hosts. The job's reports count its ranks "
             "as missing (zernel.job.ranks): raise lateness, or let its collector send more often",
             *(printable(job), printable(host) or "an unnamed host", lateness),
+        )
+
+    def log_silent(self, job: str, host: str, heard: int) -> None:
+        """Logs once for each host of a job that no data arrives. The time of its last data is `heard` (ns)."""
+        if (job, host, True) in self._late:
+            return
+        self._late.add((job, host, True))
+        self._logger.warning(
+            "job %s: the last data of %s is from %s. The job's reports count its ranks as missing (zernel.job.ranks): "
+            "check that the host and its collector run",
+            *(printable(job), printable(host) or "an unnamed host"),
+            datetime.fromtimestamp(heard // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
 
     def log_comparison(self, job: str, verdict: JobVerdict) -> None:

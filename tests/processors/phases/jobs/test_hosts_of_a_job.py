@@ -11,6 +11,8 @@ from otel_zernel.batch import Batch
 from tests.processors.phases.processing import dropped, feed, last, make
 from tests.processors.phases.synchronous import Job, named, of_job
 from tests.processors.phases.training import (
+    MS,
+    START,
     Loop,
     attributes_of,
     batch_of,
@@ -107,6 +109,31 @@ def test_a_late_host_counts_with_its_last_report() -> None:
     transfers = [value for _, value in values_of(made, "zernel.job.collective.transfer")]
     assert transfers[5:] == pytest.approx([0.002] * len(transfers[5:]), rel=0.3)
     assert last(made, "zernel.job.rank.lateness", zernel_rank=3) > 0.01
+
+
+def test_a_dead_host_is_silent_and_not_late(caplog: pytest.LogCaptureFixture) -> None:
+    """Host b dies after 12 s of a live job, while host a goes on."""
+    job, processor = Job().train(1100), make(interval="10s")
+    made: list[Batch] = []
+    for at in range(0, 36_000, 500):
+        for rank, host in enumerate(HOSTS):
+            if host == "a" or at < 12_000:
+                made += processor.process(job.batch(rank, ends=(at, at + 500), host_name=host))
+        made += processor.tick(START + (at + 500) * MS)
+    assert ranks_of(made, "missing")[-1] == 2
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("job bert: the last data of b is from 2023-11-14T22:13:31Z. ")
+
+
+def test_a_dead_rank_is_missing_in_the_next_report() -> None:
+    """Rank 3 dies after 3 s, and no data reports its end."""
+    job = Job().train(250)
+    loop = job.loops[3]
+    loop.spans = [span for span in loop.spans if span.end_time_unix_nano < span_of("x", 0, 3000).end_time_unix_nano]
+    made = feed(make(), arriving(job, {}))
+    missing = ranks_of(made, "missing")
+    assert set(missing[:3]) == {0}
+    assert set(missing[4:]) == {1}
 
 
 @pytest.mark.parametrize("reports_end", [True, False])
