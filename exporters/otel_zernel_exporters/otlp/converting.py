@@ -47,6 +47,11 @@ class ConvertingExporter(Exporter):
             return converted(batch)
         return self._bounds.before(batch, self.context.drop, converted)
 
+    def _settle_to_fixed_bounds(self) -> None:
+        """For batches that come from now on. It leaves moving bounds as they are if these are configured so."""
+        if self._bounds is not None:
+            self._bounds = settled_bounds("fixed", fixed_bounds, self.config.conversion, self.context)
+
     def _settles(self, batch: Batch) -> bool:
         return self._bounds is not None and self._bounds.concerns(batch)
 

@@ -17,6 +17,7 @@ from otel_zernel.client.posting import HttpPosting
 from otel_zernel.client.proxies import http_proxy
 from otel_zernel.component import Context
 from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer
+from otel_zernel_exporters.otlp.classic import with_fixed_bounds
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import METRICS, OtlpSignal, count_partial_success, signals_of
@@ -61,6 +62,8 @@ class OtlpHttpExporter(ConvertingExporter):
         shared = filter(config.shares_endpoint, SIGNALS)
         self._unwanted = UnwantedSignals(context, shared, "set endpoints of signals in place of endpoint")
         self._lines = TimeLines()
+        self._takes_native_histograms = True
+        """As far as it is known."""
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve)
 
     async def __aenter__(self) -> Self:
@@ -90,7 +93,7 @@ class OtlpHttpExporter(ConvertingExporter):
     async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
         self._unwanted.check(signal)
         url = self.config.url(signal.name)
-        answer = await self._post_in_order(url, batch) if signal is METRICS else await self._post(url, signal, batch)
+        answer = await self._post_metrics(url, batch) if signal is METRICS else await self._post(url, signal, batch)
         if not answer.is_success:
             permanent, now_ns = self.config.retry_on_failure.permanent_codes, self.context.clock.time_ns()
             failure = answer.failure(url, now_ns, permanent, self._posting.advice, http_proxy(url))
@@ -111,6 +114,26 @@ class OtlpHttpExporter(ConvertingExporter):
 
     async def _post(self, url: str, signal: OtlpSignal, batch: Batch) -> HttpAnswer:
         return await self._posting.post(url, await self._body(signal, batch), HttpAnswer.receive)
+
+    async def _post_metrics(self, url: str, batch: Batch) -> HttpAnswer:
+        """Sends metrics. If the server takes no native histograms, sends them with fixed bounds from then on."""
+        if self._takes_native_histograms:
+            answer = await self._post_in_order(url, batch)
+            if not answer.refuses_native_histograms or (classic := await with_fixed_bounds(batch)) is batch:
+                return answer
+            self._use_fixed_bounds()
+        else:
+            classic = await with_fixed_bounds(batch)
+        return await self._post_in_order(url, classic)
+
+    def _use_fixed_bounds(self) -> None:
+        if self._takes_native_histograms:
+            self._takes_native_histograms = False
+            self._settle_to_fixed_bounds()
+            self.context.logger.warning(
+                "The server accepts no native histograms, so exponential histograms are sent with fixed bounds; "
+                "start Prometheus with --enable-feature=native-histograms, or set moving_bounds: fixed"
+            )
 
     async def _post_in_order(self, url: str, batch: Batch) -> HttpAnswer:
         """Sends metrics. If the server refuses points that are older than others of their resource, sends them bare."""

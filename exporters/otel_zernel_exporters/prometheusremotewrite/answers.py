@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from otel_zernel.client.proxies import advice as proxy_advice
 from otel_zernel.client.proxies import http_proxy
+from otel_zernel.client.refused_samples import refuses_native_histograms
 from otel_zernel.client.waits import retry_after
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
@@ -30,7 +31,6 @@ _REASONS: Final = (
     ("too_old", re.compile(r"out of bounds|too old|too far in the past", re.IGNORECASE)),
     ("too_new", re.compile(r"too far in (the )?future", re.IGNORECASE)),
 )
-_NO_NATIVE: Final = re.compile(r"native histogram.{0,40}(disabled|not enabled|not supported)", re.IGNORECASE)
 _NO_PATH: Final = (
     "; this path does not accept remote write: set the endpoint to http://host:9090/api/v1/write for Prometheus, which"
     " needs --web.enable-remote-write-receiver, or to http://host/api/v1/push for Mimir"
@@ -82,8 +82,8 @@ class WriteAnswer:
 
     @property
     def rejects_native_histograms(self) -> bool:
-        """Whether the server takes no native histograms. Prometheus answers 500 then."""
-        return not self.is_success and _NO_NATIVE.search(self.message) is not None
+        """Whether the server takes no native histograms."""
+        return refuses_native_histograms(self.status, self.message)
 
     @property
     def reason(self) -> str:

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
 from otel_zernel.client.proxies import advice as proxy_advice
+from otel_zernel.client.refused_samples import refuses_native_histograms
 from otel_zernel.client.waits import retry_after
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
@@ -86,6 +87,11 @@ class HttpAnswer:
         """Whether the server accepts the samples of a series in the order of time only."""
         return self._refuses_samples(_OUT_OF_ORDER)
 
+    @property
+    def refuses_native_histograms(self) -> bool:
+        """Whether the server takes no native histograms."""
+        return refuses_native_histograms(self.status, self._message())
+
     def _refuses_samples(self, words: re.Pattern[str]) -> bool:
         return self.status >= 400 and words.search(self._message()) is not None  # Prometheus 3.5 answers 500
 
@@ -118,7 +124,7 @@ class HttpAnswer:
         sentence = f"{shown_url(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
         through = proxy_advice(proxy) if not self._is_otlp else ""
         after = retry_after(self.retry_after, now_ns)
-        if self.refuses_late:
+        if self.refuses_late or self.refuses_native_histograms:
             return Permanent(sentence)
         if self.status in _RETRYABLE:
             return Retryable(sentence + through, after)
