@@ -136,7 +136,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"unwanted"},
         {"answers"},
         {"connections"},
-        {"config", "environment", "converting", "signals", "time_lines"},
+        {"config", "environment", "converting", "signals", "time_lines", "classic"},
     ],
     "otel_zernel_exporters.kafka": [
         {"__init__", "exporter", "sending", "producer_properties", "partitions", "measuring"},
