@@ -137,7 +137,7 @@ def test_the_filter_finds_jobs_by_their_name() -> None:
     assert "No job matches the filter nothing." in screen(three_jobs(), 120, 16, WatchView(filter="nothing"))
 
 
-def test_a_state_of_an_older_collector_has_a_job_for_each_process() -> None:
+def test_a_state_without_jobs_has_a_job_for_each_process() -> None:
     state = {**three_jobs(), "schema": 1, "jobs": {}, "shares": []}
     state["ranks"] = {id_: one for id_, one in state["ranks"].items() if "node0/90" in id_}
     text = screen(state, 120, 16)

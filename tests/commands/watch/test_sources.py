@@ -143,6 +143,25 @@ async def test_a_refusal_at_the_start_says_what_to_do(status: str, sentence: str
             await LiveStreamSource(server.url).run()
 
 
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (1, "is older than this program: its live state has version 1, and this program reads version 2; update the"),
+        (3, "is newer than this program: its live state has version 3, and this program reads version 2; update this"),
+    ],
+)
+async def test_another_version_of_the_state_says_which_side_is_older(version: int, sentence: str) -> None:
+    other = event("state", 7, {**job_state(1), "schema": version})
+    async with serving(ScriptedServer(other)) as server:
+        with pytest.raises(CannotStart, match=f"^the collector {server.url} {sentence}"):
+            await LiveStreamSource(server.url).run()
+    async with serving(ScriptedServer(event("state", 7, job_state(1)), other)) as server:
+        source = LiveStreamSource(server.url)
+        async with following(source):
+            await until(lambda: f"the collector {server.url} {sentence}" in source.trouble)
+            assert source.state() == job_state(1), "the screen keeps the last state"
+
+
 async def test_nobody_listening_is_one_sentence() -> None:
     async with serving(ScriptedServer()) as server:
         pass
@@ -267,6 +286,14 @@ async def test_a_saved_state_is_shown_as_it_was(tmp_path: Path) -> None:
     await source.run()
     assert source.state() == job_state(2)
     assert source.now_ms() == job_state(2)["time"]
+
+
+def test_a_saved_state_of_another_version_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    for version, sentence in ((1, "older .* save the state again"), (3, "newer .* update this program")):
+        path.write_text(json.dumps({**job_state(2), "schema": version}))
+        with pytest.raises(CannotStart, match=rf"run\.json is {sentence}$"):
+            source_of(str(path), SourceOptions())
 
 
 @pytest.mark.parametrize("content", [b"hello\n", b"", b'{"a": 1}', b"[]", bytes(5000)])

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_zernel.api.live import apply_delta
+from otel_zernel.api.live import SCHEMA, apply_delta
 from otel_zernel.errors import CannotStart, DecodeError
 from otel_zernel.text import one_line, shown_url, visible, without_secrets
 from otel_zernel_commands.watch.sources.backoff import ReconnectWait
@@ -21,7 +21,7 @@ from otel_zernel_commands.watch.sources.watch_source import WatchSource
 if TYPE_CHECKING:
     import httpx
 
-_TABLES: Final = ("collector", "gpus", "ranks", "jobs", "timeline", "heat", "limits")
+_TABLES: Final = ("collector", "gpus", "ranks", "jobs", "timeline", "heat", "shares", "limits")
 _CONNECT: Final = 10.0
 _SILENCE: Final = 45.0
 """Seconds without a byte. A comment comes after 15 s."""
@@ -33,6 +33,10 @@ _REFUSALS: Final = {
 }
 _CLOCKS_AGREE: Final = 2000.0
 """The header `Date` has whole seconds: a smaller difference is none."""
+
+
+class OtherSchema(DecodeError):
+    """A live state has another version. The message is a sentence that says which side is older."""
 
 
 class LiveStreamSource(WatchSource):
@@ -115,11 +119,15 @@ class LiveStreamSource(WatchSource):
         try:
             value = json.loads(event.data)
             if event.type == "state":
-                self._state = checked_state(value)
+                self._state = checked_state(value, f"the collector {self._shown}")
             elif event.type == "delta" and self._state is not None:
                 apply_delta(self._state, value)
             else:
                 return
+        except OtherSchema as error:
+            if self._state is None:
+                raise CannotStart(str(error)) from error
+            raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise DecodeError("an event cannot be read") from error
         self._last_id = event.id if event.id.isascii() else ""  # else no header can have it
@@ -130,9 +138,19 @@ class LiveStreamSource(WatchSource):
 _ADVICE: Final = "is it the endpoint of an api extension? examples/live.yaml has a configuration"
 
 
-def checked_state(value: Any) -> dict[str, Any]:
-    """The value, if it has the form of a live state. Raises `ValueError`."""
-    if not isinstance(value, dict) or not all(isinstance(value.get(name), dict) for name in _TABLES):
+def checked_state(value: Any, source: str, renewal: str = "update the collector") -> dict[str, Any]:
+    """The value, if it has the form of a live state. Raises `ValueError`, and `OtherSchema` for another version.
+
+    `source` is the subject of that sentence, and `renewal` the advice for an older source.
+    """
+    if not isinstance(value, dict) or type(version := value.get("schema")) is not int:
+        raise ValueError("no live state")
+    versions = f"its live state has version {version}, and this program reads version {SCHEMA}"
+    if version < SCHEMA:
+        raise OtherSchema(f"{source} is older than this program: {versions}; {renewal}")
+    if version > SCHEMA:
+        raise OtherSchema(f"{source} is newer than this program: {versions}; update this program")
+    if not all(isinstance(value.get(name), dict) for name in _TABLES):
         raise ValueError("no live state")
     return value
 

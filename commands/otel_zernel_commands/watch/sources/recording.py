@@ -11,7 +11,7 @@ from otel_zernel.registry import Registry
 from otel_zernel.text import printable
 from otel_zernel_commands.watch.reading import as_number
 from otel_zernel_commands.watch.sources.in_process import InProcessSource, live_tree
-from otel_zernel_commands.watch.sources.live_stream import checked_state
+from otel_zernel_commands.watch.sources.live_stream import OtherSchema, checked_state
 from otel_zernel_commands.watch.sources.watch_source import WatchSource
 
 _MOST_BYTES: Final = 64 << 20
@@ -73,7 +73,9 @@ def recording(path: Path, speed: float) -> WatchSource:
     except OSError as error:
         raise CannotStart(f"cannot read {printable(str(path))}: {error.strerror}") from error
     try:
-        return StateFileSource(path, checked_state(json.loads(beginning)))
+        return StateFileSource(path, checked_state(json.loads(beginning), printable(str(path)), "save the state again"))
+    except OtherSchema as error:
+        raise CannotStart(str(error)) from error
     except (ValueError, RecursionError):
         receiver: Any = Registry.installed().load("receivers", "otlp_json_file")
         if damage := receiver.damage_of(str(path)):
