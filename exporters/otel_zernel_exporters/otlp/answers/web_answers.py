@@ -11,7 +11,7 @@ _EXPECTS_TLS: Final = re.compile(r"[\w \"]{0,50}HTTP request (was sent )?to (an 
 _NO_COMPRESSION: Final = re.compile(
     r"(un(supported|known|recognized|acceptable)|invalid) \W?(content.|grpc.)?(encoding|compression)"
     r"|(grpc: )?decompressor is not installed|(can't|cannot) find decompressor"
-    r"|(content is compressed|compression|content.encoding|grpc.encoding)\b[^{:]{0,60}"
+    r"|(content is compressed|compression|content.encoding|grpc.encoding)\b[^{]{0,60}"
     r"(n't|\bnot) (be )?(supported|accepted|enabled|available)"
     r"|compression algorithm \S+ is disabled",
     re.IGNORECASE,

@@ -85,6 +85,7 @@ async def test_names_and_values_of_the_data_are_no_words_about_a_setting(words: 
         'unsupported compression: zstd. Only "gzip" or no compression supported',
         "Unsupported encoding zstd",
         "Content-Encoding zstd is not supported",
+        "Content-Encoding: zstd is not supported",
         "Compression algorithm 'deflate' is disabled.",
     ],
 )
