@@ -4,11 +4,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock
 from otel_zernel.text import spoken_duration, visible, without_secrets
+
+REPEATED: Final = "repeated"
+"""The reason to drop items that their sender has repeated. They were counted before, so it is no loss."""
 
 _RECENT = 60.0
 """Seconds after the last refusal in which a receiver counts as held back. Its sender may have gone meanwhile."""
@@ -102,6 +105,11 @@ class Health:
             drop(count, reason)
 
         return drop_both
+
+    def lost_by(self, component: str) -> Counter[str]:
+        """The items that a component has dropped, by reason, without those that were repeated."""
+        dropped = self.dropped_by.get(component, {})
+        return Counter({reason: count for reason, count in dropped.items() if reason != REPEATED})
 
     def show_queue(self, exporter: str, queue: ShownQueue) -> Callable[[], None]:
         """Adds the queue of an exporter. The result removes it."""

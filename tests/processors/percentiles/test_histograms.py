@@ -1,7 +1,5 @@
 """Histogram input: the count of a bucket is spread over its value range."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +10,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
 )
 
-from otel_zernel.batch import points
 from otel_zernel.otlp.histograms import HdrLayout
 from tests.processors.percentiles.running import RunningProcessor, of_metric, quantiles
 
@@ -171,21 +168,6 @@ def test_every_value_of_an_exponential_histogram_is_counted(counts: list[int], s
     running = RunningProcessor()
     running.process(of_metric(exponential(counts, scale=scale, offset=offset)))
     assert running.point().count == sum(counts)
-
-
-@pytest.mark.parametrize("make", [explicit, exponential], ids=["explicit", "exponential"])
-def test_a_repeated_delta_counts_once_and_a_late_one_that_fills_a_gap_counts(make: Callable[..., Metric]) -> None:
-    """The rule by which exporters add up deltas."""
-    running, counted = RunningProcessor(), []
-    second = 10**9
-    for start, end in ((1, 2), (2, 3), (2, 3), (5, 6), (3, 5), (3, 5), (1, 2), (6, 7)):
-        metric = explicit([2], []) if make is explicit else exponential([2], scale=0, offset=0)
-        (point,) = points(metric)
-        point.start_time_unix_nano, point.time_unix_nano = start * second, end * second
-        running.process(of_metric(metric))
-        counted.append(running.point().count)
-    assert counted == [2, 4, 4, 6, 8, 8, 8, 10]
-    assert running.dropped == {"out_of_order": 3}
 
 
 def test_a_cumulative_histogram_counts_its_increase() -> None:

@@ -1,48 +1,33 @@
 """Recognises deltas that were counted before: a sender repeats a request whose answer was lost."""
 
 from collections.abc import Hashable
+from typing import Final
 
-from otel_zernel.temporality.reading import amount_of
-from otel_zernel.temporality.track import DeltaTrack
 from otel_zernel_processors.percentiles.intake.distribution import HistogramPoint
 
+_MOST: Final = 100_000
+"""Deltas in each of the two sets, about 10 MB."""
 
-class DeltaIntervals:
-    """The intervals that the deltas of each series have covered. The rule is that of `temporality.cumulative`."""
 
-    def __init__(self, max_series: int) -> None:
-        self._max_series = max_series
-        self._tracks: dict[Hashable, DeltaTrack] = {}
+class RepeatedDeltas:
+    """The newest deltas, at least 100,000 of them. Older ones are forgotten."""
 
-    def problem(self, series: Hashable, point: HistogramPoint, now_ns: int) -> str | None:
-        """The reason to drop the delta; None if it is new, and covered from now on.
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._newest: set[int] = set()
+        self._older: set[int] = set()
 
-        A delta without a time is always new. If all deltas of a series have been late for a minute, its clock was set
-        back.
+    def add(self, series: Hashable, point: HistogramPoint) -> bool:
+        """Whether the delta is new. A delta without a time always is.
+
+        Only an equal point of the same series is a repetition: two senders may share a series.
         """
-        start, end = point.start_time_unix_nano, point.time_unix_nano
-        if not end:
-            return None
-        track = self._tracks.get(series)
-        if track is None:
-            if len(self._tracks) >= self._max_series:
-                return "max_series"
-            track = self._tracks[series] = DeltaTrack(amount_of(point), start or end, end)
-        elif end > track.end_ns:
-            track.gaps, track.end_ns, track.late_since_ns = track.with_gap(start or track.end_ns), end, None
-        elif track.is_set_back(now_ns):
-            track.end_ns, track.late_since_ns = end, None
-        elif start and track.is_free(start, end):
-            track.gaps = track.without(start, end)
-        else:
-            return "out_of_order"
-        track.updated_ns = now_ns
-        return None
-
-    def end(self, series: Hashable) -> None:
-        """Forgets a series that has ended."""
-        self._tracks.pop(series, None)
-
-    def expire(self, before_ns: int) -> None:
-        """Forgets series whose last delta is older."""
-        self._tracks = {series: track for series, track in self._tracks.items() if track.updated_ns >= before_ns}
+        if not point.time_unix_nano:
+            return True
+        seen = hash((series, point.SerializeToString(deterministic=True)))
+        if seen in self._newest or seen in self._older:
+            return False
+        if len(self._newest) >= self._most:
+            self._newest, self._older = set(), self._newest
+        self._newest.add(seen)
+        return True

@@ -16,6 +16,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch.parsing import parse
 from otel_zernel.component import Context
+from otel_zernel.health import REPEATED
 from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
 from otel_zernel.otlp.points import delimited
 from otel_zernel.otlp.staleness import has_no_value
@@ -26,7 +27,7 @@ from otel_zernel_processors.percentiles.counts.series import PercentileSeriesTab
 from otel_zernel_processors.percentiles.counts.window import WindowCounts
 from otel_zernel_processors.percentiles.declared import CLAMPED
 from otel_zernel_processors.percentiles.intake.cumulative import CumulativeDifferences
-from otel_zernel_processors.percentiles.intake.deltas import DeltaIntervals
+from otel_zernel_processors.percentiles.intake.deltas import RepeatedDeltas
 from otel_zernel_processors.percentiles.intake.distribution import HistogramPoint, HistogramState, ranges, spread
 from otel_zernel_processors.percentiles.intake.number_points import number_runs
 
@@ -64,7 +65,7 @@ class Intake:
         self._kept = None if config.group_by is None else frozenset(config.group_by)
         self._clamped = context.meter.create_counter(*CLAMPED.counter)
         self._increases = CumulativeDifferences(config.max_series, began_ns)
-        self._deltas = DeltaIntervals(config.max_series)
+        self._deltas = RepeatedDeltas()
         # No tuples of streams and slots: a full collection of garbage visits each, and it blocks the event loop.
         self._streams: dict[MetricKey, PercentileStream] = {}
         self._slots_of: dict[MetricKey, dict[bytes, int]] = {}
@@ -96,7 +97,6 @@ class Intake:
     def expire(self, before_ns: int, slots_freed: bool) -> None:
         """Forgets series without points since `before_ns`; clears the cache of slots if some were freed."""
         self._increases.expire(before_ns)
-        self._deltas.expire(before_ns)
         if slots_freed:
             self._forget_known()
 
@@ -160,9 +160,7 @@ class Intake:
         is_cumulative = temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
         for point in histogram.data_points:
             if has_no_value(point):
-                series = key, encode_attributes(point.attributes, None)
-                self._increases.end(series)
-                self._deltas.end(series)
+                self._increases.end((key, encode_attributes(point.attributes, None)))
                 self._end(stream, point.attributes, now_ns)
                 self._pieces += 1
             elif reason := self._collect_point(key, stream, point, now_ns, is_cumulative=is_cumulative):
@@ -182,17 +180,14 @@ class Intake:
         try:
             series = key, encode_attributes(point.attributes, None)
             state: HistogramState | None
-            if is_cumulative:
-                state = self._increases.increase(series, point, now_ns)
-            else:
-                state = HistogramState.of(point)
-                if problem := self._deltas.problem(series, point, now_ns):
-                    return problem
+            state = self._increases.increase(series, point, now_ns) if is_cumulative else HistogramState.of(point)
         except (ValueError, OverflowError, MalformedAmount):
             return "invalid"
         slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
         if slot is None or state is None:
             return "max_series"
+        if not is_cumulative and not self._deltas.add(series, point):
+            return REPEATED
         self._histograms.append((slot, state))
         if self._exemplars is not None and point.exemplars:
             self._exemplars.add(slot, point.exemplars)
