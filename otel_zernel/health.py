@@ -108,7 +108,7 @@ class Health:
 
     def lost_by(self, component: str) -> Counter[str]:
         """The items that a component has dropped, by reason, without those that were repeated."""
-        dropped = self.dropped_by.get(component, {})
+        dropped = self.dropped_by.get(component, Counter[str]())
         return Counter({reason: count for reason, count in dropped.items() if reason != REPEATED})
 
     def show_queue(self, exporter: str, queue: ShownQueue) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from otel_zernel.health import REPEATED
 from otel_zernel.temporality.amounts import Amount
 from otel_zernel.temporality.conversion import CUMULATIVE, DELTA, Conversion, LostPoint
 from otel_zernel.temporality.track import DeltaTrack
@@ -11,8 +12,9 @@ class ToCumulative(Conversion[DeltaTrack]):
     """The total of each series starts at the start of its first delta. After an overflow it starts again.
 
     A late delta that fits into a gap between others is added without a point of its own, since a point must not be
-    older than the previous one: the next point has it. Any other late delta was counted before, and is dropped. If all
-    deltas have been late for a minute, the sender's clock was set back, and the series goes on at the earlier time.
+    older than the previous one: the next point has it. Any other late delta is dropped: it was counted
+    before, or another sender shares the series. If all deltas have been late for a minute, the sender's clock was set
+    back, and the series goes on at the earlier time.
     """
 
     source = DELTA
@@ -20,7 +22,8 @@ class ToCumulative(Conversion[DeltaTrack]):
     counts_dropped = True
 
     def convert_point(self, series: bytes, point: Any, amount: Amount, now_ns: int) -> bool:
-        track, end = self._memory.get(series), point.time_unix_nano
+        before, end, delta = self._memory.get(series), point.time_unix_nano, hash(point.SerializeToString())
+        track, is_late = before, False
         if track is None:
             if self._memory.is_full:
                 raise LostPoint("max_series")
@@ -30,9 +33,13 @@ class ToCumulative(Conversion[DeltaTrack]):
         elif track.is_set_back(now_ns):
             track = _set_back(track, point, amount)
         else:
-            self._memory.set(series, _with_late(track, point, amount), now_ns)
-            return False
+            if end and delta in track.counted:
+                raise LostPoint(REPEATED)
+            track, is_late = _with_late(track, point, amount), True
+        track.count(before, delta)
         self._memory.set(series, track, now_ns)
+        if is_late:
+            return False
         point.start_time_unix_nano = track.start_ns
         track.amount.write(point)
         return True
@@ -49,7 +56,7 @@ def _with_next(track: DeltaTrack, point: Any, amount: Amount) -> DeltaTrack:
 
 
 def _with_late(track: DeltaTrack, point: Any, amount: Amount) -> DeltaTrack:
-    """Raises `LostPoint` if the delta is in the total already."""
+    """Raises `LostPoint` if the delta fits into no gap."""
     start, end = point.start_time_unix_nano, point.time_unix_nano
     total = track.amount.plus(amount) if start and track.is_free(start, end) else None
     if total is None:

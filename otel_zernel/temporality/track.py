@@ -5,6 +5,9 @@ from otel_zernel.temporality.amounts import Amount
 _MOST_GAPS = 8
 """Gaps that wait for late deltas. Beyond them, the oldest is forgotten."""
 
+_MOST_COUNTED = 8
+"""Deltas of a series that are recognized when they are repeated."""
+
 _PATIENCE_NS = 60_000_000_000
 """Ns in which every point of a series is late, after which its sender's clock must have been set back."""
 
@@ -50,15 +53,22 @@ class Track:
 class DeltaTrack(Track):
     """The total of a series of deltas, and the intervals that no delta has covered yet."""
 
-    __slots__ = ("gaps",)
+    __slots__ = ("counted", "gaps")
 
     def __init__(self, amount: Amount, start_ns: int, end_ns: int) -> None:
         super().__init__(amount, start_ns, end_ns)
         self.gaps: tuple[Interval, ...] = ((0, start_ns),)
+        self.counted: tuple[int, ...] = ()
+        """The hashes of the newest deltas in the total."""
 
     def is_free(self, start_ns: int, end_ns: int) -> bool:
         """Whether a late delta of this interval is missing in the total. If not, it was counted before."""
         return any(low <= start_ns and end_ns <= high for low, high in self.gaps)
+
+    def count(self, before: "DeltaTrack | None", delta: int) -> None:
+        """Remembers the hash of a delta, and those that the former track has."""
+        former = () if before is None else before.counted
+        self.counted = (*former[1 - _MOST_COUNTED :], delta)
 
     def without(self, start_ns: int, end_ns: int) -> tuple[Interval, ...]:
         """The gaps that a late delta of this interval leaves."""

@@ -171,9 +171,9 @@ class Delivery:
         return self._dropped() - self._dropped_before - by_delivery
 
     def _dropped(self) -> Counter[str]:
-        """All items that this exporter, its delivery and its predecessors have dropped."""
+        """All items that this exporter, its delivery and its predecessors have dropped, without repeated ones."""
         context = self.exporter.context
-        return Counter(context.health.dropped_by.get(context.path, {}))
+        return context.health.lost_by(context.path)
 
     @property
     def is_stuck(self) -> bool:

@@ -12,6 +12,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
+from otel_zernel.health import REPEATED
 from otel_zernel.testing import FakeClock, until
 from tests.core.engine.wiring import PIPELINE, other_tasks_run, settings_with, sink_of
 from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
@@ -126,6 +127,20 @@ async def test_items_that_a_server_rejects_are_in_the_final_tally(caplog: pytest
     service = Service(settings_with(Refusing, "exporters", "sink", PIPELINE), FakeClock())
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
     assert "Exporter sink has lost 3 items since its start: out_of_order" in caplog.text
+
+
+class Converting(Sink):
+    """An exporter that has counted an item before."""
+
+    async def export(self, batch: Batch) -> None:
+        await super().export(batch)
+        self.context.drop(1, REPEATED)
+
+
+async def test_items_that_a_sender_repeats_are_no_loss(caplog: pytest.LogCaptureFixture) -> None:
+    service = Service(settings_with(Converting, "exporters", "sink", PIPELINE), FakeClock())
+    assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=0)
+    assert "has lost" not in caplog.text
 
 
 async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() -> None:

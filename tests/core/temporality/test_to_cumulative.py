@@ -74,8 +74,22 @@ def test_a_repeated_delta_counts_once() -> None:
     assert running.sums((0, 10, 1), (20, 30, 4)) == []
     assert running.sums((10, 20, 2)) == []
     assert running.sums((10, 20, 2)) == []
-    assert running.dropped.counts == {"out_of_order": 3}
+    assert running.dropped.counts == {"repeated": 3}
     assert running.sums((30, 40, 0)) == [(0, 40, 7)]
+
+
+def test_a_late_delta_that_differs_from_those_in_the_total_is_no_repetition() -> None:
+    running = RunningConversion()
+    running.sums((0, 10, 1), (10, 20, 4))
+    assert running.sums((0, 10, 2), (1, 11, 1)) == []
+    assert running.dropped.counts == {"out_of_order": 2}
+
+
+def test_a_series_recognizes_its_newest_deltas_only() -> None:
+    running = RunningConversion()
+    running.sums(*((10 * number, 10 * number + 10, 1) for number in range(9)))
+    running.sums((0, 10, 1), (10, 20, 1))
+    assert running.dropped.counts == {"out_of_order": 1, "repeated": 1}
 
 
 def test_a_series_whose_sender_sets_its_clock_back_goes_on_after_a_minute() -> None:
