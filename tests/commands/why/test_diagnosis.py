@@ -195,6 +195,23 @@ def test_notes_on_other_processes_stay_out_of_the_report_on_a_pid() -> None:
     assert report_on(sightings, Choice(), watched).notes == (*own, *others)
 
 
+BELOW = "Cannot watch 1 process in pid namespaces below this one. Run the collector in the host's pid namespace."
+
+
+@pytest.mark.parametrize(("size", "notes"), [(2, ()), (3, (BELOW,))])
+def test_notes_on_skipped_processes_stay_in_the_report_on_a_job_without_all_its_ranks(
+    size: int, notes: tuple[str, ...]
+) -> None:
+    sightings = seen("gloo, DDP, a late rank", is_job=True)
+    for process in sightings.processes:
+        process.attributes["zernel.world_size"] = size
+    pid = sightings.processes[0].pid
+    result = report_on(sightings, Choice(pid=pid), circumstances(notes=(BELOW,)))
+    assert result.notes == notes
+    missing = "Found 2 of its 3 ranks on this machine. For ranks on other machines, run the command there."
+    assert (missing in result.jobs[0].notes) == bool(notes)
+
+
 def test_a_pid_chooses_its_whole_job() -> None:
     sightings = seen("gloo, DDP, a late rank", is_job=True)
     pids = [one.pid for one in sightings.processes]

@@ -13,7 +13,7 @@ from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
 from otel_zernel_commands.why.seen import SeenGpu, SeenProcess, Sightings, StepTimes
 
 _SKIPPED = ("Cannot inspect ", "Cannot watch ")
-"""Notes on processes that the receiver skips. It has not skipped those of a report."""
+"""Notes on processes that the receiver skips. They may be those that a report lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
 def _is_about(note: str, groups: Iterable[JobGroup]) -> bool:
     """Whether a note may concern these jobs: it names one of their processes, or no process."""
     if note.startswith(_SKIPPED):
-        return False
+        return any(len(one.processes) < _world_size(one.processes[0]) for one in groups)
     named = {int(pid) for pid in re.findall(r"\b(?:pid|process) (\d+)", note, re.IGNORECASE)}
     ranks = {int(rank) for rank in re.findall(r"^A data-loading worker .* of rank (\d+)", note)}
     ours = [one for group in groups for one in group.processes]
@@ -144,7 +144,7 @@ def _notes(group: JobGroup) -> Iterable[str]:
         )
     size, ranks = _world_size(group.processes[0]), len(group.processes)
     if ranks < size:
-        yield f"{ranks} of its {size} ranks run on this machine; run the command on the other machines, too."
+        yield f"Found {ranks} of its {size} ranks on this machine. For ranks on other machines, run the command there."
     steps, lossy = sum(one.trained for one in group.processes), sum(one.trained_lossy for one in group.processes)
     if lossy:
         share = percent(lossy / max(steps, 1))
