@@ -139,7 +139,9 @@ class FollowedJob:
             self._traces.hold({rank: (one.process, one.candidates) for rank, one in ranks.items()}, now)
         members = {rank: process.identity for rank, process in run.members.items()}
         origins = {rank: RankOrigin(identity.host, identity.seed) for rank, identity in members.items()}
-        run.steps.run, run.steps.size = run.identity(self._size), self._size
+        run.steps.size = self._size
+        if not run.steps.has_ids:
+            run.steps.run = run.identity(self._size)
         work = run.steps.update({rank: one.steps for rank, one in ranks.items()}, origins, now)
         try:
             while True:
@@ -148,7 +150,7 @@ class FollowedJob:
         except StopIteration as done:
             steps, alone = done.value
         for rank, one in ranks.items():
-            one.process.align(run.steps.offsets.get(rank), run.steps.run)
+            one.process.align(run.steps.offsets.get(rank), run.steps.run if run.steps.has_ids else None)
         yield from self._finish(steps)
         if self._traces:
             yield from self._traces.of_ranks(alone)

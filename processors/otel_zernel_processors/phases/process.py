@@ -80,7 +80,7 @@ class TrainingProcess:
         self._verdict = VerdictTracker(config.verdict)
         self._missing_marks: frozenset[str] = frozenset()
         self._run: str | None = None
-        """Identifies the run of its job; None before its job was reported."""
+        """Identifies the run of its job; None before its job has released a step."""
         self._history = EnergyHistory()
         self._gpu_usage: defaultdict[str, GpuUsage] = defaultdict(GpuUsage)
         self._reported = 0
@@ -220,9 +220,9 @@ class TrainingProcess:
         self._new_steps, self._traced = [], []
         return popped
 
-    def align(self, offset: int | None, run: str) -> None:
+    def align(self, offset: int | None, run: str | None) -> None:
         """Sets the number of a meeting of its job minus that of its own (None if it is not aligned by time), and the
-        text that identifies the job's run."""
+        text that identifies the job's run (None if that is not certain yet)."""
         self._run = run
         if self._sampler:
             self._sampler.offset = offset

@@ -80,12 +80,12 @@ class Run:
     def identity(self, size: int) -> str:
         """The text that distinguishes this run from others of the job; empty if nothing known does.
 
-        A collector of all ranks knows the process of the first one. Others know only the launcher's name of the run.
+        Every collector knows the launcher's name of the run. Without it, one of all ranks uses the first one's process.
         """
-        if len(self.members) >= size:
-            return self.members[min(self.members)].identity.seed
         named = (process.attributes.get("zernel.job.run") for process in self.members.values())
-        return str(next((run for run in named if run), ""))
+        if run := next((run for run in named if run), None):
+            return str(run)
+        return self.members[min(self.members)].identity.seed if len(self.members) >= size else ""
 
 
 def by_process(reports: Iterable[RankReport]) -> Iterator[RankReport]:

@@ -92,7 +92,9 @@ class JobSteps:
         """`name` identifies the job."""
         self._name = name
         self.run = ""
-        """Identifies the run of the job, if that is known."""
+        """Identifies the run of the job, if that is known. It must not change once `has_ids`."""
+        self.has_ids = False
+        """Whether `run` is part of the id of a released step: a rank that begins late has the same ids."""
         self.size = 1
         """The number of the job's ranks, also of those at other collectors."""
         self._waiting: dict[tuple[str, int, int], JobStep] = {}
@@ -133,9 +135,11 @@ class JobSteps:
         return sorted(released, key=lambda step: (step.number, step.seed))
 
     def _seed(self, step: JobStep) -> str:
+        if not step.collective:
+            return ""
+        self.has_ids = True
         lowest = step.ranks[min(step.ranks)]
-        left = lowest.met or lowest.end
-        return seed_of(left, step.collective, self._name, self.run) if step.collective else ""
+        return seed_of(lowest.met or lowest.end, step.collective, self._name, self.run)
 
     def _counted(
         self, steps: Mapping[int, Sequence[RankStep]], _origins: Mapping[int, RankOrigin], now: int

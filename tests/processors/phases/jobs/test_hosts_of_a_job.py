@@ -9,7 +9,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from tests.processors.phases.processing import dropped, feed, last, make
-from tests.processors.phases.synchronous import Job, named, of_job
+from tests.processors.phases.synchronous import Job, named, number_of, of_job
 from tests.processors.phases.training import (
     MS,
     START,
@@ -190,6 +190,26 @@ def test_collectors_of_one_host_each_make_the_same_ids_in_a_run_and_others_in_th
         assert len(roots.keys() & others.keys()) == 100
         ids.append({*roots, *others})
     assert not ids[0] & ids[1]
+
+
+@pytest.mark.parametrize("communicator", ["c0ffee", ""])
+@pytest.mark.parametrize("name", ["", "7.0"])
+def test_a_host_that_starts_late_changes_no_id_of_a_step(communicator: str, name: str) -> None:
+    """The collector of host b attaches after 1 s, and its data arrives after the steps of host a are released."""
+    job = Job(communicator=communicator).train(300)
+    batches: list[Batch] = []
+    for at in range(0, int(job.loops[0].now) + 3200, 200):
+        for rank, host in enumerate(HOSTS):
+            behind, since = (3000, 1000) if host == "b" else (0, 0)
+            ends = (at - behind, at - behind + 200)
+            batches.append(job.batch(rank, since, ends, host_name=host, zernel_job_run=name))
+    spans = named(spans_of(feed(make(**ALL), batches)), "step")
+    ids: dict[int | None, set[bytes]] = {}
+    for span in spans:
+        ids.setdefault(number_of(span), set()).add(span.trace_id)
+    del ids[None]
+    assert len(ids) == 300
+    assert {len(of_number) for of_number in ids.values()} == {1}
 
 
 def test_a_restarted_job_has_one_series_and_the_steps_of_both_runs() -> None:
