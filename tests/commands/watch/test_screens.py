@@ -267,5 +267,5 @@ def test_a_recorded_job_has_this_screen() -> None:
     state["timeline"] = {id_: rows[1:] for id_, rows in state["timeline"].items()}  # the golden file has a count first
     status = FeedStatus("run.json", now_ms=state["time"])
     text = screen(state, 80, 14, status=status)
-    assert "! Straggler: rank 1 delays the others by 22.8ms of a 51.9ms step." in text
+    assert "! Straggler: rank 1 delays the others by 22.8ms of a 52.8ms step." in text
     compare("recorded_job.txt", text)
