@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Adds `--config`, `--set`, and configurations without an option."""
-    parser.add_argument("files", nargs="*", metavar="URI", help="the same as --config URI")
+    # One list for both, so that the order on the command line is that of the merge.
+    parser.add_argument(
+        "config", nargs="*", action="extend", default=[], metavar="URI", help="the same as --config URI"
+    )
     parser.add_argument(
         "--config",
         action="append",
@@ -33,15 +36,13 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def sources(options: argparse.Namespace) -> list[str]:
-    """The URIs of the configuration, in the order in which they are merged."""
-    return [*options.config, *options.files]
-
-
 def needed_sources(options: argparse.Namespace) -> list[str]:
-    """The same. Raises `WrongUsage` if there is neither one nor a `--set`."""
-    if sources(options) or options.set:
-        return sources(options)
+    """The URIs of the configuration, in the order in which they are merged.
+
+    Raises `WrongUsage` if there is neither one nor a `--set`.
+    """
+    if options.config or options.set:
+        return list(options.config)
     raise WrongUsage(f"{options.command} needs a configuration, such as --config config.yaml")
 
 

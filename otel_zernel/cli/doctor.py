@@ -3,7 +3,7 @@
 import argparse
 import signal
 
-from otel_zernel.cli.configuration import add_config, settings, sources
+from otel_zernel.cli.configuration import add_config, settings
 from otel_zernel.cli.output import print_result
 from otel_zernel.command import Command
 
@@ -30,7 +30,7 @@ what to do. The exit status is 1 if a prerequisite is missing, else 0."""
         from otel_zernel.registry import Registry
 
         registry = Registry.installed()
-        subjects = configured(settings(options)) if sources(options) or options.set else installed(registry)
+        subjects = configured(settings(options)) if options.config or options.set else installed(registry)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python drops a KeyboardInterrupt in a callback of libbpf
         complete = True
         for report in examine(registry, subjects):

@@ -14,7 +14,7 @@ give_up() {
     exit 0
 }
 echo "Building Prometheus 3 in $folder, once. It takes 4 minutes of CPU time and 1.5 GB, of which 55 MB stay."
-mkdir -p "${folder%/*}"
+mkdir -p "${folder%/*}" 2>/dev/null || give_up "${folder%/*} cannot be made; set XDG_CACHE_HOME"
 new=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$new"' EXIT
 # The caches are the build's own: with -modcacherw they can be deleted. "local" forbids the download of another Go.

@@ -16,8 +16,9 @@ Named = dict[str, Any]
 Spec = Mapping[str, Any]
 """The `spec` of a pod."""
 
-PORTS: Final = range(20_000, 30_000)
-"""For pods on the network of their node: below the ports of NodePort services (30000) and of outgoing connections."""
+PORTS: Final = range(20_000, 29_000)
+"""For pods on the network of their node: below those of torchrun (29400, 29500), of NodePort services (30000) and of
+outgoing connections."""
 _SIZES: Final = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "m": -3, "u": -6, "n": -9}
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([-+]?[0-9]{1,3}))?")
@@ -57,7 +58,10 @@ def _fit_resources(container: Named, spec: Spec, cpu_limit: str) -> None:
     A quota on limits refuses a pod if one container has none. A pod is Guaranteed, and may have exclusive CPUs, if the
     limits of CPU and memory equal the requests in every container.
     """
-    if spec.get("resources"):  # those of the whole pod count, and bound the sidecar, too
+    if spec.get(
+        "resources"
+    ):  # those of the whole pod bound the sidecar, and the sum of the containers may not exceed them
+        container.pop("resources", None)
         return
     own = [one.get("resources") or {} for one in _containers(spec)]
     resources = container.pop("resources", {})

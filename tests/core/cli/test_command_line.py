@@ -236,6 +236,23 @@ def test_a_configuration_needs_no_option(good: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["FIRST", "--config", "SECOND"],
+        ["--config", "FIRST", "SECOND"],
+        ["FIRST", "SECOND"],
+        ["--config", "FIRST", "--config", "SECOND"],
+    ],
+)
+def test_the_last_configuration_on_the_command_line_wins(
+    words: list[str], good: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uris = {"FIRST": good, "SECOND": "yaml:receivers: {csv: {layout: nvidia_smi}}"}
+    assert main(["print-config", *(uris.get(word, word) for word in words)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["receivers"]["csv"]["layout"] == "nvidia_smi"
+
+
 def test_ctrl_c_before_the_collector_handles_it_prints_no_traceback() -> None:
     program = """
 import sys, types

@@ -8,21 +8,19 @@ from threading import Thread
 from typing import Any, Final
 
 _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
-    "v1": {"Namespace": "namespaces", "Secret": "secrets"},
+    "v1": {"Secret": "secrets"},
     "apps/v1": {"Deployment": "deployments", "StatefulSet": "statefulsets"},
     "admissionregistration.k8s.io/v1": {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"},
 }
 """The names in paths by version and kind."""
-_OF_CLUSTER: Final = ("Namespace", "MutatingWebhookConfiguration")
+_OF_CLUSTER: Final = ("MutatingWebhookConfiguration",)
 """Kinds without a namespace."""
-NAMESPACE: Final = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}
-"""Every cluster has it."""
 
 
 @contextmanager
 def cluster(objects: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The URL of a server with the objects."""
-    answers = {**dict(_discovery()), **{_path(one): one for one in (NAMESPACE, *objects)}}
+    answers = {**dict(_discovery()), **{_path(one): one for one in objects}}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -96,8 +96,8 @@ def test_autoscaling_keeps_the_replicas_until_the_autoscaler_acts(kind: str) -> 
         changes["statefulset.enabled"] = "true"
     running = only(render(values, changes={**changes, "autoscaling.enabled": "false", "replicaCount": "5"}), kind)
     assert only(upgraded(values, [running], changes=changes), kind)["spec"]["replicas"] == 5
-    assert only(upgraded(values, [], changes=changes), kind)["spec"]["replicas"] == 3
-    assert "replicas" not in only(render(values, changes=changes), kind)["spec"]  # GitOps renders without a cluster
+    for manifests in (upgraded(values, [], changes=changes), render(values, changes=changes)):
+        assert "replicas" not in only(manifests, kind)["spec"]  # the autoscaler sets them
 
 
 def test_an_autoscaler_removes_no_pod_with_a_durable_queue() -> None:
@@ -118,10 +118,25 @@ def test_releases_of_one_name_in_two_namespaces_share_no_object(mode: str) -> No
     assert not first & second
 
 
+def test_namespace_and_release_stay_apart_in_the_names_of_the_cluster() -> None:
+    values = CHART / "ci" / "sidecar-injector-values.yaml"
+    first = _names(render(values, name="ml-zernel", options=("--namespace", "team")))
+    assert not first & _names(render(values, name="zernel", options=("--namespace", "team-ml")))
+
+
+def test_a_changed_limit_replaces_the_pods_of_the_webhook() -> None:
+    def checksum(limit: str) -> str:
+        deployment = injector(render(INJECTOR, changes={"injector.cpuLimit": f'"{limit}"'}), "Deployment")
+        return str(deployment["spec"]["template"]["metadata"]["annotations"]["checksum/sidecar"])
+
+    assert checksum("500m") != checksum("2")
+
+
 @pytest.mark.parametrize("helm", HELMS)
 def test_the_name_of_a_release_may_be_a_number(helm: str) -> None:
     manifests = render(CHART / "ci" / "gateway-values.yaml", helm=helm, name="2024")
     services = [one["metadata"]["name"] for one in manifests if one["kind"] == "Service"]
     assert services == ["z-2024-otel-zernel", "z-2024-otel-zernel-headless"]
+    assert only(manifests, "Deployment")["metadata"]["name"] == "2024-otel-zernel"
     for one in manifests:
         assert all(isinstance(value, str) for value in one["metadata"]["labels"].values())

@@ -2,12 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* A name of a service starts with a letter. That of a release may be a number. */}}
 {{- define "otel-zernel.fullname" -}}
-{{- regexReplaceAll "^([0-9])" (include "otel-zernel.releaseName" .) "z-${1}" | trunc 52 | trimSuffix "-" -}}
-{{- end -}}
-
-{{- define "otel-zernel.releaseName" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
 {{- else if contains (include "otel-zernel.name" .) .Release.Name -}}
@@ -17,9 +12,14 @@
 {{- end -}}
 {{- end -}}
 
-{{/* For objects without a namespace: releases of several namespaces may have one name. */}}
+{{/* A name of a service starts with a letter. That of a release may be a number. */}}
+{{- define "otel-zernel.serviceName" -}}
+{{- regexReplaceAll "^([0-9])" (include "otel-zernel.fullname" .) "z-${1}" -}}
+{{- end -}}
+
+{{/* For objects without a namespace: releases of several namespaces may have one name. No namespace has a dot in its name. */}}
 {{- define "otel-zernel.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "otel-zernel.fullname" .) | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s.%s" .Release.Namespace (include "otel-zernel.fullname" .) -}}
 {{- end -}}
 
 {{- define "otel-zernel.selector" -}}
