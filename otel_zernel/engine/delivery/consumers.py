@@ -1,21 +1,25 @@
 """The consumers of a queue: they lease entries, join and split them into requests, and send these to the exporter."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Final
 
-from otel_zernel.batch import ItemCount
-from otel_zernel.batch.identities import Identity
+from otel_zernel.batch import ItemCount, Signal
 from otel_zernel.component import Context
 from otel_zernel.delivery_config import SendingQueueConfig
-from otel_zernel.engine.delivery.dissection import Dissection
+from otel_zernel.engine.delivery.dispatch import Dispatch
 from otel_zernel.engine.delivery.losses import Losses
-from otel_zernel.engine.delivery.sending import Failure, Interrupted, Sender
-from otel_zernel.engine.delivery.turns import MOST_BYTES, MOST_ITEMS, TargetTurns
+from otel_zernel.engine.delivery.sending import Divided, Interrupted, Sender
+from otel_zernel.engine.delivery.turns import MOST_ITEMS, TargetTurns
 from otel_zernel.engine.lifetime import cancel_and_wait
 from otel_zernel.engine.queues import Lease, Queue, Request, by_signal, grouped, join_and_split, joined
-from otel_zernel.errors import DecodeError
+from otel_zernel.errors import Correctable, DecodeError, Permanent, Retryable
 from otel_zernel.telemetry import ExporterMetrics
+
+PATIENCE: Final = 120.0
+"""Seconds of failed attempts after which a batch may be at fault. A refused batch may be at once."""
 
 
 class Consumers:
@@ -32,43 +36,57 @@ class Consumers:
         in_order: bool,
     ) -> None:
         """`in_order`: whether the metrics of a target are sent in the order of the queue."""
-        self.in_flight: set[Request] = set()
-        """Requests that are leased and not settled."""
         self._batching = config.batch
-        self._expires = config.max_age > 0
         self._context = context
         self._sender = sender
         self._losses = losses
-        self._metrics = metrics
-        self._turns = TargetTurns(needed=in_order and config.num_consumers > 1)
+        self._consumers = config.num_consumers
+        self._turns = TargetTurns(
+            needed=in_order and config.num_consumers > 1,
+            most_items=config.batch.min_size if config.batch else MOST_ITEMS,
+        )
         self._arrived = asyncio.Event()
         """Set when the queue may have an entry."""
         self._moved = asyncio.Event()
         """Set when an entry leaves the queue, a request is settled, or an attempt fails."""
         sender.progress.on_failure = self._moved.set
+        self._dispatch = Dispatch(sender, losses, metrics, expires=config.max_age > 0, moved=self._moved.set)
+        self.in_flight = self._dispatch.in_flight
+        """Requests that are leased and not settled."""
         self._gathering = asyncio.Lock()
         self._flush: asyncio.Timeout | None = None
         self._draining = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self._sending: set[asyncio.Task[None] | None] = set()
-        """The consumers that have leased a request."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sending: dict[asyncio.Task[None] | None, Collection[Signal]] = {}
+        """The consumers that have a request, and its signals."""
+        self._aside: set[asyncio.Task[None] | None] = set()
+        """The consumers whose request fails, and which others have replaced. They end with it."""
         self._settling = False
 
     def start(self, queue: Queue, count: int) -> None:
         """Starts so many consumers of the queue."""
         queue.attach(self)
-        name = self._context.path
-        self._tasks = [asyncio.create_task(self._consume(queue), name=name) for _ in range(count)]
+        for _ in range(count):
+            self._start_consumer(queue)
+
+    def _start_consumer(self, queue: Queue) -> None:
+        task = asyncio.create_task(self._consume(queue), name=self._context.path)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._aside.discard(task)
 
     async def settle(self) -> None:
         """Returns when the consumers have ended, each after its requests or their first failure."""
         self._settling = True
-        for task in self._tasks:
-            if task not in self._sending:
-                task.cancel()
+        for task in self._tasks - self._sending.keys():
+            task.cancel()
         await self._sender.settle()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._give_back(self._turns.take_all())
 
     def wake(self) -> None:
         """Ends every `wait_for_move`."""
@@ -77,7 +95,8 @@ class Consumers:
     async def stop(self) -> None:
         """Ends the consumers. Requests in flight return to the queue."""
         self._sender.cut()
-        await cancel_and_wait(self._tasks)
+        await cancel_and_wait(list(self._tasks))
+        self._give_back(self._turns.take_all())
 
     async def drain(self, queue: Queue, may_stop: Callable[[], bool]) -> None:
         """Returns when every queued batch is delivered or given up, or when `may_stop` is true.
@@ -117,57 +136,79 @@ class Consumers:
 
     async def deliver(self, request: Request) -> bool:
         """Sends a request until it is settled. The result is False if any part of it was given up."""
-        self.in_flight.add(request)
-        try:
-            failure = await self._send(request)
-            if failure and failure.rejected and len(request.leases) > 1:
-                await self._take_apart(request, failure)
-            else:
-                self._settle(request, failure)
-            return failure is None
-        finally:
-            self.in_flight.discard(request)
-            self._moved.set()
+        return await self._dispatch.deliver(request)
 
     async def _consume(self, queue: Queue) -> None:
         task = asyncio.current_task()
-        while not self._settling:
+        while not self._settling and task not in self._aside:
             async with self._gathering:
-                requests, targets = await self._next_requests(queue)
-            self._sending.add(task)
+                request = await self._next(queue)
+            self._sending[task] = request.batch.signals
             try:
-                while requests:
-                    await self.deliver(requests[0])
-                    requests.popleft()
-            except Interrupted:
+                await self._dispatch.deliver(
+                    request, partial(self._go_on_without, queue, request, self._context.clock.monotonic())
+                )
+            except Divided:
+                self._divide(request)
+            except BaseException as error:
+                self._give_back([request])
+                if not isinstance(error, Interrupted):
+                    raise
+                if self._sender.is_out_of_time:
+                    self._give_back(self._turns.take_all())
                 return
             finally:
-                self._sending.discard(task)
-                self._turns.end(targets)
-                self._give_back(requests)
+                del self._sending[task]
+                self._turns.end(request)
+                self._arrived.set()
 
-    async def _next_requests(self, queue: Queue) -> tuple[deque[Request], set[Identity]]:
-        """Leases the oldest entries, and joins and splits them as configured. They are in flight, and it is their turn.
+    async def _next(self, queue: Queue) -> Request:
+        """The next request whose turn it is. Entries that wait for theirs do not hold up others.
 
-        Returns their targets, too.
+        Requests that waited are joined, so that slow answers cost no throughput. In an outage they are not: the request
+        may be given up.
         """
-        leased: list[Request] = []
+        while True:
+            paused = self._paused()
+            if self._sender.is_out_of_time:
+                self._give_back(self._turns.take_all())
+            else:
+                if turn := self._turns.next(paused, join=not self._sender.outages.outage):
+                    return self._begin(turn)
+                if lease := queue.lease({*paused, *self._turns.crowded}):
+                    await self._add(queue, lease)
+                    continue
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _begin(self, turn: list[Request]) -> Request:
+        request = joined(turn) if len(turn) > 1 else turn[0]
+        self._turns.begin(request)
+        self.in_flight.difference_update(turn)
+        self.in_flight.add(request)
+        self._moved.set()
+        return request
+
+    def _paused(self) -> set[Signal]:
+        """The signals with as many requests as there are consumers. Failed ones count, although they occupy none."""
+        counts = Counter(signal for signals in self._sending.values() for signal in signals)
+        return {signal for signal, count in counts.items() if count >= self._consumers}
+
+    async def _add(self, queue: Queue, lease: Lease) -> None:
+        """Lets the entry wait for its turn, with others that are joined with it or split as configured."""
+        leased = [self._request(lease)]
         try:
             await self._gather(queue, leased)
-            targets = await self._wait_for_turn(queue, leased)
             requests = await self._requests(leased)
         except asyncio.CancelledError:
             self._give_back(leased)
             raise
-        self._turns.begin(targets)
         self.in_flight.difference_update(leased)
         self.in_flight.update(requests)
-        self._moved.set()
-        return deque(requests), targets
+        self._turns.add(requests)
 
     async def _gather(self, queue: Queue, leased: list[Request]) -> None:
         """Adds leased entries until they are large enough for one request, or `flush_timeout` has passed."""
-        leased.append(await self._lease(queue))
         batching = self._batching
         if batching is None:
             return
@@ -182,43 +223,9 @@ class Consumers:
         finally:
             self._flush = None
 
-    async def _wait_for_turn(self, queue: Queue, leased: list[Request]) -> set[Identity]:
-        """Returns the targets of the leased entries when no earlier request with one of them is being sent.
-
-        Then entries that have come meanwhile join them, so that slow answers cost no throughput. In an outage none do:
-        the request may be given up. If no time is left for an attempt, the entries return to the queue.
-        """
-        targets = self._targets(leased)
-        while self._sender.is_out_of_time or not self._turns.are_free(targets):
-            if self._sender.is_out_of_time:
-                self._give_back(leased)
-                leased[:] = [await self._lease(queue)]
-                targets = self._targets(leased)
-                continue
-            await self.wait_for_move()
-            if self._turns.are_free(targets) and not self._sender.outages.outage:
-                self._join_later(queue, leased)
-                targets = self._targets(leased)
-        return targets
-
-    def _targets(self, requests: Iterable[Request]) -> set[Identity]:
-        return {target for request in requests for target in self._turns.targets(request.batch)}
-
-    def _join_later(self, queue: Queue, leased: list[Request]) -> None:
-        """Leases the entries behind the leased ones, as many as fit into one request and have the same signal."""
-        most_items = self._batching.min_size if self._batching else MOST_ITEMS
-        items = sum(request.batch.item_count for request in leased)
-        size = sum(request.batch.byte_size for request in leased)
-        while items < most_items and size < MOST_BYTES and leased[-1].batch.signals == leased[0].batch.signals:
-            lease = queue.lease()
-            if lease is None:
-                return
-            leased.append(self._request(lease))
-            items += lease.batch.item_count
-            size += lease.batch.byte_size
-
     async def _lease(self, queue: Queue) -> Request:
-        while self._sender.is_out_of_time or (lease := queue.lease()) is None:
+        without = {*self._paused(), *self._turns.crowded}
+        while self._sender.is_out_of_time or (lease := queue.lease(without)) is None:
             self._arrived.clear()
             await self._arrived.wait()
         return self._request(lease)
@@ -229,18 +236,57 @@ class Consumers:
         self._moved.set()
         return request
 
+    async def _go_on_without(self, queue: Queue, request: Request, since: float, error: Retryable) -> None:
+        """The request failed. If it is at fault and not the server, others no longer wait for it.
+
+        That shows when the server takes one that waits for it. In an outage it takes none, and the order stays.
+        """
+        task = asyncio.current_task()
+        refused = isinstance(error, Correctable)
+        if self._consumers == 1 or not (refused or self._context.clock.monotonic() - since > PATIENCE):
+            return
+        if task not in self._aside:
+            self._aside.add(task)
+            self._start_consumer(queue)
+        behind = self._turns.behind(request, refused=refused)
+        if behind and await self._takes(behind):
+            self._turns.end(request)
+            self._arrived.set()
+
+    async def _takes(self, request: Request) -> bool:
+        """Whether the server takes a request that waits for its turn."""
+        error = await self._sender.try_once(request.batch)
+        if len(request.leases) > 1 and request.is_whole and isinstance(error, Permanent | Correctable):
+            parts = request.parts()
+            self._turns.replace(request, parts)
+            self.in_flight.update(parts)
+        elif error is None:
+            self._turns.replace(request, ())
+            self._dispatch.settle(request, None)
+        else:
+            return False
+        self.in_flight.discard(request)
+        self._moved.set()
+        return error is None
+
     async def _requests(self, leased: Sequence[Request]) -> list[Request]:
         """The leased entries, joined and split as configured."""
         if not self._batching and len(leased) == 1:
             return list(leased)
         max_size = self._batching.max_size if self._batching else 0
         requests: list[Request] = []
-        for group in grouped(leased, max_size) if self._batching else by_signal(leased):
+        for group in (group for alike in by_signal(leased) for group in grouped(alike, max_size)):
             try:
                 requests += await join_and_split(group, max_size)
             except DecodeError as error:  # it was split, so it is one entry
-                self._lose_damaged(group[0], error)
+                self._dispatch.lose_damaged(group[0], error)
         return requests
+
+    def _divide(self, request: Request) -> None:
+        """The parts of a refused request are sent one by one."""
+        parts = request.parts()
+        self.in_flight.update(parts)
+        self._turns.add_refused(parts)
 
     def _give_back(self, requests: Iterable[Request]) -> None:
         for request in reversed(list(requests)):
@@ -248,39 +294,3 @@ class Consumers:
             request.give_back()
         self._arrived.set()
         self._moved.set()
-
-    async def _send(self, request: Request) -> Failure | None:
-        return await self._sender.send(request.batch, request.expires_ns if self._expires else float("inf"))
-
-    def _settle(self, request: Request, failure: Failure | None) -> None:
-        """The request is delivered or given up."""
-        if failure is None:
-            self._metrics.sent(request.batch)
-        elif failure.expired:
-            self._losses.expired(request.batch.counts)
-        else:
-            self._losses.gave_up(request.batch, failure.error, rejected=failure.rejected)
-        request.acknowledge()
-
-    def _lose_damaged(self, request: Request, error: DecodeError) -> None:
-        self._losses.undecodable(request.batch.counts, error)
-        request.acknowledge()
-
-    async def _take_apart(self, request: Request, failure: Failure) -> None:
-        """Sends the entries of a rejected request again, in smaller and smaller requests."""
-        parts = request.parts()
-        self.in_flight.discard(request)
-        self.in_flight.update(parts)
-        try:
-            dissection = Dissection(parts)
-            while group := dissection.next_group():
-                smaller = joined(group)
-                outcome = await self._send(smaller)
-                if dissection.divides(group, outcome):
-                    continue
-                self._settle(smaller, outcome)
-                self.in_flight.difference_update(group)
-            if rest := dissection.rest():
-                self._settle(joined(rest), failure)
-        finally:
-            self.in_flight.difference_update(parts)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from otel_zernel.batch import Batch, ItemCount
@@ -43,6 +43,18 @@ LAST_ATTEMPT = 1.0
 
 class Interrupted(Exception):
     """The batch is not sent now. A reload replaces the exporter, or a stop leaves no time for another attempt."""
+
+
+class Divided(Exception):
+    """The server refused a batch of several parts. Each is to be sent alone, since one of them may be at fault."""
+
+
+OnFailure = Callable[[Retryable], Awaitable[None]]
+"""Gets the error of an attempt that is followed by another."""
+
+
+async def wait_on(error: Retryable) -> None:
+    """Nothing else waits for the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +117,49 @@ class Sender:
             if not attempt.expired():
                 attempt.reschedule(0)
 
-    async def send(self, batch: Batch, expires_ns: float = float("inf")) -> Failure | None:
+    async def send(
+        self,
+        batch: Batch,
+        expires_ns: float = float("inf"),
+        *,
+        divisible: bool = False,
+        on_failure: OnFailure = wait_on,
+    ) -> Failure | None:
         """Returns None when the batch is delivered. `expires_ns` is the wall-clock time after which it is given up.
 
-        Raises `Interrupted` if it is not delivered when a reload replaces the exporter, or before a stop.
+        Raises `Interrupted` if it is not delivered when a reload replaces the exporter, or before a stop. Raises
+        `Divided` if it is `divisible` and refused.
         """
         self.progress.begun()
         try:
-            failure = await self._send(batch, expires_ns)
+            failure = await self._send(batch, expires_ns, divisible, on_failure)
         finally:
             self.progress.ended()
         if failure is None or failure.rejected:
             self.progress.settled()
         return failure
 
-    async def _send(self, batch: Batch, expires_ns: float) -> Failure | None:
+    async def try_once(self, batch: Batch) -> Permanent | Retryable | None:
+        """The error of one attempt; None if the batch is delivered. Raises `Interrupted` as `send` does."""
+        error = await self._outcome(batch)
+        if error is None:
+            self._count_delivered()
+            self.progress.settled()
+        elif isinstance(error, Retryable):
+            self._raise_if_settling()
+        return error
+
+    def _count_delivered(self) -> None:
+        self._delivered += 1
+        self.outages.delivered()
+
+    async def _send(
+        self,
+        batch: Batch,
+        expires_ns: float,
+        divisible: bool,
+        on_failure: OnFailure,
+    ) -> Failure | None:
         give_up_at = self._clock.monotonic() + self._longest
         refusals, delivered, examined = 0, self._delivered, False
         for delay in backoff(self._retry):
@@ -130,8 +170,7 @@ class Sender:
                     batch = mended
                     error = await self._outcome(batch)
             if error is None:
-                self._delivered += 1
-                self.outages.delivered()
+                self._count_delivered()
                 return None
             if isinstance(error, Permanent):
                 self.outages.given_up(error)
@@ -143,9 +182,13 @@ class Sender:
                     self.outages.given_up(error)
                     return Failure(error, rejected=True)
             self.progress.failed()
+            if divisible and isinstance(error, Correctable):
+                self.outages.given_up(error)
+                raise Divided
             wait = self._wait(delay, min(error.after or 0.0, LONGEST_DELAY))
             if failure := self._failure(error, wait, give_up_at, expires_ns):
                 return failure
+            await on_failure(error)
             await self._pause(wait)
             self._raise_if_settling()
         raise AssertionError("backoff never ends")

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
-from otel_zernel.batch import Batch, ItemCount
+from otel_zernel.batch import Batch, ItemCount, Signal
 from otel_zernel.component import Context
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues.queue import Entry, Lease, Queue, counts_of, total
@@ -215,8 +216,8 @@ class DurableQueue(Queue):
             self._shed()
         return True
 
-    def lease(self) -> Lease | None:
-        lease = super().lease()
+    def lease(self, without: Collection[Signal] = ()) -> Lease | None:
+        lease = super().lease(without)
         self._forget_gone()
         return lease
 
@@ -254,6 +255,8 @@ class DurableQueue(Queue):
         """Forgets the oldest cached entries that hold no batch any more: they were leased or have expired."""
         while self._cached and self._cached[0].batch is None:
             self._cached.popleft()
+        if len(self._cached) > 2 * len(self._waiting) + 100:  # newer ones were leased before older ones
+            self._cached = deque(entry for entry in self._cached if entry.batch)
 
     def _shed(self) -> None:
         """Frees the memory of the oldest entries in memory that the disk has, down to the limit."""

@@ -44,7 +44,8 @@ class ReadAhead:
     def begin(self, entries: Iterable[Entry]) -> None:
         """Starts to read the first of the entries, unless a group is being read. They must be on the disk."""
         if self._reading is None:
-            group = _group(entry for entry in entries if entry not in self._found)
+            most = 1 if len(self._found) >= _MOST_ENTRIES else _MOST_ENTRIES
+            group = _group((entry for entry in entries if entry not in self._found), most)
             self._wanted = set(group)
             self._reading = asyncio.create_task(self._read(group), name="reading the queue")
 
@@ -77,13 +78,13 @@ class ReadAhead:
             return [], error
 
 
-def _group(entries: Iterable[Entry]) -> list[Entry]:
+def _group(entries: Iterable[Entry], most: int) -> list[Entry]:
     group: list[Entry] = []
     size = 0
     for entry in entries:
         group.append(entry)
         size += entry.bytes
-        if size >= _MOST_BYTES or len(group) >= _MOST_ENTRIES:
+        if size >= _MOST_BYTES or len(group) >= most:
             break
     return group
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.engine.queues.queue import Lease
 from otel_zernel.engine.yielding import Yielder
 
@@ -28,6 +27,11 @@ class Request:
     def parts(self) -> "list[Request]":
         """A request for each entry."""
         return [Request(lease.batch, (lease,)) for lease in self.leases]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all items of its entries, and no other request has some of them."""
+        return self.batch.item_count == sum(lease.batch.item_count for lease in self.leases)
 
     @property
     def expires_ns(self) -> float:
@@ -56,9 +60,12 @@ def grouped(leased: Iterable[Request], max_size: int) -> Iterator[list[Request]]
         yield group
 
 
-def by_signal(leased: Iterable[Request]) -> Iterator[list[Request]]:
-    """The requests in order, in groups of the same signals."""
-    return (list(group) for _, group in groupby(leased, key=lambda request: request.batch.signals))
+def by_signal(leased: Iterable[Request]) -> Iterable[list[Request]]:
+    """The requests of each signal, in order."""
+    groups: dict[tuple[Signal, ...], list[Request]] = {}
+    for request in leased:
+        groups.setdefault(tuple(request.batch.signals), []).append(request)
+    return groups.values()
 
 
 async def join_and_split(group: Sequence[Request], max_size: int) -> list[Request]:

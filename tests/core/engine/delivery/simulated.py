@@ -48,6 +48,14 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
+async def eventually(clock: SimulatedClock, condition: Callable[[], object], *, before: float) -> None:
+    """Lets simulated time pass until the condition holds. Threads get real time for their work."""
+    while not condition():
+        assert clock.now < before, "the condition did not come true"
+        await clock.run_until(clock.now + 1)
+        await asyncio.sleep(0.001)
+
+
 Answer = Callable[[], Retryable | None]
 
 

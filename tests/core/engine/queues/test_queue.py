@@ -10,7 +10,7 @@ from otel_zernel.engine.queues import MemoryQueue, join_and_split
 from otel_zernel.engine.queues.queue import _MOST_EXPIRED
 from otel_zernel.testing import FakeClock
 from tests.core.engine.wiring import RecordingQueue
-from tests.core.parts import batch_of, values_of
+from tests.core.parts import batch_of, every_signal, values_of
 
 
 def test_a_leased_entry_is_removed_when_it_is_acknowledged() -> None:
@@ -22,6 +22,17 @@ def test_a_leased_entry_is_removed_when_it_is_acknowledged() -> None:
     assert queue.removed == [2.0]
     first.acknowledge()
     assert queue.removed == [2.0, 1.0]
+
+
+def test_the_oldest_entry_of_other_signals_is_leased_before_those_of_a_signal_that_waits() -> None:
+    queue = RecordingQueue()
+    spans = every_signal().only({"traces"})
+    queue.put_all(batch_of(1.0), batch_of(2.0), spans, batch_of(3.0))
+    lease = queue.lease({"metrics"})
+    assert lease
+    assert lease.batch.span_count == spans.span_count
+    assert queue.lease({"metrics"}) is None
+    assert values_of(request.batch for request in queue.lease_all()) == [1.0, 2.0, 3.0]
 
 
 async def test_entries_that_are_given_back_are_leased_again_in_their_order() -> None:
