@@ -1,10 +1,12 @@
 """Reads files one after the other, as blocks of lines with a plan of their columns."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from otel_zernel.reading.growing import GrowingFile
 from otel_zernel.reading.listing import list_files
@@ -50,7 +52,7 @@ def is_place(resume: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileBlock:
-    """Consecutive lines of one file, after its first header."""
+    """Consecutive lines of one file, after its first header; or the lines up to it, if rows are above it."""
 
     file: str
     lines: LineBlock
@@ -87,6 +89,8 @@ class CsvFileReader:
     """Ends the waiting for a pipe or the standard input."""
     header: str | None = None
     """The header of files without one."""
+    report: Callable[[str, str], object] = lambda *_: None
+    """Takes the name of a file whose header has not come yet, and what it lacks."""
     headers: Headers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +117,7 @@ class CsvFileReader:
             self._search(name).find(LineReader(source.read))
 
     def check_followed(self, name: str) -> None:
-        """Checks that a file can be followed. An unfinished header is valid."""
+        """Checks that a file can be followed. Its header may come later."""
         with reading_errors(name):
             if is_stream(name):
                 raise Unreadable(f"cannot follow {name}: it is not a regular file; remove follow")
@@ -175,6 +179,10 @@ class CsvFileReader:
         with reading_errors(name):
             while (header := search.find(lines)) is None:
                 yield None
+            if rows := search.rows_above(header):
+                count = lines.number - 1
+                skipped = LineBlock(b"", np.zeros(count, np.intp), 1, lines.offset)
+                yield FileBlock(name, skipped, header, -count, [rows])
             yield from self._blocks(name, lines, header)
 
     def _blocks(self, name: str, lines: LineReader, header: CsvHeader, index: int = 0) -> Iterator[FileBlock | None]:
@@ -195,7 +203,7 @@ class CsvFileReader:
         """`known` is the header that the file had before it was truncated."""
         if known is None and self.header:
             known = self._configured_header(self.header)
-        return HeaderSearch(self.headers, name, known.delimiter if known else self.delimiter, known)
+        return HeaderSearch(self.headers, name, known.delimiter if known else self.delimiter, known, self.report)
 
     def _configured_header(self, line: str) -> CsvHeader:
         try:

@@ -75,6 +75,8 @@ class CsvReading:
         values = await open_values(self.context, self.config.storage)
         positions = Positions(problems, values, self.context.kept)
         await positions.load()
+        if self.config.follow:
+            self._reader.report = problems.warn
         follower = self._follower(positions, problems)
         replay = Replay(self._reader, None if self.config.loop else positions)
         try:

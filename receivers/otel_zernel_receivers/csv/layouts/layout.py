@@ -115,7 +115,7 @@ def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool, partl
     positions = {name: index for index, name in reversed(list(enumerate(layout.columns(header))))}
     for name, index in list(positions.items()):  # `#Date` is the column Date, too
         positions.setdefault(name.lstrip("# "), index)
-    date, time = _time_columns(layout.timestamp, positions) if timed and layout.timestamp else (None, None)
+    date, time = _time_columns(layout, layout.timestamp, positions) if timed and layout.timestamp else (None, None)
     missing = [repr(layout.timestamp)] if timed and layout.timestamp and time is None else []
     required = [*layout.required, *(layout.numbers if layout.requires_all_numbers and not partly else ())]
     missing += [repr(name) for name in required if name not in positions]
@@ -130,14 +130,16 @@ def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool, partl
     return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout, date, tuple(header))
 
 
-def _time_columns(timestamp: str, positions: Mapping[str, int]) -> tuple[int | None, int | None]:
+def _time_columns(layout: CsvLayout, timestamp: str, positions: Mapping[str, int]) -> tuple[int | None, int | None]:
     """The positions of the date, if it has a column of its own, and of the time.
 
-    Files with the columns Date and Time have no other time: `Date` alone, or a missing column, means both.
+    Files with the columns Date and Time have no other time: `Date` alone, or a missing column, means both. A column
+    that the layout uses otherwise is none of them.
     """
     if timestamp in positions and timestamp.lower() != "date":
         return None, positions[timestamp]
-    lower = {name.lower(): index for name, index in positions.items()}
+    others = layout.names - {timestamp}
+    lower = {name.lower(): index for name, index in positions.items() if name not in others}
     if "date" in lower and "time" in lower:
         return lower["date"], lower["time"]
     return None, positions.get(timestamp)

@@ -9,7 +9,7 @@ from otel_zernel.formats.nvidia_smi_cells import MISSING
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock
 from otel_zernel_receivers.csv.parsing.rows import Dialect, ParsedRows, TextColumn
-from otel_zernel_receivers.csv.parsing.times import parse_time
+from otel_zernel_receivers.csv.parsing.times import parse_joined, parse_time
 
 _SEVERAL_WORDS = ("[N/A]", "[Not Supported]", "[Unknown Error]", "[GPU is lost]")
 _NO_VALUES = [
@@ -84,7 +84,7 @@ def _times(table, plan: ColumnPlan, zone: tzinfo | None) -> NDArray[np.uint64]: 
     dates = _texts(table[str(plan.date)])
     pairs, codes = np.unique(dates.codes * len(times.values) + times.codes, return_inverse=True)
     moments = [divmod(pair, len(times.values)) for pair in pairs.tolist()]
-    parsed = [parse_time(f"{dates.values[date]} {times.values[time]}", zone) for date, time in moments]
+    parsed = [parse_joined(dates.values[date], times.values[time], zone) for date, time in moments]
     return np.array(parsed, np.uint64)[codes]
 
 

@@ -60,6 +60,16 @@ class LineReader:
         self._offset = offset
         self._pending = _Pending()
 
+    @property
+    def number(self) -> int:
+        """That of the line that `peek_line` returns."""
+        return self._number
+
+    @property
+    def offset(self) -> int:
+        """That of the line that `peek_line` returns."""
+        return self._offset
+
     def peek_line(self) -> bytes | None:
         """The next line: empty at the end of the stream, None if it is not complete yet.
 

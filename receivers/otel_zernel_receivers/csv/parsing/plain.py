@@ -11,7 +11,7 @@ from otel_zernel.formats.nvidia_smi_cells import is_missing
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock
 from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, ParsedRows, TextColumn
-from otel_zernel_receivers.csv.parsing.times import parse_time
+from otel_zernel_receivers.csv.parsing.times import parse_joined, parse_time
 
 _NUMBER = re.compile(r"[ \t]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t]*", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
@@ -101,10 +101,12 @@ class _Columns:
 
     def _time(self, fields: list[str], index: int) -> int:
         date = self._plan.date
-        text = fields[index] if date is None else f"{fields[date].strip()} {fields[index].strip()}"
         try:
-            return parse_time(text, self._zone)
+            if date is not None:
+                return parse_joined(fields[date], fields[index], self._zone)
+            return parse_time(fields[index], self._zone)
         except ValueError:
+            text = fields[index] if date is None else f"{fields[date].strip()} {fields[index].strip()}"
             raise ValueError("bad time", self._cell(index, text)) from None
 
     def _cell(self, index: int, text: str) -> str:

@@ -4,9 +4,8 @@ import re
 from datetime import UTC, datetime, tzinfo
 
 # RFC 3339. A space may replace the T. nvidia-smi separates year, month and day by slashes; its dmon by nothing.
-_CALENDAR = re.compile(
-    r"(\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d{8})[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII
-)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d{8}", re.ASCII)
+_CALENDAR = re.compile(rf"({_DATE.pattern})[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{{1,9}})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII)
 _UNIX = re.compile(r"(\d{1,20})(?:\.(\d{1,9})\d*)?", re.ASCII)
 # A number below the first bound is in s, below the second in ms, below the third in us, else in ns. So s, ms and us can
 # be used up to the year 5138, and ms, us and ns from 1973 on.
@@ -37,6 +36,17 @@ def parse_time(text: str, zone: tzinfo | None = UTC) -> int:
     if not 0 < ns < 2**64:
         raise ValueError(f"out of range: {text[:40]!r}")
     return ns
+
+
+def parse_joined(date: str, clock: str, zone: tzinfo | None = UTC) -> int:
+    """The time of a date and a time of day, as `parse_time`. If the date has a time, it counts alone."""
+    date = date.strip()
+    if not _DATE.fullmatch(date):
+        try:
+            return parse_time(date, zone)
+        except ValueError:
+            pass
+    return parse_time(f"{date} {clock.strip()}", zone)
 
 
 def _fraction(digits: str | None, unit: int) -> int:
