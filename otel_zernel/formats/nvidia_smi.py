@@ -75,9 +75,9 @@ def of_monitor(column: str) -> str:
 
 
 def unit_of(column: str) -> str:
-    """The unit that a column's header has in brackets; empty if it has none that nvidia-smi prints."""
+    """The unit that a column's header has in brackets; empty if it has none."""
     match = _UNIT.search(column)
-    return match[1] if match and match[1] in UNITS else ""
+    return match[1].strip() if match else ""
 
 
 def canonical(column: str) -> str:

@@ -18,10 +18,11 @@ UNITS: Mapping[str, tuple[float, str]] = {
     "GHz": (1e9, "Hz"),
     "W": (1.0, "W"),
     "mW": (1e-3, "W"),
+    "kW": (1e3, "W"),
     "us": (1e-6, "s"),
     "ms": (1e-3, "s"),
     "s": (1.0, "s"),
-    "C": (1.0, "Cel"),
+    **dict.fromkeys(("C", "°C"), (1.0, "Cel")),
     "bank(s)": (1.0, "{bank}"),
 }
 """The factor of each unit to its base unit, and the base unit in UCUM. nvidia-smi's MB are MiB."""
@@ -33,6 +34,18 @@ MISSING = (
     "n/a",
     "na",
     "nan",
+    "-nan",
+    "inf",
+    "-inf",
+    "infinity",
+    "-infinity",
+    "-1.#ind",
+    "1.#qnan",
+    "1.#inf",
+    "#n/a",
+    "<na>",
+    "\\n",
+    "unknown",
     "none",
     "null",
     "err!",
@@ -44,7 +57,14 @@ MISSING = (
 
 
 def is_missing(cell: str) -> bool:
-    """Whether there is no value: `[N/A]`, `[GPU is lost]` and others in brackets, `ERR!`, `nan`, an empty cell."""
+    """Whether there is no value: `[N/A]`, `[GPU is lost]` and others in brackets, `ERR!`, `nan`, an empty cell.
+
+    A unit may follow.
+    """
+    if cell[:1].isdecimal() and "#" not in cell:
+        return False
+    word, blank, unit = cell.rpartition(" ")
+    cell = word.rstrip() if blank and unit in UNITS else cell
     return (cell.startswith("[") and cell.endswith("]")) or cell.lower() in MISSING
 
 
@@ -62,7 +82,7 @@ def quantity(printed: str, base: str) -> Callable[[str], float]:
         number, unit = float(match[1]), match[2]
         if unit in ("", printed):
             return number
-        factor, dimension = UNITS.get(unit, (0.0, ""))
+        factor, dimension = UNITS.get(unit, (0.0, None))
         if dimension != base:
             raise ValueError(f"not a unit of this field: {unit}")
         return number * factor / usual

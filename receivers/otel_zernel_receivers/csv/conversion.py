@@ -15,7 +15,7 @@ from otel_zernel_receivers.csv.config import CsvReceiverConfig
 from otel_zernel_receivers.csv.declared import MALFORMED_LABELS
 from otel_zernel_receivers.csv.encoding.encoding import BlockEncoder
 from otel_zernel_receivers.csv.headers import CsvHeader, Part
-from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
+from otel_zernel_receivers.csv.layouts.layout import TELL_APART, ColumnPlan
 from otel_zernel_receivers.csv.parsing.fast import parse_block
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE
 from otel_zernel_receivers.csv.parsing.plain import parse_lines
@@ -56,6 +56,8 @@ class BlockConverter:
         """Files with two values of one series at one time."""
         self._incomplete: set[tuple[str, str]] = set()
         """Files, and their headers that lack columns."""
+        self._warned: set[tuple[str, str]] = set()
+        """Files, and their headers of which the layout warns."""
         self._malformed_labels = context.meter.create_counter(*MALFORMED_LABELS.counter)
 
     def convert(self, block: FileBlock) -> Batch:
@@ -111,7 +113,13 @@ class BlockConverter:
         return Batch.encoded(metrics=b"".join(metrics), point_count=count, temporalities=_TEMPORALITIES)
 
     def _report_missing(self, file: str, header: CsvHeader) -> None:
-        """Warns once of columns that a later header does not have."""
+        """Warns once of columns that a later header does not have, and of what else its rows lack."""
+        if header.plan and header.plan.warnings and (file, header.line) not in self._warned:
+            self._note(self._warned, (file, header.line))
+            for warning in header.plan.warnings:
+                self._context.logger.warning("%s: %s", file, warning)
+                if TELL_APART in warning:  # says enough about values that conflict
+                    self._note(self._conflicting, file)
         if header.problem and (file, header.line) not in self._incomplete:
             self._note(self._incomplete, (file, header.line))
             self._context.logger.warning("%s: a later header %s; its other columns are read", file, header.problem)

@@ -245,7 +245,11 @@ async def test_a_cell_with_a_unit_of_another_dimension_is_never_accepted(
 
 
 @pytest.mark.parametrize(
-    "cell", ["ERR!", "nan", "NaN", "N/A", "None", "[GPU is lost]", "[Unknown Error]", "", " ", "-"]
+    "cell",
+    [
+        *("ERR!", "nan", "NaN", "N/A", "None", "[GPU is lost]", "[Unknown Error]", "", " ", "-", "-nan", "inf", "-Inf"),
+        *("#N/A", "<NA>", "Unknown", "\\N", "-1.#IND", "[N/A] %", "N/A %", "[Unknown Error] W"),
+    ],
 )
 @pytest.mark.parametrize("repeated", [1, 3000], ids=["plain parser", "fast parser"])
 async def test_a_cell_without_a_value_costs_no_other_metric(receive: Receive, cell: str, repeated: int) -> None:
@@ -270,7 +274,7 @@ async def test_gpus_that_nothing_tells_apart_are_logged_once(
     text = "".join(f"{DAY}15:00:0{n // 2}, {cells[n % 2]}, {n} %\n" for n in range(8))
     run = await receive(f"{columns}, utilization.gpu [%]\n{text}", batch_size=4)
     assert len(run.points) == 8
-    assert [("tells them apart" in message) for message in caplog.messages] == [True] * warned
+    assert [("apart" in message) for message in caplog.messages] == [True] * warned
 
 
 def test_the_search_for_headers_examines_few_lines() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -10,6 +10,7 @@ from otel_zernel.formats.dcgm_blanks import blank_from
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.config import Columns, MetricColumn
 
+TELL_APART = "add a column that tells GPUs apart, such as their uuid or index"
 SCOPE = Scope("otel_zernel_receivers.csv")
 
 
@@ -72,6 +73,10 @@ class CsvLayout(ABC):
         """
         raise NotImplementedError
 
+    def warnings(self, header: Sequence[str], columns: Collection[str]) -> list[str]:
+        """Sentences about a header whose rows cannot be read fully. `columns` are those that the layout knows."""
+        return []
+
     def is_message(self, line: str) -> bool:
         """Whether the line is no row but a message of the program that writes the file."""
         return False
@@ -100,6 +105,8 @@ class ColumnPlan:
     """The column of the date if `time` is only the time of day."""
     header: tuple[str, ...] = ()
     """The cells of the header."""
+    warnings: tuple[str, ...] = ()
+    """As in `CsvLayout`."""
 
     def read_number(self, name: str, index: int, text: str) -> float:
         """The number in a cell of a number column, if the layout has `quantities`."""
@@ -127,7 +134,8 @@ def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool, partl
         raise LookupError(f"has none of the columns {some([_column_of(name) for name in layout.numbers])}")
     wanted = (*layout.required, *chain.from_iterable(layout.either), *layout.optional)
     texts = tuple((name, positions[name]) for name in wanted if name in positions)
-    return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout, date, tuple(header))
+    warnings = tuple(layout.warnings(header, positions))
+    return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout, date, tuple(header), warnings)
 
 
 def _time_columns(layout: CsvLayout, timestamp: str, positions: Mapping[str, int]) -> tuple[int | None, int | None]:

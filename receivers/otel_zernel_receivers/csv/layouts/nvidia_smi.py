@@ -1,14 +1,23 @@
 """The layout of `nvidia-smi --query-gpu=... --format=csv`: one row per GPU and time, one column per field."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from otel_zernel.formats.nvidia_smi import FIELDS, TEXTS, TIMESTAMP, canonical, of_monitor, unit_of
-from otel_zernel.formats.nvidia_smi_cells import is_message, is_missing
+from otel_zernel.formats.nvidia_smi_cells import UNITS, is_message, is_missing
 from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
-from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, TELL_APART, CsvLayout, CsvSeries
 
 _DIGITS = frozenset("0123456789.")
+_IDENTITIES = ("uuid", "index", "pci.bus_id", "serial")
+_UNITS = {field.column: field.measure.descriptor.unit for field in FIELDS.values()}
+"""The base units of the columns of numbers."""
+
+
+def _has_other_unit(column: str) -> bool:
+    """Whether a column of numbers has a unit in which its values cannot be read."""
+    unit, base = unit_of(column), _UNITS.get(canonical(column))
+    return bool(unit) and base is not None and (unit not in UNITS or UNITS[unit][1] != base)
 
 
 class NvidiaSmiLayout(CsvLayout):
@@ -29,7 +38,16 @@ class NvidiaSmiLayout(CsvLayout):
 
     def columns(self, header: Sequence[str]) -> list[str]:
         of_dmon = bool(header) and header[0].lstrip().startswith("#")
-        return [of_monitor(name) if of_dmon else canonical(name) for name in header]
+        if of_dmon:
+            return [of_monitor(name) for name in header]
+        return ["" if _has_other_unit(name) else canonical(name) for name in header]
+
+    def warnings(self, header: Sequence[str], columns: Collection[str]) -> list[str]:
+        unread = [repr(name.strip()) for name in header if _has_other_unit(name)]
+        warnings = [f"no metric has the unit of {' and of '.join(unread)}; correct it"] if unread else []
+        if not any(name in columns for name in _IDENTITIES):
+            return [*warnings, f"the header has none of {', '.join(_IDENTITIES)}: {TELL_APART}"]
+        return warnings
 
     def find_numbers(self, positions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         if "pid" in positions:
