@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.free_ports import free_port
-from tests.left_processes import no_process_is_left
+from tests.left_processes import no_process_is_left, pytest_fixture_setup
 
-__all__ = ["no_process_is_left"]
+__all__ = ["no_process_is_left", "pytest_fixture_setup"]
 
 _TESTS: Final = Path(__file__).parent
 _GROUPS: Final = {

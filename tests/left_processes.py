@@ -6,9 +6,10 @@ raises a warning in whichever test runs at that moment.
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,29 @@ _STAY = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Python starts them once for a whole process."""
 
 
+_of_wider_fixtures: set[int] = set()
+"""Processes that fixtures of wider scope have started."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Notes the processes of fixtures that outlive a test. A test may ask for one by `getfixturevalue`."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = _candidates()
+    result = yield
+    _of_wider_fixtures.update(_candidates() - before)
+    return result
+
+
 @pytest.fixture(autouse=True)
 def no_process_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fixtures of wider scope begin before this one, so their processes may stay."""
+    """Fails if the test has started processes that still run."""
     before = _candidates()
     yield
     end = monotonic() + PATIENCE
-    while left := {pid: _command(pid) for pid in _candidates() - before if _is_left(pid, request.node.nodeid)}:
+    test = request.node.nodeid
+    while left := {pid: _command(pid) for pid in _candidates() - before - _of_wider_fixtures if _is_left(pid, test)}:
         if monotonic() > end:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
