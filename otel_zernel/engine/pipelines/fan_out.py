@@ -1,5 +1,6 @@
 """The admission of a receiver's batches into its pipelines."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from weakref import WeakKeyDictionary
@@ -94,7 +95,12 @@ class FanOut:
     async def _emit(self, batch: Batch, transport: str, *, paced: bool) -> None:
         counts, metrics = batch.counts, self._metrics(transport)  # the pipelines may edit the batch
         passage = await self._admit(batch, metrics, paced=paced)
-        if not await passage.complete():
+        try:
+            is_complete = await passage.complete()
+        except asyncio.CancelledError:
+            self._count_accepted(counts, metrics)  # the exporters have it
+            raise
+        if not is_complete:
             metrics.refused.count(counts)
             raise Rejected("an exporter without a queue dropped the batch")
         self._count_accepted(counts, metrics)
@@ -132,10 +138,15 @@ class FanOut:
     async def _run(self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics) -> Passage:
         self._admit_to_processors(batch, metrics)
         passage = Passage(full, frozenset(self._refused.pop(batch, ())))
+        counts = batch.counts
         copies = [batch.copy() for _ in self._pipelines[1:]]
-        with passage:
-            for pipeline in self._pipelines:
-                await pipeline.accept(copies.pop() if copies else batch, passage)
+        try:
+            with passage:
+                for pipeline in self._pipelines:
+                    await pipeline.accept(copies.pop() if copies else batch, passage)
+        except asyncio.CancelledError:
+            self._count_accepted(counts, metrics)  # the pipelines finish it
+            raise
         return passage
 
     def _count_accepted(self, counts: ItemCount, metrics: ReceiverMetrics) -> None:
