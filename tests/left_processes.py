@@ -59,9 +59,9 @@ def _is_left(pid: int, test: str) -> bool:
     """Whether the process is this test's, and has to end. An ended process has no command."""
     if not _command(pid) or any(name in _command(pid) for name in _STAY):
         return False
-    # pytest sets the variable. init may also adopt processes of other programs.
+    # pytest sets the variable. init may also adopt processes of other programs, and of fixtures, such as a browser's.
     is_child = f"PPid:\t{os.getpid()}\n" in _text(Path(f"/proc/{pid}/status"))
-    return is_child or f"PYTEST_CURRENT_TEST={test} " in _text(Path(f"/proc/{pid}/environ"))
+    return is_child or f"PYTEST_CURRENT_TEST={test} (call)" in _text(Path(f"/proc/{pid}/environ"))
 
 
 def _command(pid: int) -> str:
