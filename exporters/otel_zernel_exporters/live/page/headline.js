@@ -68,10 +68,12 @@ function severityOf(name) {
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-// The figures of a job: pairs of a name and a value. A GPU counts if a rank has memory on it.
+// The figures of a job: pairs of a name and a value. A GPU counts if a rank has memory on it. Where no rank is known to have any, all
+// GPUs are those of the only job.
 export function figuresOf(state, job) {
   const ranks = (state.jobs[job]?.ranks ?? []).map((id) => state.ranks[id]).filter((rank) => rank && !rank.ended);
-  const gpus = [...new Set(ranks.map((rank) => rank.gpu))].map((id) => state.gpus[id]).filter(Boolean);
+  const own = [...new Set(ranks.map((rank) => rank.gpu))].map((id) => state.gpus[id]).filter(Boolean);
+  const gpus = own.length || Object.keys(state.jobs).length > 1 ? own : Object.values(state.gpus);
   const known = (list, name) => list.map((one) => one[name]).filter((one) => one !== undefined);
   const steps = ranks.map((rank) => rank.step).filter(Boolean), sum = (list) => list.reduce((a, b) => a + b, 0);
   const rates = known(ranks, "step_rate"), used = known(gpus, "utilization"), power = known(gpus, "power");
