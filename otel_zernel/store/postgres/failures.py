@@ -94,6 +94,8 @@ def _of_connection(error: BaseException) -> str:
         return "the name of the host is unknown; correct the url"
     if isinstance(error, ConnectionRefusedError):
         return "no server listens there; start it, or correct the url"
+    if isinstance(error, ConnectionError) and "SSL" in str(error):  # asyncpg has no class of its own for this answer
+        return "the server refuses TLS (SSL); enable ssl in its postgresql.conf, or set tls::mode to disable"
     if isinstance(error, OSError):
         if error.errno and error.errno > 0:
             return os.strerror(error.errno)

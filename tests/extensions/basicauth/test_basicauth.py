@@ -77,7 +77,8 @@ async def test_a_user_enters_with_the_password_alone(hash_: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "password", ["Abcdefgh12345", "ab", "a./Z0123456yz", des_crypt.hash("s3cret", salt="ab"), "{x}", "$$", "pass wörd"]
+    "password",
+    ["Abcdefgh12345", "ab", "a./Z0123456yz", des_crypt.using(salt="ab").hash("s3cret"), "{x}", "$$", "pass wörd"],
 )
 async def test_a_text_without_the_mark_of_a_hash_is_the_password_itself(
     password: str, caplog: pytest.LogCaptureFixture

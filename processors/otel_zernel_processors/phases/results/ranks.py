@@ -36,7 +36,7 @@ _NONE = JobVerdict("none", None, {}, 0.0, 0.0)
 def compare(windows: Mapping[int, PhaseTotals], config: VerdictConfig, current: str) -> JobVerdict:
     """The verdict on the sums of each rank's window. At least two ranks must have trained. `current` is the verdict so
     far: its threshold is lower by `margin`."""
-    trained = {rank: window for rank, window in windows.items() if window.trained and window.duration_ns}
+    trained = {rank: window for rank, window in windows.items() if window.trained and window.phase_ns.total()}
     if len(trained) < 2:
         return _NONE
     waits = {rank: window.phase_ns["nccl_collective"] / window.trained / 1e9 for rank, window in trained.items()}

@@ -94,7 +94,8 @@ class Totals:
         self._window: deque[PhaseTotals] = deque(maxlen=window_intervals)
 
     def add_step(self, closed: ClosedStep) -> None:
-        """Adds a step by scopes. Time that signals have already counted is not counted again."""
+        """Adds a step by scopes. Time that signals have already counted is not counted again, and its step does not
+        decide a verdict."""
         if self.source != "scopes":
             self._forget_signals()
         step, attribution = closed.step, closed.attribution
@@ -103,6 +104,8 @@ class Totals:
         self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
         self.lossy_steps[step.kind] += step.lossy
+        if step.start < self._signals_until:  # the window has only steps whose whole time it has
+            return
         self._interval.steps[step.kind] += 1
         if step.trains and step.kind != "unfinished":
             duration = step.end - step.start - _inference_ns(attribution)
