@@ -1,11 +1,13 @@
 """Writes the table of dcgm-exporter's names into the README of the prometheus exporter. `make docs` runs it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from otel_zernel.formats.dcgm import FIELDS, Measure
 from otel_zernel.formats.dcgm_fields import field_unit
-from otel_zernel_exporters.prometheus.dcgm import LABELS
+from otel_zernel_exporters.prometheus.dcgm import COUNTERS, LABELS
+from otel_zernel_exporters.prometheus.dcgm_sums import SUMMED
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS as NVML_FIELDS
@@ -49,13 +51,15 @@ def _row(field: str, measure: Measure) -> str:
     descriptor = measure.descriptor
     attributes = ", ".join(f"{name}={value}" for name, value in measure.attributes.items())
     metric = f"`{descriptor.name}`" + (f" {{{attributes}}}" if attributes else "")
-    type_ = "counter" if descriptor.kind == "sum" else "gauge"
+    type_ = "counter" if descriptor.kind == "sum" or field in COUNTERS else "gauge"
     cells = (f"`{field}`", type_, field_unit(measure), metric, descriptor.unit, _in_nvml(measure))
     return f"| {' | '.join(cells)} |"
 
 
 def _in_nvml(measure: Measure) -> str:
     name = measure.descriptor.name
+    if name in SUMMED:  # of the directions, which are series of the receiver
+        measure = replace(measure, attributes={})
     if name not in METRICS:
         return "no"
     series = [dict(one.attributes) for one in _SERIES if one.metric == name]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from otel_zernel.formats.descriptions import DESCRIPTIONS
-from otel_zernel.otlp.points import AttributeValue, Descriptor
+from otel_zernel.otlp.points import Attributes, AttributeValue, Descriptor
 
 COLUMNS = (
     "timestamp",
@@ -47,6 +47,7 @@ INTEGERS = frozenset(
         "zernel.gpu.numa_node",
         "zernel.gpu.mig.gpu_instance",
         "zernel.gpu.mig.compute_instance",
+        "zernel.gpu.nvlink.link",
     }
 )
 """Attributes with integer values. Their label text is read as an integer."""
@@ -65,7 +66,7 @@ class Measure:
     """Whether some versions of DCGM report per cent under the name of a ratio. A value above 1 proves it."""
 
 
-def _gauge(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Measure:
+def _gauge(name: str, unit: str, scale: float = 1.0, **attributes: AttributeValue) -> Measure:
     return _measure(name, unit, "gauge", scale, attributes)
 
 
@@ -88,11 +89,16 @@ _ATTRIBUTES = {
     "limit": "hw.limit_type",
     "available": "zernel.gpu.row_remap.availability",
     "policy": "zernel.gpu.violation.policy",
+    "link": "zernel.gpu.nvlink.link",
 }
+ATTRIBUTES = frozenset(_ATTRIBUTES.values())
+"""The attributes that tell the fields of one metric apart."""
+NVLINKS = 18
+"""The links that DCGM has a field for: DCGM_FI_DEV_NVLINK_BANDWIDTH_L0 to L17."""
 
 
 def _measure(
-    name: str, unit: str, kind: Literal["gauge", "sum", "up_down"], scale: float, attributes: Mapping[str, str]
+    name: str, unit: str, kind: Literal["gauge", "sum", "up_down"], scale: float, attributes: Attributes
 ) -> Measure:
     descriptor = Descriptor(name, unit, kind, DESCRIPTIONS[name])
     return Measure(descriptor, scale, {_ATTRIBUTES[key]: value for key, value in attributes.items()})
@@ -110,8 +116,8 @@ def _banks(available: str) -> Measure:
     return _up_down("zernel.gpu.memory.row_remap.banks", "{bank}", available=available)
 
 
-def _throughput(bus: str, scale: float, source: str, **direction: str) -> Measure:
-    return _gauge(f"zernel.gpu.{bus}.throughput", "By/s", scale, source=source, **direction)
+def _throughput(bus: str, scale: float, source: str, **more: AttributeValue) -> Measure:
+    return _gauge(f"zernel.gpu.{bus}.throughput", "By/s", scale, source=source, **more)
 
 
 _ECC_METRICS = {"volatile": "hw.errors", "aggregate": "zernel.gpu.ecc.lifetime_errors"}
@@ -175,8 +181,13 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="receive"),
     # The sum of both directions, in 1000 KiB/s: DCGM divides NVML's KiB/s by 1000 (dcgm-exporter's pull request 658).
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": _throughput("nvlink", 1024e3, "driver"),
+    **{
+        f"DCGM_FI_DEV_NVLINK_BANDWIDTH_L{link}": _throughput("nvlink.link", 1024e3, "driver", link=link)
+        for link in range(NVLINKS)
+    },
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _sum("zernel.gpu.pcie.replays", "{replay}"),
     "DCGM_FI_DEV_XID_ERRORS": _gauge("zernel.gpu.xid.last", ""),  # the code of the last error, not a count
+    "DCGM_FI_DEV_VGPU_LICENSE_STATUS": _gauge("zernel.gpu.vgpu.licensed", ""),
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": _ecc("corrected", "volatile"),
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": _ecc("uncorrected", "volatile"),
     "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": _ecc("corrected", "aggregate"),

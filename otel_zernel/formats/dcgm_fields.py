@@ -6,7 +6,7 @@ The csv exporter writes rows by it, and the prometheus exporter names its series
 from collections import defaultdict
 from collections.abc import Mapping
 
-from otel_zernel.formats.dcgm import FIELDS, MHZ, MIB, MILLI, NANO, PERCENT, Measure
+from otel_zernel.formats.dcgm import ATTRIBUTES, FIELDS, MHZ, MIB, MILLI, NANO, PERCENT, Measure
 from otel_zernel.otlp.points import Descriptor
 
 _BY_METRIC: defaultdict[str, list[tuple[str, Measure]]] = defaultdict(list)
@@ -31,11 +31,18 @@ _UNITS = {
 
 
 def field_of(descriptor: Descriptor, attributes: Mapping[str, object]) -> tuple[str, Measure] | None:
-    """The DCGM field of a series and its measure; None if DCGM has no such field."""
-    for field, measure in _BY_METRIC.get(descriptor.name, ()):
+    """The DCGM field of a series and its measure; None if DCGM has no such field.
+
+    One direction of the traffic is no field that has both.
+    """
+    measures = _BY_METRIC.get(descriptor.name)
+    if not measures:
+        return None
+    series = {name: str(value) for name, value in attributes.items() if name in ATTRIBUTES}
+    for field, measure in measures:
         own = measure.descriptor
         is_same = (own.unit, own.kind) == (descriptor.unit, descriptor.kind)
-        if is_same and measure.attributes.items() <= attributes.items():
+        if is_same and {name: str(value) for name, value in measure.attributes.items()} == series:
             return field, measure
     return None
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from otel_zernel.formats.dcgm import NVLINKS
+
 HELP: Mapping[str, str] = {
     "DCGM_FI_DEV_SM_CLOCK": "SM clock frequency (in MHz).",
     "DCGM_FI_DEV_MEM_CLOCK": "Memory clock frequency (in MHz).",
@@ -36,6 +38,16 @@ HELP: Mapping[str, str] = {
     "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": "Total number of NVLink retries.",
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": "Total number of NVLink recovery errors.",
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "Total number of NVLink bandwidth counters for all lanes.",
+    **{
+        f"DCGM_FI_DEV_NVLINK_BANDWIDTH_L{link}": (
+            "The number of bytes of active NVLink rx or tx data including both header and payload."
+        )
+        for link in range(NVLINKS)
+    },
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": "Current clock event reasons (bitmask of DCGM_CLOCKS_EVENT_REASON_*).",
+    "DCGM_FI_DEV_VGPU_LICENSE_STATUS": "vGPU License status",
+    "DCGM_EXP_CLOCK_EVENTS_COUNT": "reported clock events",
+    "DCGM_EXP_XID_ERRORS_COUNT": "reported XIDs during last window",
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for uncorrectable errors",
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for correctable errors",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "Whether remapping of rows has failed",

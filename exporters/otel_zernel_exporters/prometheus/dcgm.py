@@ -5,17 +5,24 @@ from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint, ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+)
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.exposition.labels import value_text
 from otel_zernel.exposition.stream import attributes_key, number_key
-from otel_zernel.formats.dcgm import KUBERNETES, Measure
+from otel_zernel.formats.dcgm import KUBERNETES, NVLINKS, Measure
 from otel_zernel.formats.dcgm_fields import METRICS, field_of, field_unit, field_value
 from otel_zernel.formats.dcgm_help import HELP
 from otel_zernel.otlp.points import Descriptor, key_values
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel_exporters.prometheus.dcgm_sums import SUMS, Sums, add_sums, weight
+from otel_zernel_exporters.prometheus.dcgm_events import COUNTED, Events, LastXids
+from otel_zernel_exporters.prometheus.dcgm_sums import SUMMED, SummedSeries, Sums, part_of
 
 _KNOWN = 50_000
 """Remembered series: 500 bytes each."""
@@ -39,6 +46,14 @@ instance is that of its board, as in dcgm-exporter.
 
 Other attributes of points are labels too if their names have no dot: they are labels of a scraped page, such as
 `hpc_job`, `err_code` and those of pods."""
+
+COUNTERS = frozenset(
+    {
+        *(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_{link}" for link in ("TOTAL", *(f"L{one}" for one in range(NVLINKS)))),
+        *("DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_XID_ERRORS_COUNT"),
+    }
+)
+"""The rates and counts that may fall, which dcgm-exporter calls counters."""
 
 _Source = tuple[bytes, bytes]
 """The resource and the attributes of a series."""
@@ -70,6 +85,7 @@ class DcgmNaming:
         self._field = lru_cache(maxsize=_KNOWN)(partial(_find, labels))
         self._part = lru_cache(maxsize=_KNOWN)(partial(_find_part, labels))
         self._drop, self._warn = drop, warn
+        self._events, self._last_xids = Events(_KNOWN), LastXids(_KNOWN)
         self._sources: dict[tuple[str, bytes], tuple[_Source, ...]] = {}
         """By name and labels: the source of the last point, and the one before it if that was another."""
         self._colliding: set[str] = set()
@@ -81,11 +97,12 @@ class DcgmNaming:
         if len(self._sources) > _KNOWN:
             self._sources.clear()
         fields: dict[tuple[str, str], Metric] = {}
-        sums: Sums = {}
+        sums = Sums()
         others = [self._split(resource, fields, sums) for resource in metrics.resource_metrics]
-        add_sums(sums, fields)
+        sums.add_to(fields)
+        self._events.add_to(fields)
         renamed = ResourceMetrics()
-        renamed.scope_metrics.add().metrics.extend(fields.values())
+        renamed.scope_metrics.add().metrics.extend(_typed(metric) for metric in fields.values())
         return MetricsData(resource_metrics=[*others, renamed])
 
     def _is_of_another(self, field: _Field, source: _Source, *, ends: bool) -> bool:
@@ -115,7 +132,7 @@ class DcgmNaming:
         for scope in resource.scope_metrics:
             rest = others.scope_metrics.add(scope=scope.scope, schema_url=scope.schema_url)
             for metric in scope.metrics:
-                if metric.name in SUMS:
+                if metric.name in SUMMED or metric.name in COUNTED:
                     self._collect(metric, encoded, sums)
                 if _may_have_field(metric):
                     rest.metrics.extend(self._unnamed(metric, encoded, fields))
@@ -124,19 +141,16 @@ class DcgmNaming:
         return others
 
     def _collect(self, metric: Metric, resource: bytes, sums: Sums) -> None:
-        """Adds the metric's points to the sums that they belong to."""
-        for point in metric.gauge.data_points:
-            labels, factor = self._part(resource, metric.name, number_key(point))
-            if factor:
-                key = metric.name, labels, point.time_unix_nano
-                total, parts = sums.get(key) or (NumberDataPoint.FromString(labels), 0)
-                total.time_unix_nano = point.time_unix_nano
-                if has_no_value(point):
-                    total.flags = total.flags if parts else point.flags
-                else:
-                    total.as_double, total.flags = total.as_double + (point.as_double or point.as_int) * factor, 0
-                    parts += 1
-                sums[key] = total, parts
+        """Adds the metric's points to the sums and counts that they belong to."""
+        for point in (metric.sum if metric.HasField("sum") else metric.gauge).data_points:
+            about = self._part(resource, metric.name, number_key(point))
+            if about is None:
+                continue
+            labels, own, part = about
+            if part:
+                sums.add(part, labels, point)
+            if metric.name in COUNTED:
+                self._events.add(metric, point, own, labels)
 
     def _unnamed(self, metric: Metric, resource: bytes, fields: dict[tuple[str, str], Metric]) -> Iterable[Metric]:
         """Adds the metric's points to `fields`; returns the metric with those that DCGM has no field for, if any."""
@@ -152,6 +166,8 @@ class DcgmNaming:
                 key = found.name, f"{kind} {metric.sum.aggregation_temporality}"
                 target = fields.get(key) or fields.setdefault(key, _metric(found, metric))
                 _add_point(target, point, found)
+                if found.name == LastXids.FIELD:
+                    self._last_xids.label(target, found.labels)
         if others:
             rest = _copy_without_points(metric)
             (rest.sum if rest.HasField("sum") else rest.gauge).data_points.extend(others)
@@ -163,7 +179,7 @@ def _metrics_of(resource: ResourceMetrics) -> Iterable[Metric]:
 
 
 def _may_have_field(metric: Metric) -> bool:
-    is_known = metric.name in METRICS or metric.name in SUMS or metric.name.startswith(DCGM)
+    is_known = metric.name in METRICS | SUMMED | COUNTED or metric.name.startswith(DCGM)
     return is_known and metric.WhichOneof("data") in ("gauge", "sum")
 
 
@@ -197,11 +213,13 @@ def _find(
 
 def _find_part(
     names: Mapping[str, tuple[str, ...]], resource: bytes, name: str, attributes: bytes
-) -> tuple[bytes, float]:
-    """The labels of the sum that a series belongs to, and its factor."""
+) -> tuple[bytes, Mapping[str, str], SummedSeries | None] | None:
+    """The labels of a series of a GPU, its own attributes, and what it is in a sum."""
     own = _texts(NumberDataPoint.FromString(attributes).attributes)
     about = _texts(Resource.FromString(resource).attributes) | own
-    return (_labels(names, about, own), weight(name, own)) if _is_gpu(about) else (b"", 0.0)
+    if not _is_gpu(about):
+        return None
+    return _labels(names, about, own), own, part_of(name, own) if name in SUMMED else None
 
 
 def _is_gpu(about: Mapping[str, str]) -> bool:
@@ -213,7 +231,7 @@ def _labels(names: Mapping[str, tuple[str, ...]], about: Mapping[str, str], own:
     used = {attribute for sources in names.values() for attribute in sources}
     labels = {label: text for label, text in own.items() if "." not in label and label not in used}
     labels |= {label: text for label, sources in names.items() if (text := _first(about, sources))}
-    return attributes_key(key_values(labels))
+    return attributes_key(key_values(dict(sorted(labels.items()))))
 
 
 def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
@@ -245,6 +263,18 @@ def _metric(field: _Field, metric: Metric) -> Metric:
     about = metric.description.rstrip(".") or f"OpenTelemetry metric {metric.name}"
     copy.description = f"{about} (in {unit})." if unit else f"{about}."
     return copy
+
+
+def _typed(metric: Metric) -> Metric:
+    """The metric with the type that dcgm-exporter gives it, also if its values fall."""
+    if metric.name not in COUNTERS or not metric.HasField("gauge"):
+        return metric
+    points = metric.gauge.data_points
+    typed = Metric(name=metric.name, description=metric.description)
+    typed.sum.is_monotonic = True
+    typed.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    typed.sum.data_points.extend(points)
+    return typed
 
 
 def _add_point(target: Metric, point: NumberDataPoint, field: _Field) -> None:

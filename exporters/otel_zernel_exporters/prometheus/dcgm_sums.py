@@ -1,53 +1,81 @@
 """Fields of DCGM that are a sum over several series of a metric: the mask of throttle reasons, and NVLink's traffic."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
 from otel_zernel.exposition.stream import attributes_key
+from otel_zernel.formats.dcgm_help import HELP
 from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
+from otel_zernel.otlp.staleness import has_no_value
 
-Sums = dict[tuple[str, bytes, int], tuple[NumberDataPoint, int]]
-"""By metric, encoded labels and time: the sum as a point, and the number of its parts.
+_REASONS = "zernel.gpu.throttle.active"
+_NVLINK, _LINK = "zernel.gpu.nvlink.throughput", "zernel.gpu.nvlink.link.throughput"
+SUMMED = frozenset({_REASONS, _NVLINK, _LINK})
+"""The metrics that are summed."""
+_NVLINK_UNIT = 1 / 1024e3
+"""DCGM has NVLink's traffic in 1000 KiB/s."""
 
-Without any part, the point has no value: its series ends.
-"""
 
+class SummedSeries(NamedTuple):
+    """A series that is a part of a sum."""
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
-    name: str
-    help_text: str
+    field: str
+    weight: float
+    """The factor of its values."""
     parts: int
-    """The least number of series in the sum."""
+    """The least number of series in the sum. NVLink's traffic needs both directions."""
+    source: str = ""
+    """Only series with the same source are summed."""
 
 
-_REASONS = "Current clock event reasons (bitmask of DCGM_CLOCKS_EVENT_REASON_*)."
-_NVLINK = "Total number of NVLink bandwidth counters for all lanes."
-SUMS: Mapping[str, _Sum] = {
-    "zernel.gpu.throttle.active": _Sum("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", _REASONS, 1),
-    "zernel.gpu.nvlink.throughput": _Sum("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", _NVLINK, 2),
-}
-"""The fields by the metric that is summed. NVLink's traffic needs both directions."""
+def part_of(metric: str, attributes: Mapping[str, str]) -> SummedSeries | None:
+    """The sum that a series belongs to, if any."""
+    if metric == _REASONS:
+        bit = THROTTLE_BITS.get(attributes.get("zernel.gpu.throttle.reason", ""))
+        return SummedSeries("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", float(bit), 1) if bit else None
+    if "network.io.direction" not in attributes:
+        return None
+    field = f"L{attributes.get('zernel.gpu.nvlink.link')}" if metric == _LINK else "TOTAL"
+    source = attributes.get("zernel.gpu.counter.source", "")
+    return SummedSeries(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_{field}", _NVLINK_UNIT, 2, source)
 
 
-def weight(metric: str, attributes: Mapping[str, str]) -> float:
-    """The factor of a series of the metric in the sum; 0 if it does not count."""
-    if metric == "zernel.gpu.throttle.active":
-        return float(THROTTLE_BITS.get(attributes.get("zernel.gpu.throttle.reason", ""), 0))
-    # DCGM has the sum of both directions in 1000 KiB/s.
-    return 1 / 1024e3 if attributes.get("zernel.gpu.counter.source") == "profiler" else 0.0
+class Sums:
+    """The sums over the points of a batch."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[SummedSeries, bytes, int], tuple[NumberDataPoint, int]] = {}
+        """By part without its weight, encoded labels and time: the sum as a point, and the number of its parts.
+
+        Without any part, the point has no value: its series ends.
+        """
+
+    def add(self, part: SummedSeries, labels: bytes, point: NumberDataPoint) -> None:
+        """Adds a point to its sum."""
+        key = part._replace(weight=0.0), labels, point.time_unix_nano
+        total, parts = self._totals.get(key) or (NumberDataPoint.FromString(labels), 0)
+        total.time_unix_nano = point.time_unix_nano
+        if has_no_value(point):
+            total.flags = total.flags if parts else point.flags
+        else:
+            total.as_double, total.flags = total.as_double + (point.as_double or point.as_int) * part.weight, 0
+            parts += 1
+        self._totals[key] = total, parts
+
+    def add_to(self, fields: dict[tuple[str, str], Metric]) -> None:
+        """Adds the newest sum of each series to the metrics of the fields, unless a scraped page has the field."""
+        newest: dict[tuple[str, bytes], NumberDataPoint] = {}
+        for (part, labels, _), (total, parts) in sorted(self._totals.items(), key=lambda one: one[0][2]):
+            if not parts or parts >= part.parts:
+                newest[part.field, labels] = total
+        for (name, labels), total in newest.items():
+            add_unless_known(fields, name, labels, total)
 
 
-def add_sums(sums: Sums, fields: dict[tuple[str, str], Metric]) -> None:
-    """Adds the newest sum of each series to the metrics of the fields, unless a scraped page has the field itself."""
-    newest: dict[tuple[str, bytes], NumberDataPoint] = {}
-    for (metric, labels, _), (total, parts) in sorted(sums.items(), key=lambda one: one[0][2]):
-        if not parts or parts >= SUMS[metric].parts:
-            newest[metric, labels] = total
-    for (metric, labels), total in newest.items():
-        field = SUMS[metric]
-        target = fields.setdefault((field.name, "gauge 0"), Metric(name=field.name, description=field.help_text))
-        if all(attributes_key(point.attributes) != labels for point in target.gauge.data_points):
-            target.gauge.data_points.append(total)
+def add_unless_known(fields: dict[tuple[str, str], Metric], name: str, labels: bytes, *points: NumberDataPoint) -> None:
+    """Adds points to the metric of a field, unless it has a point with these encoded labels."""
+    target = fields.setdefault((name, "gauge 0"), Metric(name=name, description=HELP.get(name, "")))
+    if all(attributes_key(point.attributes) != labels for point in target.gauge.data_points):
+        target.gauge.data_points.extend(points)

@@ -65,8 +65,10 @@ def test_every_field_has_its_name_its_labels_its_type_and_its_unit(field: str) -
     is_sum = kind == "sum"
     metric = gauge(name, point, unit=unit) if kind == "gauge" else total(name, point, unit=unit, monotonic=is_sum)
     page = DcgmPage().update(Batch(data(metric, resource=GPU)))
-    assert page.lines == [f"{field}{{{LABELS}}} 57.0"]
-    assert f"# TYPE {field} {'counter' if is_sum else 'gauge'}\n" in page.text
+    code = 'err_code="57",err_msg="Error programming video memory interface",'
+    labels = LABELS.replace("gpu=", f"{code}gpu=") if field == "DCGM_FI_DEV_XID_ERRORS" else LABELS
+    assert page.lines == [f"{field}{{{labels}}} 57.0"]
+    assert f"# TYPE {field} {'counter' if is_sum or 'NVLINK_BANDWIDTH' in field else 'gauge'}\n" in page.text
 
 
 def test_the_help_is_that_of_dcgm_exporter_else_the_description_and_the_unit() -> None:
@@ -212,7 +214,9 @@ def test_the_mask_of_throttle_reasons_and_all_nvlink_traffic_are_sums_of_series(
         ),
         unit="By/s",
     )
-    lines = DcgmPage().update(Batch(data(active, both, resource=GPU))).lines
+    page = DcgmPage().update(Batch(data(active, both, resource=GPU)))
+    lines = page.lines
+    assert "# TYPE DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL counter\n" in page.text
     assert f"DCGM_FI_DEV_CLOCKS_EVENT_REASONS{{{LABELS}}} 68.0" in lines
     assert f"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{{LABELS}}} 10.0" in lines
     assert len([line for line in lines if line.startswith("zernel_gpu_throttle_active")]) == 3

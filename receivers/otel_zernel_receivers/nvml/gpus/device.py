@@ -20,6 +20,7 @@ from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE, MEMORY
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
 from otel_zernel_receivers.nvml.readings.gpm import GPM_METRICS, GpmCounters
 from otel_zernel_receivers.nvml.readings.link_fields import link_queries
+from otel_zernel_receivers.nvml.readings.link_throughput import LINK_THROUGHPUT_METRICS, LinkThroughput
 from otel_zernel_receivers.nvml.readings.polling import Measurement, PolledQuery, QueryPoller, polled_queries
 from otel_zernel_receivers.nvml.readings.processes import RUNNING_FUNCTIONS, RUNNING_VERSIONS
 from otel_zernel_receivers.nvml.readings.samples import POWER, SAMPLED_SERIES, SampleRing
@@ -76,6 +77,9 @@ class Device:
         yield from polled_queries(BOARD if board else INSTANCE, FIELDS if board else (), metrics, self._library)
         if board:
             yield from link_queries(metrics, self._library)
+            if metrics & LINK_THROUGHPUT_METRICS:
+                throughput = LinkThroughput(self._library, metrics, self._context.clock.monotonic)
+                yield PolledQuery("nvmlDeviceGetFieldValues", [throughput])
         if any(series.metric in metrics for series in GPM_METRICS.values()):
             instance = None if board else self.identity.gpu_instance
             counters = GpmCounters(self._library, metrics, self._context.clock.monotonic, instance)

@@ -185,7 +185,18 @@ _ALL = (
         (a.DIRECTION, a.SOURCE),
     ),
     NvmlMetric(
-        "zernel.gpu.nvlink.throughput", "By/s", "gauge", "NVLink traffic of all links (GPM).", (a.DIRECTION, a.SOURCE)
+        "zernel.gpu.nvlink.throughput",
+        "By/s",
+        "gauge",
+        "NVLink traffic of all links since the last scrape: by GPM (profiler), or without GPM by counters (driver).",
+        (a.DIRECTION, a.SOURCE),
+    ),
+    _off(
+        "zernel.gpu.nvlink.link.throughput",
+        "By/s",
+        "gauge",
+        "NVLink traffic of one link since the last scrape, up to NVLink 4.",
+        (a.DIRECTION, a.SOURCE, a.LINK),
     ),
     NvmlMetric(
         "zernel.gpu.c2c.throughput",
@@ -233,6 +244,7 @@ _ALL = (
         (a.FABRIC_PROBLEM,),
     ),
     NvmlMetric("hw.fan.speed_ratio", "1", "gauge", "Intended fan speed, as a fraction of the maximum."),
+    NvmlMetric("zernel.gpu.vgpu.licensed", "", "gauge", "1 if the GPU is a vGPU with a license, else 0."),
     NvmlMetric("zernel.gpu.mig.enabled", "", "gauge", "1 if MIG is enabled."),
     NvmlMetric("zernel.gpu.persistence.enabled", "", "gauge", "1 if persistence mode is enabled."),
     _off(

@@ -77,6 +77,13 @@ def _read_fabric(nvml: Nvml, device: Handle) -> Sequence[float]:
     ]
 
 
+def _read_license(nvml: Nvml, device: Handle) -> Sequence[float]:
+    """Whether the driver of a virtual machine has a license for one of the features of its vGPU."""
+    answer = nvml.nvmlDeviceGetGridLicensableFeatures(device)
+    features = answer.gridLicensableFeatures[: answer.licensableFeaturesCount]
+    return [float(any(one.featureState for one in features))]
+
+
 def _flag(bits: int) -> float:
     """1 or 0 for a flag of the health mask; NaN if the fabric does not report it."""
     return float(bits == 1) if bits else nan
@@ -241,6 +248,7 @@ BOARD: tuple[NvmlQuery, ...] = (
     ),
     LINK_STATES_QUERY,
     query("nvmlDeviceGetFanSpeed", series("hw.fan.speed_ratio", PERCENT)),
+    NvmlQuery("nvmlDeviceGetGridLicensableFeatures", (series("zernel.gpu.vgpu.licensed"),), (_read_license,)),
     query("nvmlDeviceGetMigMode", series("zernel.gpu.mig.enabled"), parts=[0]),
     query("nvmlDeviceGetPersistenceMode", series("zernel.gpu.persistence.enabled")),
     NvmlQuery(

@@ -353,6 +353,32 @@ int nvmlDeviceGetFBCStats(nvmlDevice_t device, unsigned *out) {
     return unsigneds(device, "FBCStats", out, 3); /* sessions, frames per second, latency in us */
 }
 
+/* `GridLicensableFeatures = 1 0 1`: whether the board has licensable features, and the state of each (nvml.h). */
+struct licensable_feature {
+    unsigned code, state;
+    char info[128], product[128];
+    unsigned enabled;
+    struct {
+        uint32_t year;
+        uint16_t month, day, hour, min, sec;
+        uint8_t status;
+    } expiry;
+};
+
+struct licensable_features {
+    int supported;
+    unsigned count;
+    struct licensable_feature features[3];
+};
+
+int nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, struct licensable_features *out) {
+    unsigned values[3];
+    int code = unsigneds(device, "GridLicensableFeatures", values, 3);
+    out->supported = (int)values[0], out->count = 2;
+    out->features[0].state = values[1], out->features[1].state = values[2], out->features[2].state = 1;
+    return code;
+}
+
 int nvmlDeviceGetRepairStatus(nvmlDevice_t device, unsigned *out) {
     return unsigneds(device, "RepairStatus", out + 1, 2); /* after the version: channel, TPC */
 }
