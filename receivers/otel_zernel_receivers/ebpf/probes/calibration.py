@@ -12,7 +12,6 @@ import re
 import statistics
 import time
 import zlib
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -27,6 +26,8 @@ _CODE = {
     # stp x29, x30, [sp, #-16]!; mov w0, #0; ldp x29, x30, [sp], #16; ret
     "aarch64": bytes.fromhex("fd7bbfa9 00008052 fd7bc1a8 c0035fd6"),
 }
+_DISTANCE = 64
+"""Bytes from one copy to the other: they lie in different cache lines."""
 
 PROBE = Probe("calibration", Operation.CALIBRATION)
 ENTRY_PROBE = Probe("calibration", Operation.CALIBRATION, kind=CallKind.WORK_WAIT_END)
@@ -34,7 +35,7 @@ ENTRY_PROBE = Probe("calibration", Operation.CALIBRATION, kind=CallKind.WORK_WAI
 
 
 class OwnFunction:
-    """Machine code in an unnamed file (memfd).
+    """Machine code in an unnamed file (memfd), twice: one copy to be probed, and one to compare it with.
 
     Only this process can open its path, but the probe is on the file itself.
     """
@@ -44,10 +45,14 @@ class OwnFunction:
     def __enter__(self) -> Self:
         code = _CODE[os.uname().machine]
         self._fd = os.memfd_create("otel-zernel-calibration")
-        os.write(self._fd, code)
+        os.write(self._fd, code.ljust(_DISTANCE, bytes(1)) + code)
         # The kernel puts probes into private mappings only.
-        self._memory = mmap.mmap(self._fd, len(code), flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
-        self._address = np.frombuffer(self._memory, np.uint8).ctypes.data
+        self._memory = mmap.mmap(
+            self._fd, _DISTANCE + len(code), flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
+        )
+        address = np.frombuffer(self._memory, np.uint8).ctypes.data
+        function = ctypes.CFUNCTYPE(ctypes.c_int)
+        self._probed, self._bare = function(address), function(address + _DISTANCE)
         return self
 
     def __exit__(
@@ -61,49 +66,43 @@ class OwnFunction:
         """The path for attaching probes."""
         return f"/proc/self/fd/{self._fd}"
 
-    def call_between_work(self, times: int) -> float:
-        """Calls the function `times` times, with much other work before each call.
-
-        Returns the median duration of a call from Python, ns.
-        """
-        function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
-        durations = []
-        for _ in range(times):
-            _work(_LARGE)
-            began = time.perf_counter_ns()
-            function()
-            durations.append(time.perf_counter_ns() - began)
-        return statistics.median(durations)
-
-    def call_with_work(self, times: int) -> tuple[float, float]:
-        """Calls the function `times` times, with a little other work before each call.
-
-        Returns the average CPU time of a call, and that of a call with its work, both from Python, ns.
-        """
-        function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
-        calls, began = 0, time.thread_time_ns()
-        for _ in range(times):
-            _work(_SMALL)
-            before = time.thread_time_ns()
-            function()
-            calls += time.thread_time_ns() - before
-        return calls / times, (time.thread_time_ns() - began) / times
-
     def call(self, times: int) -> float:
         """Calls the function `times` times. Returns the average duration of a call from Python, ns."""
-        function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
+        function = self._probed
         began = time.perf_counter_ns()
         for _ in range(times):
             function()
         return (time.perf_counter_ns() - began) / times
 
+    def added_between_work(self, times: int) -> float:
+        """The CPU time that the probe adds to a call with other work before and after it, ns.
 
-_SMALL, _LARGE = ({f"key {number}": [number, str(number), number / 7] for number in range(size)} for size in (8, 64))
-"""For about 10 and 100 us of work."""
+        It includes the work after the call, which the probe makes slower. Calls both copies `times` times, in turns, so
+        that drift affects both equally, and compares the means of the middle halves.
+        """
+        probed, bare = _Durations(), _Durations()
+        for _ in range(times):
+            for function, durations in ((self._probed, probed), (self._bare, bare)):
+                began = time.thread_time_ns()
+                function()
+                _work()
+                durations.append(time.thread_time_ns() - began)
+        return probed.middle - bare.middle
 
 
-def _work(record: Mapping[str, object]) -> None:
-    """Varied code, which replaces a probe's code and data in the caches and predictors of the CPU."""
-    text = json.dumps(record)
+class _Durations(list[int]):
+    @property
+    def middle(self) -> float:
+        """The mean of the middle half: other programs disturb some calls."""
+        quarter = len(self) // 4
+        return statistics.fmean(sorted(self)[quarter : len(self) - quarter])
+
+
+_RECORD = {f"key {number}": [number, str(number), number / 7] for number in range(32)}
+
+
+def _work() -> None:
+    """Some 50 us of varied code, which replaces a probe's code and data in the caches and predictors of the CPU."""
+    text = json.dumps(_RECORD)
     json.loads(re.sub("k(e)y", "x", text))
     zlib.crc32(text.encode())

@@ -31,17 +31,16 @@ class ProbeCost:
         )
 
 
-HIGHEST_AFTERMATH, HIGHEST_COLDNESS = 2.0, 4.0
-"""Limits, since other programs disturb the measurement."""
+TRAINING = 2.5
+"""How much more a hit costs amid a training than amid the work of the calibration: PyTorch fills more of the caches.
+Source: `python -m benchmarks probe_cost`, whose pairs are in docs/benchmarks.md."""
+HIGHEST_COLDNESS = 10.0
+"""A limit, since other programs disturb the measurement."""
 
 
-def coldness_of(hot_ns: float, cold_ns: float, in_call_ns: float, in_all_ns: float) -> float:
-    """The coldness, from the time that a probe adds to a call right after another (`hot_ns`) and after much other work.
-
-    A probe also makes the work after it slower: it adds `in_call_ns` to the call itself, and `in_all_ns` to the call
-    with its work.
-    """
+def coldness_of(hot_ns: float, between_work_ns: float) -> float:
+    """The coldness in a training, from the time that a probe adds to a call right after another (`hot_ns`), and to a
+    call with other work around it."""
     if hot_ns <= 0:
         return 1.0
-    aftermath = min(max(in_all_ns / in_call_ns, 1.0), HIGHEST_AFTERMATH) if in_call_ns > 0 else 1.0
-    return min(max(cold_ns / hot_ns, 1.0) * aftermath, HIGHEST_COLDNESS)
+    return min(TRAINING * max(between_work_ns / hot_ns, 1.0), HIGHEST_COLDNESS)

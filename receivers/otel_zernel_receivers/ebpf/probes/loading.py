@@ -7,7 +7,6 @@ import errno
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from pathlib import Path
 
 from otel_zernel.otlp.histograms import HdrLayout
@@ -39,7 +38,7 @@ TIME_OFF_CPU = "time off the CPU"
 _TRIAL_CALLS = 7
 _CALIBRATION_CALLS = 2000
 _BURSTS = 20
-_COLD_CALLS = 400
+_COLD_CALLS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
 
 def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> ProbeCost:
     with OwnFunction() as function:
-        bare_ns, bare_between_ns, bare_with_ns = _timed(function)
+        bare_ns = _fastest(function)
         entry_ns = _entry_only(bpf, mode, function) - bare_ns
         link = attach(bpf, mode, function.path, [AttachPoint(PROBE, function.offset)])
         try:
@@ -163,7 +162,7 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Pr
                 raise BpfError(0, f"attached, but counted {counted} of {_TRIAL_CALLS} trial calls")
             probed_ns = _fastest(function)
             (reading,) = _calibration(tables)
-            _, between_ns, with_ns = _timed(function)
+            between_work_ns = function.added_between_work(_COLD_CALLS)
         finally:
             link.close()
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
@@ -171,15 +170,8 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Pr
     entry_ns = min(max(entry_ns, 0.0), call_ns)
     # Only a session can decide at a call's entry not to probe its return.
     nested_ns = entry_ns if mode is Mode.SESSION else call_ns
-    in_call_ns, in_all_ns = (probed - bare for probed, bare in zip(with_ns, bare_with_ns, strict=True))
-    coldness = coldness_of(call_ns, between_ns - bare_between_ns, in_call_ns, in_all_ns)
+    coldness = coldness_of(call_ns, between_work_ns)
     return ProbeCost(int(layout.lowest(middle)), call_ns, nested_ns, entry_ns, coldness)
-
-
-def _timed(function: OwnFunction) -> tuple[float, float, tuple[float, float]]:
-    """The durations of a call: alone, between much work, and with a little work; ns."""
-    with_work = min((function.call_with_work(_COLD_CALLS // _BURSTS) for _ in range(_BURSTS)), key=itemgetter(1))
-    return _fastest(function), function.call_between_work(_COLD_CALLS), with_work
 
 
 def _entry_only(bpf: Object, mode: Mode, function: OwnFunction) -> float:

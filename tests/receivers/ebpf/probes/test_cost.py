@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
 from otel_zernel_receivers.ebpf.probes.calls import Operation
-from otel_zernel_receivers.ebpf.probes.cost import COLD, HIGHEST_COLDNESS, HOT, ProbeCost, coldness_of
+from otel_zernel_receivers.ebpf.probes.cost import COLD, HIGHEST_COLDNESS, HOT, TRAINING, ProbeCost, coldness_of
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.process_table import HitCount, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey
@@ -28,13 +28,13 @@ def test_hits_with_work_between_them_cost_more(rate: float, factor: float) -> No
     assert cost.floor_ns == COST.floor_ns
 
 
-@given(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), st.floats(-1e4, 1e4))
-def test_a_disturbed_measurement_stays_within_limits(hot: float, cold: float, in_call: float, in_all: float) -> None:
-    assert 1.0 <= coldness_of(hot, cold, in_call, in_all) <= HIGHEST_COLDNESS
+@given(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4))
+def test_a_disturbed_measurement_stays_within_limits(hot: float, between_work: float) -> None:
+    assert 1.0 <= coldness_of(hot, between_work) <= HIGHEST_COLDNESS
 
 
-def test_the_work_after_a_probe_that_it_makes_slower_is_part_of_its_cost() -> None:
-    assert coldness_of(1000, 1500, 1200, 1800) == pytest.approx(1.5 * 1.5)
+def test_a_hit_in_a_training_costs_more_than_one_amid_the_work_of_the_calibration() -> None:
+    assert coldness_of(1000, 1500) == pytest.approx(1.5 * TRAINING)
 
 
 @pytest.mark.parametrize(
