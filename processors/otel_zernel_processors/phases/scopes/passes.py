@@ -214,7 +214,17 @@ class PassCutter:
             if len(backwards) < _PASSES and (lasted < _PATIENCE_NS or len(backwards) < 3):
                 return []
             self._by_backward = True
-        return [self._take(one.end, "training") for one in backwards]
+        steps: list[Step] = []
+        if not self._is_start_known and self._begins_late(backwards):
+            steps.append(self._take(backwards.pop(0).end, "unfinished"))
+        return [*steps, *(self._take(one.end, "training") for one in backwards)]
+
+    def _begins_late(self, backwards: list[_Token]) -> bool:
+        """Whether the collector attached within the first of these steps: nothing, or a part of a pass, is before its
+        backward pass."""
+        at, following = (self._tokens.index(one) for one in backwards[:2])
+        first, second = (sum(one.operators for one in some) for some in (self._tokens[:at], self._tokens[at:following]))
+        return at == 0 or first < second
 
     def _take(self, end: int, kind: StepKind) -> Step:
         """Removes the part of the open unit up to `end` (ns)."""

@@ -3,6 +3,8 @@
 The first units wait until they show the period. Otherwise each half of a GAN's first steps would be a step of its own.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from otel_zernel_processors.phases.intake.intervals import Evidence, ThreadInterval
@@ -86,18 +88,39 @@ class Units:
             return
         self._is_start_known = True
         unit, *others = self._held
-        if not unit.has_runs and any(other.has_runs for other in others):
-            unit.kind = "unfinished"  # the collector attached after its forward pass
+        if self._is_piece(unit, others):
+            unit.kind = "unfinished"
             return
+        first = _first_pass(unit)
         for other, lead in zip(others, self._leads, strict=False):
-            first, second = (next((one for one in of.intervals if one.operators), None) for of in (unit, other))
+            second = _first_pass(other)
             if first and second and _are_alike(first, second) and unit.intervals[0] is first:
                 unit.intervals[0], unit.start = with_batch(first, second, lead)
                 return
 
+    def _is_piece(self, unit: Step, others: Sequence[Step]) -> bool:
+        """Whether the collector attached within the step that begins with the first unit: before it the period has
+        another unit, or each other unit at its position has more of something."""
+        number = self.count - len(self._held)
+        position = self._periods.position_of(number)
+        same = [one for at, one in enumerate(others, number + 1) if self._periods.position_of(at) == position]
+        fewest = (min(counts) for counts in zip(*map(_counts, same), strict=True))
+        return position > 0 or any(count < least for count, least in zip(_counts(unit), fewest, strict=False))
+
     def _has_waited(self) -> bool:
         lasted = self._held[-1].end - self._held[0].start
         return lasted > _WAIT_NS or len(self._held) >= _UNITS or self.pending > _INTERVALS
+
+
+def _first_pass(unit: Step) -> ThreadInterval | None:
+    return next((one for one in unit.intervals if one.operators), None)
+
+
+def _counts(unit: Step) -> tuple[int, ...]:
+    """The operators in its first pass, its loads and its backward passes."""
+    first = _first_pass(unit)
+    kinds = Counter(one.kind for one in unit.intervals)
+    return first.operators.count if first and first.operators else 0, kinds["data_loading"], kinds["backward"]
 
 
 def _joined(units: list[Step]) -> Step:

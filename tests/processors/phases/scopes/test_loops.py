@@ -264,14 +264,77 @@ def test_the_division_into_batches_makes_no_difference(name: str, seed: int) -> 
     assert [one.attribution for one in steps] == [one.attribution for one in closed(spans)]
 
 
+def attached(thread: SimulatedThread, passes: Iterable[int]) -> list[str]:
+    """The kinds of the steps of a loop whose steps have forward passes of so many operators, after this beginning."""
+    for _ in range(20):
+        for operators in passes:
+            thread.data(5.0 if operators == max(passes) else 0.1)
+            thread.forward(10, operators)
+            thread.backward()
+            thread.optimizer()
+    return [one.step.kind for one in closed(thread.spans)]
+
+
 def test_a_collector_that_attaches_after_the_first_pass_counts_no_step_for_the_rest() -> None:
     thread = SimulatedThread()
     thread.backward()
     thread.optimizer()
+    assert attached(thread, [20]) == ["unfinished", *["training"] * 20]
+
+
+@pytest.mark.parametrize("operators", [1, 7, 19])
+def test_a_collector_that_attaches_within_the_first_pass_counts_no_step_for_the_rest(operators: int) -> None:
+    thread = SimulatedThread()
+    thread.forward(operators / 2, operators)
+    thread.backward()
+    thread.optimizer()
+    assert attached(thread, [20]) == ["unfinished", *["training"] * 20]
+
+
+@pytest.mark.parametrize("operators", [9, 15])
+def test_a_collector_that_attaches_within_a_step_of_two_updates_counts_no_step_for_the_rest(operators: int) -> None:
+    """The rest is a part of the second unit, or the whole of it."""
+    thread = SimulatedThread()
+    thread.forward(operators / 2, operators)
+    thread.backward()
+    thread.optimizer()
+    assert attached(thread, [30, 15]) == ["unfinished", *["training"] * 20]
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_collector_that_attaches_within_a_step_of_a_loader_counts_no_step_for_the_rest(marks: bool) -> None:
+    thread = SimulatedThread(marks=marks)
+    thread.backward()
+    thread.optimizer()
     for _ in range(20):
-        thread.data(5.0)
+        thread.load()
         thread.forward()
         thread.backward()
         thread.optimizer()
-    kinds = [one.step.kind for one in closed(thread.spans)]
-    assert kinds == ["unfinished", *["training"] * 20]
+    kinds = Counter(one.step.kind for one in closed(thread.spans))
+    assert (kinds["training"], kinds["accumulation"]) == (19, 0)  # the last one is unfinished
+
+
+def test_a_collector_that_attaches_within_an_accumulation_counts_no_step_for_the_rest() -> None:
+    thread = SimulatedThread()
+    for passes in [2, *[4] * 10]:
+        for _ in range(passes):
+            thread.data(1.0)
+            thread.forward()
+            thread.backward()
+        thread.optimizer()
+    assert [one.step.kind for one in closed(thread.spans)] == ["unfinished", *["training"] * 10]
+
+
+@pytest.mark.parametrize("operators", [0, 7])
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_collector_that_attaches_within_a_step_without_an_update_counts_no_step_for_the_rest(
+    operators: int, marks: bool
+) -> None:
+    thread = SimulatedThread(marks=marks)
+    if operators:
+        thread.forward(operators / 2, operators)
+    thread.backward()
+    LOOPS["by_backward"](thread)
+    found = [one.step.kind for one in closed(thread.spans) if one.step.boundary == "backward"]
+    assert found[:3] == ["unfinished", "training", "training"]
