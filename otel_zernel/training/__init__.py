@@ -4,6 +4,7 @@ from otel_zernel.training.distributions import distribution_of
 from otel_zernel.training.names import HARMLESS_THROTTLING, PHASES, TRAINED, best_source, launcher_of
 from otel_zernel.training.points import SeenValue, numbers_of, scalars_of
 from otel_zernel.training.programs import PROGRAM, script_of, title_of
+from otel_zernel.training.ranks import NOT_COMPARED, JobVerdict, RankTime, compare_ranks
 from otel_zernel.training.steps import (
     MERGED_STEPS,
     BarSegment,
@@ -13,21 +14,26 @@ from otel_zernel.training.steps import (
     durations_attribute,
     joined_durations,
 )
-from otel_zernel.training.verdicts import FEWEST_STEPS, verdict_of_shares
+from otel_zernel.training.verdicts import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
 
 __all__ = [
+    "ESSENTIAL_MARKS",
     "FEWEST_STEPS",
     "HARMLESS_THROTTLING",
     "MERGED_STEPS",
+    "NOT_COMPARED",
     "PHASES",
     "PROGRAM",
     "TRAINED",
     "BarSegment",
     "Durations",
+    "JobVerdict",
+    "RankTime",
     "SeenValue",
     "StepBar",
     "bar_of",
     "best_source",
+    "compare_ranks",
     "distribution_of",
     "durations_attribute",
     "joined_durations",

@@ -49,6 +49,8 @@ class StepBar:
     steps: int = 1
     durations: Durations = ()
     """Of merged steps. Empty for a single one."""
+    is_lossy: bool = False
+    """Whether events were lost in a single step."""
 
     @property
     def duration_ns(self) -> int:
@@ -102,6 +104,7 @@ def bar_of(step: Span, segments: tuple[BarSegment, ...] = ()) -> StepBar:
         segments=segments,
         steps=max(len(durations), 1),
         durations=joined_durations([tuple((duration, 1) for duration in durations)]),
+        is_lossy=bool(named.get("zernel.step.lossy")),
     )
 
 

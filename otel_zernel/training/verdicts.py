@@ -5,6 +5,9 @@ from typing import Final
 
 FEWEST_STEPS: Final = 3
 """The fewest training steps for a verdict."""
+ESSENTIAL_MARKS: Final = frozenset({"scopes", "backward"})
+"""The values of `zernel.mark` that every training step needs. The others matter to loops without a DataLoader, or to
+distributed jobs."""
 _WAITS: Final = ("input_bound", "communication_bound", "optimizer_bound", "host_bound")
 
 

@@ -84,7 +84,8 @@ class PhasesConfig(ComponentConfig):
     interval: PositiveDuration = 10.0
     """Time between reports, in s, by the timestamps of the spans."""
     window: PositiveDuration = 60.0
-    """The last part of the time (s) that fractions, rates and verdicts cover, in whole intervals."""
+    """The last part of the time (s) that fractions, rates and verdicts cover, in whole intervals. While it has only 1
+    or 2 training steps, it is up to three times as long."""
     lateness: Duration = 2.0
     """How long (s) to wait for late spans. Spans that arrive later are dropped and counted."""
     bridge: Duration = 0.0005

@@ -283,7 +283,7 @@ class TrainingProcess:
             self.totals.add_step(closed)
             if closed.step.is_long:
                 yield
-            self._durations.add(closed.step.kind, closed.step.end - closed.step.start)
+            self._durations.add(closed.step)
             self._history.add(closed.attribution.segments)
             self._add_step(closed)
 

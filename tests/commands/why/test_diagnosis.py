@@ -3,7 +3,7 @@
 import pytest
 
 from otel_zernel_commands.why.findings import Choice, JobFindings, JobGroup, StepSummary, report_on
-from otel_zernel_commands.why.findings.amounts import amount
+from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.shares import time_shares
@@ -81,8 +81,7 @@ def test_a_gpu_with_lower_clocks_is_named_for_a_job_that_computes() -> None:
 def test_too_few_steps_give_no_verdict() -> None:
     sightings = seen("AdamW")
     process = sightings.processes[0]
-    process.times.clear()
-    process.times["training"].add(0.1)
+    process.steps = {("training", "loader"): 1}
     [job] = report_on(sightings, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "too_few_steps"
     assert job.diagnosis.sentence.startswith("1 training step in this time, which is too few for a verdict.")
@@ -117,9 +116,10 @@ def test_a_program_without_scopes_has_the_phases_of_its_thread_or_of_signals(sou
 
 def test_missing_marks_are_said() -> None:
     sightings = seen("AdamW")
-    sightings.processes[0].verdict = "marks_missing"
     sightings.processes[0].missing_marks.add("backward")
+    sightings.processes[0].steps = {("evaluation", "loader"): 40}
     [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.verdict == "marks_missing"
     assert "does not have the functions that show the phases" in job.diagnosis.sentence
     assert job.notes == ("Its PyTorch does not have all functions that show phases; missing: backward.",)
 
@@ -140,11 +140,28 @@ def test_unsteady_steps_are_explained_by_their_phase() -> None:
     assert job.diagnosis.sentence.endswith("Slow steps lose their time in data loading.")
 
 
-def test_lost_events_are_said() -> None:
-    sightings = seen("AdamW")
-    sightings.processes[0].lossy_steps["training"] = 4
+def test_the_lead_and_the_table_leave_out_the_steps_with_lost_events() -> None:
+    """Without them the job waits for data. They look as if they computed."""
+    sightings = seen("stalls of 150 ms")
+    [whole] = report_on(sightings, Choice(), circumstances()).jobs
+    process = sightings.processes[0]
+    steps = process.trained
+    lossy = steps // 4
+    lost = ("gpu_compute", "forward", "scopes")
+    process.details[lost] += 3600.0
+    process.lossy_details[lost] = 3600.0
+    process.steps["training", "loader"] += lossy
+    process.lossy_steps["training"] = lossy
+    for _ in range(lossy):
+        process.lossy_times["training"].add(3600.0 / lossy)
     [job] = report_on(sightings, Choice(), circumstances()).jobs
-    assert job.notes == ("Events were lost in 4 of 40 training steps (10 %); their time is in part unknown.",)
+    assert job.diagnosis == whole.diagnosis
+    assert job.steps == whole.steps
+    assert [row.per_step for row in job.shares] == pytest.approx([row.per_step for row in whole.shares])
+    assert job.ranks[0].steps == steps + lossy
+    share = percent(lossy / (steps + lossy))
+    text = f"Events were lost in {lossy} of {steps + lossy} training steps ({share});"
+    assert job.notes[0] == f"{text} the times above are those of the others."
 
 
 def test_steps_with_lost_events_give_no_verdict() -> None:
@@ -164,21 +181,28 @@ def test_losses_in_an_evaluation_decide_nothing_about_the_training_steps() -> No
     assert job.notes == ()
 
 
-@pytest.mark.parametrize("last", ["none", "input_bound", "compute_bound"])
-def test_the_sentence_and_the_table_have_one_source(last: str) -> None:
-    """The verdict of the last report of `phases` decides nothing: the table has the time since the start."""
-    sightings = seen("stalls of 150 ms")
-    sightings.processes[0].verdict = last
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
-    assert job.diagnosis.verdict == "input_bound"
-
-
-def test_the_sentence_about_a_late_rank_has_the_step_of_the_table() -> None:
+def test_the_comparison_of_ranks_and_the_table_have_one_source() -> None:
+    """The other rank becomes the late one if its waits do, whatever `phases` has reported."""
     sightings = seen("gloo, DDP, a late rank", is_job=True)
-    sightings.jobs[0].step_s /= 2
+    first, second = sightings.processes
+    first.details, second.details = second.details, first.details
+    first.steps, second.steps = second.steps, first.steps
     [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.sentence.startswith("Rank 0 holds up the job: ")
     step = sum(row.per_step for row in job.shares if not row.detail)
     assert f" of each {amount(step)} step for it. " in job.diagnosis.sentence
+    assert job.ranks[0].lateness == max(rank.lateness or 0.0 for rank in job.ranks) > 0
+
+
+@pytest.mark.parametrize(("computes", "verdict"), [(10.0, "slow_link"), (50.0, "slow_link"), (200.0, "compute_bound")])
+def test_a_slow_link_is_named_if_the_waits_of_the_table_show_it(computes: float, verdict: str) -> None:
+    sightings = seen("gloo, DDP, a late rank", is_job=True)
+    for process in sightings.processes:
+        process.details = {("gpu_compute", "forward", "scopes"): computes}
+        process.details["nccl_collective", "collective_wait", "scopes"] = 20.0
+        process.steps = {("training", "loader"): 100}
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.verdict == verdict
 
 
 def test_notes_on_other_processes_stay_out_of_the_report_on_a_pid() -> None:

@@ -53,4 +53,4 @@ def test_the_ranks_of_a_compared_job_are_together() -> None:
     sightings = seen("gloo, DDP, a late rank", is_job=True)
     [group] = groups_of(sightings.processes, sightings.jobs)
     assert group.job is not None
-    assert sorted(group.job.lateness_s) == [0, 1]
+    assert [one.rank for one in group.processes] == [0, 1]

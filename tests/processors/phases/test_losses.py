@@ -1,5 +1,6 @@
 """Data that is lost, late or beyond the limits: its time is unknown, and it is counted."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +12,10 @@ from tests.processors.phases.training import (
     MS,
     START,
     Loop,
+    attributes_of,
     batch_of,
     gauge_batch,
+    metrics_of,
     resource_of,
     span_of,
     values_of,
@@ -28,6 +31,24 @@ def test_lost_events_make_time_without_spans_unknown() -> None:
     assert 600 / 32.1 <= lossy <= 600 / 32.1 + 2  # plus the time of reading the counters
     assert phases["unknown"] == pytest.approx(whole["unknown"] + lossy * 10)
     assert sum(phases.values()) == pytest.approx(sum(whole.values()))
+
+
+def test_the_time_and_the_durations_of_lossy_steps_are_known_apart() -> None:
+    losses = gauge_batch("zernel.ebpf.lost_events", [(1000, 0.0), (1500, 3.0)], process_pid=42)
+    made = run(losses, batch_of(Loop().steps(100).load().spans))
+    lossy = last(made, "zernel.steps.lossy", zernel_step_kind="training")
+    times = {}
+    for name in ("zernel.phase.detail.time", "zernel.phase.lossy.time"):
+        values = values_of(made, name)
+        times[name] = {(about["zernel.phase"], about["zernel.phase.detail"]): value for about, value in values}
+    assert times["zernel.phase.lossy.time"]["data_loading", "loader"] == pytest.approx(lossy * 0.005)
+    lost = ("unknown", "lost")
+    assert times["zernel.phase.lossy.time"][lost] == times["zernel.phase.detail.time"][lost] > 0
+    counts = Counter[bool]()
+    for point in (one for metric in metrics_of(made, "zernel.step.duration") for one in metric.histogram.data_points):
+        about = attributes_of(point.attributes)
+        counts[bool(about.get("zernel.step.lossy"))] += point.count * (about["zernel.step.kind"] == "training")
+    assert counts == {True: lossy, False: last(made, "zernel.steps", zernel_step_kind="training") - lossy}
 
 
 def test_lossy_steps_are_counted_by_kind() -> None:

@@ -84,7 +84,7 @@ def _are_idle(facts: Facts) -> bool:
 
 
 def _on_straggler(facts: Facts) -> Iterator[str]:
-    found = excess_of(*straggler_and_others(facts.group))
+    found = excess_of(*straggler_and_others(facts))
     phase = found[0][0] if found else ""
     if phase == "data_loading":
         yield "Look at the data of that rank: its storage, the size of its samples, the CPUs that its workers get."

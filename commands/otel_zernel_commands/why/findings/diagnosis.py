@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 
-from otel_zernel.training import FEWEST_STEPS, verdict_of_shares
+from otel_zernel.training import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
 from otel_zernel_commands.why.findings.advice import advice_on
 from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.facts import PHASE_OF, Facts
-from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.labels import detail_label, phase_label, reason_label
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
 from otel_zernel_commands.why.findings.shares import slowest_phase
-from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others, straggler_of
-from otel_zernel_commands.why.seen import SeenJob, SeenProcess
+from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others
+from otel_zernel_commands.why.seen import SeenProcess
 
-_LOSSY = 0.25
-"""With events lost in more than this share of the steps, their phases decide nothing."""
 _SLOW = 1.2
 """How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""
 _THROTTLED = 0.1
@@ -29,22 +26,19 @@ def diagnosis_of(facts: Facts) -> Diagnosis:
 
 
 def verdict_of(facts: Facts) -> str:
-    """The verdict on the table below the sentence, by the rule of `phases`. `straggler` and `slow_link` of the
-    comparison of ranks come first."""
-    group, steps = facts.group, facts.steps.count
+    """The verdict on the table below the sentence, by the rules of `phases`. A late rank comes first."""
+    group = facts.group
     if all(one.source != "scopes" for one in group.processes):
         return "no_scopes"
-    if any(one.verdict == "marks_missing" for one in group.processes):
-        return "marks_missing"
-    if steps < FEWEST_STEPS:
-        return "too_few_steps"
-    if facts.lossy > _LOSSY * steps or steps - facts.lossy < FEWEST_STEPS:
+    lacks_marks = any(not ESSENTIAL_MARKS.isdisjoint(one.missing_marks) for one in group.processes)
+    if group.trained < FEWEST_STEPS:
+        return "marks_missing" if lacks_marks else "too_few_steps"
+    if group.is_lossy:
         return "lost_events"
-    if group.job and group.job.verdict == "straggler" and group.job.lateness_s:
-        return "straggler"
-    verdict = verdict_of_shares(facts.values, facts.thresholds)
-    is_slow_link = group.job and group.job.verdict == "slow_link" and verdict in ("communication_bound", "none")
-    return "slow_link" if is_slow_link else verdict
+    of_ranks, verdict = facts.comparison.name, verdict_of_shares(facts.values, facts.thresholds)
+    if of_ranks == "straggler" or (of_ranks == "slow_link" and verdict in ("communication_bound", "none")):
+        return of_ranks
+    return "marks_missing" if lacks_marks and verdict == "none" else verdict
 
 
 def _sentence(facts: Facts, verdict: str) -> str:
@@ -98,13 +92,13 @@ def _slowed(gpus: Sequence[GpuRow]) -> str:
 
 
 def _of_straggler(facts: Facts) -> str:
-    job = facts.group.job or SeenJob({})
-    rank = straggler_of(job)
+    comparison = facts.comparison
+    rank = comparison.latest
     size = int(facts.group.processes[0].attributes.get("zernel.world_size", 2))  # type: ignore[arg-type]  # an int
     others, them = ("rank waits", "rank does") if size == 2 else (f"{size - 1} ranks wait", "ranks do")
-    waited = f"{amount(job.lateness_s[rank])} of each {amount(facts.step)} step"
+    waited = f"{amount(comparison.lateness_s[rank])} of each {amount(facts.step)} step"
     late = f"Rank {rank} holds up the job: the other {others} {waited}"
-    found = excess_of(*straggler_and_others(facts.group))
+    found = excess_of(*straggler_and_others(facts))
     if not found:
         return f"{late} for it."
     (phase, detail), more = found
@@ -125,12 +119,12 @@ def _of_nothing(facts: Facts, verdict: str) -> str:
     if verdict == "marks_missing":
         return "Its time is unknown: its PyTorch does not have the functions that show the phases."
     if verdict == "too_few_steps":
-        count = "1 training step" if facts.steps.count == 1 else f"{facts.steps.count} training steps"
+        count = "1 training step" if facts.group.trained == 1 else f"{facts.group.trained} training steps"
         return f"{count} in this time, which is too few for a verdict. Watch longer, with `--for`."
     if verdict == "lost_events":
         return (
-            f"Events were lost in {facts.lossy} of {facts.steps.count} training steps, so their phases are in part "
-            "unknown and give no verdict."
+            f"Events were lost in {facts.group.lossy} of {facts.group.trained} training steps, so their phases are in "
+            "part unknown and give no verdict."
         )
     rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
     largest_two = " and ".join(f"{phase_label(row.phase)} ({percent(row.share)})" for row in rows)
@@ -160,17 +154,17 @@ def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
     slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
     if slow and facts.steps.p90 > _SLOW * facts.steps.p50:
         rows.append(("slowest tenth of the steps", f"their extra time is {phase_label(slow[0])}"))
-    job = facts.group.job
-    if job and job.lateness_s and facts.step:
-        late = straggler_of(job)
-        lateness, transfer = job.lateness_s[late], job.transfer_s
+    comparison = facts.comparison
+    if comparison.lateness_s:
+        late = comparison.latest
+        lateness, transfer = comparison.lateness_s[late], comparison.transfer_s
         share, waits = (
-            _with_threshold(facts, name, one / facts.step)
+            _with_threshold(facts, name, one / comparison.step_s)
             for name, one in (("straggler", lateness), ("slow_link", transfer))
         )
         rows.append((f"lateness of rank {late}, the latest", f"{amount(lateness)} a step: {share}"))
         rows.append(("shortest wait of any rank", f"{amount(transfer)} a step: {waits}"))
-        rows += _excess(facts.group) if verdict == "straggler" else []
+        rows += _excess(facts) if verdict == "straggler" else []
     return rows + _of_workers(facts.group.processes)
 
 
@@ -179,8 +173,8 @@ def _with_threshold(facts: Facts, verdict: str, share: float) -> str:
     return percent(share) if threshold is None else f"{percent(share)} ({verdict} from {percent(threshold)})"
 
 
-def _excess(group: JobGroup) -> list[tuple[str, str]]:
-    found = excess_of(*straggler_and_others(group))
+def _excess(facts: Facts) -> list[tuple[str, str]]:
+    found = excess_of(*straggler_and_others(facts))
     if not found:
         return []
     (phase, detail), more = found

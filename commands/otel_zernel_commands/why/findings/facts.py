@@ -1,10 +1,13 @@
 """Everything that a diagnosis is based on."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from otel_zernel.training import JobVerdict, compare_ranks
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.report import GpuRow, StepSummary, TimeShare
+from otel_zernel_commands.why.findings.shares import rank_times
 
 PHASE_OF = {
     "input_bound": "data_loading",
@@ -21,6 +24,7 @@ class Facts:
     """The facts about one job."""
 
     group: JobGroup
+    """Without the steps in which events were lost, if enough others are left."""
     shares: tuple[TimeShare, ...]
     steps: StepSummary
     gpus: tuple[GpuRow, ...]
@@ -30,9 +34,10 @@ class Facts:
     """By verdict: the threshold of `phases`, a share of a step."""
 
     @property
-    def lossy(self) -> int:
-        """The training steps in which events were lost."""
-        return sum(one.trained_lossy for one in self.group.processes)
+    def comparison(self) -> JobVerdict:
+        """The comparison of the ranks, by the rule of `phases`, on the times of the table."""
+        straggler, slow_link = (self.thresholds.get(name, math.inf) for name in ("straggler", "slow_link"))
+        return compare_ranks(rank_times(self.group.processes), straggler, slow_link)
 
     @property
     def values(self) -> dict[str, float]:

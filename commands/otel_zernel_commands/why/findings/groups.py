@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from otel_zernel.text import visible
-from otel_zernel.training import script_of, title_of
+from otel_zernel.training import FEWEST_STEPS, script_of, title_of
 from otel_zernel_commands.why.seen import SeenJob, SeenProcess
 
 _NAMES = ("zernel.job.launcher", "zernel.job.id", "k8s.job.name", "service.name", "zernel.world_size")
 """The attributes that name a job in `phases`, the most exact first."""
 _LONGEST_TITLE = 80
+_LOSSY = 0.25
+"""With events lost in more than this share of the steps, their phases decide nothing."""
 
 
 @dataclass(slots=True)
@@ -20,13 +22,34 @@ class JobGroup:
     processes: list[SeenProcess]
     """By rank, then by pid."""
     job: SeenJob | None = None
-    """The comparison of its ranks."""
+    """The same job in the reports of `phases`."""
 
     @property
     def title(self) -> str:
         """The program's script, or the name that the user gave the job."""
         first = self.processes[0]
         return _shown(title_of(first.attributes, script_of(first.command)))
+
+    @property
+    def trained(self) -> int:
+        """The training steps of all ranks."""
+        return sum(one.trained for one in self.processes)
+
+    @property
+    def lossy(self) -> int:
+        """Those in which events were lost."""
+        return sum(one.trained_lossy for one in self.processes)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether too few steps are left without those in which events were lost: their phases decide nothing."""
+        return self.lossy > _LOSSY * self.trained or 0 < self.lossy > self.trained - FEWEST_STEPS
+
+    def counted(self) -> "JobGroup":
+        """The job without the steps in which events were lost, or with all of them if too few others are left."""
+        if not self.lossy or self.is_lossy:
+            return self
+        return JobGroup([one.without_lossy_steps() for one in self.processes], self.job)
 
     @property
     def names(self) -> set[str]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from otel_zernel_commands.why.findings.amounts import percent
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
@@ -62,7 +63,8 @@ def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances
 
 
 def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumstances, twice: set[str]) -> JobFindings:
-    processes = group.processes
+    counted = group.counted()
+    processes = counted.processes
     times = StepTimes.joined(one.trained_times for one in processes)
     steps = StepSummary(
         count=times.count,
@@ -75,14 +77,14 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
     )
     pids = {one.pid for one in processes}
     used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids & pids)
-    facts = Facts(group, time_shares(processes), steps, used, circumstances.cpus, circumstances.thresholds)
+    facts = Facts(counted, time_shares(processes), steps, used, circumstances.cpus, circumstances.thresholds)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
     return JobFindings(
         title=title,
         host=processes[0].host,
         world_size=_world_size(processes[0]),
-        ranks=tuple(_rank(one, group) for one in processes),
-        seconds=_seconds(processes) or circumstances.seconds,
+        ranks=tuple(map(partial(_rank, lateness=facts.comparison.lateness_s), group.processes, processes)),
+        seconds=_seconds(group.processes) or circumstances.seconds,
         steps=steps,
         shares=facts.shares,
         diagnosis=diagnosis_of(facts),
@@ -112,16 +114,16 @@ def _world_size(process: SeenProcess) -> int:
     return size if isinstance(size, int) and process.rank is not None else 1
 
 
-def _rank(process: SeenProcess, group: JobGroup) -> RankRow:
-    times = process.trained_times
-    lateness = group.job.lateness_s if group.job else {}
+def _rank(process: SeenProcess, counted: SeenProcess, lateness: Mapping[int, float]) -> RankRow:
+    """The row of a process. `counted` is the same process without the steps that do not count."""
+    times = counted.trained_times
     return RankRow(
         rank=process.rank,
         pid=process.pid,
         steps=process.trained,
         p50=times.percentile(50.0),
         p99=times.percentile(99.0),
-        shares=phase_shares(process),
+        shares=phase_shares(counted),
         lateness=lateness.get(process.rank) if process.rank is not None else None,
         bars=tuple(sorted(process.bars.bars, key=lambda bar: bar.start_ns)),
     )
@@ -145,12 +147,12 @@ def _notes(group: JobGroup) -> Iterable[str]:
     size, ranks = _world_size(group.processes[0]), len(group.processes)
     if ranks < size:
         yield f"Found {ranks} of its {size} ranks on this machine. For ranks on other machines, run the command there."
-    steps, lossy = sum(one.trained for one in group.processes), sum(one.trained_lossy for one in group.processes)
+    steps, lossy = group.trained, group.lossy
     if lossy:
-        share = percent(lossy / max(steps, 1))
-        yield f"Events were lost in {lossy} of {steps} training steps ({share}); their time is in part unknown."
+        result = "their time is in part unknown" if group.is_lossy else "the times above are those of the others"
+        yield f"Events were lost in {lossy} of {steps} training steps ({percent(lossy / max(steps, 1))}); {result}."
     drawn = sum(
         bar.steps for one in group.processes for bar in one.bars.bars if bar.kind in ("training", "accumulation")
     )
     if steps > drawn + ranks and drawn:
-        yield f"The time line shows {drawn:,} of {steps:,} steps; all of them are in the numbers."
+        yield f"The time line shows {drawn:,} of {steps:,} steps{'' if lossy else '; all of them are in the numbers'}."

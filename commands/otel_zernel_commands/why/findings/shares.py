@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from otel_zernel.training import RankTime
 from otel_zernel_commands.why.findings.report import TimeShare
 from otel_zernel_commands.why.seen import PHASES, SeenProcess, StepBar
 
@@ -44,6 +45,16 @@ def phase_shares(process: SeenProcess) -> dict[str, float]:
 def times_per_step(process: SeenProcess) -> dict[tuple[str, str], float]:
     """By phase and detail: s for each training step. Empty without steps."""
     return {key: spent / process.trained for key, spent in known_times(process).items()} if process.trained else {}
+
+
+def rank_times(processes: Iterable[SeenProcess]) -> dict[int, RankTime]:
+    """By rank: its training steps, its time, and the part of it in which it waited for other ranks."""
+    ranks = ((one.rank, one.trained, known_times(one)) for one in processes)
+    return {
+        rank: RankTime(trained, sum(times.values()), sum(s for (of, _), s in times.items() if of == "nccl_collective"))
+        for rank, trained, times in ranks
+        if rank is not None
+    }
 
 
 def slowest_phase(bars: Iterable[StepBar]) -> tuple[str, float] | None:

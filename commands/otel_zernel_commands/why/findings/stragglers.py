@@ -3,14 +3,9 @@
 from collections.abc import Sequence
 from statistics import median
 
-from otel_zernel_commands.why.findings.groups import JobGroup
+from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.shares import times_per_step
-from otel_zernel_commands.why.seen import SeenJob, SeenProcess
-
-
-def straggler_of(job: SeenJob) -> int:
-    """The rank that the others wait for: the latest one."""
-    return max(job.lateness_s, key=lambda rank: job.lateness_s[rank])
+from otel_zernel_commands.why.seen import SeenProcess
 
 
 def excess_of(rank: SeenProcess, others: Sequence[SeenProcess]) -> tuple[tuple[str, str], float] | None:
@@ -25,8 +20,9 @@ def excess_of(rank: SeenProcess, others: Sequence[SeenProcess]) -> tuple[tuple[s
     return (worst, more[worst]) if worst and more[worst] > 0 else None
 
 
-def straggler_and_others(group: JobGroup) -> tuple[SeenProcess, list[SeenProcess]]:
+def straggler_and_others(facts: Facts) -> tuple[SeenProcess, list[SeenProcess]]:
     """The process of the latest rank, and the other processes."""
-    rank = straggler_of(group.job) if group.job and group.job.lateness_s else None
-    late = next((one for one in group.processes if one.rank == rank), group.processes[0])
-    return late, [one for one in group.processes if one is not late]
+    comparison, processes = facts.comparison, facts.group.processes
+    rank = comparison.latest if comparison.lateness_s else None
+    late = next((one for one in processes if one.rank == rank), processes[0])
+    return late, [one for one in processes if one is not late]

@@ -68,7 +68,9 @@ class Sightings:
         process = self.process_of(resource)
         for point in points:
             if process and point.count:
-                process.times[str(scalars_of(point.attributes).get("zernel.step.kind", ""))].add_point(point)
+                named = scalars_of(point.attributes)
+                times = process.lossy_times if named.get("zernel.step.lossy") else process.times
+                times[str(named.get("zernel.step.kind", ""))].add_point(point)
 
     def process_of(self, resource: Mapping[str, AttributeValue]) -> SeenProcess | None:
         """The process of a resource; None if it is no process, or one too many."""
@@ -140,23 +142,25 @@ def _lossy(all_: Sightings, seen: SeenValue, value: float) -> None:
         process.lossy_steps[seen.text("zernel.step.kind")] = int(value)
 
 
+def _lossy_time(all_: Sightings, seen: SeenValue, value: float) -> None:
+    if process := all_.process_of(seen.resource):
+        at = (seen.text("zernel.phase"), seen.text("zernel.phase.detail"), seen.text("zernel.phase.source"))
+        process.lossy_details[at] = value
+
+
 def _overlap(all_: Sightings, seen: SeenValue, value: float) -> None:
     if process := all_.process_of(seen.resource):
         process.overlap_s = value
-
-
-def _verdict(all_: Sightings, seen: SeenValue, value: float) -> None:
-    process = all_.process_of(seen.resource)
-    if process and value:
-        process.verdict = seen.text("zernel.verdict")
 
 
 def _missing_mark(all_: Sightings, seen: SeenValue, value: float) -> None:
     for process in all_.processes_of_pid(seen.attributes.get("process.pid", seen.resource.get("process.pid"))):
         if seen.attributes.get("zernel.sampled"):
             process.has_sampled_operators = True
-        else:
+        elif value:
             process.missing_marks.add(seen.text("zernel.mark"))
+        else:
+            process.missing_marks.discard(seen.text("zernel.mark"))
 
 
 def _workers(all_: Sightings, seen: SeenValue, value: float) -> None:
@@ -174,26 +178,8 @@ def _worker_io(all_: Sightings, seen: SeenValue, value: float) -> None:
         process.worker_io_wait_s = all_.since_first("io", process.pid, value)
 
 
-def _job_verdict(all_: Sightings, seen: SeenValue, value: float) -> None:
-    if value:
-        all_.job_of(seen).verdict = seen.text("zernel.job.verdict")
-
-
-def _lateness(all_: Sightings, seen: SeenValue, value: float) -> None:
-    all_.job_of(seen).lateness_s[int(seen.text("zernel.rank") or 0)] = value
-
-
-def _transfer(all_: Sightings, seen: SeenValue, value: float) -> None:
-    all_.job_of(seen).transfer_s = value
-
-
-def _job_step(all_: Sightings, seen: SeenValue, value: float) -> None:
-    all_.job_of(seen).step_s = value
-
-
-def _critical(all_: Sightings, seen: SeenValue, value: float) -> None:
-    at = (int(seen.text("zernel.rank") or 0), seen.text("zernel.phase"))
-    all_.job_of(seen).critical_s[at] = value
+def _job(all_: Sightings, seen: SeenValue, value: float) -> None:
+    all_.job_of(seen)
 
 
 def _utilization(all_: Sightings, seen: SeenValue, value: float) -> None:
@@ -232,17 +218,13 @@ _READERS: dict[str, Callable[[Sightings, SeenValue, float], None]] = {
     "zernel.phase.detail.time": _detail_time,
     "zernel.steps": _steps,
     "zernel.steps.lossy": _lossy,
+    "zernel.phase.lossy.time": _lossy_time,
     "zernel.collective.overlap": _overlap,
-    "zernel.verdict": _verdict,
     "zernel.ebpf.missing_marks": _missing_mark,
     "zernel.dataloader.workers": _workers,
     "zernel.dataloader.worker.cpu.time": _worker_cpu,
     "zernel.dataloader.worker.io.wait": _worker_io,
-    "zernel.job.verdict": _job_verdict,
-    "zernel.job.rank.lateness": _lateness,
-    "zernel.job.collective.transfer": _transfer,
-    "zernel.job.step.duration": _job_step,
-    "zernel.step.critical_path.time": _critical,
+    "zernel.job.verdict": _job,
     "hw.gpu.utilization": _utilization,
     "hw.power": _power,
     "hw.temperature": _temperature,

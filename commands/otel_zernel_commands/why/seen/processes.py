@@ -1,7 +1,7 @@
 """A training process and a job, as the points and spans of `phases` and `ebpf` describe them."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.training import TRAINED, best_source
@@ -28,9 +28,12 @@ class SeenProcess:
     times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
     """By kind: the durations of steps."""
     bars: StepBars = field(default_factory=StepBars)
-    verdict: str = "none"
     lossy_steps: dict[str, int] = field(default_factory=dict)
     """By kind: the number of steps in which events were lost."""
+    lossy_details: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """Like `details`: the part of it in these steps."""
+    lossy_times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
+    """Like `times`: the durations of these steps. `times` has those of the others."""
     overlap_s: float = 0.0
     """How long collectives were in flight while the training thread did something else."""
     missing_marks: set[str] = field(default_factory=set)
@@ -76,8 +79,28 @@ class SeenProcess:
 
     @property
     def trained_times(self) -> StepTimes:
-        """The durations of these steps."""
-        return StepTimes.joined(self.times[kind] for kind in TRAINED if kind in self.times)
+        """The durations of all steps with a backward pass."""
+        several = (times[kind] for times in (self.times, self.lossy_times) for kind in TRAINED if kind in times)
+        return StepTimes.joined(several)
+
+    def without_lossy_steps(self) -> "SeenProcess":
+        """The same process, without the steps in which events were lost."""
+        steps, left = dict(self.steps), dict(self.lossy_steps)
+        for (kind, boundary), count in self.steps.items():
+            steps[kind, boundary] = count - min(left.get(kind, 0), count)
+            left[kind] = max(left.get(kind, 0) - count, 0)
+        bars = StepBars()
+        bars.bars = [bar for bar in self.bars.bars if not bar.is_lossy]
+        details = {at: max(spent - self.lossy_details.get(at, 0.0), 0.0) for at, spent in self.details.items()}
+        return replace(
+            self,
+            steps=steps,
+            details=details,
+            bars=bars,
+            lossy_steps={},
+            lossy_details={},
+            lossy_times=defaultdict(StepTimes),
+        )
 
     @property
     def source(self) -> str:
@@ -88,18 +111,9 @@ class SeenProcess:
 
 @dataclass(slots=True)
 class SeenJob:
-    """The comparison of the ranks of a job, at the end of the last interval."""
+    """A job of several ranks that `phases` reports."""
 
     attributes: dict[str, AttributeValue]
     """Those of its resource: the name of the job is one of them."""
     seen_at: int = 0
     """The time (ns) of the latest point."""
-    verdict: str = "none"
-    lateness_s: dict[int, float] = field(default_factory=dict)
-    """By rank: the longest wait of any rank for collectives minus its own, in a mean step."""
-    transfer_s: float = 0.0
-    """The shortest wait of any rank for collectives, in a mean step."""
-    step_s: float = 0.0
-    """The duration of a mean step."""
-    critical_s: dict[tuple[int, str], float] = field(default_factory=dict)
-    """By rank and phase: the time of critical paths."""

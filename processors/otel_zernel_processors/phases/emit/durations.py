@@ -12,6 +12,7 @@ from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, Descriptor, Period, en
 from otel_zernel_processors.phases.emit.declared import METRICS
 from otel_zernel_processors.phases.emit.metrics import Labels
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
+from otel_zernel_processors.phases.scopes.steps import Step
 
 _DESCRIPTOR = Descriptor(
     "zernel.step.duration",
@@ -58,26 +59,30 @@ class StepHistogram:
 
 
 class StepDurations:
-    """The durations of the steps in one interval, by kind of step."""
+    """The durations of the steps in one interval, by kind of step, and by whether events were lost in them."""
 
     def __init__(self) -> None:
-        self._histograms: defaultdict[str, StepHistogram] = defaultdict(StepHistogram)
+        self._histograms: defaultdict[tuple[str, bool], StepHistogram] = defaultdict(StepHistogram)
 
-    def add(self, kind: str, duration_ns: int) -> None:
+    def add(self, step: Step) -> None:
         """Counts a step."""
-        self._histograms[kind].add(duration_ns)
+        self._histograms[step.kind, step.lossy].add(step.end - step.start)
 
     def metric(self, traced: Iterable[TraceCandidate], common: Labels, start_ns: int, now_ns: int) -> Metric:
         """The metric. Its exemplars are the steps with a trace. `common` are attributes of every point."""
-        exemplars: defaultdict[str, list[Exemplar]] = defaultdict(list)
+        exemplars: defaultdict[tuple[str, bool], list[Exemplar]] = defaultdict(list)
         for candidate in traced:
-            exemplars[candidate.closed.step.kind].append(_exemplar(candidate))
-        histograms, period = sorted(self._histograms.items()), Period(start_ns, now_ns)
-        points = [histogram.encode({**common, "zernel.step.kind": kind}, period) for kind, histogram in histograms]
+            exemplars[candidate.closed.step.kind, candidate.closed.step.lossy].append(_exemplar(candidate))
+        keys, period = sorted(self._histograms), Period(start_ns, now_ns)
+        points = [self._histograms[key].encode({**common, **_labels_of(*key)}, period) for key in keys]
         metric = ScopeMetrics.FromString(encode_metric(_DESCRIPTOR, b"".join(points))).metrics[0]
-        for (kind, _), point in zip(histograms, metric.histogram.data_points, strict=True):
-            point.exemplars.extend(exemplars[kind])
+        for key, point in zip(keys, metric.histogram.data_points, strict=True):
+            point.exemplars.extend(exemplars[key])
         return metric
+
+
+def _labels_of(kind: str, is_lossy: bool) -> Labels:
+    return {"zernel.step.kind": kind, "zernel.step.lossy": True} if is_lossy else {"zernel.step.kind": kind}
 
 
 def _exemplar(candidate: TraceCandidate) -> Exemplar:

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
+from otel_zernel.training import JobVerdict
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value, state_set
-from otel_zernel_processors.phases.results.ranks import VERDICTS, JobVerdict
+from otel_zernel_processors.phases.results.ranks import VERDICTS
 
 CriticalTime = Mapping[tuple[int, str], int]
 """By rank and phase: the time (ns) of critical paths."""

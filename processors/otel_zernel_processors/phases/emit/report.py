@@ -89,6 +89,11 @@ class ProcessReport:
             ({"zernel.step.kind": kind, **_BY_SCOPES}, n) for kind, n in sorted(totals.lossy_steps.items())
         ]
         writer.sum("zernel.steps.lossy", "{step}", lossy)
+        lossy_times: list[Value] = [
+            ({"zernel.phase": phase, "zernel.phase.detail": detail, **_BY_SCOPES}, spent / 1e9)
+            for (phase, detail), spent in sorted(totals.lossy_detail_ns.items())
+        ]
+        writer.sum("zernel.phase.lossy.time", "s", lossy_times)
         writer.sum("zernel.phase.doubtful", "s", [(_BY_SCOPES, self.doubtful_ns / 1e9)])
         writer.sum("zernel.epochs", "{epoch}", [(_BY_SCOPES, totals.epochs)])
         writer.sum("zernel.collective.overlap", "s", [(_BY_SCOPES, totals.overlap_ns / 1e9)])

@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from otel_zernel.training import FEWEST_STEPS
 from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, DETAIL_OF, PHASE_OF, PHASES, PhaseDetail
 from otel_zernel_processors.phases.scopes.attribution import Attribution, segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
@@ -69,6 +70,8 @@ class Totals:
         """By phase and source."""
         self.activity_ns: Counter[str] = Counter()
         """Time by scopes, by activity, up to the end of the last interval."""
+        self.lossy_ns: Counter[str] = Counter()
+        """The part of it in steps in which events were lost."""
         self.state_ns: Counter[PhaseDetail] = Counter()
         """Time by the states of threads."""
         self.steps: Counter[tuple[str, str]] = Counter()
@@ -91,7 +94,9 @@ class Totals:
         self._interval = PhaseTotals()
         self._signals_until = 0
         """The end (ns) of the time by states of threads or by signals."""
-        self._window: deque[PhaseTotals] = deque(maxlen=window_intervals)
+        self._window_intervals = window_intervals
+        self._intervals: deque[PhaseTotals] = deque(maxlen=FEWEST_STEPS * window_intervals)
+        """The latest intervals, the oldest first."""
 
     def add_step(self, closed: ClosedStep) -> None:
         """Adds a step by scopes. Time that signals have already counted is not counted again, and its step does not
@@ -141,16 +146,31 @@ class Totals:
             details[*meaning, "threads"] += spent
         return details
 
+    @property
+    def lossy_detail_ns(self) -> Counter[PhaseDetail]:
+        """Time in steps in which events were lost, by phase and detail."""
+        details: Counter[PhaseDetail] = Counter()
+        for activity, spent in self.lossy_ns.items():
+            details[ACTIVITIES[activity]] += spent
+        return details
+
     def close_interval(self) -> PhaseTotals:
-        """Ends an interval; returns the sums over the window."""
+        """Ends an interval; returns the sums over the window. While steps take so long that too few of them for a
+        verdict are in it, it begins earlier."""
         self._sum_up()
-        self._window.append(self._interval)
+        self._intervals.append(self._interval)
         self._interval = PhaseTotals()
-        return sum_of(self._window)
+        latest = list(self._intervals)
+        window = latest[-self._window_intervals :]
+        trained = sum(one.trained for one in window)
+        while 0 < trained < FEWEST_STEPS and len(window) < len(latest):
+            window = latest[-len(window) - 1 :]
+            trained += window[0].trained
+        return sum_of(window)
 
     def _forget_signals(self) -> None:
         """Empties the window: a job's start, which signals have evaluated, must not decide the verdict on its steps."""
-        self._window.clear()
+        self._intervals.clear()
         self._interval = PhaseTotals()
 
     def _add_segments(self, closed: ClosedStep) -> None:
@@ -158,6 +178,8 @@ class Totals:
         changes, last = 0, self._phases.get(thread, self.phase)
         for start, end, activity in segments_after(closed.attribution.segments, self._signals_until):
             spent[activity] = spent.get(activity, 0) + end - start
+            if closed.step.lossy:
+                self.lossy_ns[activity] += end - start
             phase = PHASE_OF[activity]
             if phase != last:
                 changes += 1

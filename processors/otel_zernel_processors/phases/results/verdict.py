@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from otel_zernel.training import FEWEST_STEPS, verdict_of_shares
+from otel_zernel.training import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
 from otel_zernel_processors.phases.config import VerdictConfig
 from otel_zernel_processors.phases.results.totals import PhaseTotals
 from otel_zernel_processors.phases.signals.debounce import Debounce
@@ -23,8 +23,6 @@ not have an essential mark."""
 
 MARKS = frozenset({"scopes", "backward", "collective_wait", "ddp_wait", "operators", "grad_mode"})
 """The values of `zernel.mark` in docs/spans.md."""
-_ESSENTIAL = frozenset({"scopes", "backward"})
-"""The marks that every training step needs. The others matter to loops without a DataLoader, or to distributed jobs."""
 
 ADVICE = {
     "none": "no phase stands out",
@@ -79,7 +77,7 @@ class VerdictTracker:
     def update(self, window: PhaseTotals, missing_marks: Collection[str] = ()) -> bool:
         """Evaluates the sums of the window; returns whether the verdict changed."""
         verdict = verdict_of(window, self._config, self._name.state)
-        if verdict.name == "none" and not _ESSENTIAL.isdisjoint(missing_marks):
+        if verdict.name == "none" and not ESSENTIAL_MARKS.isdisjoint(missing_marks):
             verdict = Verdict("marks_missing", verdict.evidence)
         changed = self._name.update(verdict.name)
         self.verdict = Verdict(self._name.state, verdict.evidence)

@@ -1,5 +1,7 @@
 """The window of one process, from which verdicts are made."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from otel_zernel_processors.phases.results.totals import Totals
@@ -28,3 +30,24 @@ def test_a_step_that_signals_have_counted_is_a_step_but_decides_no_verdict(start
     window = totals.close_interval()
     assert window.trained == 1
     assert window.phase_ns.total() >= window.duration_ns == 40 * MS
+
+
+def windows(totals: Totals, steps: Sequence[Sequence[int]]) -> list[int]:
+    """The training steps in the window at the end of each interval of 10 s, which has these steps (s)."""
+    found, at = [], 0
+    for of_interval in steps:
+        for lasts in of_interval:
+            totals.add_step(training_step(at, at + 1000 * lasts))
+            at += 1000 * lasts
+        found.append(totals.close_interval().trained)
+    return found
+
+
+def test_a_window_with_too_few_steps_for_a_verdict_begins_earlier() -> None:
+    """Steps of 25 s, and intervals of 10 s without an end of a step."""
+    steps = [[], [], [25], [], [25], [], [], [25], [], [25], [], [], [25]]
+    assert windows(Totals(window_intervals=3), steps) == [0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3]
+
+
+def test_a_window_without_a_step_has_none() -> None:
+    assert windows(Totals(window_intervals=2), [[3, 3], [3], [3], [], []]) == [2, 3, 4, 4, 0]
