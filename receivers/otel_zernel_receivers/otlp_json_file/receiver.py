@@ -27,6 +27,9 @@ from otel_zernel_receivers.otlp_json_file.records import FileRecord, RecordReade
 
 _LOOKED_AT = 100
 """The first records of a file, to find out whether it is a recording."""
+_OTHERS = 10_000
+"""The same with those that have no metrics and no spans."""
+_NO_TRAINING = "its records have no metrics and no spans"
 
 
 class _ReplayEnd:
@@ -53,21 +56,21 @@ class OtlpJsonFileReceiver(Receiver):
 
     @classmethod
     def damage_of(cls, path: str) -> str:
-        """The reason why a file is no recording. Empty if one of its first records can be read."""
+        """The reason why a file is no recording of a training; empty if a first record has metrics or spans."""
         damage = ""
         try:
             with reading_errors(path), closing(open_source(path, threading.Event())) as source:
-                for record in islice(RecordReader(source.read).records(), _LOOKED_AT):
+                left = _LOOKED_AT
+                for record in islice(RecordReader(source.read).records(), _OTHERS):
                     if record is None:
                         return ""  # a pipe
-                    damage = damage or record.damage
-                    if not record.damage:
-                        try:
-                            _decoded(record, None)
-                        except DecodeError as error:
-                            damage = damage or str(error)
-                        else:
-                            return ""
+                    reason = record.damage or _no_training_in(record)
+                    if not reason:
+                        return ""
+                    damage = damage or reason
+                    left -= reason != _NO_TRAINING
+                    if not left:
+                        break
         except Unreadable as problem:
             return damage or str(problem)
         return damage or "it has no record"
@@ -178,6 +181,15 @@ class OtlpJsonFileReceiver(Receiver):
 def _decoded(record: FileRecord, signal: Signal | None) -> Batch:
     """The batch of an intact record. `signal` is None if it is unknown. Raises `DecodeError`."""
     return decode_json(record.data) if record.is_json else decode_protobuf(record.data, signal)
+
+
+def _no_training_in(record: FileRecord) -> str:
+    """The reason why an intact record shows no training; empty if it has metrics or spans."""
+    try:
+        batch = _decoded(record, None)
+    except DecodeError as error:
+        return str(error)
+    return "" if {"metrics", "traces"} & set(batch.signals) else _NO_TRAINING
 
 
 def _follow(file: GrowingFile, resume: Mapping[str, Any] | None) -> Iterator[FileRecord | None]:

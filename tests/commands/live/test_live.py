@@ -116,11 +116,13 @@ def test_a_path_is_a_name_and_no_pattern(tmp_path: Path) -> None:
     assert glob(pattern) == [str(path)]  # noqa: PTH207  # as the receiver does
 
 
+LOGS = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"epoch 3"}}]}]}]}\n'
 NO_RECORDINGS = {
     "words.txt": b"hello world\n" * 500,
     "empty.jsonl": b"",
     "other.json": b'{"a": 1}\n',
     "page.json": b'{\n "resourceSpans": []\n}\n',
+    "logs.jsonl": LOGS * 200,
     "random.bin": bytes(range(256)) * 400,
     "zeros.bin": bytes(100_000),
 }
@@ -135,6 +137,13 @@ def test_a_file_that_is_no_recording_is_refused(name: str, tmp_path: Path, unuse
     assert process.returncode == 1
     assert printed.startswith(f"Error: cannot replay {path}: it is no recording of the file exporter: ")
     assert len(printed.splitlines()) == 1
+
+
+def test_a_recording_that_begins_with_many_logs_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(LOGS * 200 + RECORDING.read_bytes())
+    receiver: Any = Registry.installed().load("receivers", "otlp_json_file")
+    assert receiver.damage_of(str(path)) == ""
 
 
 def rank_of(state: dict[str, Any]) -> dict[str, Any]:
