@@ -22,7 +22,7 @@ OF_ALL = {"process.pid", "zernel.phase.source"}
 
 
 def emitted() -> Iterator[tuple[str, str, set[str]]]:
-    """Name, unit and attributes of every metric of a job of two ranks, one GPU each."""
+    """Name, unit and attributes of every metric of a job of two ranks, one GPU each, and of a process with losses."""
     config = PhasesProcessor.Config.model_validate({"interval": "1s"})
     processor = PhasesProcessor(config, make_context("processors", "phases"))
     for rank in range(2):
@@ -33,7 +33,8 @@ def emitted() -> Iterator[tuple[str, str, set[str]]]:
     for batch in [*made, *processor.flush()]:
         yield from described(batch)
     job = Job(size=2).train(20)
-    for batch in run(*(job.batch(rank) for rank in range(2))):
+    losses = gauge_batch("zernel.ebpf.lost_events", [(0, 0.0), (500, 3.0)], process_pid=42)
+    for batch in (*run(*(job.batch(rank) for rank in range(2))), *run(losses, batch_of(Loop().steps(60).spans))):
         yield from described(batch)
 
 
@@ -49,9 +50,11 @@ def test_every_metric_is_in_the_tables_with_its_unit_and_attributes() -> None:
         name: (kind, set(re.findall("`([a-z_.]+)`", attributes)))
         for name, kind, attributes in ROW.findall(README.read_text())
     }
-    seen = list(emitted())
-    assert {name for name, _, _ in seen} == set(rows)
-    for name, unit, attributes in seen:
+    seen: dict[tuple[str, str], set[str]] = {}
+    for name, unit, attributes in emitted():
+        seen.setdefault((name, unit), set()).update(attributes)
+    assert {name for name, _ in seen} == set(rows)
+    for (name, unit), attributes in seen.items():
         kind, further = rows[name]
         assert kind.endswith(f", {unit}") or (not unit and "," not in kind), name
         of_process = set() if name.startswith(OF_GROUPS) else OF_ALL
