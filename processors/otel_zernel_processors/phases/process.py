@@ -281,9 +281,9 @@ class TrainingProcess:
         for closed in steps:
             yield from closed.prepare()
             self.totals.add_step(closed)
-            if closed.step.is_long:
+            if (step := closed.step).is_long:
                 yield
-            self._durations.add(closed.step)
+            self._durations.add(step.kind, step.end - step.start, is_lossy=step.lossy)
             self._history.add(closed.attribution.segments)
             self._add_step(closed)
 

@@ -34,7 +34,8 @@ def emitted() -> Iterator[tuple[str, str, set[str]]]:
         yield from described(batch)
     job = Job(size=2).train(20)
     losses = gauge_batch("zernel.ebpf.lost_events", [(0, 0.0), (500, 3.0)], process_pid=42)
-    for batch in (*run(*(job.batch(rank) for rank in range(2))), *run(losses, batch_of(Loop().steps(60).spans))):
+    of_process = run(losses, batch_of(Loop().steps(60).spans))[1:]  # the first one is that of the losses
+    for batch in (*run(*(job.batch(rank) for rank in range(2))), *of_process):
         yield from described(batch)
 
 

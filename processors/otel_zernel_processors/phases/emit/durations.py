@@ -12,7 +12,6 @@ from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, Descriptor, Period, en
 from otel_zernel_processors.phases.emit.declared import METRICS
 from otel_zernel_processors.phases.emit.metrics import Labels
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
-from otel_zernel_processors.phases.scopes.steps import Step
 
 _DESCRIPTOR = Descriptor(
     "zernel.step.duration",
@@ -64,9 +63,9 @@ class StepDurations:
     def __init__(self) -> None:
         self._histograms: defaultdict[tuple[str, bool], StepHistogram] = defaultdict(StepHistogram)
 
-    def add(self, step: Step) -> None:
-        """Counts a step."""
-        self._histograms[step.kind, step.lossy].add(step.end - step.start)
+    def add(self, kind: str, duration_ns: int, *, is_lossy: bool = False) -> None:
+        """Counts a step. `is_lossy`: whether events were lost in it."""
+        self._histograms[kind, is_lossy].add(duration_ns)
 
     def metric(self, traced: Iterable[TraceCandidate], common: Labels, start_ns: int, now_ns: int) -> Metric:
         """The metric. Its exemplars are the steps with a trace. `common` are attributes of every point."""
