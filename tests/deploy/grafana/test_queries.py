@@ -1,4 +1,7 @@
-"""Every query of every dashboard has data in Debian's Prometheus, with classic and with native histograms."""
+"""Every query of every dashboard has data: with classic histograms in Prometheus 2, with native ones in Prometheus 3.
+
+Without Prometheus 3, Debian's Prometheus 2 has both.
+"""
 
 import asyncio
 import json
@@ -12,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deploy.grafana.boards import DASHBOARDS
 from deploy.grafana.boards.node import NODE
@@ -22,7 +26,7 @@ from tests.deploy.grafana.running import DEPLOY, Running, everything
 from tests.free_ports import free_port
 from tests.interop.collector import collecting
 from tests.interop.conftest import find_peer
-from tests.interop.prometheus import Prometheus, scraping
+from tests.interop.prometheus import Prometheus, find_prometheus_3, scraping
 
 CHOICES = {"job": ("pretrain",), "host": ("node-1", platform.node())}
 """The values of variables with a single value: of the simulated job, and of the stand-in for the driver."""
@@ -41,15 +45,24 @@ Missing = Callable[[], Awaitable[Collection[str]]]
 
 
 async def test_every_query_has_data_and_every_rule_is_evaluated(tmp_path: Path) -> None:
-    async with everything(find_peer("prometheus"), tmp_path) as running:
+    async with everything(find_peer("prometheus"), newest_prometheus(), tmp_path) as running:
         await until_empty(missing_queries(running.classic, but="native"))
         await until_empty(missing_queries(running.native, but="classic"))
         for server in (running.classic, running.native):
             await until_empty(partial(recordings_without_data, server))
+            await until_empty(partial(related_without_data, server))
         await until_empty(lambda: missing_alerts(running.classic))
         assert await errors_of_rules(running.classic) == {}
         await until_empty(lambda: missing_traces(running))
         check_traces(running.spans.read_text())
+
+
+def newest_prometheus() -> Path | None:
+    """Prometheus 3, if it is installed."""
+    try:
+        return find_prometheus_3()
+    except pytest.skip.Exception:
+        return None
 
 
 async def test_the_quickstart_shows_its_recorded_gpus(tmp_path: Path, unused_tcp_port: int) -> None:
@@ -145,6 +158,17 @@ async def recordings_without_data(server: Prometheus) -> Collection[str]:
     names = [rule["name"] for rule in await _rules(server) if rule["type"] == "recording"]
     assert names
     return [name for name in names if not await server.series(name)]
+
+
+async def related_without_data(server: Prometheus) -> Collection[str]:
+    """The queries of a span's link "Related metrics" that have no data of the span's job yet."""
+    path = DEPLOY / "grafana" / "provisioning" / "datasources" / "otel-zernel.yaml"
+    sources = yaml.safe_load(path.read_text())["datasources"]
+    (link,) = (one["jsonData"]["tracesToMetrics"] for one in sources if "tracesToMetrics" in one["jsonData"])
+    assert {(tag["key"], tag["value"]) for tag in link["tags"]} == {("service.name", "job")}
+    queries = [one["query"].replace("$$__tags", 'job="pretrain"') for one in link["queries"]]
+    assert queries
+    return [query for query in queries if not any(not math.isnan(value) for _, value in await server.series(query))]
 
 
 async def missing_alerts(server: Prometheus) -> Collection[str]:

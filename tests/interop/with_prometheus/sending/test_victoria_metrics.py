@@ -1,28 +1,31 @@
 """VictoriaMetrics with its defaults gets every histogram in a form that its queries read."""
 
-from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
+from deploy.grafana.boards import DASHBOARDS
 from deploy.grafana.boards.collectives import COLLECTIVES
 from deploy.grafana.panels import by_quantile
 from otel_zernel.batch import Batch
 from tests.core.exposition.otlp import SECOND, data, exponential, gauge, number
+from tests.deploy.grafana.test_queries import QUERIES, resolved
 from tests.exporters.prometheusremotewrite.exporting import exporter
-from tests.interop.victoria_metrics import victoria
+from tests.interop.victoria_metrics import RELEASES, find_victoria_metrics, victoria
 from tests.interop.with_prometheus.test_remote_write import now, url
 
 RESOURCE = {"service.name": "llm", "service.instance.id": "node-1"}
 
 
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("message", ["io.prometheus.write.v2.Request", "prometheus.WriteRequest"], ids=["2.0", "1.0"])
 async def test_exponential_histograms_have_quantiles(
-    peer: Callable[[str], Path], tmp_path: Path, unused_tcp_port: int, message: str
+    tmp_path: Path, unused_tcp_port: int, message: str, release: str
 ) -> None:
     name, labels = "zernel_nccl_collective_duration_seconds", {"zernel.nccl.operation": "AllReduce"}
     begin = now() - 60 * SECOND
-    async with victoria(peer("victoria-metrics"), tmp_path, unused_tcp_port) as server:
+    async with victoria(find_victoria_metrics(release), tmp_path, unused_tcp_port) as server:
         async with exporter(url(unused_tcp_port), protobuf_message=message) as (writer, dropped):
             for second in range(0, 60, 5):
                 points = exponential(
@@ -46,3 +49,18 @@ async def test_exponential_histograms_have_quantiles(
         [calls] = [one for one in queries if one.histograms == "classic" and "_count" in one.expression]
         text = calls.expression.replace("$__rate_interval", "1m").replace("$job", "llm")
         assert await server.value(text) == pytest.approx(3, rel=0.2)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_it_understands_every_query_of_the_dashboards_but_those_of_native_histograms(
+    tmp_path: Path, unused_tcp_port: int, release: str
+) -> None:
+    refused: set[str] = set()
+    variables = {one.name: ".*" for board in DASHBOARDS for one in board.variables}
+    async with victoria(find_victoria_metrics(release), tmp_path, unused_tcp_port) as server:
+        for _, _, query, chosen in QUERIES:
+            try:
+                await server.series(resolved(query.expression, variables | dict(chosen)))
+            except httpx.HTTPStatusError:
+                refused.add(query.expression)
+    assert refused == {query.expression for _, _, query, _ in QUERIES if query.histograms == "native"}
