@@ -11,11 +11,14 @@ from otel_zernel.clock import Clock
 from otel_zernel.runtime.tasks import run_until
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import AllWorkers
+from otel_zernel_receivers.heartbeat.http.held import HeldTexts
 
 _PATIENCE: Final = 30.0
 """Seconds in which a client takes a message. Then it is disconnected."""
 _TEXTS: Final = 8
 """Messages that are remembered for further clients."""
+_MOST_HELD: Final = 64 << 20
+"""Bytes of the different messages that all clients together have not taken yet."""
 _TOO_SLOW: Final = 1013
 """The close code "try again later"."""
 
@@ -34,6 +37,7 @@ class WorkerFeed:
         drop: Callable[[int, str], None],
         count_clients: Callable[[int], None],
         patience: float = _PATIENCE,
+        most_held: int = _MOST_HELD,
     ) -> None:
         self._fleet = fleet
         self._everything = everything
@@ -50,7 +54,9 @@ class WorkerFeed:
         self._texts: OrderedDict[tuple[int, bool, bool, int], str] = OrderedDict()
         """The last messages by number, kind and size: clients that read nothing hold the same text."""
         self._made: dict[int, bytes | None] = {}
-        """The changes up to `_sequence`, by the number after which they begin. Most clients need the same."""
+        """The changes up to `sequence`, by the number after which they begin. Most clients need the same."""
+        self.held = HeldTexts(most_held)
+        """The messages that clients have not taken yet."""
 
     async def run(self) -> None:
         """Lets the clients send at the interval, until cancelled."""
@@ -100,9 +106,12 @@ class WorkerFeed:
 
     def since_for_many(self, sequence: int) -> bytes | None:
         """The same, made once for all clients that have seen the same."""
-        if sequence not in self._made:
-            self._made[sequence] = self.since(sequence)
-        return self._made[sequence]
+        if sequence in self._made:
+            return self._made[sequence]
+        workers = self.since(sequence)
+        if len(self._made) < _TEXTS:
+            self._made[sequence] = workers
+        return workers
 
     def one(self, worker_id: str) -> tuple[bytes, int]:
         """The worker by its id, null if there is none, and the number of its last change."""
@@ -121,15 +130,13 @@ class WorkerFeed:
         return self._texts[key]
 
     async def send(self, send: Any, text: str) -> bool:
-        """Whether the client has taken the message in time. Else it is disconnected."""
+        """Whether the client has taken the message in time."""
         try:
-            async with asyncio.timeout(self._patience):
-                await send({"type": "websocket.send", "text": text})
+            async with asyncio.timeout(self._patience) as timeout:
+                with self.held.until_taken(text, timeout):
+                    await send({"type": "websocket.send", "text": text})
         except TimeoutError:
             self._drop(1, "slow_client")
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(1):
-                    await send({"type": "websocket.close", "code": _TOO_SLOW, "reason": "messages are not read"})
             return False
         return True
 
@@ -150,25 +157,39 @@ class _Client:
         while sequence is not None:
             before, sequence = sequence, await self._feed.next_after(sequence)
             sequence = await self._send_changes(before, sequence)
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(1):
+                await self._send({"type": "websocket.close", "code": _TOO_SLOW, "reason": "messages are not read"})
 
     async def _begin(self, since: int | None) -> int | None:
-        """The whole state, or what a client that comes again has missed."""
+        """The whole state, or the changes that a client has missed which comes again."""
         if self._worker_id is not None:
-            text, number = self._feed.one(self._worker_id)
-            return await self._sent(text, number, full=True)
-        if since is not None and (missed := self._feed.since(since)) is not None:
-            return await self._sent(missed, max(since, self._feed.sequence), full=False)
-        return await self._sent(*await self._feed.all_now(), full=True)
+            worker, number = self._feed.one(self._worker_id)
+            return await self._sent(self._text(worker, number, full=True), number)
+        if since is not None:
+            number = max(since, self._feed.sequence)
+            if (text := self._changes(self._feed.since(since), number)) is not None:
+                return await self._sent(text, number)
+        return await self._sent(*await self._all())
 
     async def _send_changes(self, before: int, now: int) -> int | None:
         if self._worker_id is not None:
-            text, number = self._feed.one(self._worker_id)
-            return await self._sent(text, now, full=False) if number > before else now
-        if (found := self._feed.since_for_many(before)) is not None:
-            return await self._sent(found, now, full=False)
-        return await self._sent(*await self._feed.all_now(), full=True)
+            worker, number = self._feed.one(self._worker_id)
+            return await self._sent(self._text(worker, now, full=False), now) if number > before else now
+        if (text := self._changes(self._feed.since_for_many(before), now)) is not None:
+            return await self._sent(text, now)
+        return await self._sent(*await self._all())
 
-    async def _sent(self, workers: bytes, sequence: int, *, full: bool) -> int | None:
-        """The sequence number if the client has taken the message."""
-        text = self._feed.text_of(workers, sequence, full=full, numbered=self._numbered)
+    async def _all(self) -> tuple[str, int]:
+        workers, number = await self._feed.all_now()
+        return self._text(workers, number, full=True), number
+
+    def _changes(self, workers: bytes | None, now: int) -> str | None:
+        return None if workers is None else self._text(workers, now, full=False)
+
+    def _text(self, workers: bytes, sequence: int, *, full: bool) -> str:
+        return self._feed.text_of(workers, sequence, full=full, numbered=self._numbered)
+
+    async def _sent(self, text: str, sequence: int) -> int | None:
+        """The sequence number if the client has taken the message. Callers keep no other copy meanwhile."""
         return sequence if await self._feed.send(self._send, text) else None
