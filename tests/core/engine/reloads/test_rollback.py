@@ -53,7 +53,8 @@ async def test_a_receiver_that_cannot_start_after_a_reload_rolls_back(caplog: py
         assert "returning to the previous configuration: receivers::feed/new: the port is taken" in caplog.text
         Recording.feed(1, receiver="feed/b")
         await running.receives(1, sink="sink/b")
-        assert not running.task or not running.task.done()
+        assert running.task
+        assert not running.task.done()
 
 
 async def test_a_component_that_cannot_return_is_started_again_until_it_can(caplog: pytest.LogCaptureFixture) -> None:
