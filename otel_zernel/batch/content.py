@@ -1,13 +1,13 @@
 """One signal of a batch, parsed and encoded only when needed."""
 
 from collections.abc import Set
+from contextlib import suppress
 from weakref import WeakSet
 
-from google.protobuf.message import DecodeError as ProtobufDecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch.counts import count_items, temporalities_of
-from otel_zernel.batch.parsing import parse
+from otel_zernel.batch.parsing import LARGE, parse_mended, parse_sound
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import MESSAGE_TYPES, Signal, SignalData
 from otel_zernel.errors import DecodeError
@@ -16,7 +16,7 @@ from otel_zernel.errors import DecodeError
 class Content:
     """One signal of a batch: a message, its encoding, or both. A batch and its copies hold one content."""
 
-    __slots__ = ("_count", "_encoded", "_holders", "_message", "_signal", "_temporalities")
+    __slots__ = ("_count", "_encoded", "_failure", "_holders", "_message", "_signal", "_temporalities")
 
     def __init__(
         self,
@@ -29,6 +29,8 @@ class Content:
         self._signal: Signal = signal
         self._message = message
         self._encoded = encoded
+        self._failure: DecodeError | None = None
+        """Why the encoding cannot be read, even mended."""
         self._count = count
         self._temporalities = temporalities
         self._holders: WeakSet[object] | None = None
@@ -40,6 +42,22 @@ class Content:
         if self._message is None:
             self._message = self._parse()
         return self._message
+
+    def read_at_once(self) -> bool:
+        """Whether `message` costs nothing more. Parses it, unless that takes long: it is large, or needs mending."""
+        if self._message is None and self._failure is None:
+            if self._encoded is None or len(self._encoded) > LARGE:
+                return False
+            try:
+                self._message = parse_sound(MESSAGE_TYPES[self._signal], self._encoded)
+            except DecodeError:
+                return False
+        return True
+
+    def try_to_read(self) -> None:
+        """Parses and mends the message, so that the next `message` costs nothing. It raises the error, if any."""
+        with suppress(DecodeError):
+            _ = self.message
 
     @property
     def encoded(self) -> bytes:
@@ -75,10 +93,16 @@ class Content:
         return found
 
     def _parse(self) -> SignalData:
+        """The message in the encoding, which is mended if it needs that."""
+        if self._failure:
+            raise self._failure
+        type_, encoded = MESSAGE_TYPES[self._signal], self._encoded or b""
         try:
-            return parse(MESSAGE_TYPES[self._signal], self._encoded or b"")
-        except ProtobufDecodeError as error:
-            raise DecodeError(str(error)) from error
+            message, self._encoded = parse_mended(type_, encoded)
+        except DecodeError as error:
+            self._failure = error
+            raise
+        return message
 
     def _new_message(self) -> SignalData:
         """An own message for an editor. Parsing the encoding costs as much as a copy, and saves the other's parse."""

@@ -5,21 +5,22 @@ everything that can be read must arrive: bytes that are not UTF-8 become U+FFFD,
 becomes a text, and a damaged part ends where the damage begins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message_factory import GetMessageClass
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from otel_zernel.batch.pieces import read_field
+from otel_zernel.batch.pieces import CONTAINER_LEVELS, PIECE, message_type, read_field
 from otel_zernel.batch.thin import OPAQUE
 from otel_zernel.errors import DecodeError
 from otel_zernel.protobuf.fields import encode_field
 
 DEEPEST: Final = 80
 """Messages inside each other. Protobuf reads 100, and a part may be read by itself and put into a message later."""
-_TOO_DEEP: Final = AnyValue(string_value=f"nested more than {DEEPEST} levels deep").SerializeToString()
+TOO_DEEP: Final = f"nested more than {DEEPEST} levels deep"
+"""The text in place of a value that is nested too deeply."""
 _FEW_STEPS: Final = 100_000
 """Fields that are looked at in any message, besides one for `_LEAST_FIELD` bytes. Each takes some us."""
 _LEAST_FIELD: Final = 4
@@ -51,12 +52,39 @@ def mended(type_: _Descriptor, encoded: bytes) -> bytes:
 
 
 def is_sound(type_: _Descriptor, encoded: bytes) -> bool:
-    """Whether a full parse accepts the message."""
+    """Whether a full parse accepts the message. Parses it in pieces, so that a thread lets others run in between."""
+    class_ = GetMessageClass(type_)
     try:
-        GetMessageClass(type_).FromString(encoded)
-    except ProtobufDecodeError:
+        for piece in _pieces(type_, encoded, 0, len(encoded), ()):
+            class_.FromString(piece)
+    except (DecodeError, ProtobufDecodeError):
         return False
     return True
+
+
+def _pieces(type_: _Descriptor, data: bytes, start: int, end: int, path: tuple[int, ...]) -> Iterator[bytes]:
+    """The message in pieces of about `PIECE` bytes, each inside the fields `path`: it is nested as deeply as before."""
+    if end - start <= PIECE and not path:
+        yield data
+        return
+    begin = position = start
+    while position < end:
+        key, content, after = read_field(data, position, end)
+        inner = message_type(type_, key) if after - position > PIECE and len(path) < CONTAINER_LEVELS else None
+        if inner is not None or after - begin > PIECE:
+            yield _wrapped(data[begin:position], path)
+            begin = position
+        if inner is not None:
+            yield from _pieces(inner, data, content, after, (*path, key >> 3))
+            begin = after
+        position = after
+    yield _wrapped(data[begin:end], path)
+
+
+def _wrapped(encoded: bytes, path: tuple[int, ...]) -> bytes:
+    for number in reversed(path):
+        encoded = encode_field(number, encoded)
+    return encoded
 
 
 class _Mending:
@@ -144,7 +172,7 @@ class _Mending:
     def _inner(self, field: Any, content: bytes, depth: int, is_opaque: bool) -> bytes:
         type_, begins_opaque = field.message_type, field.name in OPAQUE and not is_opaque
         if depth >= DEEPEST and type_.name == AnyValue.DESCRIPTOR.name:
-            return _TOO_DEEP
+            return AnyValue(string_value=TOO_DEEP).SerializeToString()
         known = self._known.get((type_.name, depth, content)) if len(content) <= _SMALL else None
         if known is None:
             known = self.message(type_, content, depth + 1, is_opaque=is_opaque or begins_opaque)

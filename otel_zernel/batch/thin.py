@@ -1,8 +1,8 @@
 """The thin parse: it checks and counts encoded OTLP at a quarter of the cost of a full parse.
 
 The messages are those of OTLP, but attributes, events, links, exemplars, log bodies and the like are `bytes`: protobuf
-checks their lengths and does not look inside. A mistake inside one of them is found by the first component that reads
-it.
+checks their lengths and does not look inside. So are texts, which need not be UTF-8: one wrong name must not cost the
+other items. The first component that reads the message gets it mended.
 """
 
 from functools import cache
@@ -117,3 +117,5 @@ def _make_opaque(field: FieldDescriptorProto) -> None:
     if field.name in OPAQUE and field.type == FieldDescriptorProto.TYPE_MESSAGE:
         field.type = FieldDescriptorProto.TYPE_BYTES
         field.ClearField("type_name")
+    elif field.type == FieldDescriptorProto.TYPE_STRING:
+        field.type = FieldDescriptorProto.TYPE_BYTES

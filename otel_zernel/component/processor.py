@@ -1,7 +1,7 @@
 """The contract of processors."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import ClassVar, Final, NoReturn, Self
 
@@ -57,6 +57,11 @@ class Processor(Component, ABC):
     ) -> None:
         """Closes its resources, after `flush`. Safe without `__aenter__`."""
         return
+
+    @property
+    def reads(self) -> Collection[Signal]:
+        """The signals whose messages `process` reads. The pipeline parses those that take long in a thread, before."""
+        return self.signals
 
     async def prepare(self, batch: Batch) -> None:
         """Fetches what `process` needs for this batch and does not have yet. Must not change the batch.

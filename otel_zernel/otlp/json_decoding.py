@@ -20,6 +20,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Signal
+from otel_zernel.batch.mending import TOO_DEEP
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
 from otel_zernel.errors import DecodeError
 
@@ -30,6 +31,8 @@ Fields = dict[str, tuple[str, Convert]]
 _LEVELS: Final = 80
 """The deepest nesting of messages inside one attribute value or log body. Protobuf parses 100 levels of messages, and
 values begin at level 10 or above."""
+_LEVELS_OF_VALUE: Final = 3
+"""The messages that a nested value adds: a list, a pair and its value."""
 _FREE_BRACKETS: Final = 10_000
 _BYTES_A_BRACKET: Final = 8
 """An attribute without a value has 22 bytes and 2 brackets."""
@@ -121,15 +124,17 @@ def _bytes(value: Any) -> bytes:
 
 
 def _any_value(value: Any, levels: int = _LEVELS) -> dict[str, Any]:
-    """An `AnyValue`. `levels` is the number of nested messages that it may contain."""
+    """An `AnyValue`. It may contain `levels` nested messages; a text replaces what is nested more deeply."""
     decoded: dict[str, Any] = {}
     for name, content in object_of(value).items():
         if content is None:
             continue
         if name == "stringValue":
             decoded["string_value"] = _string(content)
+        elif name in ("arrayValue", "kvlistValue") and levels < _LEVELS_OF_VALUE:
+            decoded["string_value"] = TOO_DEEP
         elif name == "arrayValue":
-            decoded["array_value"] = {"values": _array(content, levels - 2)}
+            decoded["array_value"] = {"values": [_any_value(one, levels - 2) for one in _values(content)]}
         elif name == "kvlistValue":
             decoded["kvlist_value"] = {"values": _key_values(_values(content), levels - 3)}
         elif name in _SCALARS:
@@ -138,18 +143,12 @@ def _any_value(value: Any, levels: int = _LEVELS) -> dict[str, Any]:
     return dict([decoded.popitem()]) if len(decoded) > 1 else decoded
 
 
-def _array(value: Any, levels: int) -> list[dict[str, Any]]:
-    _check_depth(levels)
-    return [_any_value(one, levels) for one in _values(value)]
-
-
 def _values(value: Any) -> list[Any]:
     return list_of(object_of(value).get("values") or [])
 
 
 def _key_values(value: Any, levels: int = _LEVELS) -> list[dict[str, Any]]:
     """A list of `KeyValue`. This is most of the work, so the usual case, a string, comes first and has no call."""
-    _check_depth(levels)
     decoded = []
     for pair in list_of(value):
         try:
@@ -174,11 +173,6 @@ def _key_value(pair: Any, levels: int) -> dict[str, Any]:
             own, convert = _PAIR[name]
             decoded[own] = convert(content)
     return decoded
-
-
-def _check_depth(levels: int) -> None:
-    if levels < 0:
-        raise ValueError(f"values are nested more than {_LEVELS} levels deep")
 
 
 def _message(fields: Fields) -> Convert:

@@ -36,13 +36,14 @@ def metrics(depth: int) -> MetricsData:
     fill(resource.resource.attributes, depth)
     scope = resource.scope_metrics.add()
     fill(scope.scope.attributes, depth)
+    scope.scope.name = "TEXT"
     for number in range(ITEMS):
         gauge = scope.metrics.add(name=f"g{number}").gauge.data_points.add(as_double=1.0, time_unix_nano=1)
         total = scope.metrics.add(name=f"s{number}").sum
         total.is_monotonic, total.aggregation_temporality = True, AGGREGATION_TEMPORALITY_CUMULATIVE
         point = total.data_points.add(as_int=1, time_unix_nano=2, start_time_unix_nano=1)
         fill(point.exemplars.add(as_int=1, time_unix_nano=1).filtered_attributes, depth)
-        counts = scope.metrics.add(name=f"h{number}").histogram
+        counts = scope.metrics.add(name=f"hTEXT{number}", unit="TEXT").histogram
         counts.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
         buckets = counts.data_points.add(count=1, sum=1.0, bucket_counts=[1, 0], explicit_bounds=[1.0])
         for one in (gauge, point, buckets):
@@ -55,7 +56,7 @@ def traces(depth: int) -> TracesData:
     resource = data.resource_spans.add()
     fill(resource.resource.attributes, depth)
     for number in range(ITEMS):
-        span = resource.scope_spans.add().spans.add(name="step", trace_id=b"\1" * 16, span_id=bytes([number + 1]) * 8)
+        span = resource.scope_spans.add().spans.add(name="TEXT", trace_id=b"\1" * 16, span_id=bytes([number + 1]) * 8)
         span.start_time_unix_nano, span.end_time_unix_nano = 1, 2
         fill(span.attributes, depth)
         fill(span.events.add(name="TEXT").attributes, depth)

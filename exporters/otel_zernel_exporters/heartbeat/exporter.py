@@ -22,9 +22,6 @@ if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc import ChannelCredentials
     from grpc.aio import AioRpcError
 
-_LARGE = 1 << 18
-"""Bytes. Larger batches are read in a thread."""
-
 
 class HeartbeatExporter(Exporter):
     """Sends heartbeats of this worker to a master: usage of CPU, memory, GPUs and storage, and the running tasks."""
@@ -65,9 +62,8 @@ class HeartbeatExporter(Exporter):
     async def export(self, batch: Batch) -> None:
         """Only keeps the state: heartbeats have a pace of their own."""
         now = self.context.clock.monotonic()
+        await batch.make_readable()
         with invalid_is_permanent():
-            if batch.byte_size > _LARGE:
-                await asyncio.to_thread(lambda: batch.metrics)
             self._state.take(batch, now)
 
     async def _run(self) -> None:

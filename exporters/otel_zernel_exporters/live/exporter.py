@@ -75,6 +75,7 @@ class LiveExporter(Exporter, LiveSource):
 
     async def export(self, batch: Batch) -> None:
         """Adds a batch to the state, in turns with the other tasks."""
+        await batch.make_readable()
         with invalid_is_permanent():
             await self._turns.take(lambda: self._state.adding(batch))
 

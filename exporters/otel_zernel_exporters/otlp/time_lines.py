@@ -55,6 +55,7 @@ class TimeLines:
 
 async def _in_background(batch: Batch, arrange: Callable[[MetricsData], NewestTimes]) -> tuple[Batch, NewestTimes]:
     """Arranges a copy of the batch."""
+    await batch.make_readable()
     copy = batch.copy()
 
     def work() -> NewestTimes:

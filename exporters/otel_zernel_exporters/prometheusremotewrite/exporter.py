@@ -101,6 +101,7 @@ class PrometheusRemoteWriteExporter(Exporter):
         def translate() -> list[Entry]:
             return self._translation.entries(batch.metrics, now_ns)
 
+        await batch.make_readable()
         with invalid_is_permanent():
             entries = await run_in_thread(translate) if batch.point_count > _SLOW else translate()
         for reason, count in self._untranslated.items():

@@ -1,7 +1,7 @@
 """The path of a batch: from a receiver's `emit` through the processors of its pipelines into the exporters' queues."""
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -192,6 +192,7 @@ class Pipeline:
             await passage.yielder.yield_if_due()
 
     async def _run_stage(self, stage: Stage, batch: Batch, next_position: int, passage: Passage) -> None:
+        await _make_readable(batch, stage.processor.reads, passage)
         if stage.prepares:
             await passage.yielder.complete(stage.prepare(batch))
         await self._run(stage.process(batch), next_position, passage)
@@ -208,11 +209,18 @@ class Pipeline:
 
     async def _prepare(self, batch: Batch, delivery: Delivery, passage: Passage) -> None:
         """Queues what the exporter makes of the batch."""
+        await _make_readable(batch, batch.signals, passage)
         for prepared in delivery.prepare(batch.copy(), dropped=passage.drops(delivery)):
             if prepared is PAUSE:
                 await passage.yielder.yield_if_due()
             elif prepared.item_count:
                 passage.hand_over(prepared, delivery)
+
+
+async def _make_readable(batch: Batch, signals: Collection[Signal], passage: Passage) -> None:
+    """Lets a component read the batch without holding the event loop for long."""
+    if not batch.is_readable(signals):
+        await passage.yielder.complete(batch.make_readable(signals))
 
 
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:

@@ -82,6 +82,8 @@ async def join_and_split(group: Sequence[Request], max_size: int) -> list[Reques
 
 async def _split(batch: Batch, max_size: int) -> list[Batch]:
     pieces = []
+    if batch.item_count > max_size:
+        await batch.make_readable()
     with Yielder() as yielder:
         for piece in batch.split(max_size):
             pieces.append(piece)

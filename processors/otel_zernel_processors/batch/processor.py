@@ -1,6 +1,6 @@
 """The batch processor."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import PAUSE, Context, Processor
@@ -43,6 +43,11 @@ class BatchProcessor(Processor):
         self._pending: dict[Signal, PendingBatches] = {signal: PendingBatches() for signal in SIGNALS}
         self._at_once = not config.timeout or not config.send_batch_size
         self.interval = None if self._at_once else max(config.timeout / _TICKS, _SHORTEST_TICK)
+
+    @property
+    def reads(self) -> Collection[Signal]:
+        """Joining reads no message; splitting does."""
+        return self.signals if self.config.send_batch_max_size else ()
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """The joined batches that are complete."""

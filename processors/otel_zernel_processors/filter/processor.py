@@ -1,6 +1,6 @@
 """The filter processor."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from functools import partial
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
@@ -33,6 +33,11 @@ class FilterProcessor(Processor):
     @classmethod
     def forms(cls, config: FilterConfig) -> DataForms:
         return DataForms(drops=partial(drops_name, config))
+
+    @property
+    def reads(self) -> Collection[Signal]:
+        """The signals that have conditions."""
+        return self._rules.keys()
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """The batch without the items that are dropped. Nothing if nothing is left."""

@@ -1,7 +1,7 @@
 """The memory limiter."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from weakref import WeakSet
 
@@ -42,6 +42,11 @@ class MemoryLimiterProcessor(Processor):
         self._counted: WeakSet[Batch] = WeakSet()
         """The refused batches that their sources still have."""
         self._accepted, self._refused = self._counters("accepted"), self._counters("refused")
+
+    @property
+    def reads(self) -> Collection[Signal]:
+        """None: it only counts."""
+        return ()
 
     def process(self, batch: Batch) -> Iterable[Batch]:
         """The batch itself."""

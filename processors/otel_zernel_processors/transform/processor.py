@@ -1,6 +1,6 @@
 """The transform processor."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,11 @@ class TransformProcessor(Processor):
     def __init__(self, config: TransformConfig, context: Context) -> None:
         super().__init__(config, context)
         self._statements = {signal: list(self._compile(signal)) for signal in SIGNALS if signal in context.signals}
+
+    @property
+    def reads(self) -> Collection[Signal]:
+        """The signals that have statements."""
+        return [signal for signal, statements in self._statements.items() if statements]
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """The batch, edited only if a statement changes an item. Yields `PAUSE` between pieces of work."""

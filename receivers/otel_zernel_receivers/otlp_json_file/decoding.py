@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
+from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
+from otel_zernel.batch.thin import thin_type
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.json import parse_logs_json, parse_metrics_json, parse_spans_json
 
@@ -45,19 +47,21 @@ def signal_of(encoded: bytes) -> Signal:
     """The signal of an encoded message, by the types of its fields. Raises `DecodeError` if none fits.
 
     The messages of all signals begin alike. A metric, a span and a log record differ in the wire types of most fields.
+    A message with a text that is not UTF-8, or too deep a value, only has the thin type of its signal.
     """
-    for signal in SIGNALS:
-        try:
-            message = MESSAGE_TYPES[signal].FromString(encoded)
-        except ProtobufDecodeError:
-            continue
-        item = next(_items(signal, message), None)
-        if item is not None and len(UnknownFieldSet(item)) == 0 and _is_plausible(signal, item):
-            return signal
+    for type_of in (MESSAGE_TYPES.__getitem__, thin_type):
+        for signal in SIGNALS:
+            try:
+                message = type_of(signal).FromString(encoded)
+            except ProtobufDecodeError:
+                continue
+            item = next(_items(signal, message), None)
+            if item is not None and len(UnknownFieldSet(item)) == 0 and _is_plausible(signal, item):
+                return signal
     raise DecodeError("not OTLP, or of an unknown signal")
 
 
-def _items(signal: Signal, message: SignalData) -> Iterator[Any]:
+def _items(signal: Signal, message: Message) -> Iterator[Any]:
     resources, scopes, items = LEVELS[signal]
     for resource in getattr(message, resources):
         for scope in getattr(resource, scopes):

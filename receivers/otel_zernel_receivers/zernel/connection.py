@@ -2,11 +2,11 @@
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus, WebSocketException
 
 from otel_zernel_receivers.zernel.config import ZernelConfig
 
@@ -32,6 +32,12 @@ class _Direct(connect):
         return exc
 
 
+async def _messages(connection: ClientConnection) -> AsyncIterator[bytes]:
+    with suppress(ConnectionClosedOK):
+        while True:
+            yield await connection.recv(decode=False)
+
+
 class FeedConnection:
     """Opens connections to one feed."""
 
@@ -42,8 +48,13 @@ class FeedConnection:
         self._config = config
 
     @asynccontextmanager
-    async def open(self, headers: Mapping[str, str], context: ssl.SSLContext | None) -> AsyncIterator[ClientConnection]:
-        """A connection, whose messages one can iterate. Raises one of `failures`."""
+    async def open(
+        self, headers: Mapping[str, str], context: ssl.SSLContext | None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The messages of a connection. Raises one of `failures`.
+
+        They are not decoded: by default, a text that is not UTF-8 would end the connection, each time anew.
+        """
         options: dict[str, Any] = {"ssl": context} if context else {}
         if context and self._config.tls.server_name_override:
             options["server_hostname"] = self._config.tls.server_name_override
@@ -58,7 +69,7 @@ class FeedConnection:
             close_timeout=_CLOSING,
             **options,
         ) as connection:
-            yield connection
+            yield _messages(connection)
 
     def reason(self, error: Exception | None) -> str:
         """Why there is no connection, in a sentence. None: the server has closed it in order."""

@@ -39,12 +39,10 @@ class FeedMessage:
     """Items beyond `MOST_PROCESSES`."""
 
 
-def read_message(data: str | bytes) -> FeedMessage:
-    """Reads a message. Raises `UnreadableMessage`."""
-    if isinstance(data, bytes):
-        raise UnreadableMessage
+def read_message(data: bytes) -> FeedMessage:
+    """Reads a message. Bytes that are not UTF-8 cost the items that they are in. Raises `UnreadableMessage`."""
     try:
-        found = json.loads(data)
+        found = json.loads(data.decode(errors="replace"))
     except (ValueError, RecursionError):
         raise UnreadableMessage from None
     if not isinstance(found, dict):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_zernel_receivers.zernel.connection import FeedConnection
 
 _MUCH: Final = 1 << 16
-"""Characters of a message that is parsed in a thread: it takes milliseconds."""
+"""Bytes of a message that is parsed in a thread: it takes milliseconds."""
 
 
 class ZernelReceiver(Receiver):
@@ -73,7 +73,7 @@ class ZernelReceiver(Receiver):
         if self._ssl and (pem := await self._tls_files.changed()):
             self._ssl = await asyncio.to_thread(client_context, pem, self.config.tls, f"{self.context.path}::tls")
 
-    async def _message(self, data: str | bytes) -> FeedMessage | None:
+    async def _message(self, data: bytes) -> FeedMessage | None:
         """The message; None if it cannot be read. Counts what cannot be read."""
         try:
             message = await asyncio.to_thread(read_message, data) if len(data) > _MUCH else read_message(data)

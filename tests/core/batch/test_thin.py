@@ -218,13 +218,11 @@ def in_one_metric(*fields: tuple[int, bytes]) -> bytes:
 GAUGE = Gauge(data_points=[NumberDataPoint(time_unix_nano=1)] * 3).SerializeToString()
 
 
-@pytest.mark.parametrize(
-    ("number", "value"), [(2, b"\xff" * PIECE), (0, bytes(PIECE * 2)), (7, GAUGE * (PIECE // len(GAUGE)))]
-)
+@pytest.mark.parametrize(("number", "value"), [(0, bytes(PIECE * 2)), (7, GAUGE * (PIECE // len(GAUGE)))])
 def test_a_large_message_is_refused_if_parts_that_are_not_parsed_would_change_the_count(
     number: int, value: bytes
 ) -> None:
-    """A text that is not UTF-8, a field with the number 0, and points that later points of another kind replace."""
+    """A field with the number 0, and points that later points of another kind replace."""
     assert count_encoded("metrics", in_one_metric((2, b"x" * PIECE * 2), (5, GAUGE))) == 3
     with pytest.raises(DecodeError):
         count_encoded("metrics", in_one_metric((number, value), (2, b"x" * PIECE * 2), (5, GAUGE)))
