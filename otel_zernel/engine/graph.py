@@ -130,6 +130,10 @@ class Graph:
         for id_, receiver in self.receivers.items():
             pipelines = [self.pipelines[one.id] for one in settings.pipelines.values() if id_ in one.receivers]
             receiver.fan_out.connect(pipelines)
+        for one in settings.pipelines.values():
+            if len(one.signals) == 1:  # its id names the signal; another pipeline may never carry some
+                for id_ in one.exporters:
+                    self.deliveries[id_].queue.expect(one.signals & self.deliveries[id_].exporter.signals)
         for delivery in self.deliveries.values():
             delivery.wake()
 

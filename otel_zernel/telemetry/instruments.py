@@ -24,9 +24,15 @@ _ITEM_NAMES: Mapping[Signal, tuple[str, str]] = {
 class MeasuredQueue(Protocol):
     """The values that the queue gauges report."""
 
-    size: int
     capacity: int
-    bytes: int
+
+    @property
+    def size(self) -> int:
+        """In the unit of the capacity."""
+
+    @property
+    def bytes(self) -> int:
+        """Those in memory."""
 
     @property
     def oldest_age(self) -> float:

@@ -8,7 +8,7 @@ from functools import reduce
 from types import TracebackType
 from typing import Self
 
-from otel_zernel.batch import Batch, ItemCount
+from otel_zernel.batch import Batch, ItemCount, Signal
 from otel_zernel.component import Exporter
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig
 from otel_zernel.engine.delivery.consumers import Consumers
@@ -190,10 +190,9 @@ class Delivery:
         """Whether the batch fits into the queue."""
         return self.direct or self.queue.has_room(batch)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no batch fits into the queue."""
-        return not self.direct and self.queue.is_full
+    def full_signals(self, batch: Batch | None = None) -> frozenset[Signal]:
+        """The signals that do not fit into the queue: those of the batch, and of the others not even the smallest."""
+        return frozenset() if self.direct else self.queue.full_signals(batch)
 
     def delays(self, *, paced: bool) -> bool:
         """Whether a source waits for room in the full queue, instead of being refused or losing the batch.

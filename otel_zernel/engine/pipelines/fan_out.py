@@ -1,14 +1,13 @@
 """The admission of a receiver's batches into its pipelines."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.holding import HoldWatch
-from otel_zernel.engine.pipelines.passage import Passage
+from otel_zernel.engine.pipelines.passage import FullQueues, Passage
 from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel.telemetry import ReceiverMetrics
@@ -122,20 +121,19 @@ class FanOut:
                 self._holding.held_back(f"waits for room in the sending queue of {busy.exporter.context.id}")
             await busy.wait_for_room()
 
-    def _busy(
-        self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics, *, paced: bool
-    ) -> Delivery | None:
+    def _busy(self, batch: Batch, full: FullQueues, metrics: ReceiverMetrics, *, paced: bool) -> Delivery | None:
         """The full queue whose room the source waits for. Raises `Refused` if no queue must get the batch now."""
         if busy := next((one for one in full if one.delays(paced=paced)), None):
             return busy
-        everyone = full.issuperset(self._takers_of(batch))
+        takers = ((one, signal) for signal in batch.signals for one in self._takers[signal])
+        everyone = all(signal in full.get(one, ()) for one, signal in takers)
         if refusing := [one for one in full if everyone or one.durable]:
             self._count_refused(batch, metrics, refusing)
             self._holding.held_back(refusal := _refusal(refusing))
             raise Refused(refusal)
         return None
 
-    async def _run(self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics) -> Passage:
+    async def _run(self, batch: Batch, full: FullQueues, metrics: ReceiverMetrics) -> Passage:
         self._admit_to_processors(batch, metrics)
         passage = Passage(full, frozenset(self._refused.pop(batch, ())))
         counts = batch.counts
@@ -173,8 +171,11 @@ class FanOut:
             delivery.count_refused(batch)
             counted.add(delivery)
 
-    def _takers_of(self, batch: Batch) -> Iterator[Delivery]:
-        return chain.from_iterable(self._takers[signal] for signal in batch.signals)
-
-    def _full(self, batch: Batch) -> frozenset[Delivery]:
-        return frozenset(one for one in self._takers_of(batch) if not one.has_room(batch))
+    def _full(self, batch: Batch) -> FullQueues:
+        """The queues without room for a signal of the batch that they may get."""
+        full: dict[Delivery, frozenset[Signal]] = {}
+        for delivery in dict.fromkeys(one for signal in batch.signals for one in self._takers[signal]):
+            signals = delivery.full_signals(batch)
+            if any(signal in signals and delivery in self._takers[signal] for signal in batch.signals):
+                full[delivery] = signals
+        return full

@@ -1,13 +1,17 @@
 """The passage of one admitted batch: which queues take it, and what its source waits for afterwards."""
 
 import asyncio
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.yielding import Yielder
 from otel_zernel.errors import Refused
+
+FullQueues = Mapping[Delivery, frozenset[Signal]]
+"""The signals for which a queue has no room."""
 
 
 class Passage:
@@ -16,23 +20,23 @@ class Passage:
     First `hand_over`, within the context; then, when the pipelines are free for the next batch, `complete`.
     """
 
-    def __init__(self, full: frozenset[Delivery] = frozenset(), counted: frozenset[Delivery] = frozenset()) -> None:
-        """`full` queues drop what they get. For those in `counted`, the batch is in `enqueue_failed` already."""
+    def __init__(self, full: FullQueues | None = None, counted: frozenset[Delivery] = frozenset()) -> None:
+        """`full` queues drop these signals. For those in `counted`, the batch is in `enqueue_failed` already."""
         self.yielder = Yielder()
-        self._full = full
+        self._full = full or {}
         self._counted = counted
         self._direct: list[tuple[Delivery, Batch]] = []
         """For exporters without a queue."""
         self._safe: list[asyncio.Future[None]] = []
         """Done when the durable queues have made their batches safe."""
 
-    def drops(self, delivery: Delivery) -> bool:
-        """Whether the batches for this delivery are dropped, because its queue is full."""
-        return delivery in self._full
+    def drops(self, batch: Batch, delivery: Delivery) -> bool:
+        """Whether a batch of one signal is dropped for this delivery, because its queue is full."""
+        return not self._full.get(delivery, frozenset()).isdisjoint(batch.signals)
 
     def hand_over(self, batch: Batch, delivery: Delivery) -> None:
         """Queues a batch of one signal, or drops it."""
-        if delivery in self._full:
+        if self.drops(batch, delivery):
             delivery.drop(batch, counted=delivery in self._counted)
         elif delivery.direct:
             self._direct.append((delivery, batch))

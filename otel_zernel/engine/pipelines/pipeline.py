@@ -10,7 +10,7 @@ from itertools import chain
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import LONGEST_PREPARATION, PAUSE, Processor
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.pipelines.passage import Passage
+from otel_zernel.engine.pipelines.passage import FullQueues, Passage
 from otel_zernel.errors import DecodeError
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.telemetry import ProcessorMetrics
@@ -141,7 +141,7 @@ class Pipeline:
     async def flush(self) -> None:
         """Queues the batches that the processors still hold, also in full queues."""
         for position, stage in enumerate(self._stages):
-            await self._emit(stage.flush(), position + 1, frozenset())
+            await self._emit(stage.flush(), position + 1, None)
 
     async def flush_held(self, leaving: Container[Stage]) -> Passage:
         """Queues the batches that these stages still hold. The caller holds `lock`, and completes the result."""
@@ -165,19 +165,19 @@ class Pipeline:
             emitting.add_done_callback(self._emitting.discard)
             await asyncio.shield(emitting)  # a reload ends this loop, and must not lose the output of a tick
 
-    async def _emit(self, batches: Iterable[Batch], position: int, full: frozenset[Delivery]) -> None:
+    async def _emit(self, batches: Iterable[Batch], position: int, full: FullQueues | None) -> None:
         passage = Passage(full)
         async with self.lock:
             with passage:
                 await self._run(batches, position, passage)
         await passage.complete()
 
-    async def _full(self) -> frozenset[Delivery]:
+    async def _full(self) -> FullQueues:
         """The full queues, which drop what they get. Waits while one holds back its source, or if all are full."""
         while True:
-            full = frozenset(delivery for delivery in self.deliveries if delivery.is_full)
+            full = {one: signals for one in self.deliveries if (signals := one.full_signals() & self._signals)}
             holding = [delivery for delivery in full if delivery.durable or delivery.delays(paced=True)]
-            if not holding and (not full or full != frozenset(self.deliveries)):
+            if not holding and len(full) < len(self.deliveries):
                 return full
             await next(iter(holding or full)).wait_for_room()
 
@@ -210,7 +210,7 @@ class Pipeline:
     async def _prepare(self, batch: Batch, delivery: Delivery, passage: Passage) -> None:
         """Queues what the exporter makes of the batch."""
         await _make_readable(batch, batch.signals, passage)
-        for prepared in delivery.prepare(batch.copy(), dropped=passage.drops(delivery)):
+        for prepared in delivery.prepare(batch.copy(), dropped=passage.drops(batch, delivery)):
             if prepared is PAUSE:
                 await passage.yielder.yield_if_due()
             elif prepared.item_count:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
-from otel_zernel.batch import Batch, ItemCount, Signal
+from otel_zernel.batch import ALL_SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.component import Context
 from otel_zernel.delivery_config import SendingQueueConfig
-from otel_zernel.engine.queues.queue import Entry, Lease, Queue, counts_of, total
+from otel_zernel.engine.queues.entries import Entry, counts_of, total
+from otel_zernel.engine.queues.queue import Lease, Queue
 from otel_zernel.engine.queues.read_ahead import ReadAhead
 from otel_zernel.engine.yielding import Yielder
 from otel_zernel.runtime.garbage import collection_deferred
@@ -79,7 +80,7 @@ class DurableQueue(Queue):
         with collection_deferred(), Yielder() as yielder:
             for record in self._journal.records():
                 entry = self._entry_of(record)
-                self.size += entry.size
+                self._room.take(record.signal, entry.size)
                 self._stored = self._stored.plus(entry.counts)
                 self._append(entry)
                 await yielder.yield_if_due()
@@ -92,12 +93,8 @@ class DurableQueue(Queue):
             return self._journal.problem or "the last batch could not be stored"
         return None
 
-    @property
-    def is_full(self) -> bool:
-        return super().is_full or bool(self._unstored) or self._holds_too_much
-
-    def has_room(self, batch: Batch) -> bool:
-        return not self._unstored and not self._holds_too_much and super().has_room(batch)
+    def full_signals(self, batch: Batch | None = None) -> frozenset[Signal]:
+        return ALL_SIGNALS if self._unstored or self._holds_too_much else super().full_signals(batch)
 
     @property
     def _holds_too_much(self) -> bool:
@@ -112,8 +109,8 @@ class DurableQueue(Queue):
     def put(self, batch: Batch) -> asyncio.Future[None]:
         (signal,) = batch.signals
         held = Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal))
-        entry = Entry(batch.counts, self._size_of(held), self._clock.time_ns(), held, held.byte_size)
-        self.size += entry.size
+        entry = Entry(batch.counts, self._size_of(held, signal), self._clock.time_ns(), held, held.byte_size)
+        self._room.take(signal, entry.size)
         self._unsafe[entry] = safe = asyncio.get_running_loop().create_future()
         appending = asyncio.ensure_future(self._journal.append(signal, held.bytes_of(signal), held.item_count))
         appending.add_done_callback(partial(self._appended, entry, held))
@@ -235,7 +232,7 @@ class DurableQueue(Queue):
                     self._lose_unreadable(self._pop(), error)
                 case batch:
                     entry.batch = batch
-                    self.bytes += entry.bytes
+                    self._held.take(entry.signal, entry.bytes)
         return False
 
     def _lose_unreadable(self, entry: Entry, error: DataLost) -> None:
@@ -266,7 +263,7 @@ class DurableQueue(Queue):
             entry = self._cached.popleft()
             if entry.batch and entry.record:
                 entry.batch = None
-                self.bytes -= entry.bytes
+                self._held.take(entry.signal, -entry.bytes)
             elif entry.batch:
                 only_here.append(entry)
         self._cached.extendleft(reversed(only_here))

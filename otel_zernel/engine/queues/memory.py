@@ -1,9 +1,10 @@
 """The queue that lives as long as the process."""
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.delivery_config import SendingQueueConfig
-from otel_zernel.engine.queues.queue import Entry, Queue
+from otel_zernel.engine.queues.entries import Entry
+from otel_zernel.engine.queues.queue import Queue
 from otel_zernel.runtime.memory import memory_limit
 
 _SHARE = 4
@@ -27,18 +28,20 @@ class MemoryQueue(Queue):
     def __init__(self, config: SendingQueueConfig, clock: Clock | None = None, max_bytes: int | None = None) -> None:
         """`max_bytes` limits `bytes`, besides the configured size. None for no limit."""
         super().__init__(config, clock or SystemClock())
-        self.max_bytes = max_bytes
+        self._held.limit = max_bytes
 
     @property
-    def is_full(self) -> bool:
-        return super().is_full or self._holds_too_much
+    def max_bytes(self) -> int | None:
+        """The limit of `bytes`; None for no limit."""
+        return self._held.limit
 
-    def has_room(self, batch: Batch) -> bool:
-        return not self._holds_too_much and super().has_room(batch)
+    def _fits(self, signal: Signal, size: int) -> bool:
+        """The newest batch may exceed the limit of bytes, since its size is known only when encoded."""
+        return super()._fits(signal, size) and self._held.fits(signal, 1)
 
     def limit_memory(self, max_bytes: int) -> None:
         if self.max_bytes is not None:
-            self.max_bytes = max_bytes
+            self._held.limit = max_bytes
             self._changed()
 
     def put(self, batch: Batch) -> None:
@@ -51,18 +54,14 @@ class MemoryQueue(Queue):
     def _add(self, batch: Batch, time_ns: int) -> None:
         held = batch if self.max_bytes is None else _compact(batch)
         held_bytes = 0 if self.max_bytes is None else held.byte_size
-        entry = Entry(batch.counts, self._size_of(held), time_ns, held, held_bytes)
-        self.size += entry.size
+        size = sum(self._size_of(held, signal) for signal in held.signals)
+        entry = Entry(batch.counts, size, time_ns, held, held_bytes)
+        self._room.take(entry.signal, entry.size)
         self._append(entry)
         self._changed()
 
     def _settle(self, entry: Entry) -> None:
         """Nothing is left to do: the entry is in no list."""
-
-    @property
-    def _holds_too_much(self) -> bool:
-        """Whether the limit is reached. The newest batch may exceed it, since its size is known only when encoded."""
-        return self.max_bytes is not None and self.bytes >= self.max_bytes
 
 
 def _compact(batch: Batch) -> Batch:

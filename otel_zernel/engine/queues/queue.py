@@ -3,46 +3,20 @@
 from abc import ABC, abstractmethod
 from asyncio import Future, get_running_loop
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Collection, Iterator
 from itertools import islice, takewhile
 from typing import Protocol
 
 from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.clock import Clock
-from otel_zernel.delivery_config import SendingQueueConfig, Sizer
-from otel_zernel.storage import Record
-
-_SIZE_OF_BATCH: dict[Sizer, Callable[[Batch], int]] = {
-    "requests": lambda batch: 1,
-    "items": lambda batch: batch.item_count,
-    "bytes": lambda batch: batch.byte_size,
-}
+from otel_zernel.delivery_config import SendingQueueConfig
+from otel_zernel.engine.queues.entries import SIZE_OF_SIGNAL, Entry, total
+from otel_zernel.engine.queues.room import SharedRoom
 
 _MOST_SKIPPED = 10_000
 """Entries at the front of the queue among which one of another signal is looked for: about 2 ms."""
 _MOST_EXPIRED = 100
 """Expired entries that are removed in one turn of the event loop: 2 to 3 ms."""
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One queued batch."""
-
-    counts: ItemCount
-    size: int
-    """In units of the queue's `sizer`."""
-    time_ns: int
-    """When it was queued: wall clock, ns."""
-    batch: Batch | None
-    """None if its data is only on the disk."""
-    bytes: int = 0
-    """The encoded size. 0 in a queue that does not measure bytes."""
-    record: Record | None = None
-    """Its place on the disk."""
-    number: int = 0
-    """Its place in the order of the queue."""
 
 
 class QueueOwner(Protocol):
@@ -100,17 +74,19 @@ class Lease:
 
 
 class Queue(ABC):
-    """Batches that wait for one exporter, oldest first. `size` and `capacity` are in units of `sizer`."""
+    """Batches that wait for one exporter, oldest first. `size` and `capacity` are in units of `sizer`.
+
+    The signals share the room as `SharedRoom` says.
+    """
 
     def __init__(self, config: SendingQueueConfig, clock: Clock) -> None:
         self.capacity = config.queue_size
-        self.size = 0
-        """The size of the entries that are not leased, and of those that are being stored."""
-        self.bytes = 0
-        """The encoded size of the entries that are held in memory and not leased."""
+        self._room = SharedRoom(config.queue_size)
+        self._held = SharedRoom(None)
+        """The bytes that are held in memory."""
         self._waiting: deque[Entry] = deque()
         self._clock = clock
-        self._size_of = _SIZE_OF_BATCH[config.sizer]
+        self._size_of = SIZE_OF_SIGNAL[config.sizer]
         self._max_age_ns = round(config.max_age * 1e9)
         self._is_expiring = False
         """Whether the next turn of the event loop removes more expired entries."""
@@ -123,17 +99,42 @@ class Queue(ABC):
         self._owner = owner
 
     @property
+    def size(self) -> int:
+        """The size of the entries that are not leased, and of those that are being stored."""
+        return self._room.total
+
+    @property
+    def bytes(self) -> int:
+        """The encoded size of the entries that are held in memory and not leased."""
+        return self._held.total
+
+    def expect(self, signals: Collection[Signal]) -> None:
+        """Keeps a share of the room for these signals, before their first batch comes."""
+        self._room.expect(signals)
+        self._held.expect(signals)
+
+    @property
     def is_full(self) -> bool:
-        """Whether not even the smallest batch fits."""
-        if self._max_age_ns and self._expire():
-            return False
-        return self.size >= self.capacity
+        """Whether not even the smallest batch fits, of any signal."""
+        return len(self.full_signals()) == len(SIGNALS)
 
     def has_room(self, batch: Batch) -> bool:
-        """Whether the batch fits. Every batch fits into an empty queue, even one larger than the capacity."""
-        if self._max_age_ns and self._expire():
-            return True
-        return not self.size or self.size + self._size_of(batch) <= self.capacity
+        """Whether all signals of the batch fit."""
+        return self.full_signals(batch).isdisjoint(batch.signals)
+
+    def full_signals(self, batch: Batch | None = None) -> frozenset[Signal]:
+        """The signals that do not fit: those of the batch, and of the others not even the smallest batch.
+
+        Every batch fits into an empty queue, even one larger than the capacity.
+        """
+        if (self._max_age_ns and self._expire()) or not self.size:
+            return frozenset()
+        sizes = {signal: self._size_of(batch, signal) for signal in batch.signals} if batch else {}
+        return frozenset(signal for signal in SIGNALS if not self._fits(signal, sizes.get(signal, 1)))
+
+    def _fits(self, signal: Signal, size: int) -> bool:
+        """Whether so much more of the signal fits."""
+        return self._room.fits(signal, size)
 
     @property
     def problem(self) -> str | None:
@@ -193,8 +194,7 @@ class Queue(ABC):
         """Makes a leased entry available again, at its place among those that were returned before."""
         entry = lease.entry
         entry.batch = lease.batch if entry.record is None else None
-        self.size += entry.size
-        self.bytes += entry.bytes if entry.batch else 0
+        self._take(entry, 1)
         older = sum(1 for _ in takewhile(lambda waiting: waiting.number < entry.number, self._waiting))
         self._waiting.insert(older, entry)
 
@@ -231,13 +231,19 @@ class Queue(ABC):
         self._newest += 1
         entry.number = self._newest
         self._waiting.append(entry)
-        self.bytes += entry.bytes if entry.batch else 0
+        if entry.batch:
+            self._held.take(entry.signal, entry.bytes)
 
     def _pop(self) -> Entry:
         entry = self._waiting.popleft()
-        self.size -= entry.size
-        self.bytes -= entry.bytes if entry.batch else 0
+        self._take(entry, -1)
         return entry
+
+    def _take(self, entry: Entry, sign: int) -> None:
+        """The entry takes room from now on (1), or no more (-1)."""
+        self._room.take(entry.signal, sign * entry.size)
+        if entry.batch:
+            self._held.take(entry.signal, sign * entry.bytes)
 
     def _load_oldest(self) -> bool:
         """Makes sure that the oldest entry has its batch. Returns whether there is one."""
@@ -281,13 +287,3 @@ class Queue(ABC):
         self._is_expiring = False
         self._expire()
         self._changed()
-
-
-def total(entries: Iterable[Entry]) -> ItemCount:
-    """The items of all entries."""
-    return reduce(ItemCount.plus, (entry.counts for entry in entries), ItemCount())
-
-
-def counts_of(signal: Signal, items: int) -> ItemCount:
-    """The counts of a batch of one signal."""
-    return ItemCount(*(items if one == signal else 0 for one in SIGNALS))

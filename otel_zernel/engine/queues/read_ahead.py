@@ -7,7 +7,7 @@ from functools import partial
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.engine.lifetime import cancel_and_wait
-from otel_zernel.engine.queues.queue import Entry
+from otel_zernel.engine.queues.entries import Entry
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.storage import DataLost, Journal, Record, StorageFailed
 

@@ -1,0 +1,40 @@
+"""Room in a queue, shared by signal: in an outage, a signal that floods does not push out the others."""
+
+from collections.abc import Iterable
+
+from otel_zernel.batch import Signal
+
+
+class SharedRoom:
+    """How much of a limit the entries of each signal take.
+
+    Half of the limit is guaranteed, in equal shares, to the signals that have come or are expected. The rest is first
+    come, first served. A single signal has it all.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        """None for no limit."""
+        self.limit = limit
+        self.total = 0
+        self._taken: dict[Signal, int] = {}
+
+    def expect(self, signals: Iterable[Signal]) -> None:
+        """Guarantees a share to these signals before their first entry."""
+        for signal in signals:
+            self._taken.setdefault(signal, 0)
+
+    def take(self, signal: Signal, amount: int) -> None:
+        """An entry takes room, even if it does not fit. A negative amount is free again."""
+        self._taken[signal] = self._taken.get(signal, 0) + amount
+        self.total += amount
+
+    def fits(self, signal: Signal, amount: int) -> bool:
+        """Whether this much more of the signal fits, into its share or the rest."""
+        if self.limit is None:
+            return True
+        if self.total + amount > self.limit:
+            return False
+        share = self.limit // 2 // max(1, len(self._taken))
+        above = {other: max(0, taken - share) for other, taken in self._taken.items()}
+        above[signal] = self._taken[signal] + amount - share if signal in self._taken else amount
+        return above[signal] <= 0 or sum(above.values()) <= self.limit - share * len(self._taken)

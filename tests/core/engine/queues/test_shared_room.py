@@ -1,0 +1,96 @@
+"""In an outage, a signal that floods does not push out the others."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel.batch import SIGNALS, Signal
+from otel_zernel.delivery_config import SendingQueueConfig
+from otel_zernel.engine.queues import MemoryQueue
+from otel_zernel.engine.queues.room import SharedRoom
+from otel_zernel.errors import Refused, Retryable
+from otel_zernel.testing import Dropped, until
+from tests.core.engine.journals import MemoryStorage
+from tests.core.engine.wiring import wiring
+from tests.core.parts import batch_of, every_signal
+
+DOWN = {"initial_interval": "1h", "max_elapsed_time": "0s"}
+
+
+@given(st.integers(0, 200), st.lists(st.tuples(st.sampled_from(SIGNALS), st.integers(-3, 9)), max_size=200))
+def test_half_of_the_room_is_shared_and_no_more_than_the_limit_is_taken(
+    limit: int, steps: list[tuple[Signal, int]]
+) -> None:
+    room, taken = SharedRoom(limit), dict.fromkeys(SIGNALS, 0)
+    room.expect(SIGNALS)
+    for signal, amount in steps:
+        if amount > 0 and room.fits(signal, amount):
+            taken[signal] += amount
+            room.take(signal, amount)
+        elif amount > 0:
+            assert taken[signal] + amount > limit // 2 // 3  # its share has always room
+        elif taken[signal] + amount >= 0:
+            taken[signal] += amount
+            room.take(signal, amount)
+        assert room.total == sum(taken.values()) <= limit
+
+
+def test_a_single_signal_has_all_the_room() -> None:
+    queue = MemoryQueue(SendingQueueConfig(queue_size=10))
+    for _ in range(10):
+        assert queue.has_room(batch_of(1.0))
+        queue.put(batch_of(1.0))
+    assert not queue.has_room(batch_of(1.0))
+
+
+def test_the_memory_is_shared_too() -> None:
+    spans = every_signal().only({"traces"})
+    queue = MemoryQueue(SendingQueueConfig(), max_bytes=100 * spans.byte_size)
+    queue.expect({"metrics", "traces"})
+    while queue.has_room(batch_of(1.0)):
+        queue.put(batch_of(1.0))
+    assert queue.bytes >= 75 * spans.byte_size
+    queue.put(spans)
+    assert queue.has_room(spans)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_flood_of_metrics_in_an_outage_leaves_the_spans_their_share(durable: bool) -> None:
+    spans = every_signal().only({"traces"})
+    async with wiring(retry=DOWN) as it:
+        it.extensions["storage"] = MemoryStorage()
+        delivery = await it.delivery(queue_size=40, **({"storage": "storage"} if durable else {}))
+        sink = it.sinks[0]
+        sink.failures = [Retryable("down") for _ in range(1000)]
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        await emit(spans.copy())
+        await until(lambda: sink.attempts)
+        for batch in [batch_of(1.0)] * 100 + [spans] * 10:
+            if batch is spans:
+                await emit(batch.copy())
+                continue
+            try:
+                await emit(batch_of(1.0))
+            except Refused:
+                continue
+        await until(lambda: delivery.queue.waiting().total == 40)
+        assert delivery.queue.waiting().spans >= 10
+        assert isinstance(sink.context.drop, Dropped)
+        assert not sink.context.drop.counts
+
+
+async def test_one_signal_of_a_batch_is_dropped_and_the_other_kept() -> None:
+    async with wiring(retry=DOWN) as it:
+        delivery = await it.delivery(queue_size=8)
+        it.sinks[0].failures = [Retryable("down") for _ in range(1000)]
+        delivery.queue.expect({"metrics", "traces"})
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        while delivery.queue.has_room(batch_of(1.0)):
+            await emit(batch_of(1.0))
+            await asyncio.sleep(0)
+        await emit(every_signal().only({"metrics", "traces"}))
+        assert delivery.queue.waiting().spans == 1
+        assert isinstance(it.sinks[0].context.drop, Dropped)
+        assert it.sinks[0].context.drop.counts == {"queue_full": 1}
