@@ -96,6 +96,11 @@ class Permanent(ZernelError):
     """An export failed and would fail again. The batch is dropped and counted."""
 
 
+class Unwanted(Permanent):
+    """The server takes no batches of this signal. The exporter says so in the log and in its health: each dropped batch
+    is only counted."""
+
+
 class NoAnswer(ZernelError):
     """A server, or another engine, gives no usable answer now. Whether it has done the work is unknown; ask later."""
 

@@ -49,7 +49,7 @@ class OtlpGrpcExporter(ConvertingExporter):
         self._resolve = resolve
         self._channels: Channels | None = None
         self.signals = frozenset(config.signals)
-        self._unwanted = UnwantedSignals(context, self.signals, "leave it out of the option signals")
+        self._unwanted = UnwantedSignals(context, self.signals, lambda left: f"set signals: [{', '.join(left)}]")
 
     async def __aenter__(self) -> Self:
         self._credentials.open(unprotected=self.config.is_unprotected)

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import zstandard
 
 from otel_zernel import __version__
-from otel_zernel.batch import SIGNALS, Batch
+from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.client.addresses import Resolve, resolve
 from otel_zernel.client.posting import HttpPosting
 from otel_zernel.client.proxies import http_proxy
@@ -40,6 +40,11 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def _only_endpoints_of(left: Sequence[Signal]) -> str:
+    """The advice for a server that takes only these signals of those that share `endpoint`."""
+    return f"set {' and '.join(f'{signal}_endpoint' for signal in left)} in place of endpoint"
+
+
 class OtlpHttpExporter(ConvertingExporter):
     """Sends OTLP over HTTP, in protobuf or JSON: one request for each signal of a batch."""
 
@@ -60,7 +65,7 @@ class OtlpHttpExporter(ConvertingExporter):
         super().__init__(config, context)
         self.signals = frozenset(signal for signal in SIGNALS if config.url(signal))
         shared = filter(config.shares_endpoint, SIGNALS)
-        self._unwanted = UnwantedSignals(context, shared, "set endpoints of signals in place of endpoint")
+        self._unwanted = UnwantedSignals(context, shared, _only_endpoints_of)
         self._lines = TimeLines()
         self._takes_native_histograms = True
         """As far as it is known."""

@@ -34,7 +34,7 @@ class Dispatch:
         try:
             divisible = len(request.leases) > 1 and request.is_whole
             failure = await self._send(request, divisible=divisible, on_failure=on_failure)
-            if failure and failure.rejected and len(request.leases) > 1:
+            if failure and failure.may_be_in_part and len(request.leases) > 1:
                 await self._take_apart(request, failure)
             else:
                 self.settle(request, failure)

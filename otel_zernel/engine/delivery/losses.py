@@ -2,6 +2,7 @@
 
 from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.component import Context
+from otel_zernel.errors import Unwanted
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.telemetry import ExporterMetrics
 
@@ -27,6 +28,9 @@ class Losses:
 
     def gave_up(self, batch: Batch, error: Exception, *, rejected: bool) -> None:
         """The exporter rejected the batch, or all attempts within `max_elapsed_time` failed."""
+        if isinstance(error, Unwanted):
+            self._not_sent(batch.counts, "unwanted_signal")
+            return
         self._not_sent(batch.counts, "rejected" if rejected else "retries_exhausted")
         self._log_once(batch.counts, error, "Dropped %s: %s%s")
 

@@ -11,7 +11,7 @@ from otel_zernel.delivery_config import RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.delivery.outages import OutageWatch
 from otel_zernel.engine.delivery.progress import Progress
 from otel_zernel.engine.lifetime import was_cancelled
-from otel_zernel.errors import Correctable, DecodeError, Permanent, Retryable
+from otel_zernel.errors import Correctable, DecodeError, Permanent, Retryable, Unwanted
 from otel_zernel.runtime.threads import run_in_thread
 
 LONGEST_DELAY = 300.0
@@ -66,6 +66,11 @@ class Failure:
     """Whether the exporter would reject the batch again."""
     expired: bool = False
     """Whether it became older than `max_age`."""
+
+    @property
+    def may_be_in_part(self) -> bool:
+        """Whether the exporter may accept some entries of the rejected batch."""
+        return self.rejected and not isinstance(self.error, Unwanted)
 
 
 class Sender:
@@ -164,6 +169,8 @@ class Sender:
         refusals, delivered, examined = 0, self._delivered, False
         for delay in backoff(self._retry):
             error = await self._outcome(batch)
+            if isinstance(error, Unwanted):
+                return Failure(error, rejected=True)
             if isinstance(error, Permanent | Correctable) and not examined:
                 examined = True
                 if mended := await _mended(batch):

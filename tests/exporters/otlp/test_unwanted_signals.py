@@ -3,7 +3,11 @@
 import pytest
 from starlette.responses import Response
 
-from otel_zernel.errors import Correctable, Permanent
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.errors import Correctable, Permanent, Unwanted
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_exporters.otlp import OtlpGrpcExporter
+from tests.core.engine.wiring import INSTRUMENTS
 from tests.exporters.otlp.grpc import test_grpc as over_grpc
 from tests.exporters.otlp.http import exporting as over_http
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch, spans_batch
@@ -16,11 +20,51 @@ async def test_a_signal_without_a_service_is_stopped_and_the_message_names_the_o
     sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
     async with over_grpc.exporting(sink, own) as exporter:
         for _ in range(3):
-            with pytest.raises(Permanent, match=f"{NO_METRICS}; leave it out of the option signals"):
+            with pytest.raises(Permanent, match=rf"{NO_METRICS}; set signals: \[traces, logs\]$"):
                 await exporter.export(metrics_batch())
         await exporter.export(spans_batch())
     assert [name.rpartition(".")[2] for name in sink.services] == ["MetricsService", "TraceService", "TraceService"]
     assert NO_METRICS in own.health.problems[own.path]
+
+
+async def test_a_stopped_signal_is_tried_again_after_an_hour() -> None:
+    sink, clock = GrpcSink(), FakeClock()
+    own = make_context("exporters", "otlp_grpc", clock=clock)
+    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+    async with over_grpc.exporting(sink, own) as exporter:
+        for _ in range(2):
+            with pytest.raises(Unwanted):
+                await exporter.export(metrics_batch())
+        clock.advance(3601)
+        sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+        for _ in range(2):
+            with pytest.raises(Unwanted):
+                await exporter.export(metrics_batch())
+        clock.advance(3601)
+        await exporter.export(metrics_batch())
+        await exporter.export(metrics_batch())
+    assert len(sink.requests) == 6  # two refused, each with an empty one of spans, and two taken
+    assert own.path not in own.health.problems
+
+
+async def test_a_stopped_signal_is_counted_and_neither_logged_again_nor_an_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = GrpcSink()
+    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+    async with sink.serve() as port:
+        config = {"endpoint": f"http://127.0.0.1:{port}", "compression": "none"}
+        own = make_context("exporters", "otlp_grpc")
+        exporter = OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own)
+        async with Delivery(exporter, INSTRUMENTS.exporter("otlp_grpc")) as delivery:
+            for _ in range(5):
+                delivery.put(metrics_batch())
+                delivery.put(spans_batch())
+            await delivery.drain()
+    assert delivery.losses.keys() == {"unwanted_signal"}
+    assert len(sink.requests) >= 6
+    assert not own.health.outages
+    assert [record.levelname for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == ["ERROR"]
 
 
 async def test_a_server_without_any_service_may_be_the_wrong_endpoint_and_keeps_the_batch() -> None:
@@ -51,7 +95,7 @@ async def test_a_path_that_is_missing_for_one_signal_only_stops_it(status: int) 
     sink = over_http.answering(Response("", status))
     async with over_http.exporting(sink) as exporter:
         for _ in range(3):
-            with pytest.raises(Permanent, match=f"{NO_METRICS}; set endpoints of signals in place of endpoint"):
+            with pytest.raises(Permanent, match="set traces_endpoint and logs_endpoint in place of endpoint"):
                 await exporter.export(metrics_batch())
         await exporter.export(spans_batch())
     assert [request.path for request in sink.requests] == ["/v1/metrics", "/v1/traces", "/v1/traces"]
