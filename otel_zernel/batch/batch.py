@@ -256,9 +256,13 @@ class Batch:
         A large message takes 5 ms a MiB, and mending one up to 0.5 s a MiB. Reading raises the errors.
         """
         if not self.is_readable(signals):
-            contents = [content for signal, content in self._contents.items() if signal in signals]
             with suppress(RuntimeError):  # no thread can start: reading does the work
-                await run_in_thread(lambda: [content.try_to_read() for content in contents])
+                await run_in_thread(lambda: self._try_to_read(signals))
+
+    def _try_to_read(self, signals: Collection[Signal]) -> None:
+        for signal, content in self._contents.items():
+            if signal in signals:
+                content.try_to_read()
 
     def mended(self) -> "Batch | None":
         """A batch that every server can parse in full; None if it is this one. Raises `DecodeError`."""

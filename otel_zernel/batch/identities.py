@@ -1,6 +1,7 @@
 """The targets that encoded metrics belong to: what Prometheus calls job and instance."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -22,12 +23,10 @@ Identity = bytes
 """The identifying attributes of a resource, encoded. Empty without any."""
 
 
-def identities_of(metrics: bytes) -> set[Identity]:
-    """The targets in encoded metrics. Costs 3 us for each resource and looks at no point."""
-    try:
-        return {_identity(resource) for resource in _resources(metrics)}
-    except DecodeError:  # the exporter refuses them
-        return set()
+def identities_of(metrics: bytes) -> Iterator[Identity]:
+    """The target of each resource in encoded metrics. Costs 3 to 8 us for each resource and looks at no point."""
+    with suppress(DecodeError):  # the exporter refuses them
+        yield from map(_identity, _resources(metrics))
 
 
 def _resources(metrics: bytes) -> Iterator[bytes]:

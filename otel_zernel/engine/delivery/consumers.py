@@ -12,7 +12,7 @@ from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery.dispatch import Dispatch
 from otel_zernel.engine.delivery.losses import Losses
 from otel_zernel.engine.delivery.sending import Divided, Interrupted, Sender
-from otel_zernel.engine.delivery.turns import MOST_ITEMS, TargetTurns
+from otel_zernel.engine.delivery.turns import MOST_ITEMS, TargetTurns, Turn
 from otel_zernel.engine.lifetime import cancel_and_wait
 from otel_zernel.engine.queues import Lease, Queue, Request, by_signal, grouped, join_and_split, joined
 from otel_zernel.errors import Correctable, DecodeError, Permanent, Retryable
@@ -149,7 +149,7 @@ class Consumers:
                     request, partial(self._go_on_without, queue, request, self._context.clock.monotonic())
                 )
             except Divided:
-                self._divide(request)
+                await self._divide(request)
             except BaseException as error:
                 self._give_back([request])
                 if not isinstance(error, Interrupted):
@@ -181,10 +181,10 @@ class Consumers:
             self._arrived.clear()
             await self._arrived.wait()
 
-    def _begin(self, turn: list[Request]) -> Request:
-        request = joined(turn) if len(turn) > 1 else turn[0]
-        self._turns.begin(request)
-        self.in_flight.difference_update(turn)
+    def _begin(self, turn: Turn) -> Request:
+        request = joined(turn.requests) if len(turn.requests) > 1 else turn.requests[0]
+        self._turns.begin(request, turn.targets)
+        self.in_flight.difference_update(turn.requests)
         self.in_flight.add(request)
         self._moved.set()
         return request
@@ -205,7 +205,7 @@ class Consumers:
             raise
         self.in_flight.difference_update(leased)
         self.in_flight.update(requests)
-        self._turns.add(requests)
+        await self._turns.add(requests)
 
     async def _gather(self, queue: Queue, leased: list[Request]) -> None:
         """Adds leased entries until they are large enough for one request, or `flush_timeout` has passed."""
@@ -258,10 +258,10 @@ class Consumers:
         error = await self._sender.try_once(request.batch)
         if len(request.leases) > 1 and request.is_whole and isinstance(error, Permanent | Correctable):
             parts = request.parts()
-            self._turns.replace(request, parts)
             self.in_flight.update(parts)
+            await self._turns.replace(request, parts)
         elif error is None:
-            self._turns.replace(request, ())
+            await self._turns.replace(request, ())
             self._dispatch.settle(request, None)
         else:
             return False
@@ -282,11 +282,11 @@ class Consumers:
                 self._dispatch.lose_damaged(group[0], error)
         return requests
 
-    def _divide(self, request: Request) -> None:
+    async def _divide(self, request: Request) -> None:
         """The parts of a refused request are sent one by one."""
         parts = request.parts()
         self.in_flight.update(parts)
-        self._turns.add_refused(parts)
+        await self._turns.add_refused(parts)
 
     def _give_back(self, requests: Iterable[Request]) -> None:
         for request in reversed(list(requests)):

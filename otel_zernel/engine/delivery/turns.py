@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import Signal
 from otel_zernel.batch.identities import Identity, identities_of
 from otel_zernel.engine.queues import Request
+from otel_zernel.engine.yielding import Yielder
 
 MOST_ITEMS: Final = 8192
 MOST_BYTES: Final = 2 << 20
@@ -15,11 +16,22 @@ MOST_WAITING: Final = 256
 MOST_BYTES_WAITING: Final = 4 << 20
 """The requests that wait for their turn, and their bytes, at which the queue keeps the others."""
 
+_SOME: Final = 100
+"""Resources that take less than 1 ms."""
+
+
+class Turn(NamedTuple):
+    """Requests to send together, and all their targets."""
+
+    requests: list[Request]
+    targets: frozenset[Identity]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     request: Request
     targets: frozenset[Identity]
+    """None for spans and log records."""
     alone: bool
     """Whether no other request joins it, because it may be the one that the server refuses."""
 
@@ -45,11 +57,6 @@ class TargetTurns:
         """In the order of the queue."""
         self._sending: dict[Request, _Sending] = {}
 
-    def targets(self, batch: Batch) -> frozenset[Identity]:
-        """The targets of a batch. Spans and log records have none: their order does not matter."""
-        wanted = self._needed and batch.has_metrics
-        return frozenset(identities_of(batch.metrics_bytes())) if wanted else frozenset()
-
     @property
     def crowded(self) -> Collection[Signal]:
         """The signals of the waiting requests, if no more should wait."""
@@ -58,15 +65,19 @@ class TargetTurns:
             return ()
         return {signal for waiting in self._waiting for signal in waiting.request.batch.signals}
 
-    def add(self, requests: Iterable[Request]) -> None:
-        """The requests wait behind the others."""
-        self._waiting += (self._wait(request) for request in requests)
+    async def add(self, requests: Iterable[Request]) -> None:
+        """The requests wait behind the others. Calls must not overlap."""
+        with Yielder() as yielder:
+            added = [await self._wait(request, yielder) for request in requests]
+            self._waiting += added
 
-    def add_refused(self, parts: Iterable[Request]) -> None:
-        """The parts of a refused request wait before the others, each alone."""
-        self._waiting[:0] = [self._wait(part, alone=True) for part in parts]
+    async def add_refused(self, parts: Iterable[Request]) -> None:
+        """The parts of a refused request, which has not ended yet, wait before the others, each alone."""
+        with Yielder() as yielder:
+            added = [await self._wait(part, yielder, alone=True) for part in parts]
+            self._waiting[:0] = added
 
-    def next(self, without: Collection[Signal], *, join: bool) -> list[Request]:
+    def next(self, without: Collection[Signal], *, join: bool) -> Turn | None:
         """The first request that waits for no other, and with `join` those behind it that fit into one request."""
         blocked = {target for sending in self._sending.values() for target in sending.targets}
         taken: list[_Waiting] = []
@@ -79,7 +90,9 @@ class TargetTurns:
             else:
                 blocked |= waiting.targets
         self._waiting = [waiting for waiting in self._waiting if waiting not in taken] if taken else self._waiting
-        return [waiting.request for waiting in taken]
+        if not taken:
+            return None
+        return Turn([one.request for one in taken], frozenset().union(*(one.targets for one in taken)))
 
     def behind(self, request: Request, *, refused: bool) -> Request | None:
         """A request to try in the place of this one, for which it waits, and for no other. It waits on.
@@ -100,29 +113,38 @@ class TargetTurns:
         skipped = own.trials - 1 if refused else (own.trials & -own.trials).bit_length() - 1  # 0, 1, 0, 2, 0, 1, 0, 3
         return behind[skipped % len(behind)]
 
-    def replace(self, request: Request, parts: Iterable[Request]) -> None:
-        """Parts of a waiting request take its place, each alone. Without parts it waits no longer."""
-        for place, waiting in enumerate(self._waiting):
-            if waiting.request is request:
-                self._waiting[place : place + 1] = [self._wait(part, alone=True) for part in parts]
-                return
+    async def replace(self, request: Request, parts: Iterable[Request]) -> None:
+        """Parts of a request that still waits take its place, each alone. Without parts it waits no longer."""
+        with Yielder() as yielder:
+            added = [await self._wait(part, yielder, alone=True) for part in parts]
+            for place, waiting in enumerate(self._waiting):
+                if waiting.request is request:
+                    self._waiting[place : place + 1] = added
+                    return
 
     def take_all(self) -> list[Request]:
         """The waiting requests, which wait no longer."""
         taken, self._waiting = self._waiting, []
         return [waiting.request for waiting in taken]
 
-    def begin(self, request: Request) -> None:
-        """The request is being sent."""
-        if targets := self.targets(request.batch):
+    def begin(self, request: Request, targets: frozenset[Identity]) -> None:
+        """The request, of one turn, is being sent."""
+        if targets:
             self._sending[request] = _Sending(targets)
 
     def end(self, request: Request) -> None:
         """The request is delivered, given up or given back, or others no longer wait for it."""
         self._sending.pop(request, None)
 
-    def _wait(self, request: Request, *, alone: bool = False) -> _Waiting:
-        return _Waiting(request, self.targets(request.batch), alone)
+    async def _wait(self, request: Request, yielder: Yielder, *, alone: bool = False) -> _Waiting:
+        """Reads the targets of the request. There may be thousands, so other tasks run meanwhile."""
+        targets: set[Identity] = set()
+        if self._needed and request.batch.has_metrics:  # the order of spans and log records does not matter
+            for number, identity in enumerate(identities_of(request.batch.metrics_bytes()), 1):
+                targets.add(identity)
+                if number % _SOME == 0:
+                    await yielder.yield_if_due()
+        return _Waiting(request, frozenset(targets), alone)
 
     def _joins(self, waiting: _Waiting, taken: list[_Waiting]) -> bool:
         batches = [one.request.batch for one in (*taken, waiting)]

@@ -11,6 +11,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from otel_zernel.batch import Batch
 from otel_zernel.component import Extension
 from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.delivery.turns import TargetTurns
+from otel_zernel.engine.queues import Request
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import make_context
 from tests.core.engine.delivery.simulated import SimulatedBackend, SimulatedClock, eventually
@@ -142,3 +144,18 @@ async def test_requests_that_a_reload_interrupts_keep_their_place() -> None:
         await asyncio.gather(delivery.settle(), clock.run_until(31.0))
         waiting = [lease.batch for lease in delivery.queue.take_all()]
         assert values_of(waiting) == list(range(20))
+
+
+async def test_other_tasks_run_while_thousands_of_targets_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_zernel.engine.yielding.LONGEST_SLICE", 0.0)  # every look at the clock yields
+    turns = TargetTurns(needed=True)
+    many = Batch.join([metrics_of(1.0, target=str(number)) for number in range(2000)])
+    adding = asyncio.create_task(turns.add([Request(many)]))
+    breaks = 0
+    while not adding.done():
+        await asyncio.sleep(0)
+        breaks += 1
+    assert breaks >= 20
+    turn = turns.next((), join=True)
+    assert turn is not None
+    assert len(turn.targets) == 2000
