@@ -54,13 +54,13 @@ class UnwantedSignals:
             if other.name == signal.name or other.name not in self._signals:
                 continue
             if other.name in self._accepted or await probe(other):
-                return self._stop(signal, other)
+                return self._stop(signal, other, error.code)
         return error
 
-    def _stop(self, signal: OtlpSignal, other: OtlpSignal) -> Unwanted:
+    def _stop(self, signal: OtlpSignal, other: OtlpSignal, code: str) -> Unwanted:
         if signal.name not in self._never:
             left = [one.name for one in all_signals() if one.name in self._signals - {signal.name} - self._never.keys()]
-            reason = f"the server takes {other.name}, but no {signal.name}; {self._advice(left)}"
+            reason = f"the server takes {other.name}, but no {signal.name} ({code}); {self._advice(left)}"
             self._never[signal.name] = reason
             self._report()
             self._context.logger.error("Stopped %s for this exporter: %s", signal.name, reason)

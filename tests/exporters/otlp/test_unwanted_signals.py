@@ -20,7 +20,7 @@ async def test_a_signal_without_a_service_is_stopped_and_the_message_names_the_o
     sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
     async with over_grpc.exporting(sink, own) as exporter:
         for _ in range(3):
-            with pytest.raises(Permanent, match=rf"{NO_METRICS}; set signals: \[traces, logs\]$"):
+            with pytest.raises(Permanent, match=rf"{NO_METRICS} \(UNIMPLEMENTED\); set signals: \[traces, logs\]$"):
                 await exporter.export(metrics_batch())
         await exporter.export(spans_batch())
     assert [name.rpartition(".")[2] for name in sink.services] == ["MetricsService", "TraceService", "TraceService"]

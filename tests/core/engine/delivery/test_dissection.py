@@ -86,7 +86,7 @@ async def test_a_text_that_is_not_utf8_is_mended_for_a_server_that_refuses_it(re
 
 
 async def test_a_server_that_takes_any_bytes_gets_those_of_the_sender() -> None:
-    sink = picky()
+    sink = Sink(SinkConfig.model_validate(JOINING), make_context("exporters", "sink"))
     await deliver(sink, damaged(3))
     assert [batch.metrics_bytes() for batch in sink.batches] == [damaged(3).metrics_bytes()]
 

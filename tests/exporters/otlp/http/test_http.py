@@ -112,7 +112,7 @@ async def test_a_pipeline_of_all_signals_sends_only_those_that_have_a_url(tmp_pa
 @pytest.mark.parametrize(
     "answer",
     [
-        Response("no such path /v1/metrics?token=geheim", 404),
+        Response("no such path /v1/metrics?token=geheim", 410),
         Response("busy: token=geheim", 503),
         Response(None, 302, {"location": "https://me:geheim@a/?token=geheim"}),
     ],
