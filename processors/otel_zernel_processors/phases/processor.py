@@ -20,6 +20,8 @@ _PIECE = 256
 """Spans of one scope, or points, after which others get the event loop."""
 _PIECES = 64
 """Smaller pieces after which others get the event loop."""
+_PATIENCE = 10.0
+"""Seconds without any data after which a warning is logged: a receiver may take some to attach."""
 _LIVE_NS = 300_000_000_000
 """If the last data of a host is older than this, it is a recording, and only the time of its data counts."""
 
@@ -39,7 +41,8 @@ class PhasesProcessor(Processor):
         """The host of all data without `host.name`; None before the first of such data."""
         self._jobs = Jobs(config, context)
         self._lateness = ns(config.lateness)
-        self._has_ticked = False
+        self._waited = 0.0
+        """How long (s) it has waited for data, until it warns."""
         if config.source in ("auto", "scopes") and "traces" not in context.signals:
             context.logger.warning(
                 "This pipeline carries no spans, and PyTorch's scopes are spans: to get phases by scopes, rename the "
@@ -70,12 +73,12 @@ class PhasesProcessor(Processor):
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """Advances the time of live hosts whose data has stopped."""
-        if not self._hosts and not self._has_ticked:
+        waited, self._waited = self._waited, self._waited + self.config.interval
+        if not self._hosts and waited < _PATIENCE <= self._waited:
             self.context.logger.warning(
                 "No spans or metrics for phases have arrived yet: check that this pipeline has an ebpf receiver, and "
                 "run `otel-zernel doctor` to check that it works"
             )
-        self._has_ticked = True
         for host in list(self._hosts.values()):
             if host.is_over(now_ns):
                 yield from self._remove(host)

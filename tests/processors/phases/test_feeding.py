@@ -28,6 +28,17 @@ def test_missing_input_is_logged_once(processor: PhasesProcessor, caplog: pytest
     assert caplog.text.count(NO_INPUT) == 1
 
 
+def test_input_that_arrives_within_10_s_is_not_missed(caplog: pytest.LogCaptureFixture) -> None:
+    """A receiver may take some seconds to attach."""
+    config = PhasesProcessor.Config.model_validate({"interval": "1s"})
+    processor = PhasesProcessor(config, make_context("processors", "phases"))
+    warned = []
+    for second in range(1, 21):
+        list(processor.tick(START + second * 1_000_000_000))
+        warned.append(caplog.text.count(NO_INPUT))
+    assert warned == [0] * 9 + [1] * 11
+
+
 def test_a_processor_with_input_logs_no_warning(processor: PhasesProcessor, caplog: pytest.LogCaptureFixture) -> None:
     list(processor.process(batch_of(Loop().steps(3).spans)))
     list(processor.tick(START))
