@@ -9,6 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.batch.mending import DEEPEST, is_sound, mended
+from otel_zernel.batch.parsing import LARGE
 from otel_zernel.errors import DecodeError
 from otel_zernel.protobuf.fields import encode_field
 from tests.contract.test_damaged_texts import BAD, batch, metrics
@@ -61,8 +62,9 @@ def test_one_damaged_point_among_many_leaves_the_others_as_they_are(number: int)
 
 @pytest.mark.parametrize("levels", [39, 45, 50, 51, 100, 5000])
 @pytest.mark.parametrize("kind", ["array", "map"])
-def test_a_deep_value_keeps_what_is_above_the_limit(levels: int, kind: str) -> None:
-    value = AnyValue(string_value="inside").SerializeToString()
+@pytest.mark.parametrize("size", [0, LARGE])
+def test_a_deep_value_keeps_what_is_above_the_limit(levels: int, kind: str, size: int) -> None:
+    value = AnyValue(string_value="inside" + "x" * size).SerializeToString()
     for _ in range(levels):
         if kind == "map":
             value = encode_field(6, encode_field(1, encode_field(1, b"k") + encode_field(2, value)))

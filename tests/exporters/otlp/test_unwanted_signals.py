@@ -1,11 +1,20 @@
 """A server that takes one signal and not another stops the other one; a server that takes none keeps its batches."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import grpc
 import pytest
 from starlette.responses import Response
 
+from otel_zernel.batch import SIGNALS
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.errors import Correctable, Permanent, Unwanted
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.pipeline import Pipeline
+from otel_zernel.errors import Correctable, Permanent, Refused, Unwanted
+from otel_zernel.testing import FakeClock, make_context, until
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from tests.core.engine.wiring import INSTRUMENTS
 from tests.exporters.otlp.grpc import test_grpc as over_grpc
@@ -121,3 +130,43 @@ async def test_a_path_that_is_missing_for_every_signal_keeps_the_batch() -> None
     async with over_http.exporting(over_http.answering(*(Response("", 404) for _ in range(3)))) as exporter:
         with pytest.raises(Correctable, match="this path does not accept OTLP"):
             await exporter.export(metrics_batch())
+
+
+@asynccontextmanager
+async def only_spans(sink: GrpcSink, port: int) -> AsyncIterator[None]:
+    """A backend with no other service, as Tempo is."""
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([sink._handler("trace.v1.TraceService")])
+    server.add_insecure_port(f"localhost:{port}")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
+async def test_metrics_that_nobody_wants_cost_no_span_of_an_outage(unused_tcp_port: int) -> None:
+    config = {
+        "endpoint": f"http://127.0.0.1:{unused_tcp_port}",
+        "compression": "none",
+        "retry_on_failure": {"initial_interval": "50ms", "max_interval": "100ms"},
+        "sending_queue": {"queue_size": 100},
+    }
+    own, sink = make_context("exporters", "otlp_grpc"), GrpcSink()
+    exporter = OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own)
+    async with Delivery(exporter, INSTRUMENTS.exporter("otlp_grpc")) as delivery:
+        pipelines = [Pipeline(name, [], [delivery], frozenset({name}), asyncio.Lock()) for name in SIGNALS[:2]]
+        metrics, spans = (FanOut([one], partial(INSTRUMENTS.receiver, "source")) for one in pipelines)
+        await spans(spans_batch())
+        for number in range(500):
+            with suppress(Refused):
+                await metrics(metrics_batch())
+            if number % 25 == 0:
+                await spans(spans_batch())
+            await asyncio.sleep(0)
+        await until(lambda: delivery.problem)
+        async with only_spans(sink, unused_tcp_port):
+            await delivery.drain()
+    assert len(sink.of("trace")) >= 21  # and the empty one that tries the signal
+    assert delivery.losses.keys() == {"unwanted_signal"}
+    assert not delivery.losses["unwanted_signal"].spans
