@@ -88,15 +88,27 @@ class JsonClient:
             return await self._answer(response)
 
     @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str], silence: float) -> AsyncIterator["Stream"]:
-        """An answer that is read in pieces as they arrive. A pause of more than `silence` s ends it with an error."""
-        async with self._request("GET", path, params, None, silence) as response:
+    async def stream(
+        self, path: str, params: Mapping[str, str], silence: float, *, begins_at_once: bool = False
+    ) -> AsyncIterator["Stream"]:
+        """An answer that is read in pieces as they arrive. A pause of more than `silence` s ends it with an error.
+
+        `begins_at_once`: the server sends the status before the first piece, so `timeout` is the limit for it.
+        """
+        begin = self._timeout if begins_at_once else None
+        async with self._request("GET", path, params, None, silence, begin) as response:
             ok = response.status_code == 200
             yield Stream(response, JsonAnswer(200, {}, "") if ok else await self._answer(response), self._failed)
 
     @asynccontextmanager
     async def _request(
-        self, method: str, path: str, params: Mapping[str, str] | None, body: Json | None, silence: float
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: Json | None,
+        silence: float,
+        begin: float | None = None,
     ) -> AsyncIterator["Response"]:
         import httpx
 
@@ -108,7 +120,8 @@ class JsonClient:
             extensions=extensions,
         )  # fmt: skip
         try:
-            response = await client.send(request, stream=True)
+            async with asyncio.timeout(begin):
+                response = await client.send(request, stream=True)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise self._failed(error) from error
         try:

@@ -38,16 +38,19 @@ class Collection:
         changed: Callable[[str, Json | None], None],
         clock: Clock,
         key: Literal["name", "uid"] = "name",
+        report: Callable[[str | None], None] = lambda problem: None,
     ) -> None:
         """`selection` are the parameters that select the objects, such as `labelSelector`.
 
         `key` is the field of `metadata` that identifies an object. A name is unique in its namespace only.
+        `report` gets the problem after each attempt.
         """
         self._client = client
         self._path = path
         self._selection = selection
         self._key = key
         self._changed = changed
+        self._report = report
         self._clock = clock
         self._version = ""
         self._items: dict[str, str] = {}
@@ -73,10 +76,10 @@ class Collection:
                 self._version = ""
             except NoAnswer as error:
                 # Connections end every few minutes. It is a problem if the next one brings nothing either.
-                self.problem = None if self._alive else str(error)
+                self._found(None if self._alive else str(error))
             except (AttributeError, TypeError, ValueError, KeyError) as error:
                 self._version = ""
-                self.problem = f"an object of Kubernetes has another layout than expected: {error!r}"
+                self._found(f"an object of Kubernetes has another layout than expected: {error!r}")
             if self._alive or self._clock.monotonic() > began + _LONGEST_WAIT:
                 wait = _SHORTEST_WAIT
             await self._clock.sleep(wait)
@@ -89,6 +92,10 @@ class Collection:
             self._items[name] = str(metadata.get("resourceVersion"))
             self._changed(name, item)
 
+    def _found(self, problem: str | None) -> None:
+        self.problem = problem
+        self._report(problem)
+
     async def _list(self) -> None:
         items, version = await list_all(self._client, self._path, self._selection)
         found = {str((one.get("metadata") or {}).get(self._key)): one for one in items}
@@ -97,7 +104,7 @@ class Collection:
         for name, item in found.items():
             self._know(name, item)
         self._version = version
-        self.problem = None
+        self._found(None)
         self.listed.set()
 
     async def _watch(self) -> None:
@@ -109,10 +116,10 @@ class Collection:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH),
         }
-        async with self._client.stream(self._path, params, _SILENCE) as stream:
+        async with self._client.stream(self._path, params, _SILENCE, begins_at_once=True) as stream:
             if stream.refusal:
                 raise _error(stream.refusal, self._path)
-            self.problem = None
+            self._found(None)
             rest = b""
             async for piece in stream.pieces():
                 *lines, rest = (rest + piece).split(b"\n")

@@ -6,7 +6,7 @@ the results.
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,7 @@ from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
 from otel_zernel_processors.kubernetes.pods.watch import PodWatch
 
 _UPKEEP: Final = 10.0
-"""Seconds between two looks for deleted pods, new labels of the own pod, and problems of the watch."""
+"""Seconds between two looks for deleted pods and new labels of the own pod."""
 _FIRST_LIST: Final = 2.0
 """Seconds that a start waits for the first list of pods."""
 _NEXT_LISTING: Final = 1.0
@@ -83,9 +83,9 @@ class Sources:
         if self._config.own_pod:
             self.own = await run_in_thread(self._read_own_pod)
         if self._watch:
-            self._collection = self._watch.of_node(self._lookup.node)
+            collection = self._watch.of_node(self._lookup.node, self._watched)
             await self._stack.enter_async_context(self._watch.client)
-            works.append(partial(self._repeat, "api", self._collection.run, _UPKEEP))
+            works.append(partial(self._repeat, "api", collection.run, _UPKEEP))
         if self._kubelet and self._config.pod_resources:
             self._stack.push_async_callback(self._kubelet.close)
             read, interval = partial(self._read_holders, self._kubelet), self._config.pod_resources.interval
@@ -95,8 +95,10 @@ class Sources:
         self._stack.push_async_callback(cancel, *tasks)
         if self._watch:
             # The first batches are named too, if the server answers soon.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._collection.listed.wait(), _FIRST_LIST)
+            try:
+                await asyncio.wait_for(collection.listed.wait(), _FIRST_LIST)
+            except TimeoutError:
+                self._watched(collection.problem)
 
     async def leave(self) -> None:
         await self._stack.aclose()
@@ -180,15 +182,14 @@ class Sources:
         self._forgotten = self._table.forgotten
         if self._config.own_pod:
             self.own = await run_in_thread(self._read_own_pod)
-        self.check_watch()
         if self._context.clock.monotonic() - self._answered > self._config.retention:
             self.holders = ()
 
-    def check_watch(self) -> None:
-        """Reports whether the pods may be outdated."""
-        if self._watch and (problem := self._collection.problem):
+    def _watched(self, problem: str | None) -> None:
+        """Reports at once whether the pods may be outdated."""
+        if problem:
             self._failed("api", problem)
-        elif self._watch:
+        else:
             self._succeeded("api")
 
     async def _read_holders(self, kubelet: Kubelet) -> None:

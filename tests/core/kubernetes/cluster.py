@@ -48,6 +48,8 @@ class FakeCluster:
         self.lose_answer_of = ""
         """A method: its next request is done, and its connection is cut before the answer."""
         self.token: str | None = None
+        self.watches_hang = False
+        """Whether new watches get no answer: a server that starts, or a proxy before one that is away."""
         self._changed = asyncio.Event()
         self._watchers: set[asyncio.Task[Any]] = set()
 
@@ -130,6 +132,8 @@ class FakeCluster:
             await send_json(send, 401, _status(401, "Unauthorized"))
         elif (answer := self.interfere(method, path)) is not None:
             await send_json(send, *answer)
+        elif "watch" in query and self.watches_hang:
+            await receive()  # until the client goes
         elif "watch" in query:
             await self._serve_watch(path.rpartition("/")[2], query, send)
         elif path.endswith("/log"):

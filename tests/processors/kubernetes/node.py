@@ -50,12 +50,14 @@ class Node:
         return KubernetesProcessor(config, self.context, named)
 
     @asynccontextmanager
-    async def watching(self, **options: Any) -> AsyncIterator[KubernetesProcessor]:
+    async def watching(self, request_timeout: str = "10s", **options: Any) -> AsyncIterator[KubernetesProcessor]:
         """A processor that watches the pods of the cluster."""
         async with served(self.cluster) as port:
             file = self.folder / "kubeconfig"
             write_kubeconfig(file, f"http://127.0.0.1:{port}", {"token": "t0p"})
-            async with self.processor(api={"kubeconfig": str(file)}, **options) as processor:
+            async with self.processor(
+                api={"kubeconfig": str(file), "request_timeout": request_timeout}, **options
+            ) as processor:
                 yield processor
 
 

@@ -185,14 +185,37 @@ async def test_the_api_server_may_be_away_and_the_health_says_so(tmp_path: Path)
         [found] = await named(processor, resource)
         assert found["k8s.pod.name"] == "trainer-0", "from the folders of logs"
         assert "zernel.job.id" not in found
-        processor._sources.check_watch()
         assert "cannot list pods; grant the permissions" in node.context.health.problems["processors::kubernetes"]
         node.cluster.interfere = lambda method, path: None
         node.cluster.put_pod(pod_item(labels=JOBSET))
         await until(lambda: processor._table.by_uid(UID) and processor._table.by_uid(UID).labels)  # type: ignore[union-attr]
-        processor._sources.check_watch()
         assert node.context.health.problems == {}
         assert (await named(processor, resource))[0]["zernel.job.id"] == "train/llama"
+
+
+async def test_rights_that_are_withdrawn_from_a_running_watch_are_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._UPKEEP", 3600.0)
+    node = Node(tmp_path)
+    async with node.watching():
+        await until(lambda: node.cluster.requests["GET watch"])
+        node.cluster.interfere = lambda method, path: (403, {"kind": "Status", "message": 'User "x" cannot list pods'})
+        node.cluster.cut_watches()
+        await until(lambda: "grant the permissions" in node.context.health.problems.get("processors::kubernetes", ""))
+        node.cluster.interfere = lambda method, path: None
+        await until(lambda: node.context.health.problems == {})
+
+
+async def test_a_server_that_accepts_a_watch_and_does_not_answer_is_named(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    async with node.watching(request_timeout="200ms"):
+        await until(lambda: node.cluster.requests["GET watch"])
+        node.cluster.watches_hang = True
+        node.cluster.cut_watches()
+        await until(lambda: "gives no answer" in node.context.health.problems.get("processors::kubernetes", ""))
+        node.cluster.watches_hang = False
+        await until(lambda: node.context.health.problems == {})
 
 
 async def test_a_pod_whose_folder_of_logs_appears_later_is_named_then(

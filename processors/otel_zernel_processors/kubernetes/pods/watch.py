@@ -1,6 +1,6 @@
 """A watch of pods in Kubernetes' API, which keeps a table up to date."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,15 +38,15 @@ class PodWatch:
         self._uids: dict[str, str] = {}
         """The uids on the node, by those of the API. They differ for static pods."""
 
-    def of_node(self, node: str) -> Collection:
-        """The watch. Raises `CannotStart` if it needs the name of the node, and does not have it."""
+    def of_node(self, node: str, report: Callable[[str | None], None]) -> Collection:
+        """The watch, which reports its problem, or None. Raises `CannotStart` if it needs the name of the node."""
         if self._config.nodes == "this" and not node:
             raise CannotStart(
                 f"{self._context.path}::node: the name of the collector's node is not known; set K8S_NODE_NAME to"
                 " spec.nodeName in the pod, or set api::nodes to all"
             )
         selection = {"fieldSelector": f"spec.nodeName={node}"} if self._config.nodes == "this" else {}
-        return Collection(self.client, _PODS, selection, self._changed, self._context.clock, key="uid")
+        return Collection(self.client, _PODS, selection, self._changed, self._context.clock, "uid", report)
 
     def _changed(self, uid: str, item: Mapping[str, Any] | None) -> None:
         if item is None:
