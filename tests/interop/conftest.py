@@ -30,12 +30,12 @@ def find_peer(program: str) -> Path:
     return Path(found)
 
 
-def installed_peer(folder: str, name: str) -> Path:
-    """The folder of a peer that `make peers` keeps outside the checkout. Without it, the test is skipped or fails."""
+def installed_peer(folder: str, name: str, target: str = "peers") -> Path:
+    """The folder of a peer that `make` keeps outside the checkout. Without it, the test is skipped or fails."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     found = cache / "otel-zernel" / "peers" / folder
     if not (found / ".installed").exists():
-        miss(f"{name} is missing: `make peers` installs it in {found}")
+        miss(f"{name} is missing: `make {target}` installs it in {found}")
     return found
 
 

@@ -1,0 +1,88 @@
+"""The processor `kubernetes` with a real API server: the health says when it may not read pods."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.free_ports import free_port
+from tests.interop.kubernetes import Kubernetes, running_kubernetes, until
+
+pytestmark = pytest.mark.soak
+
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+def grant(kubernetes: Kubernetes) -> None:
+    """Binds the account of the collector to a role with the rights that the README names."""
+    group = "rbac.authorization.k8s.io"
+    roles = f"/apis/{group}/v1/clusterroles"
+    if kubernetes.client.get(f"{roles}/pods").status_code == 404:
+        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+        kubernetes.call("POST", roles, {"metadata": {"name": "pods"}, "rules": rules})
+    subjects = [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}]
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "pods"}
+    kubernetes.call("POST", BINDINGS, {"metadata": {"name": "pods"}, "roleRef": role, "subjects": subjects})
+
+
+@contextmanager
+def collector(kubernetes: Kubernetes, folder: Path) -> Iterator[int]:
+    """A collector that watches all pods; the port of its health."""
+    port = free_port()
+    access = kubernetes.write_kubeconfig(kubernetes.token("default"), "collector")
+    config: dict[str, Any] = {
+        "extensions": {"health_check": {"endpoint": f"127.0.0.1:{port}"}},
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{free_port()}"}}}},
+        "processors": {"kubernetes": {"api": {"kubeconfig": str(access), "nodes": "all"}, "pod_logs": None}},
+        "exporters": {"debug": {}},
+        "service": {
+            "extensions": ["health_check"],
+            "telemetry": {"metrics": {"level": "none"}},
+            "pipelines": {"metrics": {"receivers": ["otlp"], "processors": ["kubernetes"], "exporters": ["debug"]}},
+        },
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "otel_zernel", "run", f"--config={folder / 'config.yaml'}"]
+    with (folder / "collector.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield port
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0, (folder / "collector.log").read_text()
+
+
+def problem(port: int) -> str | None:
+    """The problem of the processor in the answer of health_check; None while nobody answers."""
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False, timeout=30).json()
+    except httpx.TransportError:
+        return None
+    if "upSince" not in answer:
+        return None
+    return str(answer.get("components", {}).get("processors::kubernetes", ""))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_withdrawn_rights_are_named_when_the_server_is_back_and_cleared_when_they_return(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """After SIGTERM, the server serves the open watch for another minute."""
+    with running_kubernetes(tmp_path) as kubernetes:
+        grant(kubernetes)
+        with collector(kubernetes, tmp_path) as port:
+            until(lambda: problem(port) == "", "the collector watches the pods")
+            kubernetes.call("DELETE", f"{BINDINGS}/pods")
+            kubernetes.stop_api_server(number)
+            until(lambda: problem(port), "the health names the server that is away")
+            kubernetes.start_api_server()
+            until(lambda: "grant the permissions" in (problem(port) or ""), "the health names the missing rights")
+            grant(kubernetes)
+            until(lambda: problem(port) == "", "the health is well again")
