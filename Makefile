@@ -31,8 +31,8 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Takes hours: SOAK_MINUTES of full load (10), a hundred stops, every property test with 5,000 examples, and training on
-# each version of PyTorch, and a real Kubernetes.
+# Takes hours: SOAK_MINUTES of full load (10), a hundred stops, every property test with 5,000 examples, training on each
+# version of PyTorch, and a real Kubernetes.
 soak: $(STAMP) peers torches
 	sh tests/kernels/install-emulators.sh
 	sh tests/interop/install-kubernetes.sh $(BIN)/pip
