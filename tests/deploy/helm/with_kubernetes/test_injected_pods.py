@@ -84,12 +84,13 @@ def test_the_names_of_the_sidecars_ports_are_its_own(injecting: Kubernetes) -> N
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
 def test_a_container_of_the_job_may_be_named_as_the_sidecar(injecting: Kubernetes, kind: str) -> None:
-    pod = make_pod(injecting, "jobs", f"named-{kind.lower()}", **{kind: [{"name": "otel-zernel", "image": "job"}]})
+    spec: dict[str, Any] = {kind: [{"name": "otel-zernel", "image": "job"}]}
+    pod = make_pod(injecting, "jobs", f"named-{kind.lower()}", **spec)
     assert sidecars(pod) == ["otel-zernel-sidecar"]
 
 
 @pytest.mark.parametrize("fields", [{"hostPID": True}, {"shareProcessNamespace": False}, {"hostIPC": True}])
-def test_a_pod_with_other_namespaces_is_accepted(injecting: Kubernetes, fields: dict[str, bool]) -> None:
+def test_a_pod_with_other_namespaces_is_accepted(injecting: Kubernetes, fields: dict[str, Any]) -> None:
     assert sidecars(make_pod(injecting, "jobs", f"namespaces-{next(iter(fields)).lower()}", **fields))
 
 
