@@ -31,8 +31,9 @@ def job_metrics(verdict: JobVerdict, critical: CriticalTime, ranks: RankCounts, 
     writer.gauge("zernel.job.ranks", "{rank}", counts)
     lateness: list[Value] = [({"zernel.rank": rank}, late) for rank, late in verdict.lateness_s.items()]
     writer.gauge("zernel.job.rank.lateness", "s", lateness)
-    writer.gauge("zernel.job.collective.transfer", "s", [({}, verdict.transfer_s)])
-    writer.gauge("zernel.job.step.duration", "s", [({}, verdict.step_s)])
+    if lateness:  # the ranks were compared
+        writer.gauge("zernel.job.collective.transfer", "s", [({}, verdict.transfer_s)])
+        writer.gauge("zernel.job.step.duration", "s", [({}, verdict.step_s)])
     paths: list[Value] = [
         ({"zernel.rank": rank, "zernel.phase": phase}, spent / 1e9) for (rank, phase), spent in sorted(critical.items())
     ]

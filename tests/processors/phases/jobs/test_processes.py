@@ -204,3 +204,15 @@ def test_spans_that_arrive_again_after_their_process_was_idle_are_late() -> None
     ids = [span.span_id for span in spans_of([*made, *processor.flush()]) if span.trace_id]
     assert len(set(ids)) == len(ids) > 0
     assert dropped(processor) == {"late": len(spans_of([first]))}
+
+
+def test_ranks_that_have_not_trained_yet_have_no_step_time_and_no_transfer() -> None:
+    """0 s would be a value."""
+    evaluation = Loop()
+    for _ in range(100):
+        evaluation.load().wait(20)
+    resources = [resource_of(100 + rank, zernel_rank=rank, zernel_world_size=2) for rank in range(2)]
+    made = run(*(batch_of(evaluation.spans, resource) for resource in resources))
+    assert state(made, "zernel.job.verdict") == "none"
+    for name in ("zernel.job.step.duration", "zernel.job.collective.transfer", "zernel.job.rank.lateness"):
+        assert values_of(made, name) == []
