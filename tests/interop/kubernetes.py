@@ -22,7 +22,10 @@ from tests.free_ports import free_port
 from tests.interop.conftest import find_peer, installed_peer
 
 _VERSION: Final = "1.34.4"
-_CONTROLLERS: Final = ("serviceaccount", "resourcequota", "deployment", "replicaset", "job")
+_CONTROLLERS: Final = (
+    *("serviceaccount", "resourcequota", "deployment", "replicaset", "statefulset", "job"),
+    "horizontal-pod-autoscaler",
+)
 """Without those of endpoints: a test says where the pods of a service are."""
 _WAIT: Final = 90.0
 Object = dict[str, Any]
@@ -84,6 +87,7 @@ class Kubernetes:
             f"--controllers={','.join(f'{name}-controller' for name in _CONTROLLERS)}",
             f"--service-account-private-key-file={self._key}",
             "--leader-elect=false",
+            "--horizontal-pod-autoscaler-sync-period=1s",
             "--secure-port=0",
         )
         self._until_account("default")

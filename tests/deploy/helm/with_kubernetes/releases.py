@@ -20,6 +20,7 @@ from tests.interop.conftest import miss
 from tests.interop.kubernetes import Kubernetes, Object, until
 
 LABEL = "otel-zernel/inject"
+SERVICE = "run-otel-zernel-injector"
 
 
 def install(
@@ -62,7 +63,7 @@ def sidecars(pod: Object) -> list[str]:
     return [one["name"] for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """An address of this machine by which the API server finds a pod: Kubernetes takes none of localhost."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -76,14 +77,14 @@ def _own_address() -> str:
 def webhook(kubernetes: Kubernetes, namespace: str, folder: Path) -> Iterator[None]:
     """A pod of the injector's Deployment with its volumes as they are now, and the only one behind its service."""
     folder.mkdir()
-    ip, port, health = _own_address(), free_port(), free_port()
+    port, health = free_port(), free_port()
     texts = kubernetes.call("GET", f"/api/v1/namespaces/{namespace}/configmaps/run-otel-zernel")["data"]
-    for file, content in kubernetes.files(namespace, "run-otel-zernel-injector").items():
+    for file, content in kubernetes.files(namespace, SERVICE).items():
         (folder / file).write_bytes(content)
     (folder / "injected.yaml").write_text(texts["injected.yaml"])
     config = yaml.safe_load(texts["injector.yaml"])
     injector = config["extensions"]["sidecar_injector"]
-    injector["endpoint"] = f"{ip}:{port}"
+    injector["endpoint"] = f"{own_address()}:{port}"
     injector["sidecar"] = str(folder / "injected.yaml")
     injector["tls"] |= {"cert_file": str(folder / "tls.crt"), "key_file": str(folder / "tls.key")}
     config["extensions"]["health_check"]["endpoint"] = f"127.0.0.1:{health}"
@@ -94,7 +95,7 @@ def webhook(kubernetes: Kubernetes, namespace: str, folder: Path) -> Iterator[No
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         until(lambda: _answers(health), "the webhook runs")
-        _publish(kubernetes, namespace, ip, port)
+        publish(kubernetes, namespace, SERVICE, port)
         yield
     finally:
         process.terminate()
@@ -109,14 +110,14 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _publish(kubernetes: Kubernetes, namespace: str, ip: str, port: int) -> None:
-    """Makes the pod the only endpoint of the service, as the controller of endpoints does."""
-    service, path = "run-otel-zernel-injector", f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+def publish(kubernetes: Kubernetes, namespace: str, service: str, port: int) -> None:
+    """Makes a port of this machine the only endpoint of a service, as the controller of endpoints does."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     body = {
         "metadata": {"name": service, "labels": {"kubernetes.io/service-name": service}},
         "addressType": "IPv4",
         "ports": [{"name": "https", "port": port}],
-        "endpoints": [{"addresses": [ip], "conditions": {"ready": True}}],
+        "endpoints": [{"addresses": [own_address()], "conditions": {"ready": True}}],
     }
     known = kubernetes.client.get(f"{path}/{service}").status_code == 200
     kubernetes.call("PATCH" if known else "POST", f"{path}/{service}" if known else path, body)
