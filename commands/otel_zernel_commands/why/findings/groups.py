@@ -43,7 +43,8 @@ class JobGroup:
     @property
     def is_lossy(self) -> bool:
         """Whether too few steps are left without those in which events were lost: their phases decide nothing."""
-        return self.lossy > _LOSSY * self.trained or 0 < self.lossy > self.trained - FEWEST_STEPS
+        left = self.trained - self.lossy
+        return self.lossy > _LOSSY * self.trained or (self.lossy > 0 and left < FEWEST_STEPS)
 
     def counted(self) -> "JobGroup":
         """The job without the steps in which events were lost, or with all of them if too few others are left."""

@@ -148,11 +148,6 @@ def _lossy_time(all_: Sightings, seen: SeenValue, value: float) -> None:
         process.lossy_details[at] = value
 
 
-def _overlap(all_: Sightings, seen: SeenValue, value: float) -> None:
-    if process := all_.process_of(seen.resource):
-        process.overlap_s = value
-
-
 def _missing_mark(all_: Sightings, seen: SeenValue, value: float) -> None:
     for process in all_.processes_of_pid(seen.attributes.get("process.pid", seen.resource.get("process.pid"))):
         if seen.attributes.get("zernel.sampled"):
@@ -219,7 +214,6 @@ _READERS: dict[str, Callable[[Sightings, SeenValue, float], None]] = {
     "zernel.steps": _steps,
     "zernel.steps.lossy": _lossy,
     "zernel.phase.lossy.time": _lossy_time,
-    "zernel.collective.overlap": _overlap,
     "zernel.ebpf.missing_marks": _missing_mark,
     "zernel.dataloader.workers": _workers,
     "zernel.dataloader.worker.cpu.time": _worker_cpu,

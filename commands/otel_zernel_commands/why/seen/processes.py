@@ -34,8 +34,6 @@ class SeenProcess:
     """Like `details`: the part of it in these steps."""
     lossy_times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
     """Like `times`: the durations of these steps. `times` has those of the others."""
-    overlap_s: float = 0.0
-    """How long collectives were in flight while the training thread did something else."""
     missing_marks: set[str] = field(default_factory=set)
     """The values of `zernel.mark` in docs/spans.md."""
     has_sampled_operators: bool = False
