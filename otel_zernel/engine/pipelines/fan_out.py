@@ -135,7 +135,7 @@ class FanOut:
 
     async def _run(self, batch: Batch, full: FullQueues, metrics: ReceiverMetrics) -> Passage:
         self._admit_to_processors(batch, metrics)
-        passage = Passage(full, frozenset(self._refused.pop(batch, ())))
+        passage = Passage(self._dropping(batch, full), frozenset(self._refused.pop(batch, ())))
         counts = batch.counts
         copies = [batch.copy() for _ in self._pipelines[1:]]
         try:
@@ -174,8 +174,16 @@ class FanOut:
     def _full(self, batch: Batch) -> FullQueues:
         """The queues without room for a signal of the batch that they may get."""
         full: dict[Delivery, frozenset[Signal]] = {}
-        for delivery in dict.fromkeys(one for signal in batch.signals for one in self._takers[signal]):
+        for delivery in self._takers_of(batch):
             signals = delivery.full_signals(batch)
             if any(signal in signals and delivery in self._takers[signal] for signal in batch.signals):
                 full[delivery] = signals
         return full
+
+    def _dropping(self, batch: Batch, full: FullQueues) -> FullQueues:
+        """The full queues, and those that are full for what a processor may make of the batch, in an outage."""
+        stuck = (one for one in self._takers_of(batch) if not one.durable and not one.delays(paced=True))
+        return {**{one: one.full_signals(batch) for one in stuck}, **full}
+
+    def _takers_of(self, batch: Batch) -> Iterable[Delivery]:
+        return dict.fromkeys(one for signal in batch.signals for one in self._takers[signal])

@@ -177,7 +177,8 @@ class Pipeline:
         while True:
             full = {one: signals for one in self.deliveries if (signals := one.full_signals() & self._signals)}
             holding = [delivery for delivery in full if delivery.durable or delivery.delays(paced=True)]
-            if not holding and len(full) < len(self.deliveries):
+            everything = all(self._signals & one.exporter.signals <= full.get(one, set()) for one in self.deliveries)
+            if not full or not (holding or everything):
                 return full
             await next(iter(holding or full)).wait_for_room()
 

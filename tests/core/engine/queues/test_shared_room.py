@@ -1,19 +1,21 @@
 """In an outage, a signal that floods does not push out the others."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.batch import SIGNALS, Signal
+from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.component import ComponentConfig, Processor
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues import MemoryQueue
 from otel_zernel.engine.queues.room import SharedRoom
 from otel_zernel.errors import Refused, Retryable
 from otel_zernel.testing import Dropped, until
 from tests.core.engine.journals import MemoryStorage
-from tests.core.engine.wiring import wiring
+from tests.core.engine.wiring import stage_of, wiring
 from tests.core.parts import batch_of, every_signal
 
 DOWN = {"initial_interval": "1h", "max_elapsed_time": "0s"}
@@ -94,3 +96,27 @@ async def test_one_signal_of_a_batch_is_dropped_and_the_other_kept() -> None:
         assert delivery.queue.waiting().spans == 1
         assert isinstance(it.sinks[0].context.drop, Dropped)
         assert it.sinks[0].context.drop.counts == {"queue_full": 1}
+
+
+class Counter(Processor):
+    """Makes ten batches of metrics of each batch of spans, and passes it on."""
+
+    Config = ComponentConfig
+    stability = "alpha"
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        return [*([batch_of(1.0)] * 10 if batch.has_spans else ()), batch]
+
+
+async def test_metrics_that_a_processor_makes_of_spans_do_not_push_them_out() -> None:
+    async with wiring(retry=DOWN) as it:
+        delivery = await it.delivery(queue_size=200)
+        it.sinks[0].failures = [Retryable("down") for _ in range(1000)]
+        emit = it.emit_into(it.pipeline("p", [stage_of(Counter)], [delivery]))
+        await emit(every_signal().only({"traces"}))
+        await until(lambda: delivery.is_stuck)
+        for _ in range(40):
+            await emit(every_signal().only({"traces"}))
+        assert delivery.queue.waiting().spans >= 40
+        assert isinstance(it.sinks[0].context.drop, Dropped)
+        assert it.sinks[0].context.drop.counts.keys() == {"queue_full"}
