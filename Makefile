@@ -32,9 +32,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 # Takes hours: SOAK_MINUTES of full load (10), a hundred stops, every property test with 5,000 examples, training on each
-# version of PyTorch, and a real Kubernetes.
+# version of PyTorch, a real Kubernetes and the OpenTelemetry Collector.
 soak: $(STAMP) peers torches
 	sh tests/kernels/install-emulators.sh
+	sh tests/interop/install-otelcol.sh $(BIN)/pip
 	sh tests/interop/install-kubernetes.sh $(BIN)/pip
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
 	$(MAKE) kernels

@@ -104,7 +104,7 @@ async def listening(address: str, process: Process, log: Path) -> None:
     host, _, port = address.partition(":")
     while True:
         if process.returncode is not None:
-            pytest.fail(f"rotel ended by itself:\n{log.read_text()}")  # noqa: ASYNC240  # a test may block
+            pytest.fail(f"it ended by itself:\n{log.read_text()}")  # noqa: ASYNC240  # a test may block
         try:
             _, writer = await asyncio.open_connection(host, int(port))
         except ConnectionRefusedError:

@@ -1,0 +1,85 @@
+"""The OpenTelemetry Collector takes everything from our exporters, and passes everything on to our receiver."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.errors import Correctable
+from otel_zernel.testing import make_context, until
+from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
+from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from tests.interop.otelcol import relaying
+from tests.interop.test_otlp_senders import PYTHON, message_bits
+from tests.receivers.otlp.serving import Recording, receiving
+
+pytestmark = pytest.mark.soak
+
+
+SENDERS: dict[str, Any] = {"grpc": (OtlpGrpcExporter, OtlpGrpcConfig), "http": (OtlpHttpExporter, OtlpHttpConfig)}
+NAN, GO_NAN = ((0x7FF8 << 48 | payload).to_bytes(8, "little") for payload in (0, 1))
+"""Go reads the NaN of JSON as one with another payload."""
+
+
+def everything(signal: Signal) -> Batch:
+    """All that the Python SDK can make of a signal."""
+    make, encode, *_ = PYTHON[signal]
+    name = "spans" if signal == "traces" else signal
+    return Batch.from_bytes(**{name: encode(make()).SerializeToString()})
+
+
+@asynccontextmanager
+async def sending(protocol: str, address: str, settings: Mapping[str, Any]) -> AsyncIterator[Any]:
+    """Our exporter to the address."""
+    kind, configured = SENDERS[protocol]
+    config = configured.model_validate({"endpoint": f"http://{address}", **settings})
+    async with kind(config, make_context("exporters", f"otlp_{protocol}")) as exporter:
+        yield exporter
+
+
+async def arrives(folder: Path, protocol: str, there: Mapping[str, Any], back: str) -> None:
+    """Sends everything to the Collector with the options `there`. It comes back by the same protocol and `back`."""
+    downstream = Recording()
+    async with receiving(downstream) as receiver:
+        settings = {"compression": back, "tls": {"insecure": True}}
+        settings["endpoint"] = ("http://" if protocol == "http" else "") + str(receiver.addresses[protocol])
+        async with (
+            relaying(folder, f"otlp_{protocol}", settings) as addresses,
+            sending(protocol, addresses[protocol], there) as exporter,
+        ):
+            for number, signal in enumerate(SIGNALS, start=1):
+                batch = everything(signal)
+                await exporter.export(batch)
+                await until(lambda number=number: len(downstream.batches) == number)
+                arrived = message_bits(downstream.batches[-1].message(signal)).replace(GO_NAN, NAN)
+                assert arrived == message_bits(batch.message(signal))
+
+
+@pytest.mark.parametrize("there", ["none", "gzip"])
+@pytest.mark.parametrize("back", ["none", "gzip"])
+async def test_every_message_arrives_by_grpc(tmp_path: Path, there: str, back: str) -> None:
+    await arrives(tmp_path, "grpc", {"compression": there}, back)
+
+
+@pytest.mark.parametrize("encoding", ["proto", "json"])
+@pytest.mark.parametrize("there", ["none", "gzip", "zstd", "deflate"])
+async def test_every_message_arrives_by_http(tmp_path: Path, there: str, encoding: str) -> None:
+    await arrives(tmp_path, "http", {"compression": there, "encoding": encoding}, "gzip")
+
+
+@pytest.mark.parametrize("back", ["none", "zstd", "deflate", "zlib"])
+async def test_every_compression_of_its_http_exporter_is_read(tmp_path: Path, back: str) -> None:
+    await arrives(tmp_path, "http", {}, back)
+
+
+async def test_a_compression_that_its_grpc_receiver_does_not_have_keeps_the_batch_and_is_named(tmp_path: Path) -> None:
+    endpoint = {"endpoint": "127.0.0.1:9"}
+    async with (
+        relaying(tmp_path, "otlp_grpc", endpoint) as addresses,
+        sending("grpc", addresses["grpc"], {"compression": "deflate"}) as exporter,
+    ):
+        with pytest.raises(Correctable, match=r"UNIMPLEMENTED.*set compression"):
+            await exporter.export(everything("traces"))
