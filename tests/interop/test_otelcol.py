@@ -40,6 +40,12 @@ async def sending(protocol: str, address: str, settings: Mapping[str, Any]) -> A
         yield exporter
 
 
+async def batch_of(downstream: Recording, number: int) -> Batch:
+    """The batch that arrives as the one of this number, from 1 on."""
+    await until(lambda: len(downstream.batches) == number)
+    return downstream.batches[-1]
+
+
 async def arrives(folder: Path, protocol: str, there: Mapping[str, Any], back: str) -> None:
     """Sends everything to the Collector with the options `there`. It comes back by the same protocol and `back`."""
     downstream = Recording()
@@ -53,8 +59,8 @@ async def arrives(folder: Path, protocol: str, there: Mapping[str, Any], back: s
             for number, signal in enumerate(SIGNALS, start=1):
                 batch = everything(signal)
                 await exporter.export(batch)
-                await until(lambda number=number: len(downstream.batches) == number)
-                arrived = message_bits(downstream.batches[-1].message(signal)).replace(GO_NAN, NAN)
+                newest = await batch_of(downstream, number)
+                arrived = message_bits(newest.message(signal)).replace(GO_NAN, NAN)
                 assert arrived == message_bits(batch.message(signal))
 
 
