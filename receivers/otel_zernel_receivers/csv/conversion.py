@@ -19,7 +19,7 @@ from otel_zernel_receivers.csv.layouts.layout import TELL_APART, ColumnPlan
 from otel_zernel_receivers.csv.parsing.fast import parse_block
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE
 from otel_zernel_receivers.csv.parsing.plain import parse_lines
-from otel_zernel_receivers.csv.parsing.rows import MESSAGE, UNKNOWN_COLUMNS, BadRow, Dialect, ParsedRows
+from otel_zernel_receivers.csv.parsing.rows import CONFLICTING, MESSAGE, UNKNOWN_COLUMNS, BadRow, Dialect, ParsedRows
 from otel_zernel_receivers.csv.reader import FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
 
@@ -107,6 +107,8 @@ class BlockConverter:
             count += encoded.points
             if encoded.malformed_labels:
                 self._malformed_labels.add(encoded.malformed_labels)
+            if encoded.conflicting_rows:
+                self._context.drop(encoded.conflicting_rows, CONFLICTING)
             if encoded.conflict and block.file not in self._conflicting:
                 self._note(self._conflicting, block.file)
                 self._context.logger.warning("%s: %s", block.file, encoded.conflict)

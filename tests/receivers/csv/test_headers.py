@@ -266,15 +266,27 @@ async def test_texts_after_a_comma_and_a_blank_have_no_blank(receive: Receive) -
     assert [[one.value.string_value for one in point.attributes] for point in points] == [["a, b"]] * 2
 
 
-@pytest.mark.parametrize(("columns", "warned"), [("timestamp, name", True), ("timestamp, index", False)])
-async def test_gpus_that_nothing_tells_apart_are_logged_once(
-    receive: Receive, caplog: pytest.LogCaptureFixture, columns: str, warned: bool
+@pytest.mark.parametrize("batch_size", [1, 3, 10_000])
+@pytest.mark.parametrize(("columns", "alike"), [("timestamp, name", True), ("timestamp, index", False)])
+async def test_of_gpus_that_nothing_tells_apart_each_time_has_the_first_value(
+    receive: Receive, caplog: pytest.LogCaptureFixture, columns: str, alike: bool, batch_size: int
 ) -> None:
-    cells = ("H100", "H100") if warned else ("0", "1")
-    text = "".join(f"{DAY}15:00:0{n // 2}, {cells[n % 2]}, {n} %\n" for n in range(8))
-    run = await receive(f"{columns}, utilization.gpu [%]\n{text}", batch_size=4)
-    assert len(run.points) == 8
-    assert [("apart" in message) for message in caplog.messages] == [True] * warned
+    cells = ("H100", "H100") if alike else ("0", "1")
+    text = "".join(f"{DAY}15:00:0{n // 2}, {cells[n % 2]}, {n} %, [N/A], {30 + n // 2}\n" for n in range(8))
+    header = f"{columns}, utilization.gpu [%], power.draw [W], temperature.gpu\n"
+    run = await receive(header + text, batch_size=batch_size)
+    utilization = [0.0, 0.02, 0.04, 0.06] if alike else [n / 100 for n in range(8)]
+    assert sorted(by_metric(run)["utilization"]) == utilization
+    assert sorted(by_metric(run)["temperature"]) == [30.0 + n // 2 for n in range(8)]  # equal values are no conflict
+    assert run.dropped == ({"conflicting values": 4} if alike else {})
+    assert [("apart" in message) for message in caplog.messages] == [True] * alike
+
+
+async def test_an_empty_first_cell_leaves_the_place_to_the_second_one(receive: Receive) -> None:
+    rows = "".join(f"{DAY}15:00:00, {power}, {heat}\n" for power, heat in (("[N/A]", 30), (61, 31), (62, "[N/A]")))
+    run = await receive(f"timestamp, power.draw [W], temperature.gpu\n{rows}")
+    assert by_metric(run) == {"power": [61.0], "temperature": [30.0]}
+    assert run.dropped == {"conflicting values": 2}
 
 
 def test_the_search_for_headers_examines_few_lines() -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from otel_zernel.formats.dcgm_blanks import EXACT, SMALLEST
 from otel_zernel.otlp.arrays import fill_number_points
+from otel_zernel_receivers.csv.encoding.conflicts import Runs, find_conflicts
 from otel_zernel_receivers.csv.encoding.known_series import KnownRows
 from otel_zernel_receivers.csv.encoding.templates import Templates
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
@@ -23,18 +24,10 @@ class EncodedRows:
     """The number of points."""
     malformed_labels: int
     """The number of points whose labels could not be parsed."""
+    conflicting_rows: int = 0
+    """The number of rows with another value for a time and a series than an earlier row, which was left out."""
     conflict: str = ""
     """A sentence about two different values of one series at one time."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Runs of consecutive cells of one series. Run i has `lengths[i]` cells, from `starts[i]` on."""
-
-    series: NDArray[np.int64]
-    """The number of each run's series in `KnownRows`."""
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
 
 
 class BlockEncoder:
@@ -56,16 +49,21 @@ class BlockEncoder:
         order, runs = _runs(rows, times, known)
         cells = _without_blanks(np.concatenate([column[order] for column in rows.numbers]), runs, known)
         values = _scaled(cells, runs, known)
+        conflicting = find_conflicts(times[order], values.reshape(len(rows.numbers), -1), runs, known)
+        conflict = _conflict(times[order], conflicting, plan)
+        if plan.identifies:  # the program writes faster than its times change
+            conflicting[:] = False
+        values[conflicting.ravel()] = np.nan
         filled = ~np.isnan(values)
         counts = np.add.reduceat(filled, runs.starts, dtype=np.int64)
-        conflict = _conflict(times[order], values.reshape(len(rows.numbers), -1), runs, plan)
         times = np.tile(times[order], len(rows.numbers))[filled]
         metrics = _message(runs.series, counts, times, values[filled], self._templates)
         malformed_labels = int(counts[known.table["malformed_labels"][runs.series]].sum())
-        return EncodedRows(metrics, len(times), malformed_labels, conflict)
+        conflicting_rows = int(conflicting.any(axis=0).sum())
+        return EncodedRows(metrics, len(times), malformed_labels, conflicting_rows, conflict)
 
 
-def _runs(rows: ParsedRows, times: NDArray[np.uint64], known: KnownRows) -> tuple[NDArray[np.intp], _Runs]:
+def _runs(rows: ParsedRows, times: NDArray[np.uint64], known: KnownRows) -> tuple[NDArray[np.intp], Runs]:
     """The order of the rows, and the runs of their cells: first all rows of the first number column, and so on."""
     codes = _codes(rows.texts, len(rows))
     order = _order(codes, times)
@@ -73,24 +71,15 @@ def _runs(rows: ParsedRows, times: NDArray[np.uint64], known: KnownRows) -> tupl
     columns = np.arange(len(rows.numbers)).reshape(-1, 1)
     series = known.find(rows.texts, order[starts]) + columns
     lengths = np.tile(np.diff(starts, append=len(order)), len(columns))
-    return order, _Runs(series.ravel(), (starts + columns * len(order)).ravel(), lengths)
+    return order, Runs(series.ravel(), (starts + columns * len(order)).ravel(), lengths)
 
 
-def _conflict(times: NDArray[np.uint64], values: NDArray[np.float64], runs: _Runs, plan: ColumnPlan) -> str:
-    """A sentence about two different values of one series at one time; empty if there are none.
-
-    `times` are those of the ordered rows, shape (n,), `values` those of each number column, shape (columns, n).
-    """
-    is_repeated = times[1:] == times[:-1]
-    is_repeated[runs.starts[1 : len(runs.starts) // len(values)] - 1] = False  # the next row has other texts
-    rows = np.flatnonzero(is_repeated)
-    if not len(rows) or not plan.layout.name:  # the user of a custom layout has named the columns that identify
-        return ""
-    first, second = values[:, rows], values[:, rows + 1]
-    columns, places = np.nonzero((first != second) & ~np.isnan(first) & ~np.isnan(second))
+def _conflict(times: NDArray[np.uint64], conflicting: NDArray[np.bool_], plan: ColumnPlan) -> str:
+    """A sentence about the first of the conflicting cells, shape (columns, n); empty if there are none."""
+    columns, rows = np.nonzero(conflicting)
     if not len(columns):
         return ""
-    moment = np.datetime_as_string(times[rows[places[0]]].astype("datetime64[ns]"), "ms")
+    moment = np.datetime_as_string(times[rows[0]].astype("datetime64[ns]"), "ms")
     name, index = plan.numbers[columns[0]]
     column = plan.header[index].strip() if plan.header else name
     return (
@@ -142,7 +131,7 @@ def _order(codes: NDArray[np.int64], times: NDArray[np.uint64]) -> NDArray[np.in
     return np.lexsort((times, codes))
 
 
-def _without_blanks(cells: NDArray[np.float64], runs: _Runs, known: KnownRows) -> NDArray[np.float64]:
+def _without_blanks(cells: NDArray[np.float64], runs: Runs, known: KnownRows) -> NDArray[np.float64]:
     """The cells, with NaN for DCGM's blanks. The array may be changed."""
     large = np.flatnonzero(cells >= SMALLEST)
     if len(large):
@@ -152,7 +141,7 @@ def _without_blanks(cells: NDArray[np.float64], runs: _Runs, known: KnownRows) -
     return cells
 
 
-def _scaled(cells: NDArray[np.float64], runs: _Runs, known: KnownRows) -> NDArray[np.float64]:
+def _scaled(cells: NDArray[np.float64], runs: Runs, known: KnownRows) -> NDArray[np.float64]:
     """The cells in the units of their metrics."""
     if known.table["maybe_percent"][runs.series].any():
         known.find_percent(runs.series, np.fmax.reduceat(cells, runs.starts))

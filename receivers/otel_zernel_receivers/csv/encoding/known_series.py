@@ -1,5 +1,6 @@
 """The series of a file, each encoded once. Rows find theirs by numbers in place of texts."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +26,8 @@ _SERIES = np.dtype(
         ("malformed_labels", np.bool_),
         ("maybe_percent", np.bool_),  # as in `CsvSeries`, until a number proves it
         ("blank_from", np.float64),
+        ("last_time", np.uint64),  # of the newest cell, in ns since 1970
+        ("last_value", np.float64),  # of that time
     ]
 )
 
@@ -54,7 +57,7 @@ class KnownRows:
         """The number of each text, by column."""
         self._rows: dict[bytes, int] = {}
         """The number of the first series of a row, by the numbers of its texts."""
-        self._added: list[tuple[int, int, int, float, float, bool, bool, float]] = []
+        self._added: list[tuple[int, int, int, float, float, bool, bool, float, int, float]] = []
         """The end of the table, while series are added."""
 
     def find(self, texts: Sequence[TextColumn], rows: NDArray[np.intp]) -> NDArray[np.int64]:
@@ -112,7 +115,7 @@ class KnownRows:
         self.group_of.append(group)
         factors = _factors(column.scale)
         flags = column.malformed_labels, column.maybe_percent
-        self._added.append((group, resource, len(point), *factors, *flags, column.blank_from))
+        self._added.append((group, resource, len(point), *factors, *flags, column.blank_from, 0, math.nan))
 
 
 def _factors(scale: float) -> tuple[float, float]:

@@ -77,6 +77,10 @@ class CsvLayout(ABC):
         """Sentences about a header whose rows cannot be read fully. `columns` are those that the layout knows."""
         return []
 
+    def identifies(self, columns: Collection[str]) -> bool:
+        """Whether these columns tell the rows of one time apart."""
+        return True
+
     def is_message(self, line: str) -> bool:
         """Whether the line is no row but a message of the program that writes the file."""
         return False
@@ -107,6 +111,8 @@ class ColumnPlan:
     """The cells of the header."""
     warnings: tuple[str, ...] = ()
     """As in `CsvLayout`."""
+    identifies: bool = True
+    """As in `CsvLayout`."""
 
     def read_number(self, name: str, index: int, text: str) -> float:
         """The number in a cell of a number column, if the layout has `quantities`."""
@@ -135,7 +141,10 @@ def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool, partl
     wanted = (*layout.required, *chain.from_iterable(layout.either), *layout.optional)
     texts = tuple((name, positions[name]) for name in wanted if name in positions)
     warnings = tuple(layout.warnings(header, positions))
-    return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout, date, tuple(header), warnings)
+    identifies = layout.identifies(positions)
+    return ColumnPlan(
+        len(header), time, texts, numbers, layout.sparse, layout, date, tuple(header), warnings, identifies
+    )
 
 
 def _time_columns(layout: CsvLayout, timestamp: str, positions: Mapping[str, int]) -> tuple[int | None, int | None]:

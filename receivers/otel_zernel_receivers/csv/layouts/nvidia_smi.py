@@ -45,9 +45,12 @@ class NvidiaSmiLayout(CsvLayout):
     def warnings(self, header: Sequence[str], columns: Collection[str]) -> list[str]:
         unread = [repr(name.strip()) for name in header if _has_other_unit(name)]
         warnings = [f"no metric has the unit of {' and of '.join(unread)}; correct it"] if unread else []
-        if not any(name in columns for name in _IDENTITIES):
+        if not self.identifies(columns):
             return [*warnings, f"the header has none of {', '.join(_IDENTITIES)}: {TELL_APART}"]
         return warnings
+
+    def identifies(self, columns: Collection[str]) -> bool:
+        return any(name in columns for name in _IDENTITIES)
 
     def find_numbers(self, positions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         if "pid" in positions:
