@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from otel_zernel.api.answers import json_bytes
 from otel_zernel_exporters.live.live_state import LiveState
+from otel_zernel_exporters.live.state import BOUNDS
 
 _OBJECTS: Final = 16
 """GPUs, ranks or jobs of a piece, about a millisecond of work."""
@@ -24,7 +25,11 @@ def state_pieces(state: LiveState) -> Iterator[bytes]:
     ranks = list(state.tables()["ranks"])
     timelines = ((rank, rows) for rank in ranks if (rows := state.rows_of(rank)))
     yield from _object(timelines, _TIMELINES)
-    yield b"," + json_bytes(state.tail())[1:]
+    yield b',"heat":{"bounds":%s,"columns":' % json_bytes(BOUNDS)
+    yield from _columns(state.heat())
+    yield b'},"shares":'
+    yield from _columns(state.shares())
+    yield b"}"
 
 
 def delta_event(delta: Mapping[str, Any]) -> Iterator[bytes]:
@@ -37,6 +42,15 @@ def delta_event(delta: Mapping[str, Any]) -> Iterator[bytes]:
         piece = json_bytes(changes[at : at + _CHANGES])
         yield (b"," if at else b',"set":[') + piece[1:-1]
     yield b"]}\n\n" if changes else b"}\n\n"
+
+
+def _columns(jobs: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
+    """A JSON object of the columns of each job, a job at a time."""
+    before = b"{"
+    for id_, columns in jobs:
+        yield b"%s%s:%s" % (before, json_bytes(id_), columns)
+        before = b","
+    yield b"}" if before == b"," else b"{}"
 
 
 def _object(items: Iterable[tuple[str, Any]], size: int) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """The whole live state, its sequence numbers, and the deltas between them."""
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -71,7 +72,8 @@ class LiveState(LiveSource):
         self.advance()
         state = {**self.head(), **{name: _copied(table) for name, table in self._rendered.items()}}
         state["timeline"] = {rank: rows for rank in self._rendered["ranks"] if (rows := self.rows_of(rank))}
-        return {**state, **self.tail()}
+        columns, shares = ({id_: json.loads(one) for id_, one in history} for history in (self.heat(), self.shares()))
+        return {**state, "heat": {"bounds": list(BOUNDS), "columns": columns}, "shares": shares}
 
     def changes_since(self, seq: int) -> list[dict[str, Any]] | None:
         self.advance()
@@ -98,12 +100,13 @@ class LiveState(LiveSource):
         found = self._training.ranks.get(rank)
         return list(found.steps_shown.rows()) if found else []
 
-    def tail(self) -> dict[str, Any]:
-        """`heat` and `shares`, the last fields of the state."""
-        jobs = self._training.jobs.items()
-        columns = {id_: list(job.heat.closed) for id_, job in jobs if job.heat.closed}
-        shares = {id_: list(job.shares.closed) for id_, job in jobs if job.shares.closed}
-        return {"heat": {"bounds": list(BOUNDS), "columns": columns}, "shares": shares}
+    def heat(self) -> Iterator[tuple[str, bytes]]:
+        """The columns of the heat of each job, as JSON."""
+        return ((id_, job.heat.as_json()) for id_, job in self._training.jobs.items() if job.heat)
+
+    def shares(self) -> Iterator[tuple[str, bytes]]:
+        """The same of the shares."""
+        return ((id_, job.shares.as_json()) for id_, job in self._training.jobs.items() if job.shares)
 
     def _advance(self) -> Iterator[None]:
         try:

@@ -15,9 +15,10 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.turns import Turns
 from otel_zernel.testing import FakeClock, make_context, until
 from otel_zernel_exporters.live import LiveExporter
+from otel_zernel_exporters.live.encoding import state_pieces
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.streaming import LiveStream
-from tests.exporters.live.live_runs import START, phase_times, points, recorded_batches
+from tests.exporters.live.live_runs import PROCESS, SECOND, START, durations, phase_times, points, recorded_batches
 
 URL = "/api/live/stream"
 
@@ -325,3 +326,21 @@ async def test_without_readers_nothing_is_rendered() -> None:
         assert server.exporter._state.seq == before
         async with reading(server):
             await until(lambda: server.exporter._state.seq > before)
+
+
+async def test_the_state_of_many_jobs_is_encoded_in_pieces_and_is_that_of_the_snapshot() -> None:
+    bare, jobs = BareStream(), 60
+    for second in range(20):
+        time_ns = START + second * SECOND
+        for pid in range(jobs):
+            alone = {**PROCESS, "process.pid": pid}
+            spent = {"data_loading": float(second), "gpu_compute": second / 3}
+            for batch in (durations(0.02, 0.5, resource=alone), phase_times(alone, time_ns=time_ns, **spent)):
+                for _ in bare.state.adding(batch):
+                    pass
+        bare.clock.advance(1)
+    snapshot = bare.state.snapshot()
+    assert len(snapshot["heat"]["columns"]) == len(snapshot["shares"]) == jobs
+    pieces = list(state_pieces(bare.state))
+    assert json.loads(b"".join(pieces)) == snapshot
+    assert max(map(len, pieces)) < sum(map(len, pieces)) / 10
