@@ -1,4 +1,4 @@
-"""Property tests, free ports, and which tests may run at the same time."""
+"""Property tests, free ports, processes that a test leaves, and which tests may run at the same time."""
 
 import os
 from collections.abc import Callable
@@ -9,6 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.free_ports import free_port
+from tests.left_processes import pytest_runtest_call, pytest_runtest_teardown
+
+__all__ = ["pytest_runtest_call", "pytest_runtest_teardown"]
 
 _TESTS: Final = Path(__file__).parent
 _GROUPS: Final = {

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.free_ports import free_port
+from tests.left_processes import SERVERS
 
 _PLACES: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 _USER: Final = "postgres"
@@ -57,6 +58,7 @@ class PostgresServer:
         words += [word for setting in settings for word in ("-c", setting)]
         log = (self.folder / "log").open("ab")
         self._process = subprocess.Popen(words, stdout=log, stderr=log, user=_user(), cwd=self.folder)
+        SERVERS.add(self._process.pid)
         log.close()
         self._run("pg_ctl", "-D", str(self.data), "-t", "120", "-w", "status", check=False)
         self.wait()

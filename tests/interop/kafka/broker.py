@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.free_ports import free_port
 from tests.interop.conftest import find_peer, installed_peer
+from tests.left_processes import SERVERS
 
 _VERSION: Final = "4.3.1"
 _JAVA: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.showDateTime=true")
@@ -93,6 +94,7 @@ class Broker:
         with (self.folder / "kafka.log").open("ab") as log:
             command = self._java("kafka.Kafka", "kraft.properties")
             self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+        SERVERS.add(self._process.pid)
         until = time.monotonic() + _START
         while True:
             try:
