@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel.batch import Batch
@@ -167,7 +167,14 @@ async def test_only_the_signals_of_the_pipelines_are_emitted(tmp_path: Path) -> 
     assert [batch.signals for batch in await replay.run(path)] == [("logs",)]
 
 
-@given(st.binary(max_size=400), st.integers(1, 40))
+LINES = st.lists(st.binary(max_size=40)).map(b"\n".join)
+FRAMES = st.lists(st.binary(max_size=40)).map(
+    lambda records: b"".join(len(record).to_bytes(4, "big") + record for record in records)
+)
+
+
+@given(st.binary(max_size=400) | LINES | FRAMES, st.integers(1, 40))
+@example(b"{}\n[]\n1", 3)
 def test_the_records_of_a_file_cover_its_bytes_once(content: bytes, piece: int) -> None:
     for form in ("lines", "frames"):
         stream = io.BytesIO(content)
