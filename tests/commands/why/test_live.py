@@ -78,8 +78,20 @@ async def why(*words: str) -> tuple[int, str, str]:
     command = await asyncio.create_subprocess_exec(
         *WHY, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
-    output, errors = await command.communicate()
+    async with ending(command):
+        output, errors = await command.communicate()
     return command.returncode or 0, output.decode(), errors.decode()
+
+
+@asynccontextmanager
+async def ending(command: asyncio.subprocess.Process) -> AsyncIterator[None]:
+    """Kills the command at the end of the block if it still runs, for example after a failure."""
+    try:
+        yield
+    finally:
+        if command.returncode is None:
+            command.kill()
+        await command.wait()
 
 
 async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> None:
@@ -136,13 +148,18 @@ class OnTerminal:
         self._shown = ""
 
     @classmethod
-    async def start(cls, *words: str) -> "OnTerminal":
+    @asynccontextmanager
+    async def start(cls, *words: str) -> "AsyncIterator[OnTerminal]":
         terminal, of_command = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
         os.set_blocking(terminal, False)
         command = await asyncio.create_subprocess_exec(*WHY, *words, stdout=subprocess.PIPE, stderr=of_command)
         os.close(of_command)
-        return cls(command, terminal)
+        try:
+            async with ending(command):
+                yield cls(command, terminal)
+        finally:
+            os.close(terminal)
 
     def has_shown(self, pattern: str) -> bool:
         """Whether the progress line has ever had this text."""
@@ -153,7 +170,6 @@ class OnTerminal:
     async def end(self) -> tuple[int, str]:
         """The status and the output of the command."""
         output, _ = await self.command.communicate()
-        os.close(self._terminal)
         return self.command.returncode or 0, output.decode()
 
 
@@ -162,8 +178,7 @@ SEVERAL_STEPS = r"slow_loader\.py: \d\d+ steps"
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_ends_early_with_the_report_so_far(number: signal.Signals) -> None:
-    async with training(str(JOBS / "slow_loader.py")) as pid:
-        why = await OnTerminal.start(str(pid), "--for", "1h")
+    async with training(str(JOBS / "slow_loader.py")) as pid, OnTerminal.start(str(pid), "--for", "1h") as why:
         await until(lambda: why.has_shown(SEVERAL_STEPS), within=PATIENCE)
         why.command.send_signal(number)
         status, output = await why.end()
@@ -174,8 +189,10 @@ async def test_a_signal_ends_early_with_the_report_so_far(number: signal.Signals
 
 
 async def test_the_end_of_the_job_ends_the_watch() -> None:
-    async with training(str(JOBS / "slow_loader.py")) as pid:
-        why = await OnTerminal.start(str(pid), "--for", "1h", "--json")
+    async with (
+        training(str(JOBS / "slow_loader.py")) as pid,
+        OnTerminal.start(str(pid), "--for", "1h", "--json") as why,
+    ):
         await until(lambda: why.has_shown(SEVERAL_STEPS), within=PATIENCE)
         os.kill(pid, signal.SIGTERM)
         status, output = await why.end()
@@ -200,10 +217,8 @@ async def test_without_a_job_it_says_what_it_looked_for() -> None:
 
 async def test_a_process_that_does_not_train_is_named() -> None:
     sleeping = await asyncio.create_subprocess_exec("sleep", "300")
-    async with training(str(JOBS / "slow_loader.py")):
+    async with ending(sleeping), training(str(JOBS / "slow_loader.py")):
         status, output, errors = await why(str(sleeping.pid), "--for", "3s")
-    sleeping.kill()
-    await sleeping.wait()
     assert (status, output) == (1, "")
     assert f"Error: process {sleeping.pid} took no training step in " in errors
     assert "slow_loader.py" in errors
