@@ -8,8 +8,8 @@ from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 StepKind = Literal["training", "accumulation", "evaluation", "inference", "between", "unfinished"]
 """`training`: an optimizer ran. `accumulation`: only a backward pass ran. `evaluation`: neither ran. `inference`:
 passes without gradients that no loader feeds, for example a rollout or the generation of text. `between`: the time from
-the end of a loop to the next batch. `unfinished`: the step was cut off, because the process ended or the step had too
-many intervals."""
+the end of a loop to the next batch. `unfinished`: the step was cut off, because the process ended, the collector
+attached within it, or it had too many intervals."""
 Boundary = Literal["loader", "optimizer", "backward", ""]
 """What divides the steps of a thread: returns of its DataLoader, its optimizer, or its backward passes. Empty if it
 does not train."""
