@@ -1,8 +1,4 @@
-"""The amount in an exponential histogram point.
-
-Bucket i counts the values in (base^i, base^(i+1)] with base = 2^(2^-scale). Decreasing the scale by 1 merges each pair
-of neighbouring buckets (OpenTelemetry metrics data model, "ExponentialHistogram").
-"""
+"""The amount in an exponential histogram point."""
 
 import math
 from array import array
@@ -13,12 +9,11 @@ from typing import Any, Self
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
+from otel_zernel.otlp.exponential_counts import MOST_BUCKETS, Counts, above, added, limited, subtracted
 from otel_zernel.otlp.quantiles import buckets_of
 from otel_zernel.temporality.amounts import LARGEST_COUNT, Extremes, MalformedAmount, NotComparable
 from otel_zernel.temporality.explicit import ExplicitAmount
 
-MOST_BUCKETS = 160
-"""Buckets on each side of zero: the default of the OpenTelemetry SDKs. With more, the scale decreases."""
 _MOST_RECEIVED = 10_000
 """Buckets of one point. A point with more of them is malformed: reading it would block the event loop."""
 _SCALES = range(-10, 21)
@@ -32,9 +27,6 @@ _PLACES = 32
 """The most values that stand for those of a wide bucket."""
 
 _ZEROS = array("Q", [0] * MOST_BUCKETS)
-
-Counts = dict[int, int]
-"""The counts of the non-empty buckets, by index."""
 
 
 class ExponentialSide:
@@ -139,9 +131,9 @@ class ExponentialAmount:
         """The sum with an amount of another scale or threshold, or beyond the limit of buckets."""
         scale, threshold = min(self._scale, other._scale), max(self._threshold, other._threshold)
         left, right = self._at(scale, threshold), other._at(scale, threshold)
-        up, down = (_added(one, two) for one, two in zip(left[1:], right[1:], strict=True))
+        up, down = (added(one, two) for one, two in zip(left[1:], right[1:], strict=True))
         count, zeros = self._count + other._count, left[0] + right[0]
-        scale, up, down = _limited(scale, up, down)
+        scale, up, down = limited(scale, up, down)
         if max(count, zeros, *up.values(), *down.values()) > LARGEST_COUNT:
             return None
         sides = ExponentialSide.of(up), ExponentialSide.of(down)
@@ -156,7 +148,7 @@ class ExponentialAmount:
         scale, threshold = min(self._scale, earlier._scale), max(self._threshold, earlier._threshold)
         (zeros, *now), (zeros_before, *before) = self._at(scale, threshold), earlier._at(scale, threshold)
         count, zeros = self._count - earlier._count, zeros - zeros_before
-        positive, negative = (_subtracted(later, former) for later, former in zip(now, before, strict=True))
+        positive, negative = (subtracted(later, former) for later, former in zip(now, before, strict=True))
         if min(count, zeros, *positive.values(), *negative.values()) < 0:
             return None
         sides = ExponentialSide.of(positive), ExponentialSide.of(negative)
@@ -167,9 +159,8 @@ class ExponentialAmount:
         zeros, shift = self._zeros, self._scale - scale
         sides = [self._positive.at(shift), self._negative.at(shift)]
         if threshold > self._threshold:
-            for side in sides:
-                for index in [index for index in side if _middle(index, scale) <= threshold]:
-                    zeros += side.pop(index)
+            within = [above(side, scale, threshold) for side in sides]
+            zeros, sides = zeros + sum(count for count, _ in within), [side for _, side in within]
         return zeros, sides[0], sides[1]
 
     def write(self, point: ExponentialHistogramDataPoint) -> None:
@@ -201,7 +192,7 @@ def exponential_of(amount: ExplicitAmount) -> ExponentialAmount:
                 negative[_index(-value)] += times
             else:
                 zeros += times
-    scale, up, down = _limited(_FINEST, positive, negative)
+    scale, up, down = limited(_FINEST, positive, negative)
     sides = ExponentialSide.of(up), ExponentialSide.of(down)
     return ExponentialAmount(scale, (0.0, zeros), sides, point.count, Extremes.of(point))
 
@@ -219,36 +210,3 @@ def _spread(low: float, high: float, count: int) -> Iterator[tuple[float, int]]:
 def _index(value: float) -> int:
     """The index of a positive value at the scale `_FINEST`."""
     return math.ceil(math.log2(value) * (1 << _FINEST)) - 1
-
-
-def _added(left: Counts, right: Counts) -> Counts:
-    return {index: left.get(index, 0) + right.get(index, 0) for index in left.keys() | right.keys()}
-
-
-def _subtracted(now: Counts, before: Counts) -> Counts:
-    """The differences that are not zero."""
-    changed = ((index, now.get(index, 0) - before.get(index, 0)) for index in now.keys() | before.keys())
-    return {index: count for index, count in changed if count}
-
-
-def _limited(scale: int, positive: Counts, negative: Counts) -> tuple[int, Counts, Counts]:
-    """The finest scale at which neither side spans more than `MOST_BUCKETS` buckets, and the counts at it."""
-    shift = 0
-    while any(side and (max(side) >> shift) - (min(side) >> shift) >= MOST_BUCKETS for side in (positive, negative)):
-        shift += 1
-    return scale - shift, _merged(positive, shift), _merged(negative, shift)
-
-
-def _merged(side: Counts, shift: int) -> Counts:
-    merged: Counts = {}
-    for index, count in side.items():
-        merged[index >> shift] = merged.get(index >> shift, 0) + count
-    return merged
-
-
-def _middle(index: int, scale: int) -> float:
-    """The geometric middle of a bucket."""
-    try:
-        return float(2.0 ** math.ldexp(index + 0.5, -scale))
-    except OverflowError:
-        return math.inf if index > 0 else 0.0

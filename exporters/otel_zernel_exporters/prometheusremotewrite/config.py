@@ -118,10 +118,10 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     """Whether requests of protocol 1.0 have metadata. Those of 2.0 always have them."""
     native_histograms: bool = True
     """Write exponential histograms as native histograms. If not, they have classic buckets."""
-    moving_bounds: MovingBounds | None = None
+    moving_bounds: Literal["exponential", "fixed"] | None = None
     """The form of histograms whose bounds differ from point to point, such as those of `ebpf` and `phases`:
-    `exponential` histograms, `fixed` bounds by unit, or `as_is`. null: exponential with protocol 2.0 and
-    `native_histograms`, else fixed."""
+    `exponential` histograms, or `fixed` bounds by unit. null: exponential with protocol 2.0 and `native_histograms`,
+    else fixed. No server of remote write adds up the bounds as they are."""
     convert_histograms_to_nhcb: bool = False
     """Write histograms with explicit bounds as native histograms with custom buckets. Protocol 2.0 only."""
     max_batch_size_bytes: Annotated[int, Field(ge=_SMALLEST_REQUEST)] = 3_000_000

@@ -13,7 +13,6 @@ from otel_zernel.batch import Batch, Signal
 from otel_zernel.client.addresses import Resolve, resolve
 from otel_zernel.client.posting import HttpPosting
 from otel_zernel.component import Context, Exporter
-from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import invalid_is_permanent
 from otel_zernel.exposition.histograms import fixed_bounds
 from otel_zernel.exposition.remote_write import Entry, Translation, in_waves
@@ -42,10 +41,6 @@ class PrometheusRemoteWriteExporter(Exporter):
         if importlib.util.find_spec("cramjam"):
             return None
         return "the prometheus_remote_write exporter needs cramjam: pip install 'otel-zernel[remote_write]'"
-
-    @classmethod
-    def forms(cls, config: PrometheusRemoteWriteConfig) -> DataForms:
-        return DataForms(refuses={"moving_bounds": ("*",)} if config.moving_bounds == "as_is" else {})
 
     def __init__(self, config: PrometheusRemoteWriteConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)

@@ -1,19 +1,12 @@
-"""Exponential histograms: their edges, their sums, and coarser scales.
-
-A bucket of index i counts the values in (base^i, base^(i+1)] with base = 2^(2^-scale). Decreasing the scale by 1 merges
-each pair of neighbouring buckets (OpenTelemetry metrics data model, "ExponentialHistogram").
-"""
+"""Exponential histograms: their edges, their sums, and coarser scales."""
 
 import math
 from dataclasses import dataclass, field
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 
-Counts = dict[int, int]
-"""The counts of the non-empty buckets, by index."""
+from otel_zernel.otlp.exponential_counts import MOST_BUCKETS, Counts, above, added, limited, merged
 
-_MAX_BUCKETS = 160
-"""The most buckets kept on each side of zero. It is the default of the OpenTelemetry SDKs."""
 _ROOTS = (
     *(1.0, 1.0905077326652577, 1.189207115002721, 1.2968395546510096),
     *(1.4142135623730951, 1.5422108254079407, 1.681792830507429, 1.8340080864093424),
@@ -66,43 +59,27 @@ class ExponentialBuckets:
         return self.zero_count + sum(self.positive.values()) + sum(self.negative.values())
 
     def __add__(self, other: "ExponentialBuckets") -> "ExponentialBuckets":
-        scale = min(self.scale, other.scale)
-        left, right = self.at_scale(scale), other.at_scale(scale)
-        total = ExponentialBuckets(
-            scale,
-            max(self.zero_threshold, other.zero_threshold),
-            self.zero_count + other.zero_count,
-            _added(left.positive, right.positive),
-            _added(left.negative, right.negative),
-        )
-        return total.limited_to(_MAX_BUCKETS)
+        scale, threshold = min(self.scale, other.scale), max(self.zero_threshold, other.zero_threshold)
+        left, right = self.at_scale(scale)._above(threshold), other.at_scale(scale)._above(threshold)
+        sides = added(left.positive, right.positive), added(left.negative, right.negative)
+        total = ExponentialBuckets(scale, threshold, left.zero_count + right.zero_count, *sides)
+        return total.limited_to(MOST_BUCKETS)
 
     def limited_to(self, buckets: int) -> "ExponentialBuckets":
         """The same counts at the finest scale where neither side spans more than `buckets` buckets."""
-        scale = self.scale
-        while any(_span(side, self.scale - scale) > buckets for side in (self.positive, self.negative)):
-            scale -= 1
-        return self.at_scale(scale)
+        scale, *sides = limited(self.scale, self.positive, self.negative, buckets)
+        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides)
 
     def at_scale(self, scale: int) -> "ExponentialBuckets":
         """The same counts at a scale that is not finer."""
-        shift = self.scale - scale
-        if not shift:
-            return self
-        sides = (_merged(self.positive, shift), _merged(self.negative, shift))
+        sides = (merged(side, self.scale - scale) for side in (self.positive, self.negative))
         return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides)
 
-
-def _span(side: Counts, shift: int) -> int:
-    return (max(side) >> shift) - (min(side) >> shift) + 1 if side else 0
-
-
-def _merged(side: Counts, shift: int) -> Counts:
-    counts: Counts = {}
-    for index, count in side.items():
-        counts[index >> shift] = counts.get(index >> shift, 0) + count
-    return counts
-
-
-def _added(left: Counts, right: Counts) -> Counts:
-    return {index: left.get(index, 0) + right.get(index, 0) for index in left.keys() | right.keys()}
+    def _above(self, threshold: float) -> "ExponentialBuckets":
+        """The same counts with a threshold that is not lower."""
+        if threshold == self.zero_threshold:
+            return self
+        (up, positive), (down, negative) = (
+            above(side, self.scale, threshold) for side in (self.positive, self.negative)
+        )
+        return ExponentialBuckets(self.scale, threshold, self.zero_count + up + down, positive, negative)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from otel_zernel.exposition.histograms.exponential import Counts, ExponentialBuckets, edge
+from otel_zernel.exposition.histograms.exponential import ExponentialBuckets, edge
+from otel_zernel.otlp.exponential_counts import Counts
 
 _FINEST_SCHEMA, _COARSEST_SCHEMA = 8, -4
 """The limits of Prometheus."""

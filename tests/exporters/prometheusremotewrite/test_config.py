@@ -20,6 +20,7 @@ URL = "http://localhost:9090/api/v1/write"
         ({"endpoint": URL, "headers": {"user-agent": "curl"}}, "set by the protocol"),
         ({"endpoint": URL, "headers": {"X-Prometheus-Remote-Write-Version": "1.0.0"}}, "set by the protocol"),
         ({"endpoint": URL, "sending_queue": {"num_consumers": 10}}, "must arrive in order"),
+        ({"endpoint": URL, "moving_bounds": "as_is"}, "'exponential' or 'fixed'"),
         ({"endpoint": URL, "protobuf_message": "3.0"}, "io.prometheus.write.v2.Request"),
         ({"endpoint": URL, "max_batch_size_bytes": 10}, "10000"),
     ],

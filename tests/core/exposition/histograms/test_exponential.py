@@ -36,3 +36,11 @@ def test_an_edge_is_the_power_of_the_base(scale: int, index: int) -> None:
     exponent = index * 2.0**-scale
     expected = 2.0**exponent if exponent < 1024 else math.inf
     assert edge(index, scale) == pytest.approx(expected, rel=1e-15, abs=1e-320)
+
+
+def test_a_sum_counts_values_within_the_greater_threshold_as_zero() -> None:
+    total = ExponentialBuckets(zero_threshold=4.0, scale=0, zero_count=1) + ExponentialBuckets(
+        scale=0, positive={0: 2, 3: 5}, negative={1: 7}
+    )
+    assert (total.zero_threshold, total.zero_count) == (4.0, 10)
+    assert (total.positive, total.negative) == ({3: 5}, {})

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from otel_zernel.exposition.histograms import ExponentialBuckets, native_buckets
-from otel_zernel.exposition.histograms.exponential import Counts
 from otel_zernel.exposition.histograms.native import Side
+from otel_zernel.otlp.exponential_counts import Counts
 from tests.core.exposition.histograms.filled import SCALES, VALUES, filled
 
 
