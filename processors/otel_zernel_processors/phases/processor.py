@@ -1,10 +1,10 @@
 """The phases processor: reads spans and signals of training processes, and emits their phases."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import PAUSE, Context, Processor
 from otel_zernel.component.forms import DataForms, Form, Names
 from otel_zernel_processors.phases.config import PhasesConfig, ns
@@ -53,6 +53,12 @@ class PhasesProcessor(Processor):
     def forms(cls, config: PhasesConfig) -> DataForms:
         converts: dict[Form, Names] = {} if config.pass_through else {"interval_spans": ("*",)}
         return DataForms(emits={"moving_bounds": ("zernel.step.duration",)}, converts=converts)
+
+    @property
+    def reads(self) -> Collection[Signal]:
+        """Metrics, and spans for phases from scopes."""
+        read: list[Signal] = ["metrics", "traces"]
+        return read if self.config.source in ("auto", "scopes") else read[:1]
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Consumes the spans with the attribute `zernel.interval` and reads metrics. All else passes unchanged."""
