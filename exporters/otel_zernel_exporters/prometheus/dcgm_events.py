@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, NumberDataPoint
 
@@ -146,8 +147,11 @@ class LastXids:
         """The last point of each GPU, by the labels of the GPU."""
 
     def label(self, metric: Metric, labels: bytes) -> None:
-        """Labels the last point of the metric, unless a scraped page has done so. Ends the series of another code."""
-        points = metric.gauge.data_points
+        """Labels the last point of the metric, unless a scraped page has done so. Ends the series of another code.
+
+        A value that is no code, such as NaN, gets no labels.
+        """
+        points = (metric.sum if metric.HasField("sum") else metric.gauge).data_points
         point = points[-1]
         if any(one.key == "err_code" for one in point.attributes):
             return
@@ -156,8 +160,9 @@ class LastXids:
             if before:
                 point.attributes.MergeFrom(before.attributes[len(point.attributes) :])
             return
-        code = int(point.as_double)
-        point.attributes.extend(key_values({"err_code": str(code), "err_msg": xid_text(code)}))
+        if isfinite(point.as_double):
+            code = int(point.as_double)
+            point.attributes.extend(key_values({"err_code": str(code), "err_msg": xid_text(code)}))
         if len(self._labelled) >= self._known:
             self._labelled.clear()
         self._labelled[labels] = NumberDataPoint(attributes=point.attributes)

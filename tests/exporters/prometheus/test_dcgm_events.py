@@ -1,6 +1,8 @@
 """`naming: dcgm`: XIDs, clock events and the traffic of single links, from the receiver nvml's metrics."""
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +15,7 @@ from tests.exporters.prometheus.test_dcgm import GPU, DcgmPage, scraped
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.running import Host
+from tests.receivers.prometheus.parts import TextTarget
 
 LAST, XIDS, CLOCKS = "DCGM_FI_DEV_XID_ERRORS", "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_CLOCK_EVENTS_COUNT"
 WINDOW = {"window_size_in_ms": "300000"}
@@ -49,6 +52,42 @@ def test_the_last_xid_has_its_code_and_its_text_and_replaces_the_one_before() ->
     page.update(xids(20, {79: 1, 1000: 1}, 1000))
     assert shown(page, LAST) == [({"err_code": "1000", "err_msg": "Unknown Error"}, 1000)]
     assert page.lost == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_last_xid_that_is_no_code_has_no_labels_and_costs_no_other_metric(value: float) -> None:
+    last = gauge("zernel.gpu.xid.last", number(value, time=NOW + 10 * SECOND))
+    both = Batch(data(last, gauge("hw.power", number(3), unit="W"), resource=GPU))
+    page = DcgmPage().update(xids(0, {}, 79), both)
+    assert [(labels, str(number)) for labels, number in shown(page, LAST)] == [({}, str(value))]
+    assert shown(page, "DCGM_FI_DEV_POWER_USAGE") == [({}, 3)]
+    assert shown(page.update(xids(20, {}, 0)), LAST) == [({"err_code": "0", "err_msg": "No Error"}, 0)]
+
+
+GRAPHICS = {"err_code": "13", "err_msg": "Graphics Engine Exception"}
+PRESET: dict[str, Any] = {"presets": ["dcgm-exporter"]}
+
+
+@pytest.mark.parametrize(
+    ("receiver", "kind", "value", "labels"),
+    [
+        (PRESET, "gauge", "13", GRAPHICS),
+        (PRESET, "gauge", "NaN", {}),
+        ({}, "gauge", "NaN", {}),
+        ({}, "counter", "13", GRAPHICS),
+    ],
+)
+def test_a_scraped_last_xid_without_its_code_costs_no_other_metric(
+    receiver: dict[str, Any], kind: str, value: str, labels: dict[str, str]
+) -> None:
+    gpu = 'gpu="0",UUID="GPU-1",device="nvidia0",modelName="H100",hostname="a"'
+    text = (
+        f"# TYPE {LAST} {kind}\n{LAST}{{{gpu}}} {value}\n"
+        f"# TYPE DCGM_FI_DEV_GPU_TEMP gauge\nDCGM_FI_DEV_GPU_TEMP{{{gpu}}} 40\n"
+    )
+    page = DcgmPage().update(TextTarget(receiver=receiver).scrape(text))
+    assert [(own, str(number)) for own, number in shown(page, LAST)] == [(labels, str(float(value)))]
+    assert shown(page, "DCGM_FI_DEV_GPU_TEMP") == [({}, 40)]
 
 
 def test_xids_are_counted_by_code_over_five_minutes() -> None:
