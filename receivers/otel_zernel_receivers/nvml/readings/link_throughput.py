@@ -32,15 +32,15 @@ class LinkThroughput:
         """Raises `NVMLError`, also if the board has no such counter."""
         if self._asked is None:
             self._asked = dict(self._find(nvml, device))
-        before, read_at = self._counts, self._read_at
-        self._read_at = self._monotonic()
-        self._counts = self._read(nvml, device, self._asked)
+        now = self._monotonic()
+        counts = self._read(nvml, device, self._asked)
+        before, seconds = self._counts, now - self._read_at
+        self._counts, self._read_at = counts, now  # together: a failed read keeps both
         if not self._asked:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-        seconds = self._read_at - read_at
         return {
             one: Measurement(one.scaled((count - before[one]) / seconds))
-            for one, count in self._counts.items()
+            for one, count in counts.items()
             if seconds > 0 and count >= before.get(one, count + 1)  # a lower count: the driver has reset it
         }
 

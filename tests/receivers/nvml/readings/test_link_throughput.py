@@ -62,6 +62,18 @@ def test_a_counter_that_was_reset_has_no_traffic_until_the_next_scrape(driver: B
     assert seen == [None, None, 100 * 1024]
 
 
+def test_after_failed_reads_the_traffic_is_the_mean_since_the_last_read(driver: Boot) -> None:
+    controls, host = driver("v100"), Host()
+    controls.apply("gpu 0", "GpmSupport -", "Field 139.all = 0")
+    seen = []
+    with host.gpus() as gpus:
+        for count, answer in ((0, "0"), (1000, "0"), (2000, "!999"), (3000, "!999"), (4000, "0"), (5000, "0")):
+            controls.apply("gpu 0", f"Field 138.all = {count}", f"FieldValues = {answer}")
+            seen.append(values(gpus[0].scrape(), BOARD).get(f"{DRIVER}transmit"))
+            host.clock.advance(1)
+    assert seen == [None, 1000 * 1024, None, None, 1000 * 1024, 1000 * 1024]
+
+
 def test_a_board_without_nvlink_has_no_traffic_and_no_failure(driver: Boot) -> None:
     driver("geforce")
     host = Host(LINKS)
