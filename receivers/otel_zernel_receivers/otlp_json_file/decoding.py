@@ -16,10 +16,10 @@ from otel_zernel.otlp.json import parse_logs_json, parse_metrics_json, parse_spa
 
 # Keys of JSON objects are always field names in OTLP, and quotes inside strings are escaped.
 _SIGNAL_KEY = re.compile(rb'"resource(Metrics|Spans|Logs)"\s*:')
-_PARSERS: Final[Mapping[bytes, tuple[str, Callable[[bytes], SignalData]]]] = {
-    b"Metrics": ("metrics", parse_metrics_json),
-    b"Spans": ("spans", parse_spans_json),
-    b"Logs": ("logs", parse_logs_json),
+_PARSERS: Final[Mapping[str, Callable[[bytes], SignalData]]] = {
+    "metrics": parse_metrics_json,
+    "spans": parse_spans_json,
+    "logs": parse_logs_json,
 }
 _KEYWORDS: Final[Mapping[Signal, str]] = {"metrics": "metrics", "traces": "spans", "logs": "logs"}
 LEVELS: Final[Mapping[Signal, tuple[str, str, str]]] = {
@@ -34,12 +34,17 @@ def decode_protobuf(data: bytes, signal: Signal | None) -> Batch:
     return Batch.from_bytes(**{_KEYWORDS[signal or signal_of(data)]: data})
 
 
+def signals_in(text: bytes) -> set[str]:
+    """The signals that a JSON document names by keys: `metrics`, `spans` and `logs`. It may be damaged otherwise."""
+    return {key.decode().lower() for key in _SIGNAL_KEY.findall(text)}
+
+
 def decode_json(text: bytes) -> Batch:
     """The batch in a JSON document. Raises `DecodeError`."""
-    signals = set(_SIGNAL_KEY.findall(text))
+    signals = signals_in(text)
     if not signals:
         raise DecodeError("not OTLP: it has neither resourceMetrics nor resourceSpans nor resourceLogs")
-    messages: dict[str, Any] = {_PARSERS[one][0]: _PARSERS[one][1](text) for one in signals}
+    messages: dict[str, Any] = {signal: _PARSERS[signal](text) for signal in signals}
     return Batch(**messages)
 
 

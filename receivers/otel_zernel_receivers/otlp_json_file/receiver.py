@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from otel_zernel.batch import Batch, Signal
@@ -21,14 +20,14 @@ from otel_zernel.reading.problems import Problems
 from otel_zernel.reading.sources import Unreadable, open_source, reading_errors
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_receivers.otlp_json_file.config import OtlpJsonFileConfig
-from otel_zernel_receivers.otlp_json_file.decoding import decode_json, decode_protobuf
+from otel_zernel_receivers.otlp_json_file.decoding import decode_json, decode_protobuf, signals_in
 from otel_zernel_receivers.otlp_json_file.pace import Pace
 from otel_zernel_receivers.otlp_json_file.records import FileRecord, RecordReader
 
-_LOOKED_AT = 100
-"""The first records of a file, to find out whether it is a recording."""
-_OTHERS = 10_000
-"""The same with those that have no metrics and no spans."""
+_MOST_DAMAGED = 100
+"""So many more damaged records than records of logs show that a file is no recording."""
+_MOST_LOGS = 10_000
+"""A file that begins with so many records is a recording, even if they are all of logs."""
 _NO_TRAINING = "its records have no metrics and no spans"
 
 
@@ -56,24 +55,25 @@ class OtlpJsonFileReceiver(Receiver):
 
     @classmethod
     def damage_of(cls, path: str) -> str:
-        """The reason why a file is no recording of a training; empty if a first record has metrics or spans."""
-        damage = ""
+        """The reason why a file is no recording of a training. Empty if it has metrics or spans, or begins with too
+        many logs to look for them."""
+        damage, damaged, logs = "", 0, 0
         try:
             with reading_errors(path), closing(open_source(path, threading.Event())) as source:
-                left = _LOOKED_AT
-                for record in islice(RecordReader(source.read).records(), _OTHERS):
-                    if record is None:
-                        return ""  # a pipe
+                for number, record in enumerate(RecordReader(source.read).records()):
+                    if record is None or number == _MOST_LOGS:
+                        return ""  # a pipe, or logs before the training
                     reason = record.damage or _no_training_in(record)
                     if not reason:
                         return ""
-                    damage = damage or reason
-                    left -= reason != _NO_TRAINING
-                    if not left:
-                        break
+                    logs += reason == _NO_TRAINING
+                    if reason != _NO_TRAINING:
+                        damage, damaged = damage or reason, damaged + 1
+                        if damaged - logs == _MOST_DAMAGED:
+                            return damage
         except Unreadable as problem:
             return damage or str(problem)
-        return damage or "it has no record"
+        return _NO_TRAINING if logs else damage or "it has no record"
 
     def __init__(self, config: OtlpJsonFileConfig, context: Context) -> None:
         super().__init__(config, context)
@@ -185,6 +185,8 @@ def _decoded(record: FileRecord, signal: Signal | None) -> Batch:
 
 def _no_training_in(record: FileRecord) -> str:
     """The reason why an intact record shows no training; empty if it has metrics or spans."""
+    if record.is_json and signals_in(record.data) == {"logs"}:
+        return _NO_TRAINING  # decoding many of them would take seconds
     try:
         batch = _decoded(record, None)
     except DecodeError as error:

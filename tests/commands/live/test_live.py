@@ -139,9 +139,11 @@ def test_a_file_that_is_no_recording_is_refused(name: str, tmp_path: Path, unuse
     assert len(printed.splitlines()) == 1
 
 
-def test_a_recording_that_begins_with_many_logs_is_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beginning", [LOGS * 200, LOGS * 10_000, LOGS * 200 + b"damage\n" * 200], ids=len)
+def test_a_recording_that_begins_with_many_logs_is_one(beginning: bytes, tmp_path: Path) -> None:
+    """Also if they are too many to look for what follows, or if a part is damaged."""
     path = tmp_path / "run.jsonl"
-    path.write_bytes(LOGS * 200 + RECORDING.read_bytes())
+    path.write_bytes(beginning + RECORDING.read_bytes())
     receiver: Any = Registry.installed().load("receivers", "otlp_json_file")
     assert receiver.damage_of(str(path)) == ""
 
