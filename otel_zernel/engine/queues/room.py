@@ -9,7 +9,8 @@ class SharedRoom:
     """How much of a limit the entries of each signal take.
 
     Half of the limit is guaranteed, in equal shares, to the signals that have come or are expected. The rest is first
-    come, first served. A single signal has it all.
+    come, first served. A single signal has it all. A signal without an entry may take all that is left, so that a batch
+    larger than the share fits.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -34,7 +35,9 @@ class SharedRoom:
             return True
         if self.total + amount > self.limit:
             return False
+        if not self._taken.get(signal):
+            return True
         share = self.limit // 2 // max(1, len(self._taken))
         above = {other: max(0, taken - share) for other, taken in self._taken.items()}
-        above[signal] = self._taken[signal] + amount - share if signal in self._taken else amount
+        above[signal] = self._taken[signal] + amount - share
         return above[signal] <= 0 or sum(above.values()) <= self.limit - share * len(self._taken)

@@ -1,7 +1,7 @@
 """In an outage, a signal that floods does not push out the others."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pytest
 from hypothesis import given
@@ -25,15 +25,16 @@ DOWN = {"initial_interval": "1h", "max_elapsed_time": "0s"}
 def test_half_of_the_room_is_shared_and_no_more_than_the_limit_is_taken(
     limit: int, steps: list[tuple[Signal, int]]
 ) -> None:
-    room, taken = SharedRoom(limit), dict.fromkeys(SIGNALS, 0)
+    room, taken, share, largest = SharedRoom(limit), dict.fromkeys(SIGNALS, 0), limit // 2 // 3, 0
     room.expect(SIGNALS)
     for signal, amount in steps:
         if amount > 0 and room.fits(signal, amount):
             taken[signal] += amount
+            largest = max(largest, amount)
             room.take(signal, amount)
-        elif amount > 0:
-            assert taken[signal] + amount > limit // 2 // 3  # its share has always room
-        elif taken[signal] + amount >= 0:
+        elif amount > 0 and largest <= share:
+            assert taken[signal] + amount > share  # its share has always room
+        elif amount <= 0 <= taken[signal] + amount:
             taken[signal] += amount
             room.take(signal, amount)
         assert room.total == sum(taken.values()) <= limit
@@ -44,6 +45,18 @@ def test_a_single_signal_has_all_the_room() -> None:
     for _ in range(10):
         assert queue.has_room(batch_of(1.0))
         queue.put(batch_of(1.0))
+    assert not queue.has_room(batch_of(1.0))
+
+
+@pytest.mark.parametrize("expected", [SIGNALS[:2], SIGNALS])
+def test_a_batch_of_most_of_the_capacity_fits_beside_another_signal(expected: Collection[Signal]) -> None:
+    spans = every_signal().only({"traces"})
+    queue = MemoryQueue(SendingQueueConfig(queue_size=100, sizer="items"))
+    queue.expect(expected)
+    queue.put(spans)
+    assert not queue.has_room(batch_of(*range(100)))
+    assert queue.has_room(batch_of(*range(99)))
+    queue.put(batch_of(*range(99)))
     assert not queue.has_room(batch_of(1.0))
 
 
