@@ -91,6 +91,8 @@ class Totals:
         """The latest phase of each training thread."""
         self._spent: dict[str, int] = {}
         """Time by scopes in the current interval, by activity."""
+        self._spent_partly: dict[str, int] = {}
+        """The same of steps that signals have counted in part. The window has neither the steps nor this time."""
         self._interval = PhaseTotals()
         self._signals_until = 0
         """The end (ns) of the time by states of threads or by signals."""
@@ -109,7 +111,7 @@ class Totals:
         self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
         self.lossy_steps[step.kind] += step.lossy
-        if step.start < self._signals_until:  # the window has only steps whose whole time it has
+        if not self._is_whole(closed):
             return
         self._interval.steps[step.kind] += 1
         if step.trains and step.kind != "unfinished":
@@ -173,8 +175,13 @@ class Totals:
         self._intervals.clear()
         self._interval = PhaseTotals()
 
+    def _is_whole(self, closed: ClosedStep) -> bool:
+        """Whether signals have counted no part of the step. The window has only such steps."""
+        return closed.step.start >= self._signals_until
+
     def _add_segments(self, closed: ClosedStep) -> None:
-        spent, thread = self._spent, closed.step.thread
+        spent = self._spent if self._is_whole(closed) else self._spent_partly
+        thread = closed.step.thread
         changes, last = 0, self._phases.get(thread, self.phase)
         for start, end, activity in segments_after(closed.attribution.segments, self._signals_until):
             spent[activity] = spent.get(activity, 0) + end - start
@@ -195,7 +202,11 @@ class Totals:
             self.activity_ns[activity] += duration_ns
             self._add_time({PHASE_OF[activity]: duration_ns}, "scopes")
             self._interval.host_ns += duration_ns if DETAIL_OF[activity] == "host" else 0
+        for activity, duration_ns in self._spent_partly.items():
+            self.activity_ns[activity] += duration_ns
+            self.phase_ns[PHASE_OF[activity], "scopes"] += duration_ns
         self._spent.clear()
+        self._spent_partly.clear()
 
     def _add_time(self, spent: Mapping[str, int], source: str) -> None:
         of_interval = self._interval.phase_ns

@@ -16,20 +16,23 @@ def training_step(start: int, end: int) -> ClosedStep:
     return ClosedStep(Step(start * MS, end * MS, "training", trains=True), [], [], 0)
 
 
-@pytest.mark.parametrize("start", [0, 60])
-def test_a_step_that_signals_have_counted_is_a_step_but_decides_no_verdict(start: int) -> None:
-    """Signals have counted the time until 100 ms. The step ends before, or has a part before."""
+@pytest.mark.parametrize(("start", "uncounted"), [(0, 0), (60, 10)])
+def test_a_step_that_signals_have_counted_is_a_step_but_decides_no_verdict(start: int, uncounted: int) -> None:
+    """Signals have counted the time until 100 ms. The step ends before, or has a part before. The window has neither
+    the step nor its time."""
     totals = Totals(window_intervals=5)
     totals.add_period(0, 100 * MS, "gpu_compute")
     totals.add_step(training_step(start, start + 50))
     window = totals.close_interval()
     assert totals.steps.total() == 1
     assert window.trained == 0
-    assert window.duration_ns == 0
+    assert window.duration_ns == window.phase_ns.total() == 0
+    assert totals.phase_ns.total() == (100 + uncounted) * MS
+    assert sum(totals.activity_ns.values()) == uncounted * MS
     totals.add_step(training_step(110, 150))
     window = totals.close_interval()
     assert window.trained == 1
-    assert window.phase_ns.total() >= window.duration_ns == 40 * MS
+    assert window.phase_ns.total() == window.duration_ns == 40 * MS
 
 
 def windows(totals: Totals, steps: Sequence[Sequence[int]]) -> list[int]:
