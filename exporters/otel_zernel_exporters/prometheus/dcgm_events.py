@@ -12,7 +12,7 @@ from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
 from otel_zernel.formats.xids import xid_text
 from otel_zernel.otlp.points import key_values
 from otel_zernel.otlp.staleness import has_no_value, staleness_metric
-from otel_zernel_exporters.prometheus.dcgm_sums import add_unless_known
+from otel_zernel_exporters.prometheus.dcgm_sums import points_of
 
 WINDOW_NS = 300 * 10**9
 """The window of dcgm-exporter's defaults."""
@@ -115,9 +115,8 @@ class Events:
                 encoded = attributes_key(point.attributes)
                 point.time_unix_nano, point.as_double = window.newest, count
                 shown[encoded] = point
-                add_unless_known(fields, name, encoded, point)
-            for encoded in window.shown.keys() - shown.keys():
-                add_unless_known(fields, name, encoded, _end(window.shown[encoded], window.newest))
+            ended = [_end(point, window.newest) for encoded, point in window.shown.items() if encoded not in shown]
+            points_of(fields, name).extend([*shown.values(), *ended])
             window.shown = shown
         self._changed.clear()
 

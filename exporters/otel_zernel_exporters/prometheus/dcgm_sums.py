@@ -1,6 +1,6 @@
 """Fields of DCGM that are a sum over several series of a metric: the mask of throttle reasons, and NVLink's traffic."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
@@ -70,12 +70,15 @@ class Sums:
         for (part, labels, _), (total, parts) in sorted(self._totals.items(), key=lambda one: one[0][2]):
             if not parts or parts >= part.parts:
                 newest[part.field, labels] = total
+        known: dict[str, set[bytes]] = {}
         for (name, labels), total in newest.items():
-            add_unless_known(fields, name, labels, total)
+            points = points_of(fields, name)
+            if name not in known:
+                known[name] = {attributes_key(point.attributes) for point in points}
+            if labels not in known[name]:
+                points.append(total)
 
 
-def add_unless_known(fields: dict[tuple[str, str], Metric], name: str, labels: bytes, *points: NumberDataPoint) -> None:
-    """Adds points to the metric of a field, unless it has a point with these encoded labels."""
-    target = fields.setdefault((name, "gauge 0"), Metric(name=name, description=HELP.get(name, "")))
-    if all(attributes_key(point.attributes) != labels for point in target.gauge.data_points):
-        target.gauge.data_points.extend(points)
+def points_of(fields: dict[tuple[str, str], Metric], name: str) -> MutableSequence[NumberDataPoint]:
+    """The points of a field that is a gauge. Adds the field if it is not there."""
+    return fields.setdefault((name, "gauge 0"), Metric(name=name, description=HELP.get(name, ""))).gauge.data_points

@@ -1,14 +1,18 @@
 """`naming: dcgm`: XIDs, clock events and the traffic of single links, from the receiver nvml's metrics."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
+from cProfile import Profile
 from typing import Any
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_zernel.batch import Batch
+from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
 from otel_zernel.otlp.points import Attributes
+from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_receivers.nvml.driver.events import Xid
 from tests.core.exposition.otlp import NOW, SECOND, data, gauge, number, total
 from tests.exporters.prometheus.test_dcgm import GPU, DcgmPage, scraped
@@ -115,14 +119,13 @@ def test_a_count_that_starts_again_adds_its_whole_value() -> None:
     assert shown(page, XIDS) == [({**WINDOW, "xid": "79"}, 7)]
 
 
-def reasons(second: int, active: Sequence[str]) -> Batch:
+def reasons(second: int, active: Collection[str], gpu: str = "GPU-a") -> Batch:
     """What nvml sends of the reasons that reduce the clocks."""
-    every = ("idle", "application_clocks", "sw_power_cap", "hw_thermal_slowdown", "hw_power_brake")
     points = [
         number(float(reason in active), {"zernel.gpu.throttle.reason": reason}, NOW + second * SECOND)
-        for reason in every
+        for reason in THROTTLE_BITS
     ]
-    return Batch(data(gauge("zernel.gpu.throttle.active", *points), resource=GPU))
+    return Batch(data(gauge("zernel.gpu.throttle.active", *points), resource={**GPU, "hw.id": gpu}))
 
 
 def test_clock_events_are_counted_by_scrapes_that_saw_them() -> None:
@@ -171,6 +174,18 @@ def test_a_machine_has_the_fields_that_users_enable_beside_those_of_the_default_
     assert shown(page, XIDS) == [({**WINDOW, "xid": "79"}, 2)]
     ((_, traffic),) = shown(page, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")
     assert traffic == pytest.approx(2 * 210000 * 2**20 / 1024e3)
+
+
+def test_twice_as_many_gpus_are_twice_the_work() -> None:
+    def calls_for(gpus: int) -> int:
+        batches = [reasons(0, THROTTLE_BITS, f"GPU-{gpu}") for gpu in range(gpus)]
+        metrics = MetricsData(resource_metrics=[one for batch in batches for one in batch.metrics.resource_metrics])
+        naming, profile = DcgmNaming(), Profile()
+        naming.renamed(metrics)  # the names and labels are found once
+        profile.runcall(naming.renamed, metrics)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls_for(60) < 2.5 * calls_for(30)
 
 
 def test_the_traffic_of_a_link_is_the_sum_of_its_directions() -> None:
