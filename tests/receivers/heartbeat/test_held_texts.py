@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from otel_zernel.cluster.messages import Heartbeat
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel.testing import FakeClock, make_context, until
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
+from otel_zernel_receivers.heartbeat.http import feed as feed_module
 from otel_zernel_receivers.heartbeat.http.body import all_telemetry
 from otel_zernel_receivers.heartbeat.http.feed import WorkerFeed
 from tests.receivers.heartbeat.workers import SENDER
@@ -72,6 +75,15 @@ class Given:
         for number in range(WORKERS):
             self.fleet.beat(Heartbeat(worker_id=f"w{number}", cpu_usage=cpu).SerializeToString(), SENDER)
 
+    def sequences(self, count: int) -> list[int]:
+        """The numbers before each of so many changes."""
+        found = []
+        for cpu in range(count):
+            found.append(self.fleet.changes.sequence)
+            self.change(cpu)
+        self.feed.tick()
+        return found
+
     async def connect(self, count: int = 1) -> list[Reader]:
         """Further clients, which take nothing."""
         found = [Reader(self.feed) for _ in range(count)]
@@ -125,3 +137,26 @@ async def test_a_single_message_beyond_the_bound_is_sent() -> None:
         reader.gate.set()
         await until(lambda: len(reader.usages()) == 1)
         assert given.dropped == {}
+
+
+async def test_changes_are_made_once_for_all_clients_that_have_seen_the_same() -> None:
+    async with feeding() as given:
+        sequences = given.sequences(20)
+        made = [given.feed.since_for_many(sequence) for _ in range(50) for sequence in sequences]
+        assert len({id(workers) for workers in made}) == 20
+        assert made[-1] == given.feed.since(sequences[-1])
+
+
+async def test_beyond_a_bound_of_bytes_the_changes_used_longest_ago_are_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with feeding() as given:
+        monkeypatch.setattr(feed_module, "_MOST_MADE", int(3.5 * given.size))
+        often, *others = given.sequences(5)
+        made = given.feed.since_for_many(often)
+        seldom = given.feed.since_for_many(others[0])
+        for sequence in others:
+            given.feed.since_for_many(sequence)
+            assert given.feed.since_for_many(often) is made
+        assert given.feed.since_for_many(others[0]) is not seldom
+        assert given.feed.since_for_many(others[0]) == seldom

@@ -17,6 +17,8 @@ _PATIENCE: Final = 30.0
 """Seconds in which a client takes a message. Then it is disconnected."""
 _TEXTS: Final = 8
 """Messages that are remembered for further clients."""
+_MOST_MADE: Final = 32 << 20
+"""Bytes of changes that are remembered for further clients."""
 _MOST_HELD: Final = 64 << 20
 """Bytes of the different messages that all clients together have not taken yet."""
 _TOO_SLOW: Final = 1013
@@ -53,8 +55,9 @@ class WorkerFeed:
         self._ticked = asyncio.Event()
         self._texts: OrderedDict[tuple[int, bool, bool, int], str] = OrderedDict()
         """The last messages by number, kind and size: clients that read nothing hold the same text."""
-        self._made: dict[int, bytes | None] = {}
-        """The changes up to `sequence`, by the number after which they begin. Most clients need the same."""
+        self._made: OrderedDict[int, bytes | None] = OrderedDict()
+        """The changes up to `sequence`, by the number after which they begin, the latest used last. Most clients need
+        the same."""
         self.held = HeldTexts(most_held)
         """The messages that clients have not taken yet."""
 
@@ -67,7 +70,7 @@ class WorkerFeed:
     def tick(self) -> None:
         """Lets the clients send the changes."""
         if self.sequence != self._fleet.changes.sequence:
-            self.sequence, self._made = self._fleet.changes.sequence, {}
+            self.sequence, self._made = self._fleet.changes.sequence, OrderedDict()
             ticked, self._ticked = self._ticked, asyncio.Event()
             ticked.set()
 
@@ -106,12 +109,13 @@ class WorkerFeed:
 
     def since_for_many(self, sequence: int) -> bytes | None:
         """The same, made once for all clients that have seen the same."""
-        if sequence in self._made:
-            return self._made[sequence]
-        workers = self.since(sequence)
-        if len(self._made) < _TEXTS:
-            self._made[sequence] = workers
-        return workers
+        if sequence not in self._made:
+            self._made[sequence] = self.since(sequence)
+            size = sum(len(workers or b"") for workers in self._made.values())
+            while size > _MOST_MADE and len(self._made) > 1:
+                size -= len(self._made.popitem(last=False)[1] or b"")
+        self._made.move_to_end(sequence)
+        return self._made[sequence]
 
     def one(self, worker_id: str) -> tuple[bytes, int]:
         """The worker by its id, null if there is none, and the number of its last change."""
