@@ -77,7 +77,7 @@ class OtlpGrpcExporter(ConvertingExporter):
         """Sends to the next address of the endpoint; to another one if no connection is possible."""
         from grpc.aio import AioRpcError
 
-        self._unwanted.check(signal)
+        self._unwanted.check(signal, batch)
         failures, failed = Failures(), None
         for target in await self._targets(channels):
             channel = channels.get(target)

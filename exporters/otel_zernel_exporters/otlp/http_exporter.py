@@ -96,7 +96,7 @@ class OtlpHttpExporter(ConvertingExporter):
         return headers
 
     async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
-        self._unwanted.check(signal)
+        self._unwanted.check(signal, batch)
         url = self.config.url(signal.name)
         answer = await self._post_metrics(url, batch) if signal is METRICS else await self._post(url, signal, batch)
         if not answer.is_success:

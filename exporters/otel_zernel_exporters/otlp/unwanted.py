@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
+from weakref import ref
 
-from otel_zernel.batch import Signal
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable, Unwanted
 from otel_zernel_exporters.otlp.signals import OtlpSignal, all_signals
@@ -23,50 +24,67 @@ class UnwantedSignals:
         self._signals = frozenset(signals)
         self._advice = advice
         self._accepted: set[Signal] = set()
+        """Of these, the server has taken a request, perhaps an empty one."""
         self._never: dict[Signal, str] = {}
-        """The stopped signals, and why."""
+        """The stopped signals, and the codes of the answers."""
         self._next_attempt: dict[Signal, float] = {}
         """By stopped signal, in seconds of the monotonic clock."""
+        self._trials: dict[Signal, ref[Batch]] = {}
+        """By stopped signal, the batch that is tried again. An answer about the signal, or the batch's end, ends it."""
 
-    def check(self, signal: OtlpSignal) -> None:
-        """Raises `Unwanted` if the server does not take the signal."""
-        if reason := self._never.get(signal.name):
-            now = self._context.clock.monotonic()
-            if now < self._next_attempt[signal.name]:
-                raise Unwanted(reason)
-            self._next_attempt[signal.name] = now + _PAUSE
+    def check(self, signal: OtlpSignal, batch: Batch) -> None:
+        """Raises `Unwanted` if the server does not take the signal, unless this batch is to try it again."""
+        if signal.name not in self._never:
+            return
+        trial = self._trials.get(signal.name, lambda: None)()
+        if trial is batch:
+            return
+        if trial is not None or self._context.clock.monotonic() < self._next_attempt[signal.name]:
+            raise Unwanted(self._reason())
+        self._trials[signal.name] = ref(batch)
 
     def accepted(self, signal: OtlpSignal) -> None:
         """The server has taken a request of this signal."""
+        if signal.name in self._accepted:
+            return
         self._accepted.add(signal.name)
-        if self._never.pop(signal.name, None):
+        stopped = self._never.pop(signal.name, None)
+        if stopped or self._never:  # the advice names the signals that the server takes
             self._report()
+        if stopped:
+            self._trials.pop(signal.name, None)
             self._context.logger.info("The server takes %s now; they are sent again", signal.name)
 
     async def judged(self, signal: OtlpSignal, error: Retryable | Permanent, probe: Probe) -> Retryable | Permanent:
         """The error of a request for something that the server does not have; permanent if it is only this signal.
 
-        The endpoint is wrong if the server takes no signal, and so may be a URL of one signal. Then the batch is kept.
+        The endpoint is wrong if the server takes no signal now, and so may be a URL of one signal. Then the batch is
+        kept.
         """
         if not isinstance(error, Correctable) or signal.name in self._accepted or signal.name not in self._signals:
             return error
-        for other in all_signals():
-            if other.name == signal.name or other.name not in self._signals:
-                continue
-            if other.name in self._accepted or await probe(other):
-                return self._stop(signal, other, error.code)
-        return error
+        others = [other for other in all_signals() if other.name in self._signals - {signal.name}]
+        taken = [other for other in others if await probe(other)]
+        for other in taken:
+            self.accepted(other)
+        return self._stop(signal, error.code) if taken and signal.name not in self._accepted else error
 
-    def _stop(self, signal: OtlpSignal, other: OtlpSignal, code: str) -> Unwanted:
-        if signal.name not in self._never:
-            left = [one.name for one in all_signals() if one.name in self._signals - {signal.name} - self._never.keys()]
-            reason = f"the server takes {other.name}, but no {signal.name} ({code}); {self._advice(left)}"
-            self._never[signal.name] = reason
-            self._report()
-            self._context.logger.error("Stopped %s for this exporter: %s", signal.name, reason)
+    def _stop(self, signal: OtlpSignal, code: str) -> Unwanted:
+        self._trials.pop(signal.name, None)
         self._next_attempt[signal.name] = self._context.clock.monotonic() + _PAUSE
-        return Unwanted(self._never[signal.name])
+        if signal.name not in self._never:
+            self._never[signal.name] = code
+            self._report()
+            self._context.logger.error("Stopped %s for this exporter: %s", signal.name, self._reason())
+        return Unwanted(self._reason())
+
+    def _reason(self) -> str:
+        """Why signals are stopped, and what to do about all of them."""
+        left = [one.name for one in all_signals() if one.name in self._signals & self._accepted]
+        stopped = " and no ".join(
+            f"{one.name} ({self._never[one.name]})" for one in all_signals() if one.name in self._never
+        )
+        return f"the server takes {' and '.join(left)}, but no {stopped}; {self._advice(left)}"
 
     def _report(self) -> None:
-        stopped = "; ".join(self._never.values())
-        self._context.report(f"{stopped}; these are dropped" if stopped else None)
+        self._context.report(f"{self._reason()}; these are dropped" if self._never else None)

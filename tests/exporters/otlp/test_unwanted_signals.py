@@ -1,6 +1,7 @@
 """A server that takes one signal and not another stops the other one; a server that takes none keeps its batches."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -13,15 +14,16 @@ from otel_zernel.batch import SIGNALS
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.engine.pipelines.pipeline import Pipeline
-from otel_zernel.errors import Correctable, Permanent, Refused, Unwanted
+from otel_zernel.errors import Correctable, Permanent, Refused, Retryable, Unwanted
 from otel_zernel.testing import FakeClock, make_context, until
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from tests.core.engine.wiring import INSTRUMENTS
+from tests.core.parts import every_signal
 from tests.exporters.otlp.grpc import test_grpc as over_grpc
 from tests.exporters.otlp.http import exporting as over_http
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch, spans_batch
 
-NO_METRICS = "the server takes traces, but no metrics"
+NO_METRICS = "the server takes traces and logs, but no metrics"
 
 
 async def test_a_signal_without_a_service_is_stopped_and_the_message_names_the_option() -> None:
@@ -32,7 +34,10 @@ async def test_a_signal_without_a_service_is_stopped_and_the_message_names_the_o
             with pytest.raises(Permanent, match=rf"{NO_METRICS} \(UNIMPLEMENTED\); set signals: \[traces, logs\]$"):
                 await exporter.export(metrics_batch())
         await exporter.export(spans_batch())
-    assert [name.rpartition(".")[2] for name in sink.services] == ["MetricsService", "TraceService", "TraceService"]
+    assert [name.rpartition(".")[2] for name in sink.services] == [
+        *("MetricsService", "TraceService", "LogsService"),
+        "TraceService",
+    ]
     assert NO_METRICS in own.health.problems[own.path]
 
 
@@ -52,17 +57,83 @@ async def test_a_stopped_signal_is_tried_again_after_an_hour() -> None:
         clock.advance(3601)
         await exporter.export(metrics_batch())
         await exporter.export(metrics_batch())
-    assert len(sink.requests) == 6  # two refused, each with an empty one of spans, and two taken
+    assert len(sink.requests) == 8  # two refused, each with two empty ones of other signals, and two taken
     assert own.path not in own.health.problems
 
 
+async def test_a_failure_of_the_trial_leaves_the_trial_to_its_batch_until_the_server_answers() -> None:
+    sink, clock = GrpcSink(), FakeClock()
+    own = make_context("exporters", "otlp_grpc", clock=clock)
+    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+    trial, second = metrics_batch(), metrics_batch()
+    async with over_grpc.exporting(sink, own) as exporter:
+        with pytest.raises(Unwanted):
+            await exporter.export(metrics_batch())
+        clock.advance(3601)
+        sink.answers.extend(over_grpc.failing("UNAVAILABLE") for _ in range(2))
+        for _ in range(2):
+            with pytest.raises(Retryable):
+                await exporter.export(trial)
+            with pytest.raises(Unwanted):
+                await exporter.export(second)
+        await exporter.export(trial)
+        await exporter.export(second)
+    assert own.path not in own.health.problems
+
+
+async def test_a_trial_whose_batch_is_given_up_is_left_to_the_next_batch() -> None:
+    sink, clock = GrpcSink(), FakeClock()
+    own = make_context("exporters", "otlp_grpc", clock=clock)
+    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+    async with over_grpc.exporting(sink, own) as exporter:
+        with pytest.raises(Unwanted):
+            await exporter.export(metrics_batch())
+        clock.advance(3601)
+        sink.answers.append(over_grpc.failing("UNAVAILABLE"))
+        with pytest.raises(Retryable):
+            await exporter.export(metrics_batch())
+        gc.collect()
+        await exporter.export(metrics_batch())
+    assert own.path not in own.health.problems
+
+
+async def test_a_server_that_refuses_every_signal_for_a_while_stops_none() -> None:
+    sink = over_http.answering(Response(""), *(Response("", 404) for _ in range(3)))
+    own = over_http.context()
+    async with over_http.exporting(sink, own) as exporter:
+        await exporter.export(metrics_batch())
+        with pytest.raises(Correctable, match="this path does not accept OTLP"):
+            await exporter.export(spans_batch())
+        await exporter.export(spans_batch())
+    assert [request.path for request in sink.requests] == [
+        *("/v1/metrics", "/v1/traces", "/v1/metrics", "/v1/logs"),
+        "/v1/traces",
+    ]
+    assert own.path not in own.health.problems
+
+
+async def test_the_advice_for_a_server_of_spans_alone_names_one_value(unused_tcp_port: int) -> None:
+    config = {"endpoint": f"http://127.0.0.1:{unused_tcp_port}", "compression": "none"}
+    own, sink = make_context("exporters", "otlp_grpc"), GrpcSink()
+    async with (
+        only_spans(sink, unused_tcp_port),
+        OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own) as exporter,
+    ):
+        for batch in (metrics_batch(), every_signal().only({"logs"})):
+            with pytest.raises(Unwanted, match=r"; set signals: \[traces\]$"):
+                await exporter.export(batch)
+    assert own.health.problems[own.path] == (
+        "the server takes traces, but no metrics (UNIMPLEMENTED) and no logs (UNIMPLEMENTED); "
+        "set signals: [traces]; these are dropped"
+    )
+
+
 async def test_a_stopped_signal_is_counted_and_neither_logged_again_nor_an_outage(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, unused_tcp_port: int
 ) -> None:
     sink = GrpcSink()
-    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
-    async with sink.serve() as port:
-        config = {"endpoint": f"http://127.0.0.1:{port}", "compression": "none"}
+    async with only_spans(sink, unused_tcp_port):
+        config = {"endpoint": f"http://127.0.0.1:{unused_tcp_port}", "compression": "none"}
         own = make_context("exporters", "otlp_grpc")
         exporter = OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own)
         async with Delivery(exporter, INSTRUMENTS.exporter("otlp_grpc")) as delivery:
@@ -107,7 +178,7 @@ async def test_a_path_that_is_missing_for_one_signal_only_stops_it(status: int) 
             with pytest.raises(Permanent, match="set traces_endpoint and logs_endpoint in place of endpoint"):
                 await exporter.export(metrics_batch())
         await exporter.export(spans_batch())
-    assert [request.path for request in sink.requests] == ["/v1/metrics", "/v1/traces", "/v1/traces"]
+    assert [request.path for request in sink.requests] == ["/v1/metrics", "/v1/traces", "/v1/logs", "/v1/traces"]
 
 
 async def test_a_wrong_url_of_one_signal_keeps_the_batch_although_another_server_takes_others() -> None:
@@ -149,7 +220,7 @@ async def test_metrics_that_nobody_wants_cost_no_span_of_an_outage(unused_tcp_po
     config = {
         "endpoint": f"http://127.0.0.1:{unused_tcp_port}",
         "compression": "none",
-        "retry_on_failure": {"initial_interval": "50ms", "max_interval": "100ms"},
+        "retry_on_failure": {"initial_interval": "50ms", "max_interval": "100ms", "max_elapsed_time": "0s"},
         "sending_queue": {"queue_size": 100},
     }
     own, sink = make_context("exporters", "otlp_grpc"), GrpcSink()
