@@ -43,6 +43,8 @@ class _Window:
     first: int
     """The time of its first point, in ns since 1970."""
     newest: int = 0
+    newest_value: int = 0
+    """The time of its newest point with a value. All series of the GPU have ended if `newest` is later."""
     events: deque[tuple[int, str, float]] = field(default_factory=deque)
     """Time, label and count."""
     totals: dict[bytes, float] = field(default_factory=dict)
@@ -75,14 +77,19 @@ class Events:
 
     def add(self, metric: Metric, point: NumberDataPoint, own: Mapping[str, str], labels: bytes) -> None:
         """Adds a point of a metric in `COUNTED`. `own` are its attributes, `labels` those of its GPU."""
-        if has_no_value(point) or (metric.name == _LAST_XID and (point.as_double or point.as_int)):
-            return  # a last XID says nothing of its time; none says that there was none
         key = (_CLOCK_COUNT if metric.name == _REASONS else _XID_COUNT), labels
-        if key not in self._windows and len(self._windows) >= self._known:
-            self._windows.clear()
+        ends = has_no_value(point)
+        if key not in self._windows:
+            if ends or (metric.name == _LAST_XID and (point.as_double or point.as_int)):
+                return  # a last XID says nothing of its time; none says that there was none
+            if len(self._windows) >= self._known:
+                self._windows.clear()
         window = self._windows.setdefault(key, _Window(point.time_unix_nano))
         window.newest = max(window.newest, point.time_unix_nano)
         self._changed.add(key)
+        if ends:
+            return
+        window.newest_value = max(window.newest_value, point.time_unix_nano)
         if metric.name == _REASONS:
             event = _CLOCK_EVENTS.get(THROTTLE_BITS.get(own.get("zernel.gpu.throttle.reason", ""), 0), "")
             count = float(bool(event and (point.as_double or point.as_int)))
@@ -95,7 +102,7 @@ class Events:
             window.events.append((point.time_unix_nano, event, count))
 
     def add_to(self, fields: dict[tuple[str, str], Metric]) -> None:
-        """Adds the counts of the GPUs in this batch, and ends the series of events that left the window.
+        """Adds the counts of the GPUs in this batch. Ends the series of events that left the window, and of ended GPUs.
 
         GPUs whose counts are in the batch, from a scraped page, have no others.
         """
@@ -105,11 +112,17 @@ class Events:
             if name in (_CLOCK_COUNT, _XID_COUNT)
             for point in (metric.sum if metric.HasField("sum") else metric.gauge).data_points
         }
-        for name, labels in sorted(self._changed & self._windows.keys() - scraped):
+        for name, labels in sorted(self._changed & self._windows.keys()):
             window = self._windows[name, labels]
+            counts = window.counts() or {"": 0.0}
+            if window.newest_value < window.newest:
+                counts = {}
+                del self._windows[name, labels]
+            if (name, labels) in scraped:
+                continue
             label = "clock_event" if name == _CLOCK_COUNT else "xid"
             shown: dict[bytes, NumberDataPoint] = {}
-            for event, count in window.counts().items() or [("", 0.0)]:
+            for event, count in counts.items():
                 point = NumberDataPoint.FromString(labels)
                 point.attributes.extend(key_values(_WINDOW_LABEL | ({label: event} if event else {})))
                 encoded = attributes_key(point.attributes)

@@ -14,7 +14,7 @@ from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
 from otel_zernel.otlp.points import Attributes
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_receivers.nvml.driver.events import Xid
-from tests.core.exposition.otlp import NOW, SECOND, data, gauge, number, total
+from tests.core.exposition.otlp import ENDED, NOW, SECOND, data, gauge, number, total
 from tests.exporters.prometheus.test_dcgm import GPU, DcgmPage, scraped
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
@@ -141,6 +141,41 @@ def test_clock_events_are_counted_by_scrapes_that_saw_them() -> None:
         ({**WINDOW, "clock_event": "power_cap"}, 1),
     ]
     assert shown(page.update(reasons(700, [])), CLOCKS) == [(WINDOW, 0)]
+
+
+def ends(second: int, batch: Batch, *names: str) -> Batch:
+    """The ends of the batch's series, or of those of these metrics only; the others keep their values."""
+    metrics = MetricsData.FromString(batch.metrics.SerializeToString())
+    for metric in metrics.resource_metrics[0].scope_metrics[0].metrics:
+        for point in (metric.sum if metric.HasField("sum") else metric.gauge).data_points:
+            point.time_unix_nano = NOW + second * SECOND
+            if not names or metric.name in names:
+                point.flags = ENDED
+    return Batch(metrics)
+
+
+def test_the_counts_of_events_end_with_their_gpu() -> None:
+    clocks, errors = reasons(10, ["sw_power_cap"]), xids(10, {79: 1}, 79)
+    page = DcgmPage().update(reasons(0, []), xids(0, {}, 0), clocks, errors)
+    assert len(shown(page, CLOCKS)) == len(shown(page, XIDS)) == 1
+    page.update(ends(20, clocks), ends(20, errors))
+    assert page.lines == []
+    assert shown(page.update(reasons(30, [])), CLOCKS) == [(WINDOW, 0)]
+
+
+def test_a_batch_with_the_last_values_of_a_gpu_and_their_ends_ends_its_counts() -> None:
+    page, clocks = DcgmPage().update(reasons(0, [])), reasons(10, ["sw_power_cap"])
+    page.update(Batch.join([clocks, ends(20, clocks)]))
+    assert page.lines == []
+
+
+def test_the_counts_of_events_stay_while_the_gpu_has_a_value_or_has_had_a_later_one() -> None:
+    errors = xids(10, {79: 1}, 79)
+    page = DcgmPage().update(xids(0, {}, 0), errors)
+    page.update(ends(20, errors, "zernel.gpu.xid.errors"))
+    assert shown(page, XIDS) == [({**WINDOW, "xid": "79"}, 1)]
+    page.update(ends(5, errors))
+    assert shown(page, XIDS) == [({**WINDOW, "xid": "79"}, 1)]
 
 
 def test_a_scraped_page_keeps_its_own_counts() -> None:
