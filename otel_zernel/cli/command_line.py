@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from otel_zernel import __version__
 from otel_zernel.cli.components import ComponentsCommand
 from otel_zernel.cli.doctor import DoctorCommand
-from otel_zernel.cli.output import WrongUsage, discard_stdout, fail
+from otel_zernel.cli.output import WrongUsage, discard_stdout, fail, print_result
 from otel_zernel.cli.print_config import PrintConfigCommand
 from otel_zernel.cli.queue import QueueCommand
 from otel_zernel.cli.run import RunCommand
@@ -72,6 +72,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Prints the help or the version like a result. argparse hides that it cannot be written."""
+        if file is sys.stdout:
+            print_result(message)
+        else:
+            super()._print_message(message, file)
 
 
 def _parser(commands: Iterable[Command]) -> argparse.ArgumentParser:

@@ -219,7 +219,16 @@ def test_the_exit_status_separates_a_wrong_command_line_from_other_errors(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["components"], ["components", "--sample", "csv"], ["print-config", "CONFIG"], ["doctor", "CONFIG"]]
+    "arguments",
+    [
+        ["components"],
+        ["components", "--sample", "csv"],
+        ["print-config", "CONFIG"],
+        ["doctor", "CONFIG"],
+        ["--help"],
+        ["run", "--help"],
+        ["--version"],
+    ],
 )
 def test_a_result_that_cannot_be_written_is_one_sentence(arguments: list[str], good: str) -> None:
     words = [good if word == "CONFIG" else word for word in arguments]
