@@ -47,6 +47,8 @@ def attributes_key(attributes: Iterable[KeyValue]) -> bytes:
 
 def number_key(point: NumberDataPoint) -> bytes:
     """The same key for a number point, without parsing its attributes: the encoded point after its variable fields."""
+    if point.flags:  # protobuf writes them after the attributes
+        return attributes_key(point.attributes)
     encoded = point.SerializeToString()
     found = _VARIABLE_FIELDS.match(encoded)
     key = encoded[found.end() :] if found else encoded

@@ -246,10 +246,11 @@ def test_the_label_of_the_host_is_that_of_the_newest_release_unless_the_option_s
     assert PrometheusConfig(naming="dcgm").dcgm_hostname_label == "hostname"
 
 
-def test_a_series_that_ends_leaves_the_page() -> None:
-    page = DcgmPage().update(Batch(data(gauge("hw.power", number(3), unit="W"), resource=GPU)))
+@pytest.mark.parametrize("own", [{}, {"hw.id": "GPU-a"}])
+def test_a_series_that_ends_leaves_the_page(own: Attributes) -> None:
+    page = DcgmPage().update(Batch(data(gauge("hw.power", number(3, own), unit="W"), resource=GPU)))
     assert len(page.lines) == 1
-    assert page.update(Batch(data(gauge("hw.power", ended(), unit="W"), resource=GPU))).lines == []
+    assert page.update(Batch(data(gauge("hw.power", ended(own), unit="W"), resource=GPU))).lines == []
 
 
 def test_other_exporters_get_the_batch_as_it_was() -> None:
