@@ -29,7 +29,7 @@ class Content:
         self._signal: Signal = signal
         self._message = message
         self._encoded = encoded
-        self._failure: DecodeError | None = None
+        self._failure: str | None = None
         """Why the encoding cannot be read, even mended."""
         self._count = count
         self._temporalities = temporalities
@@ -94,13 +94,13 @@ class Content:
 
     def _parse(self) -> SignalData:
         """The message in the encoding, which is mended if it needs that."""
-        if self._failure:
-            raise self._failure
+        if self._failure is not None:
+            raise DecodeError(self._failure)  # a new one: a raised error keeps its traceback, and so the batch
         type_, encoded = MESSAGE_TYPES[self._signal], self._encoded or b""
         try:
             message, self._encoded = parse_mended(type_, encoded)
         except DecodeError as error:
-            self._failure = error
+            self._failure = str(error)
             raise
         return message
 

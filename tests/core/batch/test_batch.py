@@ -36,6 +36,16 @@ def test_invalid_otlp_is_a_decode_error(data: bytes) -> None:
         Batch.from_bytes(spans=data)
 
 
+def test_the_error_of_a_damaged_batch_does_not_grow_with_each_read() -> None:
+    batch = Batch.of_signal("metrics", b"\xff", 1)
+    depths = []
+    for _ in range(3):
+        with pytest.raises(DecodeError) as caught:
+            _ = batch.metrics
+        depths.append(len(caught.traceback))
+    assert depths[1] == depths[2] <= depths[0]
+
+
 def test_editing_a_copy_leaves_the_original_unchanged() -> None:
     batch = batch_of(1.0)
     twin = batch.copy()
