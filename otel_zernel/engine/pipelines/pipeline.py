@@ -173,12 +173,18 @@ class Pipeline:
         await passage.complete()
 
     async def _full(self) -> FullQueues:
-        """The full queues, which drop what they get. Waits while one holds back its source, or if all are full."""
+        """The full queues, which drop what they get.
+
+        Waits while one holds back its source, or while no queue takes one of the signals.
+        """
         while True:
             full = {one: signals for one in self.deliveries if (signals := one.full_signals() & self._signals)}
             holding = [delivery for delivery in full if delivery.durable or delivery.delays(paced=True)]
-            everything = all(self._signals & one.exporter.signals <= full.get(one, set()) for one in self.deliveries)
-            if not full or not (holding or everything):
+            taken = {signal for one in self.deliveries for signal in self._signals & one.exporter.signals}
+            accepted = {
+                signal for one in self.deliveries for signal in one.exporter.signals - full.get(one, frozenset())
+            }
+            if not holding and taken <= accepted:
                 return full
             await next(iter(holding or full)).wait_for_room()
 

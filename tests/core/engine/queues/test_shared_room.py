@@ -16,7 +16,7 @@ from otel_zernel.errors import Refused, Retryable
 from otel_zernel.testing import Dropped, until
 from tests.core.engine.journals import MemoryStorage
 from tests.core.engine.wiring import stage_of, wiring
-from tests.core.parts import batch_of, every_signal
+from tests.core.parts import Ticker, batch_of, every_signal
 
 DOWN = {"initial_interval": "1h", "max_elapsed_time": "0s"}
 
@@ -111,6 +111,30 @@ async def test_one_signal_of_a_batch_is_dropped_and_the_other_kept() -> None:
         assert it.sinks[0].context.drop.counts == {"queue_full": 1}
 
 
+async def test_a_tick_waits_in_an_outage_while_one_of_its_signals_has_no_room_in_any_queue() -> None:
+    async with wiring(retry=DOWN) as it:
+        delivery = await it.delivery(queue_size=8)
+        it.sinks[0].failures = [Retryable("down") for _ in range(1000)]
+        delivery.queue.expect({"metrics", "traces"})
+        pipeline = it.pipeline("p", [stage_of(Ticker)], [delivery])
+        delivery.put(batch_of(1.0))
+        await until(lambda: delivery.is_stuck)
+        for _ in range(100):
+            if delivery.has_room(batch_of(1.0)):
+                delivery.put(batch_of(1.0))
+            await asyncio.sleep(0)
+        assert delivery.full_signals() == {"metrics"}
+        ticking = asyncio.create_task(pipeline.run_ticks())
+        await until(lambda: delivery.waiting_sources)
+        for lease in delivery.queue.take_all():
+            lease.acknowledge()
+        delivery.wake()
+        await until(lambda: len(delivery.queue))
+        ticking.cancel()
+        assert isinstance(it.sinks[0].context.drop, Dropped)
+        assert not it.sinks[0].context.drop.counts
+
+
 class Counter(Processor):
     """Makes ten batches of metrics of each batch of spans, and passes it on."""
 
@@ -133,3 +157,28 @@ async def test_metrics_that_a_processor_makes_of_spans_do_not_push_them_out() ->
         assert delivery.queue.waiting().spans >= 40
         assert isinstance(it.sinks[0].context.drop, Dropped)
         assert it.sinks[0].context.drop.counts.keys() == {"queue_full"}
+
+
+@pytest.mark.parametrize("config", [{"storage": "storage"}, {"block_on_overflow": True}])
+async def test_a_queue_that_holds_back_exceeds_its_capacity_only_by_what_processors_make_of_one_batch(
+    config: dict[str, object],
+) -> None:
+    async with wiring(retry=DOWN) as it:
+        it.extensions["storage"] = MemoryStorage()
+        delivery = await it.delivery(queue_size=200, **config)
+        it.sinks[0].failures = [Retryable("down") for _ in range(1000)]
+        emit = it.emit_into(it.pipeline("p", [stage_of(Counter)], [delivery]))
+        await emit(every_signal().only({"traces"}))
+        await until(lambda: delivery.is_stuck)
+        while delivery.queue.has_room(every_signal().only({"traces"})):
+            await emit(every_signal().only({"traces"}))
+        assert 200 < delivery.queue.size + 1 <= 200 + 11
+        held_back = asyncio.create_task(emit(every_signal().only({"traces"})))
+        if delivery.durable:
+            with pytest.raises(Refused):
+                await held_back
+        else:
+            await until(lambda: delivery.waiting_sources)
+            held_back.cancel()
+        assert isinstance(it.sinks[0].context.drop, Dropped)
+        assert not it.sinks[0].context.drop.counts
