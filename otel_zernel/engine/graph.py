@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 
 from otel_zernel.clock import Clock
@@ -130,11 +131,12 @@ class Graph:
         for id_, receiver in self.receivers.items():
             pipelines = [self.pipelines[one.id] for one in settings.pipelines.values() if id_ in one.receivers]
             receiver.fan_out.connect(pipelines)
-        for one in settings.pipelines.values():
-            if len(one.signals) == 1:  # its id names the signal; another pipeline may never carry some
-                for id_ in one.exporters:
-                    self.deliveries[id_].queue.expect(one.signals & self.deliveries[id_].exporter.signals)
-        for delivery in self.deliveries.values():
+        for id_, delivery in self.deliveries.items():
+            carried = [
+                one.signals & delivery.exporter.signals for one in settings.pipelines.values() if id_ in one.exporters
+            ]
+            named = (signals for signals in carried if len(signals) == 1)  # another pipeline may never carry some
+            delivery.queue.expect({*chain(*named)}, {*chain(*carried)})
             delivery.wake()
 
     def take_unconnected(self) -> dict[str, Delivery]:

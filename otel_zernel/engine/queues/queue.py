@@ -108,10 +108,10 @@ class Queue(ABC):
         """The encoded size of the entries that are held in memory and not leased."""
         return self._held.total
 
-    def expect(self, signals: Collection[Signal]) -> None:
-        """Keeps a share of the room for these signals, before their first batch comes."""
-        self._room.expect(signals)
-        self._held.expect(signals)
+    def expect(self, signals: Collection[Signal], carried: Collection[Signal] = SIGNALS) -> None:
+        """Keeps a share of the room for these signals before their first batch comes, and for others if `carried`."""
+        self._room.expect(signals, carried)
+        self._held.expect(signals, carried)
 
     @property
     def is_full(self) -> bool:

@@ -60,6 +60,17 @@ def test_a_batch_of_most_of_the_capacity_fits_beside_another_signal(expected: Co
     assert not queue.has_room(batch_of(1.0))
 
 
+def test_a_signal_that_no_pipeline_carries_any_more_gives_its_share_back_with_its_last_entry() -> None:
+    room = SharedRoom(100)
+    room.expect({"metrics", "traces"})
+    room.take("traces", 10)
+    room.take("metrics", 5)
+    room.expect({"traces"}, {"traces"})
+    assert not room.fits("traces", 80)
+    room.take("metrics", -5)
+    assert room.fits("traces", 80)
+
+
 def test_the_memory_is_shared_too() -> None:
     spans = every_signal().only({"traces"})
     queue = MemoryQueue(SendingQueueConfig(), max_bytes=100 * spans.byte_size)

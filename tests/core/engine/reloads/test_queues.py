@@ -6,11 +6,12 @@ import logging
 import pytest
 
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.queues import MemoryQueue, memory_share
+from otel_zernel.engine.queues import MemoryQueue, Queue, memory_share
 from otel_zernel.testing import until
 from tests.core.engine.recording import Disks, RecordedSink, Recording, reloading
 from tests.core.engine.reloads.text import QUEUE, TEXT
 from tests.core.engine.wiring import other_tasks_run
+from tests.core.parts import batch_of
 
 
 async def test_an_exporter_with_another_endpoint_delivers_the_queue_of_the_old_one_in_order() -> None:
@@ -47,6 +48,24 @@ async def test_a_memory_limit_that_the_user_sets_is_kept() -> None:
 def limit_of(delivery: Delivery) -> int | None:
     assert isinstance(delivery.queue, MemoryQueue)
     return delivery.queue.max_bytes
+
+
+async def test_a_signal_whose_pipeline_a_reload_removes_leaves_its_share_to_the_others() -> None:
+    metrics = "    metrics/more: {receivers: [feed], exporters: [sink]}\n"
+    async with reloading(TEXT + metrics + metrics.replace("metrics", "traces")) as running:
+        queue = running.service.graph.deliveries["sink"].queue
+        fill(queue)
+        assert queue.size == 750
+        assert [*queue.take_all()]
+        assert await running.reload((metrics.replace("metrics", "traces"), ""))
+        fill(queue)
+        assert queue.size == 1000
+        assert [*queue.take_all()]
+
+
+def fill(queue: Queue) -> None:
+    while queue.has_room(batch_of(1.0)):
+        queue.put(batch_of(1.0))
 
 
 async def test_a_queue_that_shrinks_keeps_its_batches() -> None:
