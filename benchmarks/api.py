@@ -17,8 +17,8 @@ CLIENTS = 1_000
 BROADCASTS = 20
 _SERVER = """
 import asyncio, uvloop
-from otel_zernel.api.answers import client_gone, json_answer
-from otel_zernel.api.routes import Route
+from otel_zernel_libraries.serving.api.answers import client_gone, json_answer
+from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_extensions.api import ApiExtension

@@ -19,7 +19,7 @@ STALLED_PUSHES = 1500
 RANKS = 64
 _CLIENT = """
 import selectors, socket, sys
-from tests.core.net.frames import handshake
+from tests.libraries.serving.frames import handshake
 count, reads = int(sys.argv[2]), sys.argv[3] == "reads"
 sockets = []
 for _ in range(count):

@@ -21,8 +21,8 @@ import psutil
 from benchmarks import BenchmarkRow
 from benchmarks.sql.writing import GPUS, METRICS, NOW_NS, OPTIONS, batches
 from otel_zernel.batch import Batch
-from otel_zernel.store.config import WritableStoreConfig
-from otel_zernel.store.opening import writer_for
+from otel_zernel_libraries.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.opening import writer_for
 from tests.free_ports import free_port
 from tests.postgres import PostgresServer, postgres_server
 

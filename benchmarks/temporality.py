@@ -9,8 +9,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
-from otel_zernel.temporality import SeriesMemoryConfig, ToCumulative
 from otel_zernel.testing import Dropped, FakeClock
+from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, ToCumulative
 
 SERIES, ATTRIBUTES = 1000, 8
 HOLD_BAR_MS = 10.0

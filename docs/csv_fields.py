@@ -4,7 +4,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from otel_zernel.formats.nvidia_smi import FIELDS, Field
+from otel_zernel_libraries.gpu_names.nvidia_smi import FIELDS, Field
 
 README = Path(__file__).parent.parent / "receivers" / "otel_zernel_receivers" / "csv" / "README.md"
 FENCE = re.compile(r"(<!-- nvidia-smi: [^>]*-->\n).*?(<!-- end of nvidia-smi -->)", re.DOTALL)

@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from otel_zernel.formats.dcgm import FIELDS, Measure
-from otel_zernel.formats.dcgm_fields import field_unit
 from otel_zernel_exporters.prometheus.dcgm import COUNTERS, LABELS
 from otel_zernel_exporters.prometheus.dcgm_sums import SUMMED
+from otel_zernel_libraries.gpu_names.dcgm import FIELDS, Measure
+from otel_zernel_libraries.gpu_names.dcgm_fields import field_unit
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS as NVML_FIELDS

@@ -23,8 +23,8 @@ from benchmarks.prometheus.scrape import Target, gauges
 from otel_zernel.batch.parsing import parse
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.errors import DecodeError
-from otel_zernel.exposition import Format, Page
 from otel_zernel.otlp.json_pieces import decode_json_in_pieces
+from otel_zernel_libraries.prometheus import Format, Page
 
 ROUNDS = 3
 BAR_MS, HOSTILE_BAR_MS = 10.0, 100.0

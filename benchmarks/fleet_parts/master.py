@@ -14,10 +14,10 @@ import uvloop
 from benchmarks.fleet_parts.workers import quantile
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
-from otel_zernel.net.http2 import server
-from otel_zernel.net.http2.connection import Http2Connection
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.api import ApiExtension
+from otel_zernel_libraries.serving.http2 import server
+from otel_zernel_libraries.serving.http2.connection import Http2Connection
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 

@@ -9,8 +9,8 @@ import sys
 import time
 
 from benchmarks.fleet_parts.workers import heartbeat, quantile
-from otel_zernel.cluster.messages import SEND_HEARTBEAT, STREAM_HEARTBEATS
-from otel_zernel.net.http2.wire import (
+from otel_zernel_libraries.cluster.messages import SEND_HEARTBEAT, STREAM_HEARTBEATS
+from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     DATA,
     END_HEADERS,

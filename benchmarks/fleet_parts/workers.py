@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from otel_zernel.cluster.messages import SEND_HEARTBEAT, STREAM_HEARTBEATS, Heartbeat, RunningTask
+from otel_zernel_libraries.cluster.messages import SEND_HEARTBEAT, STREAM_HEARTBEATS, Heartbeat, RunningTask
 
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1)]
 """A connection for each channel."""

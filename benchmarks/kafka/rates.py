@@ -23,8 +23,8 @@ from otel_zernel.testing import make_context, until
 from otel_zernel_exporters.kafka import KafkaExporter
 from otel_zernel_receivers.kafka import KafkaReceiver
 from otel_zernel_receivers.kafka.declared import PARTITION_START
-from tests.core.kafka.separate_cluster import cluster
 from tests.core.parts import batch_of
+from tests.libraries.clients.kafka.separate_cluster import cluster
 
 TOPIC = "otlp_metrics"
 PARTITIONS = 8

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 
 from benchmarks import BenchmarkRow
-from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
-from otel_zernel.net.limits import ServerLimits
-from otel_zernel.net.serving import serve
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel.types import Address
 from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_exporters.live.encoding import delta_event, state_pieces
 from otel_zernel_exporters.live.live_state import LiveState
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.serving import serve
 from tests.exporters.live.live_runs import PROCESS, SECOND, START, durations, phase_times, points, step
 
 RANKS = 64

@@ -7,8 +7,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPo
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from benchmarks import BenchmarkRow
-from otel_zernel.exposition import Format, Page
 from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.prometheus import Format, Page
 
 SERIES = 10_000
 ROUNDS = 7

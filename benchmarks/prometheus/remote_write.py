@@ -9,9 +9,9 @@ import cramjam
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPoint
 
 from benchmarks import BenchmarkRow
-from otel_zernel.exposition import Options
-from otel_zernel.exposition.remote_write import Encoding, Translation, Version1, Version2
 from otel_zernel.otlp.points import key_values
+from otel_zernel_exporters.prometheusremotewrite.protocol import Encoding, Translation, Version1, Version2
+from otel_zernel_libraries.prometheus import Options
 from tests.exporters.prometheusremotewrite.decoding import messages
 
 SERIES = 10_000

@@ -18,16 +18,16 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
-from otel_zernel.store.config import WritableStoreConfig
-from otel_zernel.store.limits import WriterOptions
-from otel_zernel.store.opening import writer_for
-from otel_zernel.store.postgres.schema import migrate
-from otel_zernel.store.rows.extraction import rows_of
-from otel_zernel.store.rows.points import Row
-from otel_zernel.store.rows.series_cache import SeriesCache
-from otel_zernel.store.rows.tables import POINTS
-from otel_zernel.store.sqlite.connecting import open_writer
-from otel_zernel.store.sqlite.exotic import to_sqlite
+from otel_zernel_libraries.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.limits import WriterOptions
+from otel_zernel_libraries.store.opening import writer_for
+from otel_zernel_libraries.store.postgres.schema import migrate
+from otel_zernel_libraries.store.rows.extraction import rows_of
+from otel_zernel_libraries.store.rows.points import Row
+from otel_zernel_libraries.store.rows.series_cache import SeriesCache
+from otel_zernel_libraries.store.rows.tables import POINTS
+from otel_zernel_libraries.store.sqlite.connecting import open_writer
+from otel_zernel_libraries.store.sqlite.exotic import to_sqlite
 from tests.postgres import PostgresServer, postgres_server
 
 GPUS, METRICS, SCRAPES = 247, 10, 60

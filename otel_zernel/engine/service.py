@@ -15,7 +15,7 @@ from otel_zernel.engine.lifetime import Lifetimes, cancel_and_wait
 from otel_zernel.engine.transition import Transition
 from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.handover import HANDOVER
+from otel_zernel.runtime.handover import HANDOVER
 from otel_zernel.telemetry.metering import Metering
 
 _logger = logging.getLogger("otel_zernel.engine.service")

@@ -14,7 +14,7 @@ from otel_zernel.engine.lifetime import LONGEST_END, Lifetimes, cancel_and_wait
 from otel_zernel.engine.pipelines.passage import Passage
 from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.handover import HANDOVER
+from otel_zernel.runtime.handover import HANDOVER
 from otel_zernel.telemetry.metering import Measuring, Metering
 
 _logger = logging.getLogger("otel_zernel.engine.service")

@@ -14,11 +14,11 @@ from otel_zernel import __version__
 from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, TelemetrySettings
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.serving import is_taken
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel.telemetry.collecting import MeterCollection
 from otel_zernel.telemetry.instruments import Instruments
 from otel_zernel.telemetry.readers import Collect, reading
+from otel_zernel_libraries.serving.serving import is_taken
 
 RETRY: Final = 30.0
 """Seconds until the next attempt if the port of a page is taken."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, OtlpPush, PeriodicReader, PrometheusPull
-from otel_zernel.exposition import Format, Options, Page, metrics_app
-from otel_zernel.net.serving import serve
 from otel_zernel.types import Address
+from otel_zernel_libraries.prometheus import Format, Options, Page, metrics_app
+from otel_zernel_libraries.serving.serving import serve
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData

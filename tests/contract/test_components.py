@@ -11,7 +11,6 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
@@ -23,6 +22,7 @@ from otel_zernel.otlp.json import spans_json
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from tests.core.parts import batch_of, every_signal
 from tests.exporters.otlp.certificates import Authority
 

@@ -37,7 +37,7 @@ HOUSES: dict[str, list[set[str]]] = {
             *("environment", "protobuf"),
         },
     ],
-    "otel_zernel.store": [
+    "otel_zernel_libraries.store": [
         {"opening", "reading_spans"},
         {"queries"},
         {"postgres", "sqlite"},

@@ -9,7 +9,7 @@ import pytest
 
 HEAVY = [
     *("encodings.idna", "grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch"),
-    *("otel_zernel.formats.dcgm", "uvicorn", "websockets"),
+    *("otel_zernel_libraries.gpu_names.dcgm", "uvicorn", "websockets"),
 ]
 PROGRAM = f"""
 import json, logging, os, sys

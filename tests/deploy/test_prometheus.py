@@ -10,8 +10,8 @@ import yaml
 
 from docs import metrics as page
 from docs.catalogue import ROOT
-from otel_zernel.exposition.names import Naming
-from otel_zernel.exposition.options import Options
+from otel_zernel_libraries.prometheus.names import Naming
+from otel_zernel_libraries.prometheus.options import Options
 from otel_zernel_receivers.nvml.readings.status import FATAL_XIDS
 from tests.interop.conftest import find_peer
 

@@ -15,9 +15,9 @@ from examples.cluster.faults import Fault, apply
 from examples.cluster.network import network
 from examples.cluster.rows import write_rows
 from examples.cluster.services import PASSWORD
-from tests.core.store.given import config, flat, read_all
 from tests.interop.conftest import miss
 from tests.interop.recording import recorded, recording
+from tests.libraries.store.given import config, flat, read_all
 from tests.postgres import skip_without_postgres
 
 PATIENCE = 120.0

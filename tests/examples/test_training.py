@@ -8,10 +8,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.config.schema import read_settings
-from otel_zernel.exposition import Format, Options, Page
 from otel_zernel.otlp.json import parse_spans_json
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
+from otel_zernel_libraries.prometheus import Format, Options, Page
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,16 +11,16 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, Exporter
-from otel_zernel.exposition import Format
-from otel_zernel.exposition.remote_write.series import WrittenHistogram
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.kafka import KafkaExporter
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.prometheus import PrometheusExporter
 from otel_zernel_exporters.prometheusremotewrite import PrometheusRemoteWriteExporter
-from tests.core.temporality.running import ns
-from tests.core.temporality.test_moving_bounds import Report, reports
-from tests.core.temporality.test_settled_bounds import StrictBackend, cumulative_metrics, deltas, marked
+from otel_zernel_exporters.prometheusremotewrite.protocol.series import WrittenHistogram
+from otel_zernel_libraries.prometheus import Format
+from tests.libraries.histograms.temporality.running import ns
+from tests.libraries.histograms.temporality.test_moving_bounds import Report, reports
+from tests.libraries.histograms.temporality.test_settled_bounds import StrictBackend, cumulative_metrics, deltas, marked
 
 WRITE = {"endpoint": "http://localhost:9090/api/v1/write"}
 V1, V2 = "prometheus.WriteRequest", "io.prometheus.write.v2.Request"

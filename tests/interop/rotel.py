@@ -20,8 +20,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from otel_zernel.batch import points
-from otel_zernel.net.serving import serve
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.serving import serve
 from tests.exporters.otlp.peers import GrpcSink
 
 Identity = tuple[Any, ...]

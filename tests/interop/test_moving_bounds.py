@@ -15,9 +15,9 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.otlp.points import key_values
-from tests.core.temporality.test_moving_bounds import counts_of
 from tests.exporters.otlp.collectors import collector, request, send
 from tests.interop.with_prometheus.sending.test_moving_bounds import DURATIONS, P90, REPORTS, SECOND, STEPS, of_phases
+from tests.libraries.histograms.temporality.test_moving_bounds import counts_of
 
 SERIES = 30
 WAYS: Mapping[str, Mapping[str, Any]] = {

@@ -13,7 +13,8 @@ import httpx
 import pytest
 import zstandard
 
-from otel_zernel.net.http2.wire import (
+from otel_zernel.testing import until
+from otel_zernel_libraries.serving.http2.wire import (
     CONTINUATION,
     DATA,
     GOAWAY,
@@ -32,7 +33,6 @@ from otel_zernel.net.http2.wire import (
     settings,
     window_update,
 )
-from otel_zernel.testing import until
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, opening, request
 from tests.receivers.otlp.serving import call, gauge
 from tests.reliability.gateway import PROTO, REQUEST, Gateway, gateway

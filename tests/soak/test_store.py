@@ -11,9 +11,9 @@ from time import monotonic
 import httpx
 import pytest
 
-from otel_zernel.store.config import WritableStoreConfig
-from tests.core.store.given import flat, gauges, points_in, read_all
+from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.exporters.sql.test_collector import QUEUED, ROOT, command
+from tests.libraries.store.given import flat, gauges, points_in, read_all
 from tests.postgres import PostgresServer, postgres_server
 
 pytestmark = pytest.mark.soak

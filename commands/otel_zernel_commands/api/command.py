@@ -45,7 +45,7 @@ class ApiCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.engine.process import run
-        from otel_zernel.net.serving import is_taken
+        from otel_zernel_libraries.serving.serving import is_taken
 
         read = _reading(options)
         settings = read()

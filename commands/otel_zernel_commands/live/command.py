@@ -42,9 +42,9 @@ class LiveCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.engine.process import run
-        from otel_zernel.net.serving import is_taken
         from otel_zernel.registry import Registry
         from otel_zernel_commands.live.configuration import live_settings, replay_settings
+        from otel_zernel_libraries.serving.serving import is_taken
 
         if options.replay is None and (options.loop or options.speed):
             raise CannotStart("--speed and --loop need --replay FILE: a running job has its own pace")

@@ -13,7 +13,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.batch import points
-from otel_zernel.formats.dcgm import (
+from otel_zernel.otlp.points import Descriptor
+from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.gpu_names.dcgm import (
     COLUMNS,
     FIELDS,
     KUBERNETES,
@@ -25,9 +27,7 @@ from otel_zernel.formats.dcgm import (
     Measure,
     implied_descriptor,
 )
-from otel_zernel.formats.dcgm_fields import field_of
-from otel_zernel.otlp.points import Descriptor
-from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.gpu_names.dcgm_fields import field_of
 
 Texts = dict[str, str]
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from otel_zernel.authentication import AuthConfig
-from otel_zernel.client.endpoint_config import GrpcEndpoint, check_tls_of_grpc
-from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import PositiveDuration, Ratio
+from otel_zernel_libraries.clients.endpoint_config import GrpcEndpoint, check_tls_of_grpc
+from otel_zernel_libraries.clients.tls_config import TlsConfig
 
 _PORT = 50051
 _LONGEST_ID = 256

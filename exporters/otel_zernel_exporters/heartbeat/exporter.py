@@ -5,10 +5,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from otel_zernel.batch import Batch
-from otel_zernel.client.causes import explained, without_noise
-from otel_zernel.client.channel import open_channel, security_of
-from otel_zernel.client.credentials import Credentials
-from otel_zernel.client.tls import TlsFiles
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import ZernelError, invalid_is_permanent
 from otel_zernel.runtime.tasks import cancel
@@ -17,6 +13,10 @@ from otel_zernel_exporters.heartbeat.declared import FAILURES, SENT, SKIPPED
 from otel_zernel_exporters.heartbeat.pace import Backoff, HeartbeatPace
 from otel_zernel_exporters.heartbeat.session import MasterSession
 from otel_zernel_exporters.heartbeat.state import WorkerState
+from otel_zernel_libraries.clients.causes import explained, without_noise
+from otel_zernel_libraries.clients.channel import open_channel, security_of
+from otel_zernel_libraries.clients.credentials import Credentials
+from otel_zernel_libraries.clients.tls import TlsFiles
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc import ChannelCredentials

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from otel_zernel.cluster.messages import REGISTER_WORKER, SEND_HEARTBEAT, STREAM_HEARTBEATS, WORKER_TOKEN, HeartbeatAck
 from otel_zernel.component import Context
 from otel_zernel.errors import ZernelError
 from otel_zernel_exporters.heartbeat.config import HeartbeatConfig
 from otel_zernel_exporters.heartbeat.pace import HeartbeatPace
 from otel_zernel_exporters.heartbeat.state import WorkerState
+from otel_zernel_libraries.cluster.messages import (
+    REGISTER_WORKER,
+    SEND_HEARTBEAT,
+    STREAM_HEARTBEATS,
+    WORKER_TOKEN,
+    HeartbeatAck,
+)
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc.aio import Channel

@@ -5,10 +5,10 @@ import socket
 from typing import Any
 
 from otel_zernel.batch import Batch
-from otel_zernel.cluster.messages import Heartbeat, RunningTask, WorkerInfo
 from otel_zernel_exporters.heartbeat.config import HeartbeatConfig
 from otel_zernel_exporters.heartbeat.tasks import RUNNING, RunningTasks
 from otel_zernel_exporters.heartbeat.usage import Capacity, LatestUsage
+from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, WorkerInfo
 
 _PERCENT = 100.0
 

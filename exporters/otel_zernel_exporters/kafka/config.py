@@ -7,9 +7,9 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.delivery_config import RemoteExporterConfig
-from otel_zernel.kafka.client_config import Encoding, KafkaClientConfig, check_topic
-from otel_zernel.temporality import MovingBounds
 from otel_zernel.types import Duration, NamedSections, Secret, Section
+from otel_zernel_libraries.clients.kafka.client_config import Encoding, KafkaClientConfig, check_topic
+from otel_zernel_libraries.histograms.temporality import MovingBounds
 
 Topic = Annotated[str, AfterValidator(check_topic)]
 _NO_METADATA = "batches have no request metadata here; remove the key, and use topic_from_attribute or record_headers"

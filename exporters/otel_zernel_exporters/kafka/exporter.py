@@ -11,17 +11,17 @@ from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Exporter
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import CannotStart, Permanent, Retryable, invalid_is_permanent
-from otel_zernel.exposition.histograms import fixed_bounds
-from otel_zernel.kafka.failures import is_retriable, kafka_reason
-from otel_zernel.kafka.producing import OutgoingMessage, UndeliveredMessage
-from otel_zernel.kafka.properties import client_properties
-from otel_zernel.kafka.tokens import token_source
-from otel_zernel.temporality import SeriesMemoryConfig, settled_bounds
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
 from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece
 from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, OversizedItem, fitting
 from otel_zernel_exporters.kafka.sending import MessageSending
+from otel_zernel_libraries.clients.kafka.failures import is_retriable, kafka_reason
+from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage, UndeliveredMessage
+from otel_zernel_libraries.clients.kafka.properties import client_properties
+from otel_zernel_libraries.clients.kafka.tokens import token_source
+from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, settled_bounds
+from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
 _AT_ONCE: Final = 256 << 10
 """Bytes of a batch that is laid out on the event loop, if it needs neither JSON nor keys."""

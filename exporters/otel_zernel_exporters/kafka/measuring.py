@@ -6,8 +6,8 @@ from typing import Final
 
 from opentelemetry.metrics import Meter
 
-from otel_zernel.kafka.producing import OutgoingMessage, UndeliveredMessage
 from otel_zernel_exporters.kafka.declared import RECORDS
+from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage, UndeliveredMessage
 
 _MOST_TOPICS: Final = 200
 """Topics with a count of their own. Data choose topics by `topic_from_attribute`, so their number has no bound."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from otel_zernel.clock import Clock
-from otel_zernel.kafka.producing import MessageProducer, OutgoingMessage
+from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage
 
 _MOST_TOPICS: Final = 4096
 """Topics whose partitions are remembered. Attributes may name any number of topics."""

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from otel_zernel.kafka.properties import Properties, milliseconds
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
+from otel_zernel_libraries.clients.kafka.properties import Properties, milliseconds
 
 _PARTITIONERS: Final = {"sarama_compat": "fnv1a_random", "murmur2": "murmur2_random"}
 """Both place keys as otelcol's partitioners do, and messages without a key at random."""

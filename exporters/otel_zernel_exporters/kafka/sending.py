@@ -6,9 +6,6 @@ from typing import Final
 
 from otel_zernel.component import Context
 from otel_zernel.errors import Retryable
-from otel_zernel.kafka.failures import TOO_LARGE
-from otel_zernel.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
-from otel_zernel.kafka.properties import Properties
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
 from otel_zernel_exporters.kafka.layout.pieces import MessagePiece
@@ -16,6 +13,9 @@ from otel_zernel_exporters.kafka.layout.sizes import OversizedItem, encode, part
 from otel_zernel_exporters.kafka.measuring import SentRecords
 from otel_zernel_exporters.kafka.partitions import PartitionChoice
 from otel_zernel_exporters.kafka.producer_properties import producer_properties
+from otel_zernel_libraries.clients.kafka.failures import TOO_LARGE
+from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
+from otel_zernel_libraries.clients.kafka.properties import Properties
 
 _AT_ONCE: Final = 500
 """Messages that are sent alone at a time. An attempt that is cancelled repeats no more than these."""

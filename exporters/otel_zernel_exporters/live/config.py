@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from otel_zernel.api.server import OptionalApiId
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import PositiveDuration
+from otel_zernel_libraries.serving.api.server import OptionalApiId
 
 
 class LiveConfig(ComponentConfig):

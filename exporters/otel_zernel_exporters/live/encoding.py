@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from otel_zernel.api.answers import json_bytes
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.state import BOUNDS
+from otel_zernel_libraries.serving.api.answers import json_bytes
 
 _OBJECTS: Final = 16
 """GPUs, ranks or jobs of a piece, about a millisecond of work."""

@@ -7,9 +7,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from otel_zernel import __version__
-from otel_zernel.api.live import LiveSource
-from otel_zernel.api.routes import Route
-from otel_zernel.api.server import api_server
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
@@ -21,6 +18,9 @@ from otel_zernel_exporters.live.declared import METRICS
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.page import page_routes
 from otel_zernel_exporters.live.streaming import LiveStream
+from otel_zernel_libraries.serving.api.live import LiveSource
+from otel_zernel_libraries.serving.api.routes import Route
+from otel_zernel_libraries.serving.api.server import api_server
 
 _SLOW = "zernel.live.slow_clients"
 _KEPT = "state"

@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from otel_zernel.api.live import SCHEMA, LiveSource
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel_exporters.live.deltas import StateDifference
 from otel_zernel_exporters.live.state import BOUNDS, HEAT_LENGTH, SHARES_LENGTH, TrainingState
+from otel_zernel_libraries.serving.api.live import SCHEMA, LiveSource
 
 _MOST_VALUES: Final = 100_000
 """Values in the deltas that are kept for readers that come back: about 15 MB."""

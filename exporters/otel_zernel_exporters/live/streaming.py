@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
-from otel_zernel.api.answers import client_gone, error_answer
 from otel_zernel.clock import Clock
 from otel_zernel.runtime.tasks import run_until
 from otel_zernel.runtime.turns import Turns
 from otel_zernel_exporters.live.encoding import delta_event, state_pieces
 from otel_zernel_exporters.live.live_state import LiveState
+from otel_zernel_libraries.serving.api.answers import client_gone, error_answer
 
 _KEPT: Final = 60.0
 """Seconds for which deltas are made after the last reader has left, so that it can come back."""

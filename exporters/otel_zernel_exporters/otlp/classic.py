@@ -13,9 +13,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.batch import Batch
-from otel_zernel.exposition.histograms import Bounds, ExponentialBuckets, default_bounds
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.prometheus.histograms import Bounds, ExponentialBuckets, default_bounds
 
 _SCALES: Final = range(-10, 21)
 """The scales of the OpenTelemetry SDKs. Others may take endless work."""

@@ -7,15 +7,15 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.batch import SIGNALS, Signal
-from otel_zernel.client.addresses import is_loopback
-from otel_zernel.client.endpoint_config import GrpcEndpoint, check_tls_of_grpc
-from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import HttpRetryConfig, RemoteExporterConfig, RetryConfig
-from otel_zernel.temporality import MovingBounds, SeriesMemoryConfig, Temporality
 from otel_zernel.text import shown_url
 from otel_zernel.types import Duration, PositiveDuration, Secret, SecretHeaders
 from otel_zernel_exporters.otlp.environment import SIGNAL_ENDPOINTS, fill_in
+from otel_zernel_libraries.clients.addresses import is_loopback
+from otel_zernel_libraries.clients.endpoint_config import GrpcEndpoint, check_tls_of_grpc
+from otel_zernel_libraries.clients.tls_config import TlsConfig
+from otel_zernel_libraries.histograms.temporality import MovingBounds, SeriesMemoryConfig, Temporality
 
 
 class OtlpConfig(RemoteExporterConfig):

@@ -7,9 +7,9 @@ from typing import Any
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.component.forms import DataForms
-from otel_zernel.exposition.histograms import fixed_bounds
-from otel_zernel.temporality import Conversion, ToCumulative, ToDelta, settled_bounds
 from otel_zernel_exporters.otlp.config import OtlpConfig
+from otel_zernel_libraries.histograms.temporality import Conversion, ToCumulative, ToDelta, settled_bounds
+from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
 _KINDS: dict[str, type[ToCumulative] | type[ToDelta]] = {"cumulative": ToCumulative, "delta": ToDelta}
 

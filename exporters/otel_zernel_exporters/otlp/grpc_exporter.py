@@ -7,14 +7,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import Batch
-from otel_zernel.client.addresses import Resolve, resolve
-from otel_zernel.client.causes import Failures, explained, without_noise
-from otel_zernel.client.channel import security_of
-from otel_zernel.client.credentials import Credentials
-from otel_zernel.client.proxies import advice as proxy_advice
-from otel_zernel.client.proxies import grpc_proxy
-from otel_zernel.client.tls import TlsFiles
-from otel_zernel.client.waits import retry_info
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url
@@ -24,6 +16,14 @@ from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, 
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
 from otel_zernel_exporters.otlp.unwanted import UnwantedSignals
+from otel_zernel_libraries.clients.addresses import Resolve, resolve
+from otel_zernel_libraries.clients.causes import Failures, explained, without_noise
+from otel_zernel_libraries.clients.channel import security_of
+from otel_zernel_libraries.clients.credentials import Credentials
+from otel_zernel_libraries.clients.proxies import advice as proxy_advice
+from otel_zernel_libraries.clients.proxies import grpc_proxy
+from otel_zernel_libraries.clients.tls import TlsFiles
+from otel_zernel_libraries.clients.waits import retry_info
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc.aio import AioRpcError, Channel

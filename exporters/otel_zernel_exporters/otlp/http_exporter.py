@@ -12,9 +12,6 @@ import zstandard
 
 from otel_zernel import __version__
 from otel_zernel.batch import SIGNALS, Batch, Signal
-from otel_zernel.client.addresses import Resolve, resolve
-from otel_zernel.client.posting import HttpPosting
-from otel_zernel.client.proxies import http_proxy
 from otel_zernel.component import Context
 from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer
 from otel_zernel_exporters.otlp.classic import with_fixed_bounds
@@ -23,6 +20,9 @@ from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import METRICS, OtlpSignal, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.time_lines import TimeLines
 from otel_zernel_exporters.otlp.unwanted import UnwantedSignals
+from otel_zernel_libraries.clients.addresses import Resolve, resolve
+from otel_zernel_libraries.clients.posting import HttpPosting
+from otel_zernel_libraries.clients.proxies import http_proxy
 
 _MIB = 1 << 20
 _NO_SUCH_PATH = frozenset({404, 405, 501})

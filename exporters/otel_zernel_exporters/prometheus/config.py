@@ -5,15 +5,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from otel_zernel.api.server import OptionalApiId
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.environment import default_port
-from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
-from otel_zernel.exposition.config import IDENTITY, LabelName, ResourceLabelsConfig
-from otel_zernel.exposition.histograms import ascending
-from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
+from otel_zernel_libraries.prometheus import Options, ResourceLabels, TranslationStrategy
+from otel_zernel_libraries.prometheus.config import IDENTITY, LabelName, ResourceLabelsConfig
+from otel_zernel_libraries.prometheus.histograms import ascending
+from otel_zernel_libraries.serving.api.server import OptionalApiId
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 _PORT = "ZERNEL_METRICS_PORT"
 

@@ -14,15 +14,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_zernel.exposition.labels import value_text
-from otel_zernel.exposition.stream import attributes_key, number_key
-from otel_zernel.formats.dcgm import KUBERNETES, NVLINKS, Measure
-from otel_zernel.formats.dcgm_fields import METRICS, field_of, field_unit, field_value
-from otel_zernel.formats.dcgm_help import HELP
 from otel_zernel.otlp.points import Descriptor, key_values
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.prometheus.dcgm_events import COUNTED, Events, LastXids
 from otel_zernel_exporters.prometheus.dcgm_sums import SUMMED, SummedSeries, Sums, part_of
+from otel_zernel_libraries.gpu_names.dcgm import KUBERNETES, NVLINKS, Measure
+from otel_zernel_libraries.gpu_names.dcgm_fields import METRICS, field_of, field_unit, field_value
+from otel_zernel_libraries.gpu_names.dcgm_help import HELP
+from otel_zernel_libraries.prometheus.labels import value_text
+from otel_zernel_libraries.prometheus.stream import attributes_key, number_key
 
 _KNOWN = 50_000
 """Remembered series: 500 bytes each."""

@@ -7,12 +7,12 @@ from math import isfinite
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, NumberDataPoint
 
-from otel_zernel.exposition.stream import attributes_key
-from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
-from otel_zernel.formats.xids import xid_text
 from otel_zernel.otlp.points import key_values
 from otel_zernel.otlp.staleness import has_no_value, staleness_metric
 from otel_zernel_exporters.prometheus.dcgm_sums import points_of
+from otel_zernel_libraries.gpu_names.nvidia_smi import THROTTLE_BITS
+from otel_zernel_libraries.gpu_names.xids import xid_text
+from otel_zernel_libraries.prometheus.stream import attributes_key
 
 WINDOW_NS = 300 * 10**9
 """The window of dcgm-exporter's defaults."""

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
-from otel_zernel.exposition.stream import attributes_key
-from otel_zernel.formats.dcgm_help import HELP
-from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.gpu_names.dcgm_help import HELP
+from otel_zernel_libraries.gpu_names.nvidia_smi import THROTTLE_BITS
+from otel_zernel_libraries.prometheus.stream import attributes_key
 
 _REASONS = "zernel.gpu.throttle.active"
 _NVLINK, _LINK = "zernel.gpu.nvlink.throughput", "zernel.gpu.nvlink.link.throughput"

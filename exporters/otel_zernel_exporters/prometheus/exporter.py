@@ -6,20 +6,20 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from otel_zernel.api.server import api_server
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.component.forms import DataForms
-from otel_zernel.exposition import Format, Page, metrics_app
-from otel_zernel.net.guarding import serve_guarded
-from otel_zernel.temporality import SeriesMemoryConfig, settled_bounds
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.json_page import with_json
+from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, settled_bounds
+from otel_zernel_libraries.prometheus import Format, Page, metrics_app
+from otel_zernel_libraries.serving.api.server import api_server
+from otel_zernel_libraries.serving.guarding import serve_guarded
 
 if TYPE_CHECKING:
-    from otel_zernel.api.routes import App, Route
     from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
+    from otel_zernel_libraries.serving.api.routes import App, Route
 
 
 class PrometheusExporter(Exporter):
@@ -89,7 +89,7 @@ class PrometheusExporter(Exporter):
 
 def routes(app: "App") -> "list[Route]":
     """The page on an API, at the same paths as on a server of its own."""
-    from otel_zernel.api.routes import Route  # only if the page is on an API
+    from otel_zernel_libraries.serving.api.routes import Route  # only if the page is on an API
 
     return [
         Route("/metrics", app, summary="All series for Prometheus.", content_type="text/plain; version=0.0.4"),

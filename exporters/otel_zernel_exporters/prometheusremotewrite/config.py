@@ -6,15 +6,15 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from otel_zernel.authentication import AuthConfig
-from otel_zernel.client.addresses import is_loopback
-from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import HttpRetryConfig, PositiveCount, RemoteExporterConfig, SendingQueueConfig
-from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
-from otel_zernel.exposition.config import IDENTITY, LabelName, ResourceLabelsConfig
-from otel_zernel.temporality import MovingBounds, SeriesMemoryConfig
 from otel_zernel.text import shown_url
 from otel_zernel.types import PositiveDuration, Secret, SecretHeaders
+from otel_zernel_libraries.clients.addresses import is_loopback
+from otel_zernel_libraries.clients.tls_config import TlsConfig
+from otel_zernel_libraries.histograms.temporality import MovingBounds, SeriesMemoryConfig
+from otel_zernel_libraries.prometheus import Options, ResourceLabels, TranslationStrategy
+from otel_zernel_libraries.prometheus.config import IDENTITY, LabelName, ResourceLabelsConfig
 
 ProtobufMessage = Literal["prometheus.WriteRequest", "io.prometheus.write.v2.Request"]
 _SMALLEST_REQUEST = 10_000

@@ -10,18 +10,18 @@ from weakref import WeakKeyDictionary
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.client.addresses import Resolve, resolve
-from otel_zernel.client.posting import HttpPosting
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
-from otel_zernel.exposition.histograms import fixed_bounds
-from otel_zernel.exposition.remote_write import Entry, Translation, in_waves
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel.temporality import ToCumulative, settled_bounds
 from otel_zernel_exporters.prometheusremotewrite.config import PrometheusRemoteWriteConfig
+from otel_zernel_exporters.prometheusremotewrite.protocol import Entry, Translation, in_waves
 from otel_zernel_exporters.prometheusremotewrite.server import RemoteServer
 from otel_zernel_exporters.prometheusremotewrite.writing import Writing
+from otel_zernel_libraries.clients.addresses import Resolve, resolve
+from otel_zernel_libraries.clients.posting import HttpPosting
+from otel_zernel_libraries.histograms.temporality import ToCumulative, settled_bounds
+from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
 _SLOW = 500
 """Points whose translation takes more than a few ms. More are translated in a thread."""

@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from otel_zernel.exposition.remote_write import Entry
+from otel_zernel_exporters.prometheusremotewrite.protocol import Entry
 
 MOST_REJECTIONS = 256
 """Rejected parts of one request after which the rest is given up. It bounds the extra work for the server."""

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from otel_zernel.client.posting import HttpPosting
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, ZernelError
-from otel_zernel.exposition.remote_write import EncodedWrite, Encoding, Entry, Version1, Version2
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_exporters.prometheusremotewrite.answers import WriteAnswer
 from otel_zernel_exporters.prometheusremotewrite.config import PrometheusRemoteWriteConfig
+from otel_zernel_exporters.prometheusremotewrite.protocol import EncodedWrite, Encoding, Entry, Version1, Version2
+from otel_zernel_libraries.clients.posting import HttpPosting
 
 _OLD_MESSAGE = "prometheus.WriteRequest"
 _SLOW = 500

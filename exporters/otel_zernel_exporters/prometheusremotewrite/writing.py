@@ -6,15 +6,15 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel.exposition.remote_write import (
+from otel_zernel_exporters.prometheusremotewrite.answers import WriteAnswer
+from otel_zernel_exporters.prometheusremotewrite.isolation import Isolation
+from otel_zernel_exporters.prometheusremotewrite.protocol import (
     EncodedWrite,
     Entry,
     WrittenSample,
     WrittenSeries,
     with_classic_histograms,
 )
-from otel_zernel_exporters.prometheusremotewrite.answers import WriteAnswer
-from otel_zernel_exporters.prometheusremotewrite.isolation import Isolation
 from otel_zernel_exporters.prometheusremotewrite.server import NoNativeHistograms, OldReceiver, RemoteServer
 
 Wave = dict[WrittenSeries, list[WrittenSample]]

@@ -5,8 +5,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from otel_zernel.delivery_config import RemoteExporterConfig
-from otel_zernel.store.config import WritableStoreConfig
 from otel_zernel.types import Duration, format_duration
+from otel_zernel_libraries.store.config import WritableStoreConfig
 
 _HOUR: Final = 3600.0
 _LONGEST: Final = 31 * 24 * _HOUR

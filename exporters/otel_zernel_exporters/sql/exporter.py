@@ -8,11 +8,11 @@ from typing import Final, Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Retryable, invalid_is_permanent
-from otel_zernel.store.limits import WriterOptions
-from otel_zernel.store.opening import writer_for
-from otel_zernel.store.written import Written
 from otel_zernel_exporters.sql.config import SqlConfig
 from otel_zernel_exporters.sql.declared import REPEATED, STORED
+from otel_zernel_libraries.store.limits import WriterOptions
+from otel_zernel_libraries.store.opening import writer_for
+from otel_zernel_libraries.store.written import Written
 
 _MAINTENANCE: Final = 3600.0
 """Seconds between two removals of old points at most."""

@@ -13,10 +13,6 @@ from otel_zernel.component import Context, Exporter
 from otel_zernel.component.declaration import DeclaredMetric
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import invalid_is_permanent
-from otel_zernel.net.access import joined_headers
-from otel_zernel.net.cors import Cors, CorsConfig
-from otel_zernel.net.guarding import serve_guarded
-from otel_zernel.net.limits import ServerLimits
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.turns import Turns
 from otel_zernel.types import Address
@@ -24,6 +20,10 @@ from otel_zernel_exporters.websocket.config import WebSocketConfig
 from otel_zernel_exporters.websocket.declared import SKIPPED_MESSAGES, SLOW_CLIENTS
 from otel_zernel_exporters.websocket.feed_state import FeedState
 from otel_zernel_exporters.websocket.readers import FeedReaders
+from otel_zernel_libraries.serving.access import joined_headers
+from otel_zernel_libraries.serving.cors import Cors, CorsConfig
+from otel_zernel_libraries.serving.guarding import serve_guarded
+from otel_zernel_libraries.serving.limits import ServerLimits
 
 _MESSAGE_SIZE: Final = 4096
 """The largest message that a reader may send. It is ignored."""

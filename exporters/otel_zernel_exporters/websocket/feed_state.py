@@ -11,10 +11,10 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel.temporality import SeriesMemoryConfig, ToDelta
-from otel_zernel.training import numbers_of, scalars_of
 from otel_zernel_exporters.websocket.latencies import MergedLatency
 from otel_zernel_exporters.websocket.memory import ProcessMemory
+from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, ToDelta
+from otel_zernel_libraries.training import numbers_of, scalars_of
 
 _USED: Final = frozenset({"zernel.cuda.memory.used", "zernel.gpu.memory.used"})
 _PEAK: Final = frozenset({"zernel.cuda.memory.peak", "zernel.gpu.memory.peak"})

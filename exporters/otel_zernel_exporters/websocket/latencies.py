@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, SummaryDataPoint
 
-from otel_zernel.training.distributions import HistogramPoint
-from otel_zernel.training.durations import (
+from otel_zernel_libraries.training.distributions import HistogramPoint
+from otel_zernel_libraries.training.durations import (
     WINDOW,
     Counts,
     RecentDurations,

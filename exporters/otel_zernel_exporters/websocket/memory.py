@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import SeenValue
+from otel_zernel_libraries.training import SeenValue
 
 _MOST_PROCESSES: Final = 1024
 """Pairs of a process and a GPU. A message with so many has 75 KB."""

@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final
 
-from otel_zernel.api.answers import ApiError, query_of
-from otel_zernel.api.routes import Route
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
-from otel_zernel.net.access import is_local, joined_headers
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.api.origins import Origins
 from otel_zernel_extensions.api.peers import user_of
 from otel_zernel_extensions.api.rates import Rates
+from otel_zernel_libraries.serving.access import is_local, joined_headers
+from otel_zernel_libraries.serving.api.answers import ApiError, query_of
+from otel_zernel_libraries.serving.api.routes import Route
 
 _OF_PROXIES: Final = frozenset({b"forwarded", b"via", b"x-real-ip"})
 """Headers that a proxy adds, besides those that begin with `x-forwarded-`."""

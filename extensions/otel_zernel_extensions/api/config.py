@@ -6,10 +6,10 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.net.access import HttpAuthConfig
-from otel_zernel.net.cors import CorsConfig
-from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, Duration, ListenAddress, Section
+from otel_zernel_libraries.serving.access import HttpAuthConfig
+from otel_zernel_libraries.serving.cors import CorsConfig
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 
 def _host(name: str) -> str:

@@ -6,17 +6,8 @@ from contextlib import AbstractContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
-from otel_zernel.api.answers import json_answer, plain_answer
-from otel_zernel.api.dispatch import Dispatcher, RunningRequest
-from otel_zernel.api.routes import Route
-from otel_zernel.api.server import ApiServer
 from otel_zernel.authentication import ServerAuthenticator, server_authenticator
 from otel_zernel.component import Context
-from otel_zernel.net.access import missing_protection
-from otel_zernel.net.cors import Cors
-from otel_zernel.net.limits import ServerLimits
-from otel_zernel.net.serving import serve
-from otel_zernel.net.tls import ServerTls
 from otel_zernel.types import Address
 from otel_zernel_extensions.api.admission import Admission
 from otel_zernel_extensions.api.config import ApiConfig
@@ -25,6 +16,15 @@ from otel_zernel_extensions.api.openapi import openapi, page
 from otel_zernel_extensions.api.origins import Origins
 from otel_zernel_extensions.api.outside import Outside
 from otel_zernel_extensions.api.rates import Rates
+from otel_zernel_libraries.serving.access import missing_protection
+from otel_zernel_libraries.serving.api.answers import json_answer, plain_answer
+from otel_zernel_libraries.serving.api.dispatch import Dispatcher, RunningRequest
+from otel_zernel_libraries.serving.api.routes import Route
+from otel_zernel_libraries.serving.api.server import ApiServer
+from otel_zernel_libraries.serving.cors import Cors
+from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.serving import serve
+from otel_zernel_libraries.serving.tls import ServerTls
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _MESSAGE_SIZE: Final = 1 << 16

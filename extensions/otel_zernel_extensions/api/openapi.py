@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 
 from otel_zernel import __version__
-from otel_zernel.api.routes import Parameter, Route
-from otel_zernel.api.table import path_parameters
+from otel_zernel_libraries.serving.api.routes import Parameter, Route
+from otel_zernel_libraries.serving.api.table import path_parameters
 
 _ERROR = {
     "description": "The request was refused, or failed.",

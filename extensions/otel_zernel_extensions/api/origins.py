@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from otel_zernel.api.answers import ApiError
-from otel_zernel.net.cors import Cors
+from otel_zernel_libraries.serving.api.answers import ApiError
+from otel_zernel_libraries.serving.cors import Cors
 
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 """A page of another origin cannot read the answers to these, and they change nothing."""

@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
-from otel_zernel.api.answers import plain_answer
-from otel_zernel.api.routes import App
-from otel_zernel.net.access import joined_headers
-from otel_zernel.net.cors import Cors
 from otel_zernel_extensions.api.measuring import MeasuredRequest, RequestMetrics
+from otel_zernel_libraries.serving.access import joined_headers
+from otel_zernel_libraries.serving.api.answers import plain_answer
+from otel_zernel_libraries.serving.api.routes import App
+from otel_zernel_libraries.serving.cors import Cors
 
 _HEADERS: Final = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

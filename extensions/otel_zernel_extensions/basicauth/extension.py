@@ -10,9 +10,9 @@ from typing import Final, Self
 from otel_zernel.authentication import ClientAuthenticator, ServerAuthenticator, Unauthenticated
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.watching import WatchedFiles
 from otel_zernel_extensions.basicauth.config import BasicAuthConfig, ClientAuthConfig, HtpasswdConfig
 from otel_zernel_extensions.basicauth.htpasswd import PasswordCheck, Users
+from otel_zernel_libraries.serving.watching import WatchedFiles
 
 _INTERVAL: Final = 1.0
 """Seconds between two readings of the files."""

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, Duration, ListenAddress
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 
 class HealthCheckConfig(ComponentConfig):

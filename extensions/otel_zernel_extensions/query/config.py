@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from otel_zernel.api.server import ApiId
 from otel_zernel.component import ComponentConfig
-from otel_zernel.store.config import StoreConfig
 from otel_zernel.types import PositiveDuration
+from otel_zernel_libraries.serving.api.server import ApiId
+from otel_zernel_libraries.store.config import StoreConfig
 
 
 class QueryConfig(ComponentConfig, StoreConfig):

@@ -4,13 +4,13 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from otel_zernel.api.server import api_server
 from otel_zernel.component import Context, Extension
-from otel_zernel.store.opening import reader_for
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
 from otel_zernel_extensions.query.routes import QueryRoutes
 from otel_zernel_extensions.query.swagger.routes import swagger_routes
+from otel_zernel_libraries.serving.api.server import api_server
+from otel_zernel_libraries.store.opening import reader_for
 
 
 class QueryExtension(Extension):

@@ -5,14 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
-from otel_zernel.api.answers import ApiError, json_bytes
-from otel_zernel.api.routes import App
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel.net.access import joined_headers
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel.store.queries.catalogue import TooManySeries
-from otel_zernel.store.queries.distributions import TooManyPoints
-from otel_zernel.store.rows.integers import LATEST_TIME
 from otel_zernel_extensions.query.answers.delivery import delivery_of
 from otel_zernel_extensions.query.answers.problems import problem_answer
 from otel_zernel_extensions.query.answers.tables import arrow_bytes, csv_bytes
@@ -20,6 +14,12 @@ from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
 from otel_zernel_extensions.query.requests.parameters import Parameters
 from otel_zernel_extensions.query.requests.wanted import wanted_format
+from otel_zernel_libraries.serving.access import joined_headers
+from otel_zernel_libraries.serving.api.answers import ApiError, json_bytes
+from otel_zernel_libraries.serving.api.routes import App
+from otel_zernel_libraries.store.queries.catalogue import TooManySeries
+from otel_zernel_libraries.store.queries.distributions import TooManyPoints
+from otel_zernel_libraries.store.rows.integers import LATEST_TIME
 
 T = TypeVar("T")
 _SOON: Final = ((b"retry-after", b"1"),)

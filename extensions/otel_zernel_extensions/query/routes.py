@@ -4,12 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from otel_zernel.api.answers import ApiError, json_answer
-from otel_zernel.api.routes import Route
-from otel_zernel.store.queries.aggregation import SeriesGroup, aggregated, grouped
-from otel_zernel.store.queries.contents import contents_of
-from otel_zernel.store.queries.pages import PointSelection, page
-from otel_zernel.store.queries.series import SeriesEntry, SeriesFilter
 from otel_zernel_extensions.query import schemas
 from otel_zernel_extensions.query.answers.inventory import gpus_of, hosts_of, totals_of
 from otel_zernel_extensions.query.answers.values import number, records_of, time_text
@@ -18,6 +12,12 @@ from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
 from otel_zernel_extensions.query.request import QueryAnswer, QueryRequest, answering, in_thread_if_many
 from otel_zernel_extensions.query.requests.cursors import written_cursor
 from otel_zernel_extensions.query.requests.wanted import WantedAggregates, WantedPage
+from otel_zernel_libraries.serving.api.answers import ApiError, json_answer
+from otel_zernel_libraries.serving.api.routes import Route
+from otel_zernel_libraries.store.queries.aggregation import SeriesGroup, aggregated, grouped
+from otel_zernel_libraries.store.queries.contents import contents_of
+from otel_zernel_libraries.store.queries.pages import PointSelection, page
+from otel_zernel_libraries.store.queries.series import SeriesEntry, SeriesFilter
 
 _API: Final = "/api/v1"
 _EMPTY: Final = ("format",)

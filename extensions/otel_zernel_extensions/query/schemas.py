@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from otel_zernel.api.routes import Parameter
 from otel_zernel_extensions.query.requests.wanted import FORMATS, FUNCTIONS, ORDERS
+from otel_zernel_libraries.serving.api.routes import Parameter
 
 Schema = dict[str, Any]
 _TEXT: Final[Schema] = {"type": "string"}

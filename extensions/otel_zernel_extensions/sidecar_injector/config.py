@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, ReadableFile
 from otel_zernel_extensions.sidecar_injector.fitting import quantity
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 
 def _quantity(text: str) -> str:

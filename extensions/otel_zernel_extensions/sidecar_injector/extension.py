@@ -6,14 +6,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from otel_zernel.api.answers import ApiError, error_answer, json_answer, read_body
 from otel_zernel.component import Context, Extension
-from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_extensions.sidecar_injector.config import SidecarInjectorConfig
 from otel_zernel_extensions.sidecar_injector.declared import REVIEWS
 from otel_zernel_extensions.sidecar_injector.reviewing import answer
 from otel_zernel_extensions.sidecar_injector.sidecar import Sidecar, read_sidecar
+from otel_zernel_libraries.serving.api.answers import ApiError, error_answer, json_answer, read_body
+from otel_zernel_libraries.serving.guarding import serve_guarded
 
 _PATH: Final = "/mutate"
 _LARGEST: Final = 1 << 23

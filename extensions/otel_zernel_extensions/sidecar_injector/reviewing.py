@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from otel_zernel.api.answers import ApiError, json_bytes
 from otel_zernel_extensions.sidecar_injector.sidecar import Patch, Sidecar, patch_of
+from otel_zernel_libraries.serving.api.answers import ApiError, json_bytes
 
 _VERSION: Final = "admission.k8s.io/v1"
 

@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from otel_zernel.api.server import ApiId
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import PositiveDuration
 from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesConfig
 from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
+from otel_zernel_libraries.serving.api.server import ApiId
 
 
 class TasksConfig(ComponentConfig):

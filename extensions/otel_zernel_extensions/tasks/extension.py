@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from otel_zernel.api.server import api_server
 from otel_zernel.component import Context, Extension, Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.tasks import cancel
@@ -23,6 +22,7 @@ from otel_zernel_extensions.tasks.engines.local.limits import limits_found
 from otel_zernel_extensions.tasks.engines.slurm import SlurmEngine
 from otel_zernel_extensions.tasks.states.store import TaskStore, UnknownSchema
 from otel_zernel_extensions.tasks.supervisor import Supervisor
+from otel_zernel_libraries.serving.api.server import api_server
 
 
 class TasksExtension(Extension):

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from otel_zernel.attributes import AttributeAction
 from otel_zernel.component import ComponentConfig
-from otel_zernel.conditions import MatchProperties
+from otel_zernel_libraries.attributes import AttributeAction
+from otel_zernel_libraries.conditions import MatchProperties
 
 
 class AttributesConfig(ComponentConfig):

@@ -4,11 +4,11 @@ from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from otel_zernel.attributes import AttributeChanges, changes_by, compiled, names_used_by, write
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import PAUSE, Context, Processor
-from otel_zernel.conditions import LAYOUTS, Item, selection_test
-from otel_zernel.conditions import Context as ItemContext
+from otel_zernel_libraries.attributes import AttributeChanges, changes_by, compiled, names_used_by, write
+from otel_zernel_libraries.conditions import LAYOUTS, Item, selection_test
+from otel_zernel_libraries.conditions import Context as ItemContext
 from otel_zernel_processors.attributes.config import AttributesConfig
 
 _ITEMS_UNTIL_PAUSE = 50

@@ -7,7 +7,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig
-from otel_zernel.conditions import (
+from otel_zernel.types import Section
+from otel_zernel_libraries.conditions import (
     AttributeMatch,
     Context,
     MatchProperties,
@@ -17,7 +18,6 @@ from otel_zernel.conditions import (
     compile_condition,
     text_test,
 )
-from otel_zernel.types import Section
 
 ErrorMode = Literal["ignore", "silent", "propagate"]
 

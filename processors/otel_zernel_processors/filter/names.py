@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel.conditions import Condition, ConditionFailed, Context, Item, compile_condition
+from otel_zernel_libraries.conditions import Condition, ConditionFailed, Context, Item, compile_condition
 from otel_zernel_processors.filter.config import FilterConfig
 from otel_zernel_processors.filter.rules import metric_tests
 

@@ -6,7 +6,7 @@ from functools import partial
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.component.forms import DataForms
-from otel_zernel.conditions import LAYOUTS, ConditionFailed
+from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed
 from otel_zernel_processors.filter.config import FilterConfig
 from otel_zernel_processors.filter.declared import FILTERED
 from otel_zernel_processors.filter.names import drops_name

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from otel_zernel.conditions import Context, Item, Layout
+from otel_zernel_libraries.conditions import Context, Item, Layout
 from otel_zernel_processors.filter.rules import Rules
 
 _ITEMS_UNTIL_PAUSE = 50

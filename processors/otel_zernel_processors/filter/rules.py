@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import Context as Services
-from otel_zernel.conditions import (
+from otel_zernel.text import one_line
+from otel_zernel_libraries.conditions import (
     Condition,
     ConditionFailed,
     Context,
@@ -16,7 +17,6 @@ from otel_zernel.conditions import (
     selection_test,
     text_test,
 )
-from otel_zernel.text import one_line
 from otel_zernel_processors.filter.config import ErrorMode, FilterConfig, MetricMatch
 
 Test = Callable[[Item], bool]

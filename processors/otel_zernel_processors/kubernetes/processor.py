@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Finding, Processor
-from otel_zernel.kubernetes.credentials import SERVICE_ACCOUNT
+from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
 from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.doctor import findings
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes

@@ -8,8 +8,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from otel_zernel.temporality.amounts import Amount, MalformedAmount
-from otel_zernel.temporality.reading import amount_of
+from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
+from otel_zernel_libraries.histograms.temporality.reading import amount_of
 from otel_zernel_processors.metricstransform.config import Aggregation
 from otel_zernel_processors.metricstransform.numbers import to_integer
 from otel_zernel_processors.metricstransform.selecting import delete, points_of

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.conditions import Pattern
 from otel_zernel.types import Section
+from otel_zernel_libraries.conditions import Pattern
 
 Aggregation = Literal["sum", "mean", "min", "max", "count", "median"]
 OperationName = Literal[

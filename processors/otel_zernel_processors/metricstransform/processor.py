@@ -7,7 +7,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Reso
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, Context, Processor
-from otel_zernel.conditions import to_any_value
+from otel_zernel_libraries.conditions import to_any_value
 from otel_zernel_processors.metricstransform.combining import combine, mismatch
 from otel_zernel_processors.metricstransform.config import MetricsTransformConfig, Transform
 from otel_zernel_processors.metricstransform.operations import every_point, operate

@@ -6,7 +6,7 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.batch import points
-from otel_zernel.conditions import Pattern, expand
+from otel_zernel_libraries.conditions import Pattern, expand
 from otel_zernel_processors.metricstransform.config import Transform
 
 points_of: Callable[[Metric], Any] = points

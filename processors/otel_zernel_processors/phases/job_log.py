@@ -7,7 +7,7 @@ from typing import Any
 
 from otel_zernel.component import Logger
 from otel_zernel.text import printable
-from otel_zernel.training import JobVerdict
+from otel_zernel_libraries.training import JobVerdict
 from otel_zernel_processors.phases.process import TrainingProcess
 from otel_zernel_processors.phases.process_identity import ProcessIdentity
 from otel_zernel_processors.phases.results.verdict import ADVICE

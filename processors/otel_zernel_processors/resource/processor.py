@@ -9,10 +9,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from otel_zernel.attributes import Act, AttributeAction, changes_by, compiled, write
 from otel_zernel.batch import Batch
 from otel_zernel.batch.parsing import parse
 from otel_zernel.component import Context, Processor
+from otel_zernel_libraries.attributes import Act, AttributeAction, changes_by, compiled, write
 from otel_zernel_processors.resource.config import DetectionConfig, ResourceConfig, ResourceDetectionConfig
 from otel_zernel_processors.resource.detect import DETECTORS, Attributes, DetectionSources
 

@@ -6,8 +6,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig
-from otel_zernel.conditions import CONTEXTS_OF, Context, compile_condition
 from otel_zernel.types import Section
+from otel_zernel_libraries.conditions import CONTEXTS_OF, Context, compile_condition
 from otel_zernel_processors.transform.statements import compile_statement
 
 ErrorMode = Literal["ignore", "silent", "propagate"]

@@ -6,7 +6,8 @@ from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from otel_zernel.conditions import (
+from otel_zernel.text import quoted, suggestion
+from otel_zernel_libraries.conditions import (
     Constant,
     Context,
     FieldPath,
@@ -19,7 +20,6 @@ from otel_zernel.conditions import (
     Values,
     message_of,
 )
-from otel_zernel.text import quoted, suggestion
 from otel_zernel_processors.transform.targets import WRITERS, Write, write_attribute
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import PAUSE, Context, Processor
-from otel_zernel.conditions import LAYOUTS, ConditionFailed, Item, compile_condition
 from otel_zernel.text import one_line
+from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed, Item, compile_condition
 from otel_zernel_processors.transform.config import ErrorMode, StatementGroup, TransformConfig
 from otel_zernel_processors.transform.statements import CompiledStatement, compile_statement
 

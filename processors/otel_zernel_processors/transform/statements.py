@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from otel_zernel.batch import Signal
-from otel_zernel.conditions import Context, InvalidCondition, Item, Values, parse_statement
 from otel_zernel.text import quoted, suggestion
+from otel_zernel_libraries.conditions import Context, InvalidCondition, Item, Values, parse_statement
 from otel_zernel_processors.transform.editors import EDITORS, Edit
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from otel_zernel.conditions import ConditionFailed, Context, Value, to_any_value
 from otel_zernel.text import one_line
+from otel_zernel_libraries.conditions import ConditionFailed, Context, Value, to_any_value
 
 Write = Callable[[Any, Value], None]
 """Changes one field of a message. Raises `ConditionFailed` if the value has the wrong type."""

@@ -8,7 +8,7 @@ from io import StringIO
 
 import numpy as np
 
-from otel_zernel.reading.sources import Unreadable
+from otel_zernel_libraries.files.sources import Unreadable
 from otel_zernel_receivers.csv.headers import CsvHeader, Headers, Part, stripped
 from otel_zernel_receivers.csv.layouts.layout import some
 from otel_zernel_receivers.csv.parsing.lines import LineBlock, LineReader

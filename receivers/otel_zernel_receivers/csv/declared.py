@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from otel_zernel.component.declaration import DeclaredMetric, by_name, own
-from otel_zernel.formats.dcgm import Measure
-from otel_zernel.formats.newer_dcgm import MEASURES
-from otel_zernel.formats.nvidia_smi import FIELDS
+from otel_zernel_libraries.gpu_names.dcgm import Measure
+from otel_zernel_libraries.gpu_names.newer_dcgm import MEASURES
+from otel_zernel_libraries.gpu_names.nvidia_smi import FIELDS
 
 MALFORMED_LABELS = own(
     "zernel.csv.malformed_labels",

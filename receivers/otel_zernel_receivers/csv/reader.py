@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from otel_zernel.reading.growing import GrowingFile
-from otel_zernel.reading.listing import list_files
-from otel_zernel.reading.sources import (
+from otel_zernel_libraries.files.growing import GrowingFile
+from otel_zernel_libraries.files.listing import list_files
+from otel_zernel_libraries.files.sources import (
     ByteSource,
     ReadBytes,
     Unreadable,

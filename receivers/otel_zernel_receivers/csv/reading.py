@@ -12,13 +12,13 @@ from pathlib import Path
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist
 from otel_zernel.errors import CannotStart, Rejected
-from otel_zernel.reading.changes import FolderChanges
-from otel_zernel.reading.following import POLL, Follower
-from otel_zernel.reading.listing import list_files
-from otel_zernel.reading.positions import Position, Positions, open_values
-from otel_zernel.reading.problems import Problems
-from otel_zernel.reading.sources import STDIN, Unreadable, reading_errors
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.files.changes import FolderChanges
+from otel_zernel_libraries.files.following import POLL, Follower
+from otel_zernel_libraries.files.listing import list_files
+from otel_zernel_libraries.files.positions import Position, Positions, open_values
+from otel_zernel_libraries.files.problems import Problems
+from otel_zernel_libraries.files.sources import STDIN, Unreadable, reading_errors
 from otel_zernel_receivers.csv.ahead import ahead
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter, PlannedRows

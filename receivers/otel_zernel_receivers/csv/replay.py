@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otel_zernel.reading.growing import GrowingFile
-from otel_zernel.reading.positions import Position, Positions
-from otel_zernel.reading.sources import ReadBytes, is_stream, open_source, reading_errors
+from otel_zernel_libraries.files.growing import GrowingFile
+from otel_zernel_libraries.files.positions import Position, Positions
+from otel_zernel_libraries.files.sources import ReadBytes, is_stream, open_source, reading_errors
 from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock, is_place
 
 _COMPRESSED = "compressed"

@@ -4,11 +4,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from otel_zernel.api.server import OptionalApiId
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
+from otel_zernel_libraries.serving.api.server import OptionalApiId
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -64,7 +64,7 @@ class HeartbeatReceiver(Receiver):
         """Serves the routes while the stack is open. Returns the tasks to run meanwhile."""
         if self.config.api is None:
             return []
-        from otel_zernel.api.server import api_server
+        from otel_zernel_libraries.serving.api.server import api_server
         from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry
         from otel_zernel_receivers.heartbeat.http.feed import WorkerFeed
         from otel_zernel_receivers.heartbeat.http.routes import FleetApi

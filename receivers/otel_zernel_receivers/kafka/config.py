@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.batch import SIGNALS, Signal
-from otel_zernel.kafka.client_config import Encoding, KafkaClientConfig, check_topic
 from otel_zernel.types import Duration, PositiveDuration, Ratio, Section
+from otel_zernel_libraries.clients.kafka.client_config import Encoding, KafkaClientConfig, check_topic
 from otel_zernel_receivers.kafka.patterns import SHARED_SYNTAX
 
 Strategy = Literal["cooperative-sticky", "range", "roundrobin"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from otel_zernel.kafka.properties import Properties, milliseconds
+from otel_zernel_libraries.clients.kafka.properties import Properties, milliseconds
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 
 _PREFETCHED_KB: Final = 16 << 10

@@ -6,9 +6,9 @@ from typing import Final
 
 from otel_zernel.component import Context
 from otel_zernel.errors import Retryable
-from otel_zernel.kafka.failures import is_retriable, kafka_reason
-from otel_zernel.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
-from otel_zernel.kafka.properties import Properties
+from otel_zernel_libraries.clients.kafka.failures import is_retriable, kafka_reason
+from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
+from otel_zernel_libraries.clients.kafka.properties import Properties
 from otel_zernel_receivers.kafka.fetches import UndecodableRecord
 from otel_zernel_receivers.kafka.measuring import ConsumerMetrics
 

@@ -12,8 +12,8 @@ from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import SignalData
 from otel_zernel.batch.thin import thin_type
 from otel_zernel.errors import DecodeError
-from otel_zernel.kafka.client_config import Encoding
 from otel_zernel.otlp.json import parse_logs_json, parse_metrics_json, parse_spans_json
+from otel_zernel_libraries.clients.kafka.client_config import Encoding
 
 Headers = Sequence[tuple[str, bytes | None]]
 _PARSE_JSON: Final[Mapping[Signal, Callable[[bytes], SignalData]]] = {

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_zernel.component import Context
 from otel_zernel.errors import ReceiverFailed
-from otel_zernel.kafka.failures import ALL_BROKERS_DOWN, FENCED, is_explained, kafka_reason
+from otel_zernel_libraries.clients.kafka.failures import ALL_BROKERS_DOWN, FENCED, is_explained, kafka_reason
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 
 if TYPE_CHECKING:  # an optional package

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 
 from otel_zernel.component import Emit, Receiver
 from otel_zernel.errors import CannotStart
-from otel_zernel.kafka.properties import Properties, client_properties
-from otel_zernel.kafka.tokens import token_source
 from otel_zernel.runtime.tasks import cancel
+from otel_zernel_libraries.clients.kafka.properties import Properties, client_properties
+from otel_zernel_libraries.clients.kafka.tokens import token_source
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 from otel_zernel_receivers.kafka.consumer_properties import consumer_properties
 from otel_zernel_receivers.kafka.consuming import ConsumerThread

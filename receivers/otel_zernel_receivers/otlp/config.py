@@ -7,10 +7,10 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.net.access import HttpAuthConfig
-from otel_zernel.net.cors import CorsConfig
-from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, Duration, NamedSections, PositiveDuration, SecretHeaders, Section, parse_address
+from otel_zernel_libraries.serving.access import HttpAuthConfig
+from otel_zernel_libraries.serving.cors import CorsConfig
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
 Compression = Literal["", "gzip", "zstd", "zlib", "deflate"]

@@ -10,8 +10,8 @@ from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.thin import TooManyContainers, count_at_once
 from otel_zernel.component import Context, Emit, ImmediateEmit
 from otel_zernel.errors import DecodeError, Refused, Rejected
-from otel_zernel.net.requests.failures import RequestFailure, busy, rejected, undecodable
-from otel_zernel.net.requests.room import Room
+from otel_zernel_libraries.serving.requests.failures import RequestFailure, busy, rejected, undecodable
+from otel_zernel_libraries.serving.requests.room import Room
 from otel_zernel_receivers.otlp.declared import REFUSED_REQUESTS
 from otel_zernel_receivers.otlp.threads import in_thread
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.serving import listen_all, listen_unix
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.serving import listen_all, listen_unix
 from otel_zernel_receivers.otlp.config import ProtocolConfig
 
 _FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}

@@ -8,12 +8,12 @@ from typing import Any
 
 from otel_zernel.authentication import server_authenticator
 from otel_zernel.component import Context, Emit, Receiver
-from otel_zernel.net.access import warn_if_open
-from otel_zernel.net.limits import ServerLimits
-from otel_zernel.net.serving import serve
-from otel_zernel.net.tls import ServerTls
-from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.access import warn_if_open
+from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.serving import serve
+from otel_zernel_libraries.serving.tls import ServerTls
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 from otel_zernel_receivers.otlp.config import GrpcConfig, HttpConfig, OtlpReceiverConfig
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 from otel_zernel_receivers.otlp.places import listening, resolve

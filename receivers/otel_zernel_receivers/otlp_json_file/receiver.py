@@ -11,14 +11,14 @@ from typing import Any
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import CannotStart, DecodeError, Rejected
-from otel_zernel.reading.changes import FolderChanges
-from otel_zernel.reading.following import POLL, Followed, Follower
-from otel_zernel.reading.growing import GrowingFile
-from otel_zernel.reading.listing import list_files
-from otel_zernel.reading.positions import Positions, open_values
-from otel_zernel.reading.problems import Problems
-from otel_zernel.reading.sources import Unreadable, open_source, reading_errors
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.files.changes import FolderChanges
+from otel_zernel_libraries.files.following import POLL, Followed, Follower
+from otel_zernel_libraries.files.growing import GrowingFile
+from otel_zernel_libraries.files.listing import list_files
+from otel_zernel_libraries.files.positions import Positions, open_values
+from otel_zernel_libraries.files.problems import Problems
+from otel_zernel_libraries.files.sources import Unreadable, open_source, reading_errors
 from otel_zernel_receivers.otlp_json_file.config import OtlpJsonFileConfig
 from otel_zernel_receivers.otlp_json_file.decoding import decode_json, decode_protobuf, signals_in
 from otel_zernel_receivers.otlp_json_file.pace import Pace

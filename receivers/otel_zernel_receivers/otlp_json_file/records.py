@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import zstandard
 
-from otel_zernel.reading.sources import ReadBytes
+from otel_zernel_libraries.files.sources import ReadBytes
 
 MAX_RECORD = 32 * 2**20
 """The maximum size of a record in bytes, also decompressed. The file exporter writes 1,000 items in a line."""

@@ -6,11 +6,11 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
-from otel_zernel.client.addresses import is_loopback
-from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.text import shown_url
 from otel_zernel.types import PositiveDuration, SecretHeaders
+from otel_zernel_libraries.clients.addresses import is_loopback
+from otel_zernel_libraries.clients.tls_config import TlsConfig
 
 
 class ZernelConfig(ComponentConfig):

@@ -6,12 +6,12 @@ import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.batch import Batch
-from otel_zernel.client.addresses import is_loopback
-from otel_zernel.client.credentials import Credentials
-from otel_zernel.client.tls import TlsFiles, client_context
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.errors import CannotStart, Refused, Rejected, Retryable
 from otel_zernel.text import visible
+from otel_zernel_libraries.clients.addresses import is_loopback
+from otel_zernel_libraries.clients.credentials import Credentials
+from otel_zernel_libraries.clients.tls import TlsFiles, client_context
 from otel_zernel_receivers.zernel.config import ZernelConfig
 from otel_zernel_receivers.zernel.message import FeedMessage, UnreadableMessage, read_message
 from otel_zernel_receivers.zernel.series import FeedSeries

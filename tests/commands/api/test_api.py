@@ -17,8 +17,8 @@ import pytest
 from docs.catalogue import ROOT
 from otel_zernel.registry import Registry
 from otel_zernel_commands.api.configuration import bases, store_settings
-from tests.core.store.given import sqlite_config
 from tests.extensions.query.serving import gauge, serving
+from tests.libraries.store.given import sqlite_config
 
 EXAMPLE = ROOT / "examples" / "rest.yaml"
 PATIENCE = 120

@@ -6,7 +6,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Final, NamedTuple
 
-from otel_zernel.kubernetes.credentials import SERVICE_ACCOUNT
+from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
 from tests.deploy.helm.rendering import Manifest, config_text, container, pod_spec
 from tests.deploy.image.containers import Container, running
 

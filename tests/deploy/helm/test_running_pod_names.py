@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.core.client.serving import served
-from tests.core.kubernetes.cluster import FakeCluster
 from tests.deploy.helm.node_folders import GPU, NodeFolders
 from tests.deploy.helm.pods import NODE, ApiServer, running_pod
 from tests.deploy.helm.rendering import only, render_mode
 from tests.deploy.helm.test_running import answer, end_as_the_kubelet_does, free_address, until_serving
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
+from tests.libraries.clients.kubernetes.cluster import FakeCluster
+from tests.libraries.clients.serving import served
 from tests.processors.kubernetes.gpus.kubelet import allocated
 from tests.processors.kubernetes.items import UID, pod_item
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-PROTO = "otel_zernel/cluster/cluster.proto"
+PROTO = "libraries/otel_zernel_libraries/cluster/cluster.proto"
 ROOT = Path(__file__).parents[3]
 
 

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.cluster.messages import REGISTER_WORKER, STREAM_HEARTBEATS, HeartbeatAck
 from otel_zernel.testing import make_context, until
 from otel_zernel_exporters.heartbeat import HeartbeatExporter
+from otel_zernel_libraries.cluster.messages import REGISTER_WORKER, STREAM_HEARTBEATS, HeartbeatAck
 from tests.exporters.heartbeat.test_session import Master, problem, serving
 
 GOOD = HeartbeatAck(success=True).SerializeToString()

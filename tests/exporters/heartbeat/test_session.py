@@ -13,7 +13,12 @@ from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
-from otel_zernel.cluster.messages import (
+from otel_zernel.component import Extension
+from otel_zernel.errors import CannotStart, Permanent
+from otel_zernel.testing import make_context, until
+from otel_zernel_exporters.heartbeat import HeartbeatExporter
+from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
+from otel_zernel_libraries.cluster.messages import (
     REGISTER_WORKER,
     SEND_HEARTBEAT,
     STREAM_HEARTBEATS,
@@ -21,11 +26,6 @@ from otel_zernel.cluster.messages import (
     HeartbeatAck,
     WorkerInfo,
 )
-from otel_zernel.component import Extension
-from otel_zernel.errors import CannotStart, Permanent
-from otel_zernel.testing import make_context, until
-from otel_zernel_exporters.heartbeat import HeartbeatExporter
-from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from tests.exporters.heartbeat.test_state import metrics
 from tests.exporters.otlp.certificates import Authority
 

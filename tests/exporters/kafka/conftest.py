@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.kafka.mock_cluster import MockCluster, mock_cluster
 from tests.exporters.otlp.certificates import Authority
 from tests.interop.kafka.broker import Broker, running_broker
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, mock_cluster
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otel_zernel.batch import Batch
 from otel_zernel.testing import until
 from otel_zernel_exporters.kafka import KafkaExporter
-from tests.core.kafka.mock_cluster import count_of, messages_in
 from tests.core.parts import batch_of
 from tests.exporters.kafka.exporting import dropped_by, exporting, values_in
 from tests.interop.kafka.broker import Broker
+from tests.libraries.clients.kafka.mock_cluster import count_of, messages_in
 
 POINTS_OF_A_BATCH = 20
 

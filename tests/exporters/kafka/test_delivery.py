@@ -9,9 +9,9 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import until
-from tests.core.kafka.mock_cluster import INIT_PRODUCER_ID, PRODUCE, MockCluster, count_of, messages_in
 from tests.core.parts import batch_of, every_signal
 from tests.exporters.kafka.exporting import dropped_by, exporting, values_in
+from tests.libraries.clients.kafka.mock_cluster import INIT_PRODUCER_ID, PRODUCE, MockCluster, count_of, messages_in
 
 NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 6, 29, 31
 

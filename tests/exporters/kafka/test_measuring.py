@@ -5,8 +5,8 @@ from typing import Any
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_zernel.kafka.producing import OutgoingMessage
 from otel_zernel_exporters.kafka.measuring import SentRecords
+from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage
 
 
 def test_topics_that_data_choose_do_not_make_series_without_end() -> None:

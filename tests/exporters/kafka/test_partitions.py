@@ -1,8 +1,8 @@
 """The choice of partitions."""
 
-from otel_zernel.kafka.producing import MessageProducer, OutgoingMessage
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.kafka.partitions import PartitionChoice
+from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage
 
 
 class GrowingTopics(MessageProducer):

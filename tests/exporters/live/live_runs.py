@@ -9,11 +9,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.api.live import apply_delta
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_exporters.live import LiveExporter
+from otel_zernel_libraries.serving.api.live import apply_delta
 from tests.commands.why.recorded_runs import processed
 
 SECOND = 1_000_000_000

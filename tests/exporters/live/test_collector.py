@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from docs.catalogue import ROOT
-from otel_zernel.api.live import apply_delta
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
 from otel_zernel.engine.service import Service
 from otel_zernel.registry import Registry
 from otel_zernel.testing import until
 from otel_zernel_extensions.api import ApiExtension
+from otel_zernel_libraries.serving.api.live import apply_delta
 
 EXAMPLE = ROOT / "examples" / "live_replay.yaml"
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.api.live import apply_delta
-from otel_zernel.api.testing import FakeApiServer, FakeConnection
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.turns import Turns
@@ -18,6 +16,8 @@ from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_exporters.live.encoding import state_pieces
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.streaming import LiveStream
+from otel_zernel_libraries.serving.api.live import apply_delta
+from otel_zernel_libraries.serving.api.testing import FakeApiServer, FakeConnection
 from tests.exporters.live.live_runs import PROCESS, SECOND, START, durations, phase_times, points, recorded_batches
 
 URL = "/api/live/stream"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.api.live import apply_delta
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.serving.api.live import apply_delta
 from tests.exporters.live.live_runs import (
     PROCESS,
     RANK,

@@ -19,9 +19,9 @@ from starlette.responses import Response
 
 from otel_zernel.batch import points
 from otel_zernel.testing import until
-from tests.core.temporality.running import CUMULATIVE, DELTA, sum_of
 from tests.exporters.otlp.collectors import collector, gateway, increase, metrics_in, request, send
 from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch
+from tests.libraries.histograms.temporality.running import CUMULATIVE, DELTA, sum_of
 
 Port = Callable[[], int]
 

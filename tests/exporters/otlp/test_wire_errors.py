@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.client.causes import Failures, explained, without_noise
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
+from otel_zernel_libraries.clients.causes import Failures, explained, without_noise
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
 from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch
 

@@ -11,15 +11,15 @@ from prometheus_client.samples import Sample
 
 from docs.dcgm_names import README, written_into
 from otel_zernel.batch import Batch
-from otel_zernel.exposition import Format, Options, Page
-from otel_zernel.formats.dcgm import FIELDS
 from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.dcgm import LABELS as KNOWN
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
+from otel_zernel_libraries.gpu_names.dcgm import FIELDS
+from otel_zernel_libraries.prometheus import Format, Options, Page
 from otel_zernel_receivers.csv.layouts.labels import parse_labels
-from tests.core.exposition.otlp import data, ended, gauge, number, total
 from tests.exporters.csv.test_csv_exporter import REAL, read
+from tests.libraries.prometheus.otlp import data, ended, gauge, number, total
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.running import Host

@@ -10,12 +10,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_zernel.batch import Batch
-from otel_zernel.formats.nvidia_smi import THROTTLE_BITS
 from otel_zernel.otlp.points import Attributes
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
+from otel_zernel_libraries.gpu_names.nvidia_smi import THROTTLE_BITS
 from otel_zernel_receivers.nvml.driver.events import Xid
-from tests.core.exposition.otlp import ENDED, NOW, SECOND, data, gauge, number, total
 from tests.exporters.prometheus.test_dcgm import GPU, DcgmPage, scraped
+from tests.libraries.prometheus.otlp import ENDED, NOW, SECOND, data, gauge, number, total
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.running import Host

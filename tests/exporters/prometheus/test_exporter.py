@@ -11,15 +11,15 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.prometheus import PrometheusExporter
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
-from tests.core.exposition.formats.delimited import families
-from tests.core.exposition.otlp import data, exponential, gauge, node, number
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from tests.exporters.otlp.certificates import Authority
+from tests.libraries.prometheus.formats.delimited import families
+from tests.libraries.prometheus.otlp import data, exponential, gauge, node, number
 
 OPENMETRICS = {"accept": "application/openmetrics-text;version=1.0.0"}
 

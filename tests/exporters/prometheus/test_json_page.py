@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_zernel.batch import Batch
-from otel_zernel.exposition import Format, Page
 from otel_zernel_exporters.prometheus.json_page import page_json
-from tests.core.exposition.otlp import data, gauge, node, number
+from otel_zernel_libraries.prometheus import Format, Page
 from tests.exporters.prometheus.test_exporter import exporter
+from tests.libraries.prometheus.otlp import data, gauge, node, number
 
 
 async def test_json_has_every_family_sample_and_label_of_the_page() -> None:

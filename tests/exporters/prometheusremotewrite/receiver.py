@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from otel_zernel.net.serving import serve
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.serving import serve
 from tests.exporters.prometheusremotewrite.decoding import (
     Decoded,
     Labels,

@@ -12,11 +12,11 @@ from starlette.responses import Response
 import otel_zernel_exporters.prometheusremotewrite
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Correctable
-from otel_zernel.exposition.remote_write.series import STALE
-from tests.core.exposition.otlp import NOW, SECOND, data, exponential, gauge, histogram, number, summary, total
+from otel_zernel_exporters.prometheusremotewrite.protocol.series import STALE
 from tests.exporters.prometheusremotewrite.decoding import is_stale
 from tests.exporters.prometheusremotewrite.exporting import V1, exporter
 from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
+from tests.libraries.prometheus.otlp import NOW, SECOND, data, exponential, gauge, histogram, number, summary, total
 
 ROOT = Path(__file__).parents[3]
 RULES = Path(otel_zernel_exporters.prometheusremotewrite.__file__).with_name("compliance.md")

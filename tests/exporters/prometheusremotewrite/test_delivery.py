@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Correctable, Permanent, Retryable
-from tests.core.exposition.otlp import NOW, SECOND, data, exponential, gauge, histogram, number
 from tests.exporters.prometheusremotewrite.decoding import name_of
 from tests.exporters.prometheusremotewrite.exporting import V1, exporter
 from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
+from tests.libraries.prometheus.otlp import NOW, SECOND, data, exponential, gauge, histogram, number
 
 NOW_MS = NOW // 1_000_000
 

@@ -18,8 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from otel_zernel.exposition import Options, ResourceLabels
-from otel_zernel.exposition.remote_write import (
+from otel_zernel_exporters.prometheusremotewrite.protocol import (
     Encoding,
     Entry,
     Translation,
@@ -28,8 +27,9 @@ from otel_zernel.exposition.remote_write import (
     in_waves,
     with_classic_histograms,
 )
-from tests.core.exposition.otlp import NOW
+from otel_zernel_libraries.prometheus import Options, ResourceLabels
 from tests.exporters.prometheusremotewrite.decoding import Decoded, decoded_v1, decoded_v2
+from tests.libraries.prometheus.otlp import NOW
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(
     ["le", "__name__", "job", "quantile", "ß", ""]

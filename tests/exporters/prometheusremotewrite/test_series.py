@@ -7,7 +7,10 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, MetricsData
 
 from otel_zernel.batch import Batch
-from tests.core.exposition.otlp import (
+from tests.exporters.prometheusremotewrite.decoding import Decoded, is_stale, name_of
+from tests.exporters.prometheusremotewrite.exporting import V1, exporter
+from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
+from tests.libraries.prometheus.otlp import (
     DELTA,
     NOW,
     SECOND,
@@ -21,9 +24,6 @@ from tests.core.exposition.otlp import (
     summary,
     total,
 )
-from tests.exporters.prometheusremotewrite.decoding import Decoded, is_stale, name_of
-from tests.exporters.prometheusremotewrite.exporting import V1, exporter
-from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
 
 NOW_MS = NOW // 1_000_000
 VERSIONS = pytest.mark.parametrize("config", [{}, V1], ids=["2.0", "1.0"])

@@ -7,9 +7,9 @@ from pathlib import Path
 from starlette.responses import Response
 
 from otel_zernel.testing import until
-from tests.core.exposition.otlp import SECOND, data, gauge, number
 from tests.exporters.otlp.collectors import collector, send
 from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
+from tests.libraries.prometheus.otlp import SECOND, data, gauge, number
 
 START = 1_760_000_000 * SECOND
 GPUS = 5

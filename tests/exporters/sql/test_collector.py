@@ -12,8 +12,8 @@ import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from otel_zernel.store.config import WritableStoreConfig
-from tests.core.store.given import flat, gauges, points_in, read_all, sqlite_config
+from otel_zernel_libraries.store.config import WritableStoreConfig
+from tests.libraries.store.given import flat, gauges, points_in, read_all, sqlite_config
 from tests.postgres import PostgresServer, new_schema, postgres_server
 
 ROOT = Path(__file__).parents[3]

@@ -21,7 +21,7 @@ from otel_zernel.testing import Dropped, FakeClock, make_context, until
 from otel_zernel_exporters.sql import SqlExporter
 from otel_zernel_exporters.sql.config import SqlConfig
 from tests.core.parts import batch_of
-from tests.core.store.given import DAY_NS, NOW_NS, gauges
+from tests.libraries.store.given import DAY_NS, NOW_NS, gauges
 from tests.postgres import PostgresServer, new_schema, postgres_server
 
 README = Path(__file__).parents[3] / "exporters/otel_zernel_exporters/sql/README.md"

@@ -8,8 +8,8 @@ import pytest
 
 from otel_zernel.testing import until
 from otel_zernel.types import Address
-from tests.core.net.frames import handshake
 from tests.exporters.websocket.feeds import feeding, memory
+from tests.libraries.serving.frames import handshake
 from tests.open_files import open_files
 
 READERS, SURPLUS, AT_ONCE = 1000, 20, 50

@@ -14,8 +14,8 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, until
 from otel_zernel_exporters.websocket import WebSocketExporter
 from otel_zernel_exporters.websocket.readers import FeedReaders
-from tests.core.net.frames import handshake
 from tests.exporters.websocket.feeds import EMPTY, client_of, feeding, memory
+from tests.libraries.serving.frames import handshake
 
 
 async def message_of(client: Any) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from typing import Any
 
 from opentelemetry.metrics import Meter
 
-from otel_zernel.api.answers import client_gone, json_answer, read_body
-from otel_zernel.api.routes import Route
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.component import ComponentConfig, Extension
 from otel_zernel.testing import make_context
 from otel_zernel_extensions.api import ApiExtension
 from otel_zernel_extensions.api.config import ApiConfig
+from otel_zernel_libraries.serving.api.answers import client_gone, json_answer, read_body
+from otel_zernel_libraries.serving.api.routes import Route
 
 
 @asynccontextmanager

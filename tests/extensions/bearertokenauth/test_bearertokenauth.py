@@ -15,11 +15,11 @@ from otel_zernel.authentication import (
 )
 from otel_zernel.component import Extension
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.access import protected
-from otel_zernel.net.serving import serve
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
+from otel_zernel_libraries.serving.access import protected
+from otel_zernel_libraries.serving.serving import serve
 
 
 def extension(**fields: Any) -> BearerTokenAuthExtension:

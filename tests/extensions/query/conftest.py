@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.store.config import WritableStoreConfig
-from tests.core.store.given import postgres_config, sqlite_config
+from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.extensions.query.serving import Served, serving
+from tests.libraries.store.given import postgres_config, sqlite_config
 from tests.postgres import PostgresServer, postgres_server
 
 

@@ -12,13 +12,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Extension
-from otel_zernel.store.config import WritableStoreConfig
 from otel_zernel.testing import make_context
 from otel_zernel_extensions.query import QueryExtension
 from otel_zernel_extensions.query.config import QueryConfig
-from tests.core.store.given import sqlite_config
+from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.extensions.api.serving import running
 from tests.extensions.query.serving import BEGIN, SECOND, counter, gauge, serving
+from tests.libraries.store.given import sqlite_config
 
 PATIENCE = 120.0
 """Seconds for an answer on a busy machine."""

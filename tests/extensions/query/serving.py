@@ -8,14 +8,14 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
-from otel_zernel.api.testing import FakeAnswer, FakeApiServer
 from otel_zernel.batch import Batch
-from otel_zernel.store.config import WritableStoreConfig
-from otel_zernel.store.writer import StoreWriter
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_extensions.query import QueryExtension
 from otel_zernel_extensions.query.config import QueryConfig
-from tests.core.store.given import writer
+from otel_zernel_libraries.serving.api.testing import FakeAnswer, FakeApiServer
+from otel_zernel_libraries.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.writer import StoreWriter
+from tests.libraries.store.given import writer
 
 SECOND = 10**9
 BEGIN = 1_700_000_000 * SECOND

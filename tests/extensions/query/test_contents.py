@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.store.given import sqlite_config
 from tests.extensions.query.serving import Served, gauge, serving
+from tests.libraries.store.given import sqlite_config
 
 
 async def test_hosts_and_their_gpus_are_listed(served: Served) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from otel_zernel.api.testing import FakeApiServer
-from otel_zernel.store.config import WritableStoreConfig
-from otel_zernel.store.sqlite.sqlite_reader import SqliteReader
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore
 from otel_zernel_extensions.query.routes import QueryRoutes
-from tests.core.store.given import sqlite_config
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from otel_zernel_libraries.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.sqlite.sqlite_reader import SqliteReader
 from tests.extensions.query.serving import BEGIN, Served, gauge, serving
+from tests.libraries.store.given import sqlite_config
 
 
 class OvertakenReader(SqliteReader):

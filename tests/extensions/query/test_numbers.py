@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_zernel.store.config import WritableStoreConfig
-from tests.core.store.given import postgres_config, sqlite_config
+from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.extensions.query.serving import BEGIN, SECOND, Served, counter, gauge, serving
+from tests.libraries.store.given import postgres_config, sqlite_config
 
 END = 60
 STEP = 20

@@ -1,6 +1,6 @@
 """Any number of gateways serve one store: a client may ask another one for each page."""
 
-from otel_zernel.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.extensions.query.serving import gauge, serving
 
 

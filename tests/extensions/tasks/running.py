@@ -10,12 +10,12 @@ from typing import Any
 
 from opentelemetry.metrics import Meter
 
-from otel_zernel.api.testing import FakeAnswer, FakeApiServer
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_extensions.tasks import TasksExtension
 from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.states.task import FINAL
+from otel_zernel_libraries.serving.api.testing import FakeAnswer, FakeApiServer
 
 SH = ["/bin/sh", "-c"]
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_zernel.api.answers import ApiError
 from otel_zernel.testing import make_context
 from otel_zernel_extensions.tasks.api.requests import spec_of
 from otel_zernel_extensions.tasks.api.routes import TaskRoutes
@@ -20,6 +19,7 @@ from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.engines.engine import TaskLimits
 from otel_zernel_extensions.tasks.states.store import TaskStore
 from otel_zernel_extensions.tasks.supervisor import Supervisor
+from otel_zernel_libraries.serving.api.answers import ApiError
 from tests.extensions.tasks.running import running
 from tests.extensions.tasks.world import MemoryEngine
 

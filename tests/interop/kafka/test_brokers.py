@@ -17,7 +17,6 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.errors import Retryable
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_exporters.kafka import KafkaExporter
-from tests.core.kafka.test_tokens import Tokens
 from tests.core.parts import batch_of, every_signal, values_of
 from tests.exporters.kafka.exporting import exporting
 from tests.exporters.otlp.certificates import Authority
@@ -25,6 +24,7 @@ from tests.free_ports import free_port
 from tests.interop.kafka.proxies import proxy
 from tests.interop.kafka.sasl import Conversation, Exactly, SaslCheck, Scram
 from tests.interop.kafka.tansu import tansu
+from tests.libraries.clients.kafka.test_tokens import Tokens
 from tests.receivers.kafka.receiving import committed, receiving
 
 PARTITIONS = 6

@@ -9,12 +9,12 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, MetricsData
 
 from otel_zernel.batch import Batch
-from otel_zernel.exposition import Format, Page
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.prometheus import PrometheusExporter
-from tests.core.exposition.otlp import NOW, data, exponential, histogram, node
+from otel_zernel_libraries.prometheus import Format, Page
 from tests.interop.prometheus import Prometheus, promtool, scraping
 from tests.interop.recording import recorded
+from tests.libraries.prometheus.otlp import NOW, data, exponential, histogram, node
 
 Peer = Callable[[str], Path]
 

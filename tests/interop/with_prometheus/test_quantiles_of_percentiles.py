@@ -9,11 +9,11 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.otlp.points import key_values
-from tests.core.exposition.otlp import NOW, data
 from tests.interop.prometheus import scraping, until_ready
 from tests.interop.test_collector import collector
 from tests.interop.with_prometheus.gpus import Gpus
 from tests.interop.with_prometheus.test_quantiles_of_gpus import GRID, NATIVE, QUANTILES, REPORTED, close, send
+from tests.libraries.prometheus.otlp import NOW, data
 
 Peer = Callable[[str], Path]
 Ports = Callable[[], int]

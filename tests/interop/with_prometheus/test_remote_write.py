@@ -12,9 +12,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Retryable
-from tests.core.exposition.otlp import SECOND, data, ended, exponential, gauge, histogram, number, summary, total
 from tests.exporters.prometheusremotewrite.exporting import exporter
 from tests.interop.prometheus import Prometheus, configured
+from tests.libraries.prometheus.otlp import SECOND, data, ended, exponential, gauge, histogram, number, summary, total
 
 Peer = Callable[[str], Path]
 FEATURES = "exemplar-storage", "native-histograms"

@@ -8,19 +8,19 @@ from google.protobuf.internal.decoder import _DecodeVarint  # type: ignore[attr-
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
-from otel_zernel.exposition.formats.messages import MetricFamilyMessage
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.prometheus import PrometheusExporter
+from otel_zernel_libraries.prometheus.formats.messages import MetricFamilyMessage
 from otel_zernel_receivers.prometheus.config.scrape import TEXT_PROTOCOLS
 from otel_zernel_receivers.prometheus.pages.formats import accept_header
 from otel_zernel_receivers.prometheus.pages.text import TextReader
-from tests.core.exposition.otlp import data, exponential, node
 from tests.interop.with_prometheus.scraped import (
     PROTOBUF,
     job,
     receiving,
     scrape_of,
 )
+from tests.libraries.prometheus.otlp import data, exponential, node
 
 
 @pytest.mark.parametrize(

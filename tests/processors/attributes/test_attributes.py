@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from otel_zernel.conditions import from_any_value
 from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import make_context
+from otel_zernel_libraries.conditions import from_any_value
 from otel_zernel_processors.attributes import AttributesProcessor
 
 

@@ -17,9 +17,9 @@ from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import make_context
 from otel_zernel_processors.kubernetes import KubernetesProcessor
 from otel_zernel_processors.kubernetes.seen import plain
-from tests.core.client.serving import served
-from tests.core.kubernetes.cluster import FakeCluster
-from tests.core.kubernetes.kubeconfig import write_kubeconfig
+from tests.libraries.clients.kubernetes.cluster import FakeCluster
+from tests.libraries.clients.kubernetes.kubeconfig import write_kubeconfig
+from tests.libraries.clients.serving import served
 from tests.processors.kubernetes.items import CONTAINER, UID
 from tests.processors.kubernetes.tree import ProcTree
 

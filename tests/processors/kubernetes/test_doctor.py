@@ -4,7 +4,7 @@ from pathlib import Path
 
 from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.doctor import findings
-from tests.core.kubernetes.kubeconfig import write_kubeconfig
+from tests.libraries.clients.kubernetes.kubeconfig import write_kubeconfig
 
 OWN = {"K8S_NODE_NAME": "node-1", "K8S_NAMESPACE": "train", "K8S_POD_NAME": "trainer-0"}
 

@@ -13,8 +13,8 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.reading.growing import GRACE
 from otel_zernel.testing import Downstream, FakeClock, make_context, until
+from otel_zernel_libraries.files.growing import GRACE
 from tests.receivers.csv.running import points_of, receiver
 
 LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}

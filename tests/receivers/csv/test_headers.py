@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.reading.growing import GrowingFile
 from otel_zernel.testing import make_context
+from otel_zernel_libraries.files.growing import GrowingFile
 from otel_zernel_receivers.csv.config import Columns
 from otel_zernel_receivers.csv.headers import Headers
 from otel_zernel_receivers.csv.layouts.layout import CustomLongLayout

@@ -3,8 +3,8 @@
 import asyncio
 import json
 
-from otel_zernel.cluster.messages import Heartbeat, RunningTask, WorkerInfo
 from otel_zernel.testing import FakeClock
+from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, WorkerInfo
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry

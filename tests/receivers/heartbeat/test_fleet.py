@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from otel_zernel.cluster.messages import Heartbeat, WorkerInfo
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import FakeClock
+from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.points import batch_of, ends_of, points_of

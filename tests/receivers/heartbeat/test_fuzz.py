@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_zernel.api.testing import FakeApiServer
-from otel_zernel.cluster.messages import STREAM_HEARTBEATS as STREAM
-from otel_zernel.cluster.messages import Heartbeat, RunningTask, WorkerInfo
-from otel_zernel.net.requests.failures import RequestFailure
 from otel_zernel.testing import Downstream, FakeClock
+from otel_zernel_libraries.cluster.messages import STREAM_HEARTBEATS as STREAM
+from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, WorkerInfo
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.points import batch_of, points_of

@@ -11,10 +11,10 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from tests.exporters.otlp.certificates import Authority
 from tests.receivers.heartbeat.workers import connected, generated, heartbeat, mastering, registration

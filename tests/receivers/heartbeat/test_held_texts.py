@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.cluster.messages import Heartbeat
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel.testing import FakeClock, make_context, until
+from otel_zernel_libraries.cluster.messages import Heartbeat
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http import feed as feed_module

@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from otel_zernel.api.testing import FakeApiServer
-from otel_zernel.cluster.messages import WORKER_TOKEN
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel.types import Address
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
+from otel_zernel_libraries.cluster.messages import WORKER_TOKEN
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
 from tests.exporters.otlp.collectors import collector
 from tests.receivers.heartbeat.test_grpc import content

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from otel_zernel.api.testing import FakeApiServer, FakeConnection
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel_libraries.serving.api.testing import FakeApiServer, FakeConnection
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import all_telemetry

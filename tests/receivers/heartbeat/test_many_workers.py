@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from otel_zernel.api.testing import FakeApiServer
-from otel_zernel.cluster.messages import SEND_HEARTBEAT, Heartbeat, HeartbeatAck
-from otel_zernel.net.http2.wire import (
+from otel_zernel.testing import Downstream
+from otel_zernel.types import Address
+from otel_zernel_libraries.cluster.messages import SEND_HEARTBEAT, Heartbeat, HeartbeatAck
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     DATA,
     END_HEADERS,
@@ -24,8 +26,6 @@ from otel_zernel.net.http2.wire import (
     read_frame_head,
     settings,
 )
-from otel_zernel.testing import Downstream
-from otel_zernel.types import Address
 from tests.open_files import open_files
 from tests.receivers.heartbeat.workers import mastering
 

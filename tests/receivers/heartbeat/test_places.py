@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.cluster.messages import Heartbeat, WorkerInfo
-from otel_zernel.net.http2 import Peer
-from otel_zernel.net.requests.failures import RequestFailure
 from otel_zernel.testing import FakeClock
+from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
+from otel_zernel_libraries.serving.http2 import Peer
+from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender

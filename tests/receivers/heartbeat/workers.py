@@ -14,17 +14,17 @@ from typing import Any
 import grpc
 from grpc_tools import protoc
 
-import otel_zernel.cluster
-from otel_zernel.api.server import ApiServer
+import otel_zernel_libraries.cluster
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context, Emit, Extension
-from otel_zernel.net.http2 import Peer
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.api.server import ApiServer
+from otel_zernel_libraries.serving.http2 import Peer
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 
-PROTO = Path(otel_zernel.cluster.__file__).parent / "cluster.proto"
+PROTO = Path(otel_zernel_libraries.cluster.__file__).parent / "cluster.proto"
 SENDER = WorkerSender(Peer("10.0.0.7"))
 """A client without credentials, whose connection is open."""
 

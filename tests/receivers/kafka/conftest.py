@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.core.kafka.mock_cluster import MockCluster, mock_cluster
 from tests.interop.kafka.broker import Broker, running_broker
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, mock_cluster
 
 
 @pytest.fixture

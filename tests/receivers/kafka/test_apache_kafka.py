@@ -20,9 +20,9 @@ from otel_zernel.errors import ReceiverFailed
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import Downstream, until
 from otel_zernel_receivers.kafka import KafkaReceiver
-from tests.core.kafka.mock_cluster import write
 from tests.core.parts import batch_of, values_of
 from tests.interop.kafka.broker import Broker, running_broker
+from tests.libraries.clients.kafka.mock_cluster import write
 from tests.receivers.kafka.receiving import receiver_of, receiving
 
 PLACE = "receivers::kafka"

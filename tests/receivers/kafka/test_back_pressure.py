@@ -7,8 +7,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import until
-from tests.core.kafka.mock_cluster import MockCluster, write
 from tests.core.parts import batch_of, values_of
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, receiving
 from tests.receivers.kafka.test_measuring import values_of_metrics
 

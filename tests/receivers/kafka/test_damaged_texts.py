@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.kafka.mock_cluster import MockCluster, write
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.receivers.damaged_texts import KINDS, damaged_json, damaged_metrics, every_point_arrives
 from tests.receivers.kafka.receiving import METRICS
 

@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.core.kafka.mock_cluster import MockCluster, write
 from tests.core.parts import batch_of
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.reliability.backend import UnreliableBackend
 
 KILLS = 4

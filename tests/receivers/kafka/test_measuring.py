@@ -10,8 +10,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context, until
 from otel_zernel_receivers.kafka import KafkaReceiver
-from tests.core.kafka.mock_cluster import MockCluster, write
 from tests.core.parts import batch_of
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.receivers.kafka.receiving import METRICS
 
 

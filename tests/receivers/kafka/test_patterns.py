@@ -5,8 +5,8 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Downstream, until
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
-from tests.core.kafka.mock_cluster import MockCluster, write
 from tests.core.parts import batch_of, every_signal, values_of
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.receivers.kafka.receiving import dropped_by, receiving
 
 TOPICS = ["end-b", "m10", "m7", "dot.x", "dotyx", "abab", "z"]

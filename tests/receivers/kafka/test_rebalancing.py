@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from otel_zernel.batch import Batch
 from otel_zernel.errors import ReceiverFailed
 from otel_zernel.testing import until
-from tests.core.kafka.mock_cluster import JOIN_GROUP, MockCluster, write
 from tests.core.parts import batch_of, values_of
+from tests.libraries.clients.kafka.mock_cluster import JOIN_GROUP, MockCluster, write
 from tests.receivers.kafka.receiving import METRICS, committed, receiver_of, receiving
 
 PARTITIONS = 12

@@ -9,8 +9,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import Rejected
 from otel_zernel.otlp.json import metrics_json
 from otel_zernel.testing import Downstream, until
-from tests.core.kafka.mock_cluster import MockCluster, messages_in, write
 from tests.core.parts import batch_of, every_signal, values_of
+from tests.libraries.clients.kafka.mock_cluster import MockCluster, messages_in, write
 from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, receiving
 
 

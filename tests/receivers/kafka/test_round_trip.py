@@ -14,8 +14,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import Downstream, until
-from tests.core.kafka.mock_cluster import mock_cluster
 from tests.exporters.kafka.exporting import dropped_by, exporting
+from tests.libraries.clients.kafka.mock_cluster import mock_cluster
 from tests.processors.test_any_data import logs, metrics, spans
 from tests.receivers.kafka.receiving import receiving
 

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint, ResourceMetrics
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.exposition.labels import value_text
+from otel_zernel_libraries.prometheus.labels import value_text
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD

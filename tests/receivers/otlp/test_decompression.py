@@ -12,8 +12,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_zernel.net.requests.decompression import decompress
-from otel_zernel.net.requests.failures import RequestFailure
+from otel_zernel_libraries.serving.requests.decompression import decompress
+from otel_zernel_libraries.serving.requests.failures import RequestFailure
 
 LIMIT = 20 << 20
 BOMB = 10 << 30

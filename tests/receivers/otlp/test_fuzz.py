@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import SIGNALS
 from otel_zernel.clock import SystemClock
-from otel_zernel.net.http2 import Http2Limits, Method, ServerParts
-from otel_zernel.net.http2.connection import Http2Connection
-from otel_zernel.net.http2.wire import (
+from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.testing import make_context, until
+from otel_zernel_libraries.serving.http2 import Http2Limits, Method, ServerParts
+from otel_zernel_libraries.serving.http2.connection import Http2Connection
+from otel_zernel_libraries.serving.http2.wire import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -33,12 +35,10 @@ from otel_zernel.net.http2.wire import (
     message_of,
     window_update,
 )
-from otel_zernel.net.http2.wire import (
+from otel_zernel_libraries.serving.http2.wire import (
     settings as settings_frame,
 )
-from otel_zernel.net.requests.failures import unserved
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
-from otel_zernel.testing import make_context, until
+from otel_zernel_libraries.serving.requests.failures import unserved
 from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.grpc.export import ExportMethod
 from otel_zernel_receivers.otlp.http.app import HttpApp

@@ -18,8 +18,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import CannotStart, Refused, Rejected
-from otel_zernel.net.http2.wire import DATA, END_STREAM, frame
 from otel_zernel.testing import until
+from otel_zernel_libraries.serving.http2.wire import DATA, END_STREAM, frame
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.grpc.services import SERVICES
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, connected, opening

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from otel_zernel.testing import Downstream, make_context, until
-from tests.core.reading.stored import MemoryStorage
+from tests.libraries.files.stored import MemoryStorage
 from tests.receivers.otlp_json_file.replaying import (
     FORMATS,
     gauge,

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart, Rejected
-from otel_zernel.reading.listing import list_files
 from otel_zernel.testing import Downstream, FakeClock, make_context, until
+from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_receivers.otlp_json_file.records import MAX_RECORD, RecordReader
 from tests.receivers.otlp_json_file.replaying import (
     SECOND,

@@ -14,7 +14,7 @@ from otel_zernel.batch import Batch, points
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.component import Context, Extension
 from otel_zernel.testing import Downstream, make_context
-from otel_zernel.training import scalars_of
+from otel_zernel_libraries.training import scalars_of
 from otel_zernel_receivers.zernel import ZernelReceiver
 
 WHOLE = {

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otel_zernel.training import PHASES
 from otel_zernel_commands.watch.reading import as_number, table
 from otel_zernel_commands.watch.styled import StyledLine
+from otel_zernel_libraries.training import PHASES
 
 CODES = {
     "data_loading": "DL",

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from otel_zernel.text import spoken_duration
-from otel_zernel.training import PHASES
 from otel_zernel_commands.watch.reading import as_number, number, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.gpu_table import gpu_lines
@@ -12,6 +11,7 @@ from otel_zernel_commands.watch.screens.phase_bars import CODES, LETTERS, NAMES,
 from otel_zernel_commands.watch.screens.rank_rows import RankFields
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, Surface
+from otel_zernel_libraries.training import PHASES
 
 _LAST_STEPS = 200
 _LABEL = 12

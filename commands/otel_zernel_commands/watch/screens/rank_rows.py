@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from otel_zernel.training import PHASES
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
 from otel_zernel_commands.watch.screens.phase_bars import CODES, recent_ratios
 from otel_zernel_commands.watch.screens.watch_view import WatchView
+from otel_zernel_libraries.training import PHASES
 
 _SILENT_MS = 10_000
 """Without data for longer than the other ranks, a rank is drawn dimmed."""

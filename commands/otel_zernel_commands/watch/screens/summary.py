@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel.text import spoken_duration
-from otel_zernel.training import PHASES
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.phase_bars import (
@@ -18,6 +17,7 @@ from otel_zernel_commands.watch.screens.phase_bars import (
 )
 from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+from otel_zernel_libraries.training import PHASES
 
 _MOST_VERDICTS = 3
 _MOST_TROUBLES = 3

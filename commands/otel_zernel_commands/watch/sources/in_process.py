@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
-from otel_zernel.api.live import LiveSource, apply_delta
 from otel_zernel.component import Context, Exporter
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.engine.service import Service
 from otel_zernel.registry import KINDS, ComponentClass, Registry
 from otel_zernel_commands.watch.reading import number, objects
 from otel_zernel_commands.watch.sources.watch_source import WatchSource
+from otel_zernel_libraries.serving.api.live import LiveSource, apply_delta
 
 _LOG = "otel_zernel"
 """The logger above those of all components."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from otel_zernel.training import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
 from otel_zernel_commands.why.findings.advice import advice_on
 from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.facts import PHASE_OF, Facts
@@ -11,6 +10,7 @@ from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShar
 from otel_zernel_commands.why.findings.shares import slowest_phase
 from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others
 from otel_zernel_commands.why.seen import SeenProcess
+from otel_zernel_libraries.training import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
 
 _SLOW = 1.2
 """How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel.training import JobVerdict, compare_ranks
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.report import GpuRow, StepSummary, TimeShare
 from otel_zernel_commands.why.findings.shares import rank_times
+from otel_zernel_libraries.training import JobVerdict, compare_ranks
 
 PHASE_OF = {
     "input_bound": "data_loading",

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from otel_zernel.text import visible
-from otel_zernel.training import FEWEST_STEPS, script_of, title_of
 from otel_zernel_commands.why.seen import SeenJob, SeenProcess
+from otel_zernel_libraries.training import FEWEST_STEPS, script_of, title_of
 
 _NAMES = ("zernel.job.launcher", "zernel.job.id", "k8s.job.name", "service.name", "zernel.world_size")
 """The attributes that name a job in `phases`, the most exact first."""

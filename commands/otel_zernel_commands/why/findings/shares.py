@@ -3,9 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from otel_zernel.training import RankTime
 from otel_zernel_commands.why.findings.report import TimeShare
 from otel_zernel_commands.why.seen import PHASES, SeenProcess, StepBar
+from otel_zernel_libraries.training import RankTime
 
 _SMALL = 0.005
 """Details below this share have no row of their own."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import HARMLESS_THROTTLING
+from otel_zernel_libraries.training import HARMLESS_THROTTLING
 
 
 @dataclass(slots=True)

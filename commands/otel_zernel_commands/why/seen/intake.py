@@ -7,10 +7,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import SeenValue, numbers_of, scalars_of
 from otel_zernel_commands.why.seen.gpus import SeenGpu
 from otel_zernel_commands.why.seen.processes import SeenJob, SeenProcess
 from otel_zernel_commands.why.seen.step_spans import bars_of
+from otel_zernel_libraries.training import SeenValue, numbers_of, scalars_of
 
 MOST_PROCESSES = 1000
 """Processes to follow: as many as `phases` follows."""

@@ -4,9 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import TRAINED, best_source
 from otel_zernel_commands.why.seen.step_bars import StepBars
 from otel_zernel_commands.why.seen.step_times import StepTimes
+from otel_zernel_libraries.training import TRAINED, best_source
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from otel_zernel.training import BarSegment, StepBar, joined_durations
+from otel_zernel_libraries.training import BarSegment, StepBar, joined_durations
 
 MOST_BARS = 4096
 """Bars of one process. A screen has fewer pixels."""

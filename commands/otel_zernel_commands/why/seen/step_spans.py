@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
-from otel_zernel.training import MERGED_STEPS, BarSegment, StepBar, bar_of, scalars_of
 from otel_zernel_commands.why.seen.step_bars import longest_segments
+from otel_zernel_libraries.training import MERGED_STEPS, BarSegment, StepBar, bar_of, scalars_of
 
 
 def bars_of(spans: ResourceSpans) -> Iterator[StepBar]:

@@ -15,9 +15,9 @@ from otel_zernel.batch.parsing import parse
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.thin import thin_type
 from otel_zernel.errors import DecodeError
-from otel_zernel.kafka.client_config import check_topic
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.layout.attributes_hash import attributes_hash
+from otel_zernel_libraries.clients.kafka.client_config import check_topic
 
 _FIELDS: Final[Mapping[Signal, tuple[str, str, str]]] = {
     "metrics": ("resource_metrics", "scope_metrics", "metrics"),

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_zernel.batch import Signal
-from otel_zernel.kafka.client_config import Encoding
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 from otel_zernel_exporters.kafka.layout.pieces import MessagePiece, names
+from otel_zernel_libraries.clients.kafka.client_config import Encoding
 
 _MARGIN: Final = 0.9
 """The share of the limit that pieces aim at, since points differ in size."""

@@ -6,8 +6,8 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from otel_zernel.api.answers import plain_answer
-from otel_zernel.api.routes import Route
+from otel_zernel_libraries.serving.api.answers import plain_answer
+from otel_zernel_libraries.serving.api.routes import Route
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_zernel.api.answers import json_bytes
-from otel_zernel.training import PHASES
+from otel_zernel_libraries.serving.api.answers import json_bytes
+from otel_zernel_libraries.training import PHASES
 
 _LASTS: Final = 1.0
 """Seconds that a column collects what arrives: the reports of many ranks come one after the other."""

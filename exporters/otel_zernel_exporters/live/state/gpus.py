@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import HARMLESS_THROTTLING, SeenValue
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
+from otel_zernel_libraries.training import HARMLESS_THROTTLING, SeenValue
 
 _MOST_CODES = 64
 """Codes of XID errors, and reasons for lower clocks, of one GPU."""

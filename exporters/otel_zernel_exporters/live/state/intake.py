@@ -10,8 +10,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel.training import MERGED_STEPS, TRAINED, SeenValue, bar_of, numbers_of, scalars_of
-from otel_zernel.training.durations import RecentDurations
 from otel_zernel_exporters.live.state.gpus import GPU_READERS, LiveGpu, gpu_id_of
 from otel_zernel_exporters.live.state.jobs import JOB_READERS, LiveJob, job_key_of
 from otel_zernel_exporters.live.state.membership import JobMembership
@@ -19,6 +17,8 @@ from otel_zernel_exporters.live.state.rank_readers import RANK_READERS
 from otel_zernel_exporters.live.state.ranks import LiveRank, rank_id_of
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT, Entities, bounded
 from otel_zernel_exporters.live.state.timeline import StepRows
+from otel_zernel_libraries.training import MERGED_STEPS, TRAINED, SeenValue, bar_of, numbers_of, scalars_of
+from otel_zernel_libraries.training.durations import RecentDurations
 
 MOST_RANKS: Final = 1024
 MOST_GPUS: Final = 1024

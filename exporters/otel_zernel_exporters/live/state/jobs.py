@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import PHASES, SeenValue, launcher_of, title_of
 from otel_zernel_exporters.live.state.columns import HEAT_LENGTH, SHARES_LENGTH, ColumnHistory
 from otel_zernel_exporters.live.state.ranks import LiveRank
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
+from otel_zernel_libraries.training import PHASES, SeenValue, launcher_of, title_of
 
 LAUNCHER: Final = "zernel.job.launcher"
 ALONE: Final = ""

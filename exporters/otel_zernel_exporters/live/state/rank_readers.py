@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from otel_zernel.training import PHASES, SeenValue
 from otel_zernel_exporters.live.state.ranks import LiveRank
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
+from otel_zernel_libraries.training import PHASES, SeenValue
 
 _NS: Final = 1e9
 _SOURCES: Final = ("scopes", "threads", "signals")

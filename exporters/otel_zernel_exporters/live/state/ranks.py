@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.training import PHASES, PROGRAM, TRAINED, best_source
-from otel_zernel.training.durations import RecentDurations
 from otel_zernel_exporters.live.state.timeline import StepRows
+from otel_zernel_libraries.training import PHASES, PROGRAM, TRAINED, best_source
+from otel_zernel_libraries.training.durations import RecentDurations
 
 _PASSES = ("evaluation", "inference")
 """The kinds of steps without a backward pass that count for a process that does not train."""

@@ -3,7 +3,7 @@
 from array import array
 from typing import Final
 
-from otel_zernel.training import PHASES, StepBar
+from otel_zernel_libraries.training import PHASES, StepBar
 
 _NUMBER, _START, _LASTS, _CRITICAL, _STEPS, _LONGEST, _SPENT = range(7)
 """The cells of a row. `_CRITICAL` counts steps."""

@@ -11,9 +11,6 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
-from otel_zernel.client.proxies import advice as proxy_advice
-from otel_zernel.client.refused_samples import refuses_native_histograms
-from otel_zernel.client.waits import retry_after
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
@@ -25,6 +22,9 @@ from otel_zernel_exporters.otlp.answers.web_answers import (
     status_advice,
 )
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
+from otel_zernel_libraries.clients.proxies import advice as proxy_advice
+from otel_zernel_libraries.clients.refused_samples import refuses_native_histograms
+from otel_zernel_libraries.clients.waits import retry_after
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx

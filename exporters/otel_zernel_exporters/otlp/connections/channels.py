@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from os import environ
 from typing import TYPE_CHECKING
 
-from otel_zernel.client.addresses import Addresses, Resolve, is_address
-from otel_zernel.client.channel import open_channel
 from otel_zernel.clock import Clock
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from otel_zernel_libraries.clients.addresses import Addresses, Resolve, is_address
+from otel_zernel_libraries.clients.channel import open_channel
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc import ChannelCredentials

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import zstandard
 
-from otel_zernel.api.answers import plain_answer
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.serving.api.answers import plain_answer
 
 _SMALL: Final = 1024
 """Bytes below which compression gains nothing."""

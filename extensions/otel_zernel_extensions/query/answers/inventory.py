@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from otel_zernel.store.queries.series import SeriesEntry
+from otel_zernel_libraries.store.queries.series import SeriesEntry
 
 Record = Mapping[str, Any]
 

@@ -3,8 +3,8 @@
 from http import HTTPStatus
 from typing import Any
 
-from otel_zernel.api.answers import ApiError, json_bytes, plain_answer
 from otel_zernel_extensions.query.requests.parameters import ParameterError
+from otel_zernel_libraries.serving.api.answers import ApiError, json_bytes, plain_answer
 
 PROBLEM = "application/problem+json"
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from otel_zernel.store.queries.labels import label_text
-from otel_zernel.store.queries.series import SeriesEntry
-from otel_zernel.store.rows.integers import unsigned64
-from otel_zernel.store.rows.points import Row
+from otel_zernel_libraries.store.queries.labels import label_text
+from otel_zernel_libraries.store.queries.series import SeriesEntry
+from otel_zernel_libraries.store.rows.integers import unsigned64
+from otel_zernel_libraries.store.rows.points import Row
 
 _NS: Final = 10**9
 Record = Mapping[str, Any]

@@ -6,8 +6,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from otel_zernel.store.queries.pages import Key
 from otel_zernel_extensions.query.requests.parameters import wrong
+from otel_zernel_libraries.store.queries.pages import Key
 
 _LAYOUT: Final = struct.Struct("<qq8s")
 """The series id, the time in ns, and the mark of the query."""

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 from urllib.parse import parse_qsl
 
-from otel_zernel.api.answers import ApiError
-from otel_zernel.store.rows.integers import LATEST_TIME
 from otel_zernel.text import quoted
+from otel_zernel_libraries.serving.api.answers import ApiError
+from otel_zernel_libraries.store.rows.integers import LATEST_TIME
 
 _MOST: Final = 100
 _LABEL: Final = re.compile(r"label\[([^\[\]\x00]{1,256})\]")

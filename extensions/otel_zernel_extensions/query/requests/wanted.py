@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from otel_zernel.store.queries.cells import quantile_of
-from otel_zernel.store.queries.labels import SHORT_NAMES
-from otel_zernel.store.queries.numbers import Windows
-from otel_zernel.store.queries.pages import Key, Order
-from otel_zernel.store.queries.series import SeriesFilter
-from otel_zernel.store.rows.integers import LATEST_TIME
 from otel_zernel.text import quoted
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.requests.cursors import mark_of, read_cursor
 from otel_zernel_extensions.query.requests.parameters import Parameters, wrong
+from otel_zernel_libraries.store.queries.cells import quantile_of
+from otel_zernel_libraries.store.queries.labels import SHORT_NAMES
+from otel_zernel_libraries.store.queries.numbers import Windows
+from otel_zernel_libraries.store.queries.pages import Key, Order
+from otel_zernel_libraries.store.queries.series import SeriesFilter
+from otel_zernel_libraries.store.rows.integers import LATEST_TIME
 
 FILTERS: Final = (*SHORT_NAMES, "metric", "label")
 TIMES: Final = ("start_time", "end_time", "time_range")

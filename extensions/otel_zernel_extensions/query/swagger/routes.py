@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from otel_zernel.api.answers import ApiError, plain_answer
-from otel_zernel.api.routes import Route
+from otel_zernel_libraries.serving.api.answers import ApiError, plain_answer
+from otel_zernel_libraries.serving.api.routes import Route
 
 _POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "

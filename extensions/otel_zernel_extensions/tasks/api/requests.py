@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from otel_zernel.api.answers import ApiError, query_of
 from otel_zernel.text import visible
 from otel_zernel.types import parse_duration
 from otel_zernel_extensions.tasks.api.mistakes import not_json, sentence
 from otel_zernel_extensions.tasks.engines.engine import TaskLimits, TaskSpec
 from otel_zernel_extensions.tasks.states.task import STATUSES, Status
+from otel_zernel_libraries.serving.api.answers import ApiError, query_of
 
 MOST_BYTES: Final = 1 << 18
 """The longest body of a request: 256 KiB."""

@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
-from otel_zernel.api.answers import ApiError, client_gone, json_answer, read_body
-from otel_zernel.api.routes import App, Parameter, Route
 from otel_zernel.errors import NoAnswer
 from otel_zernel.runtime.tasks import run_until
 from otel_zernel.runtime.threads import run_in_thread
@@ -24,6 +22,8 @@ from otel_zernel_extensions.tasks.engines.engine import Engine, LogsGone, TaskRe
 from otel_zernel_extensions.tasks.states.store import QueueFull, TaskConflict
 from otel_zernel_extensions.tasks.states.task import STATUSES, StoredTask
 from otel_zernel_extensions.tasks.supervisor import Supervisor
+from otel_zernel_libraries.serving.api.answers import ApiError, client_gone, json_answer, read_body
+from otel_zernel_libraries.serving.api.routes import App, Parameter, Route
 
 _SOON: Final = ((b"retry-after", b"1"),)
 _SHORT: Final = 1 << 14

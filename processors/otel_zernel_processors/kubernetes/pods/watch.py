@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from otel_zernel.client.api_access import Access
-from otel_zernel.client.json_client import JsonClient
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.kubernetes import credentials
-from otel_zernel.kubernetes.collection import Collection
+from otel_zernel_libraries.clients.api_access import Access
+from otel_zernel_libraries.clients.json_client import JsonClient
+from otel_zernel_libraries.clients.kubernetes import credentials
+from otel_zernel_libraries.clients.kubernetes.collection import Collection
 from otel_zernel_processors.kubernetes.config import KubernetesApiConfig
 from otel_zernel_processors.kubernetes.pods.pod import pod_of
 from otel_zernel_processors.kubernetes.pods.pod_table import PodTable

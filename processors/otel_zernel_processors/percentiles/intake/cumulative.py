@@ -2,9 +2,9 @@
 
 from collections.abc import Hashable
 
-from otel_zernel.temporality.amounts import NotComparable
-from otel_zernel.temporality.reading import amount_of
-from otel_zernel.temporality.track import Track
+from otel_zernel_libraries.histograms.amounts import NotComparable
+from otel_zernel_libraries.histograms.temporality.reading import amount_of
+from otel_zernel_libraries.histograms.temporality.track import Track
 from otel_zernel_processors.percentiles.intake.distribution import HistogramPoint, HistogramState
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel.training import JobVerdict
+from otel_zernel_libraries.training import JobVerdict
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value, state_set
 from otel_zernel_processors.phases.results.ranks import VERDICTS
 

@@ -8,7 +8,7 @@ from typing import Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.otlp.points import Attributes, key_values
-from otel_zernel.training import MERGED_STEPS, TRAINED, durations_attribute
+from otel_zernel_libraries.training import MERGED_STEPS, TRAINED, durations_attribute
 from otel_zernel_processors.phases.emit.traces import TraceCandidate, identifier
 from otel_zernel_processors.phases.scopes.activities import PHASES
 

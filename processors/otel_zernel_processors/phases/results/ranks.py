@@ -1,8 +1,8 @@
-"""Compares the ranks of one job in each interval; `otel_zernel.training` has the rule."""
+"""Compares the ranks of one job in each interval; `otel_zernel_libraries.training` has the rule."""
 
 from collections.abc import Mapping
 
-from otel_zernel.training import NOT_COMPARED, JobVerdict, RankTime, compare_ranks
+from otel_zernel_libraries.training import NOT_COMPARED, JobVerdict, RankTime, compare_ranks
 from otel_zernel_processors.phases.config import VerdictConfig
 from otel_zernel_processors.phases.results.totals import PhaseTotals
 from otel_zernel_processors.phases.signals.debounce import Debounce

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel.training import FEWEST_STEPS
+from otel_zernel_libraries.training import FEWEST_STEPS
 from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, DETAIL_OF, PHASE_OF, PHASES, PhaseDetail
 from otel_zernel_processors.phases.scopes.attribution import Attribution, segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep

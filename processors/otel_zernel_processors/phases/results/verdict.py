@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from otel_zernel.training import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
+from otel_zernel_libraries.training import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
 from otel_zernel_processors.phases.config import VerdictConfig
 from otel_zernel_processors.phases.results.totals import PhaseTotals
 from otel_zernel_processors.phases.signals.debounce import Debounce

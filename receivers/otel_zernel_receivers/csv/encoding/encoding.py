@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.formats.dcgm_blanks import EXACT, SMALLEST
 from otel_zernel.otlp.arrays import fill_number_points
+from otel_zernel_libraries.gpu_names.dcgm_blanks import EXACT, SMALLEST
 from otel_zernel_receivers.csv.encoding.conflicts import Runs, find_conflicts
 from otel_zernel_receivers.csv.encoding.known_series import KnownRows
 from otel_zernel_receivers.csv.encoding.templates import Templates

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from otel_zernel.formats.dcgm import (
+from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
+from otel_zernel_libraries.gpu_names.dcgm import (
     INTEGERS,
     KUBERNETES,
     LABELS,
@@ -14,10 +15,9 @@ from otel_zernel.formats.dcgm import (
     Measure,
     implied_descriptor,
 )
-from otel_zernel.formats.dcgm_blanks import TEXTS, blank_from
-from otel_zernel.formats.descriptions import DESCRIPTIONS
-from otel_zernel.formats.newer_dcgm import MEASURES, NEWER_LABELS
-from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
+from otel_zernel_libraries.gpu_names.dcgm_blanks import TEXTS, blank_from
+from otel_zernel_libraries.gpu_names.descriptions import DESCRIPTIONS
+from otel_zernel_libraries.gpu_names.newer_dcgm import MEASURES, NEWER_LABELS
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
 from otel_zernel_receivers.csv.layouts.labels import parse_labels
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from otel_zernel.formats.dcgm_blanks import blank_from
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel_libraries.gpu_names.dcgm_blanks import blank_from
 from otel_zernel_receivers.csv.config import Columns, MetricColumn
 
 TELL_APART = "add a column that tells GPUs apart, such as their uuid or index"

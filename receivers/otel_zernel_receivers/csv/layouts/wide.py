@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from otel_zernel.formats.dcgm import FIELDS
-from otel_zernel.formats.dcgm_blanks import blank_from
 from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
+from otel_zernel_libraries.gpu_names.dcgm import FIELDS
+from otel_zernel_libraries.gpu_names.dcgm_blanks import blank_from
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
 

@@ -5,7 +5,7 @@ from datetime import tzinfo
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.formats.nvidia_smi_cells import MISSING
+from otel_zernel_libraries.gpu_names.nvidia_smi_cells import MISSING
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock
 from otel_zernel_receivers.csv.parsing.rows import Dialect, ParsedRows, TextColumn

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.reading.sources import ReadBytes
+from otel_zernel_libraries.files.sources import ReadBytes
 
 MAX_LINE = 128 * 1024
 """The maximum length of a line in bytes, without its line end. Python's csv does not accept longer fields.

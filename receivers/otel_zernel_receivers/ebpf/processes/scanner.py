@@ -21,7 +21,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from otel_zernel.training import script_of
+from otel_zernel_libraries.training import script_of
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings, replaced_mappings
 from otel_zernel_receivers.ebpf.processes.files.used_files import KnownFiles, UsedFile
 from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_zernel.clock import Clock
-from otel_zernel.net.http2 import Peer
+from otel_zernel_libraries.serving.http2 import Peer
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.changes import Changes
 from otel_zernel_receivers.heartbeat.fleet.intake import read_heartbeat, read_registration, read_tasks, taken

@@ -7,8 +7,8 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from google.rpc.code_pb2 import Code
 
-from otel_zernel.cluster.messages import Heartbeat, WorkerInfo
-from otel_zernel.net.requests.failures import RequestFailure
+from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
+from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_receivers.heartbeat.fleet.worker import Capacities, TaskState
 
 LONGEST_ID: Final = 256

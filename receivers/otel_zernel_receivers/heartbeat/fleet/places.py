@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from otel_zernel.net.http2 import Peer
+from otel_zernel_libraries.serving.http2 import Peer
 from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 from otel_zernel_receivers.heartbeat.fleet.worker import Worker
 

@@ -3,8 +3,8 @@
 from hashlib import blake2b
 from typing import NamedTuple
 
-from otel_zernel.cluster.messages import WORKER_TOKEN
-from otel_zernel.net.http2 import Call, Peer
+from otel_zernel_libraries.cluster.messages import WORKER_TOKEN
+from otel_zernel_libraries.serving.http2 import Call, Peer
 
 
 class WorkerSender(NamedTuple):

@@ -6,17 +6,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from otel_zernel.authentication import server_authenticator
-from otel_zernel.cluster.messages import FILE, SERVICE
 from otel_zernel.component import Context
-from otel_zernel.net.access import warn_if_open
-from otel_zernel.net.grpc.health import HealthService
-from otel_zernel.net.grpc.routing import with_standard_services
-from otel_zernel.net.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
-from otel_zernel.net.misdirected import Misdirected
-from otel_zernel.net.requests.room import Room
-from otel_zernel.net.serving import listen_all
-from otel_zernel.net.tls import ServerTls
 from otel_zernel.types import Address
+from otel_zernel_libraries.cluster.messages import FILE, SERVICE
+from otel_zernel_libraries.serving.access import warn_if_open
+from otel_zernel_libraries.serving.grpc.health import HealthService
+from otel_zernel_libraries.serving.grpc.routing import with_standard_services
+from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
+from otel_zernel_libraries.serving.misdirected import Misdirected
+from otel_zernel_libraries.serving.requests.room import Room
+from otel_zernel_libraries.serving.serving import listen_all
+from otel_zernel_libraries.serving.tls import ServerTls
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.grpc.methods import HeartbeatCounts, methods_of

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
-from otel_zernel.api.answers import ApiError, client_gone, query_of
 from otel_zernel.clock import Clock
 from otel_zernel.runtime.tasks import run_until
+from otel_zernel_libraries.serving.api.answers import ApiError, client_gone, query_of
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import AllWorkers
 from otel_zernel_receivers.heartbeat.http.held import HeldTexts

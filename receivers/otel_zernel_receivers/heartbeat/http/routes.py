@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from otel_zernel.api.answers import ApiError, json_answer, json_bytes
-from otel_zernel.api.routes import Parameter, Route
+from otel_zernel_libraries.serving.api.answers import ApiError, json_answer, json_bytes
+from otel_zernel_libraries.serving.api.routes import Parameter, Route
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.worker import Worker
 from otel_zernel_receivers.heartbeat.http.body import AllWorkers

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.component import Context
-from otel_zernel.net.grpc.health import HealthService
-from otel_zernel.net.grpc.routing import with_standard_services
-from otel_zernel.net.http2 import Http2Limits, Http2Server, Method, ServerParts, serve_http2
-from otel_zernel.net.misdirected import Misdirected
+from otel_zernel_libraries.serving.grpc.health import HealthService
+from otel_zernel_libraries.serving.grpc.routing import with_standard_services
+from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, Method, ServerParts, serve_http2
+from otel_zernel_libraries.serving.misdirected import Misdirected
 from otel_zernel_receivers.otlp.config import GrpcConfig
 from otel_zernel_receivers.otlp.grpc.export import ExportMethod
 from otel_zernel_receivers.otlp.grpc.services import FILES, METHOD, SERVICES

@@ -13,10 +13,11 @@ from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.batch.counts import count_items
 from otel_zernel.errors import DecodeError
-from otel_zernel.net.access import joined_headers
-from otel_zernel.net.cors import Cors
-from otel_zernel.net.requests.decompression import body_too_large, decompress
-from otel_zernel.net.requests.failures import (
+from otel_zernel.otlp.json_pieces import decode_json_in_pieces
+from otel_zernel_libraries.serving.access import joined_headers
+from otel_zernel_libraries.serving.cors import Cors
+from otel_zernel_libraries.serving.requests.decompression import body_too_large, decompress
+from otel_zernel_libraries.serving.requests.failures import (
     CONTENT_TYPES,
     Encoding,
     RequestFailure,
@@ -25,8 +26,7 @@ from otel_zernel.net.requests.failures import (
     unserved,
     unsupported,
 )
-from otel_zernel.net.requests.room import Hold
-from otel_zernel.otlp.json_pieces import decode_json_in_pieces
+from otel_zernel_libraries.serving.requests.room import Hold
 from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.intake import OtlpIntake, unused
 from otel_zernel_receivers.otlp.threads import LARGE, in_thread_if_large

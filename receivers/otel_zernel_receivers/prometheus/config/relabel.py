@@ -53,7 +53,7 @@ class RelabelConfig(Section):
     @field_validator("regex")
     @classmethod
     def _is_an_expression(cls, regex: str) -> str:
-        from otel_zernel.conditions.patterns import Pattern  # importing RE2 takes time
+        from otel_zernel_libraries.conditions.patterns import Pattern  # importing RE2 takes time
 
         Pattern(regex)
         return regex

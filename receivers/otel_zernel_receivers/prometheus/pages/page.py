@@ -98,7 +98,7 @@ class ScrapedPage:
             or max(self.values, default=0.0) < _SMALLEST_BLANK
         ):
             return self
-        from otel_zernel.formats.dcgm_blanks import is_blank  # large tables, which only pages of DCGM need
+        from otel_zernel_libraries.gpu_names.dcgm_blanks import is_blank  # large tables, which only pages of DCGM need
 
         large = ((at, self.keys[at]) for at, value in enumerate(self.values) if value >= _SMALLEST_BLANK)
         blank = {at for at, key in large if is_blank(_name_of(key), self.values[at])}

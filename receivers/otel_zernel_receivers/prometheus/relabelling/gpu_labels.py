@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from otel_zernel.formats.dcgm import KUBERNETES
-from otel_zernel.formats.dcgm_blanks import TEXTS
-from otel_zernel.formats.newer_dcgm import NEWER_LABELS
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.gpu_names.dcgm import KUBERNETES
+from otel_zernel_libraries.gpu_names.dcgm_blanks import TEXTS
+from otel_zernel_libraries.gpu_names.newer_dcgm import NEWER_LABELS
 
 Attributes = dict[str, AttributeValue]
 

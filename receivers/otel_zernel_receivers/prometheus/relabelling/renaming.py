@@ -48,7 +48,9 @@ def _configured(config: RenameConfig, preset: Renamed | None) -> Renamed:
 
 
 def _dcgm() -> dict[str, Renamed]:
-    from otel_zernel.formats.newer_dcgm import MEASURES  # importing it takes time, and few receivers need it
+    from otel_zernel_libraries.gpu_names.newer_dcgm import (
+        MEASURES,  # importing it takes time, and few receivers need it
+    )
 
     return {
         name: Renamed(

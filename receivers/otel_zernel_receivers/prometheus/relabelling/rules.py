@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import md5
 
-from otel_zernel.conditions.patterns import Pattern, expand
+from otel_zernel_libraries.conditions.patterns import Pattern, expand
 from otel_zernel_receivers.prometheus.config.relabel import RelabelAction, RelabelConfig
 from otel_zernel_receivers.prometheus.pages.page import Labels
 

@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.handover import HANDOVER
-from otel_zernel.net.serving import listen, listen_all
+from otel_zernel.runtime.handover import HANDOVER
 from otel_zernel.testing import until
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.serving import listen, listen_all
 from tests.free_ports import free_port
 
 SETTING = "receivers::otlp::protocols::http::endpoint"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.kubernetes.credentials import SERVICE_ACCOUNT
+from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
 from tests.deploy.helm.with_kubernetes.releases import make_pod, pod_of, sidecars
 from tests.interop.kubernetes import Kubernetes, Object, until
 

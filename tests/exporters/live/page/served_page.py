@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
-from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
-from otel_zernel.net.serving import serve
 from otel_zernel.testing import make_context
 from otel_zernel.types import Address
 from otel_zernel_exporters.live import LiveExporter
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from otel_zernel_libraries.serving.serving import serve
 
 
 class LateClock(SystemClock):

@@ -5,10 +5,10 @@ from importlib.resources import files
 
 import pytest
 
-from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.live import LiveExporter
+from otel_zernel_libraries.serving.api.testing import FakeApiServer
 
 FILES = {one.name for one in files("otel_zernel_exporters.live.page").iterdir() if one.name.endswith((".js", ".css"))}
 

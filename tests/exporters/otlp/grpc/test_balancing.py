@@ -10,12 +10,12 @@ from typing import cast
 
 import pytest
 
-from otel_zernel.client.addresses import RENEWAL, Addresses
 from otel_zernel.component import Exporter
 from otel_zernel.errors import Retryable
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from otel_zernel_libraries.clients.addresses import RENEWAL, Addresses
 from tests.exporters.otlp.certificates import Authority
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch, serve_raw
 

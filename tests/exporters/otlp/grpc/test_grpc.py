@@ -25,12 +25,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from otel_zernel.client.waits import LONGEST_WAIT
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from otel_zernel_libraries.clients.waits import LONGEST_WAIT
 from tests.exporters.otlp.peers import GrpcSink, logs_batch, metrics_batch, spans_batch
 
 RETRYABLE = {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}

@@ -14,8 +14,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
-from otel_zernel.client.waits import LONGEST_WAIT
 from otel_zernel.errors import Correctable, Permanent, Retryable
+from otel_zernel_libraries.clients.waits import LONGEST_WAIT
 from tests.exporters.otlp.http.exporting import PROTO, answering, context, exporting
 from tests.exporters.otlp.peers import metrics_batch
 

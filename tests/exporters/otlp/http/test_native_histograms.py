@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Permanent
-from otel_zernel.exposition.histograms import default_bounds
 from otel_zernel_exporters.otlp import OtlpHttpExporter
+from otel_zernel_libraries.prometheus.histograms import default_bounds
 from otel_zernel_processors.phases.emit.durations import StepDurations
-from tests.core.exposition.otlp import NOW, SECOND, data, exponential, gauge, number
 from tests.exporters.otlp.http.exporting import answering, context, exporting
 from tests.exporters.otlp.peers import HttpSink
+from tests.libraries.prometheus.otlp import NOW, SECOND, data, exponential, gauge, number
 
 DISABLED = "native histograms are disabled"
 TRAIN = {"service.name": "train", "service.instance.id": "node/812", "host.name": "node"}

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_extensions.tasks.config import TasksConfig
-from tests.core.client.serving import served
-from tests.core.kubernetes.cluster import FakeCluster
-from tests.core.kubernetes.kubeconfig import write_kubeconfig
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
 from tests.extensions.tasks.running import running
+from tests.libraries.clients.kubernetes.cluster import FakeCluster
+from tests.libraries.clients.kubernetes.kubeconfig import write_kubeconfig
+from tests.libraries.clients.serving import served
 
 
 async def test_a_task_runs_on_kubernetes_and_a_restart_in_between_loses_nothing(tmp_path: Path) -> None:

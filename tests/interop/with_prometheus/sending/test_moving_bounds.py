@@ -10,9 +10,9 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel_processors.phases.emit.durations import StepDurations
-from tests.core.temporality.test_moving_bounds import counts_of
 from tests.exporters.otlp.collectors import collector, request, send
 from tests.interop.prometheus import Prometheus, configured, find_prometheus_3
+from tests.libraries.histograms.temporality.test_moving_bounds import counts_of
 
 REPORTS, STEPS = 10, 100
 SECOND = 10**9

@@ -9,11 +9,11 @@ from deploy.grafana.boards import DASHBOARDS
 from deploy.grafana.boards.collectives import COLLECTIVES
 from deploy.grafana.panels import by_quantile
 from otel_zernel.batch import Batch
-from tests.core.exposition.otlp import SECOND, data, exponential, gauge, number
 from tests.deploy.grafana.test_queries import QUERIES, resolved
 from tests.exporters.prometheusremotewrite.exporting import exporter
 from tests.interop.victoria_metrics import RELEASES, find_victoria_metrics, victoria
 from tests.interop.with_prometheus.test_remote_write import now, url
+from tests.libraries.prometheus.otlp import SECOND, data, exponential, gauge, number
 
 RESOURCE = {"service.name": "llm", "service.instance.id": "node-1"}
 

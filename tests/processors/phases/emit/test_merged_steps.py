@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.testing import Dropped, make_context
-from otel_zernel.training import MERGED_STEPS, StepBar, bar_of
+from otel_zernel_libraries.training import MERGED_STEPS, StepBar, bar_of
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, spans_of
 

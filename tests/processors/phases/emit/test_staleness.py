@@ -6,8 +6,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.exposition import Format, Options, Page
 from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_libraries.prometheus import Format, Options, Page
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.training import MS, START, Loop, batch_of, gauge_batch, resource_of, span_of, values_of
 

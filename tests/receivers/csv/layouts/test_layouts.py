@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.batch import points
-from otel_zernel.formats.dcgm import FIELDS
-from otel_zernel.formats.newer_dcgm import MEASURES, RENAMED_FIELDS
 from otel_zernel.otlp.points import Descriptor
+from otel_zernel_libraries.gpu_names.dcgm import FIELDS
+from otel_zernel_libraries.gpu_names.newer_dcgm import MEASURES, RENAMED_FIELDS
 from tests.receivers.csv.running import Receive, attributes
 
 REAL = Path(__file__).parents[5] / "shared/data/dcgm_metrics_20250718_134233.csv"

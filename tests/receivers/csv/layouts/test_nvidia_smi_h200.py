@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.formats.nvidia_smi_cells import UNITS, is_missing
+from otel_zernel_libraries.gpu_names.nvidia_smi_cells import UNITS, is_missing
 from tests.receivers.csv.layouts.test_nvidia_smi import points
 from tests.receivers.csv.running import Receive
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from otel_zernel.reading.sources import ReadBytes
+from otel_zernel_libraries.files.sources import ReadBytes
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.layouts.wide import WideLayout
 from otel_zernel_receivers.csv.parsing.fast import parse_block

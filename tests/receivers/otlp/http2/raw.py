@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import hpack
 
-from otel_zernel.net.http2.wire import (
+from otel_zernel.types import Address
+from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     DATA,
     END_HEADERS,
@@ -22,7 +23,6 @@ from otel_zernel.net.http2.wire import (
     message_of,
     settings,
 )
-from otel_zernel.types import Address
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.grpc.services import SERVICES
 

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.net.grpc.health import NAME as HEALTH
-from otel_zernel.net.grpc.health import HealthService
-from otel_zernel.net.grpc.reflection import NAMES
-from otel_zernel.net.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
-from otel_zernel.net.http2.connection import Http2Connection
-from otel_zernel.net.http2.wire import (
+from otel_zernel.protobuf.fields import encode_field
+from otel_zernel.testing import make_context, until
+from otel_zernel.types import Address
+from otel_zernel_libraries.serving.grpc.health import NAME as HEALTH
+from otel_zernel_libraries.serving.grpc.health import HealthService
+from otel_zernel_libraries.serving.grpc.reflection import NAMES
+from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
+from otel_zernel_libraries.serving.http2.connection import Http2Connection
+from otel_zernel_libraries.serving.http2.wire import (
     DATA,
     HEADERS,
     INITIAL_WINDOW_SIZE,
@@ -29,11 +32,8 @@ from otel_zernel.net.http2.wire import (
     message_of,
     settings,
 )
-from otel_zernel.net.requests.room import Room
-from otel_zernel.net.serving import listen
-from otel_zernel.protobuf.fields import encode_field
-from otel_zernel.testing import make_context, until
-from otel_zernel.types import Address
+from otel_zernel_libraries.serving.requests.room import Room
+from otel_zernel_libraries.serving.serving import listen
 from tests.exporters.otlp.certificates import Authority
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, opening, request
 from tests.receivers.otlp.serving import Recording, gauge, receiving

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from otel_zernel.net.http2 import Http2Limits
-from otel_zernel.net.http2.limits import HEADER_BLOCK
-from otel_zernel.net.http2.pings import Pings
-from otel_zernel.net.http2.wire import (
+from otel_zernel.testing import FakeClock
+from otel_zernel_libraries.serving.http2 import Http2Limits
+from otel_zernel_libraries.serving.http2.limits import HEADER_BLOCK
+from otel_zernel_libraries.serving.http2.pings import Pings
+from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,
@@ -33,7 +34,6 @@ from otel_zernel.net.http2.wire import (
     settings,
     window_update,
 )
-from otel_zernel.testing import FakeClock
 from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, opening, request
 from tests.receivers.otlp.http2.violations import BLOCK, MESSAGE, STREAM_VIOLATIONS, VIOLATIONS, WATCH, P, W

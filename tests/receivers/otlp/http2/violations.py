@@ -1,8 +1,8 @@
 """Bytes that violate HTTP/2, and the code of the error that each must get."""
 
-from otel_zernel.net.grpc.health import NAME as HEALTH
-from otel_zernel.net.http2.limits import HEADER_BLOCK
-from otel_zernel.net.http2.wire import (
+from otel_zernel_libraries.serving.grpc.health import NAME as HEALTH
+from otel_zernel_libraries.serving.http2.limits import HEADER_BLOCK
+from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,

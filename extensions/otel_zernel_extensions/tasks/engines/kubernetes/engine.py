@@ -8,12 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from otel_zernel.client.api_access import Access
-from otel_zernel.client.json_client import Json, JsonAnswer, JsonClient
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, NoAnswer
-from otel_zernel.kubernetes import credentials
-from otel_zernel.kubernetes.collection import list_all, unavailable
 from otel_zernel.text import printable
 from otel_zernel_extensions.tasks.engines.engine import Engine, LogsGone, Observed, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import jobs
@@ -21,6 +17,10 @@ from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesCon
 from otel_zernel_extensions.tasks.engines.kubernetes.logs import Logs
 from otel_zernel_extensions.tasks.engines.kubernetes.objects import Objects
 from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, final_condition, observed
+from otel_zernel_libraries.clients.api_access import Access
+from otel_zernel_libraries.clients.json_client import Json, JsonAnswer, JsonClient
+from otel_zernel_libraries.clients.kubernetes import credentials
+from otel_zernel_libraries.clients.kubernetes.collection import list_all, unavailable
 
 _ATTEMPTS: Final = 5
 """Deletions of a Job that changed meanwhile."""

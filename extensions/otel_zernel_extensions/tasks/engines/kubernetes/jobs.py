@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_zernel.client.json_client import Json
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec, task_environment
 from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesConfig
+from otel_zernel_libraries.clients.json_client import Json
 
 CONTAINER: Final = "task"
 """The container that runs the command. Its exit code is the task's."""

@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from otel_zernel.client.json_client import JsonClient, Stream
 from otel_zernel.clock import Clock
 from otel_zernel.errors import NoAnswer
-from otel_zernel.kubernetes.collection import unavailable
 from otel_zernel_extensions.tasks.engines.engine import LogsGone
 from otel_zernel_extensions.tasks.engines.kubernetes.jobs import CONTAINER
 from otel_zernel_extensions.tasks.engines.kubernetes.log_lines import LogLines
 from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod
+from otel_zernel_libraries.clients.json_client import JsonClient, Stream
+from otel_zernel_libraries.clients.kubernetes.collection import unavailable
 
 _WAIT: Final = 1.0
 """Seconds between two looks for a container that has not started, and before a broken connection is made again."""

@@ -3,12 +3,12 @@
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from otel_zernel.client.json_client import Json, JsonClient
 from otel_zernel.clock import Clock
-from otel_zernel.kubernetes.collection import Collection, list_all
 from otel_zernel_extensions.tasks.engines.engine import Observed
 from otel_zernel_extensions.tasks.engines.kubernetes import jobs
 from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, creation_failure, observed, pod
+from otel_zernel_libraries.clients.json_client import Json, JsonClient
+from otel_zernel_libraries.clients.kubernetes.collection import Collection, list_all
 
 _SECONDS: Final = 5.0
 """Between two looks at the events of a Job."""

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from otel_zernel.client.api_access import Access
 from otel_zernel.errors import CannotStart
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
+from otel_zernel_libraries.clients.api_access import Access
 
 _LONGEST_FILE: Final = 1 << 20
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from otel_zernel.client.json_client import JsonClient
 from otel_zernel.clock import Clock
 from otel_zernel.errors import NoAnswer
 from otel_zernel_extensions.tasks.engines.slurm.jobs import Job, error_numbers, unavailable
+from otel_zernel_libraries.clients.json_client import JsonClient
 
 _NOTHING_FOUND: Final = frozenset({2017, 2021, 9003})
 """ESLURM_INVALID_JOB_ID, ESLURM_ALREADY_DONE and ESLURM_REST_EMPTY_RESULT (slurm/slurm_errno.h)."""

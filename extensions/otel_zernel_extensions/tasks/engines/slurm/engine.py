@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from otel_zernel.client.json_client import JsonClient
 from otel_zernel.component import Context
 from otel_zernel.errors import NoAnswer
 from otel_zernel_extensions.tasks.engines.engine import ENDED, Engine, Observed, TaskRejected, TaskSpec
@@ -16,6 +15,7 @@ from otel_zernel_extensions.tasks.engines.slurm.jobs import JobList, error_numbe
 from otel_zernel_extensions.tasks.engines.slurm.observing import number_of, observed
 from otel_zernel_extensions.tasks.engines.slurm.output import Files
 from otel_zernel_extensions.tasks.engines.slurm.submission import job_name, submission
+from otel_zernel_libraries.clients.json_client import JsonClient
 
 _CONTROLLER: Final = 20.0
 """Seconds in which slurmctld may still take a job that slurmrestd has sent: twice the default MessageTimeout."""

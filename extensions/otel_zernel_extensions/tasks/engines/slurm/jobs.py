@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from otel_zernel.client.json_client import JsonAnswer, JsonClient
 from otel_zernel.clock import Clock
 from otel_zernel.errors import NoAnswer
 from otel_zernel.text import printable
 from otel_zernel_extensions.tasks.engines.slurm.observing import number_of
+from otel_zernel_libraries.clients.json_client import JsonAnswer, JsonClient
 
 Job = Mapping[str, Any]
 

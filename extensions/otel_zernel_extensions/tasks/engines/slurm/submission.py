@@ -4,9 +4,9 @@ import math
 import shlex
 from typing import Final
 
-from otel_zernel.client.json_client import Json
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec, task_environment
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
+from otel_zernel_libraries.clients.json_client import Json
 
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 """slurmrestd gives a job no environment."""

@@ -14,9 +14,9 @@ from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesConfig, KubernetesEngine
-from tests.core.client.serving import served
-from tests.core.kubernetes.cluster import FakeCluster
-from tests.core.kubernetes.kubeconfig import write_kubeconfig
+from tests.libraries.clients.kubernetes.cluster import FakeCluster
+from tests.libraries.clients.kubernetes.kubeconfig import write_kubeconfig
+from tests.libraries.clients.serving import served
 
 TASK = TaskSpec("t1", ("python", "train.py", "--lr=$(LR) $HOME"), "resnet", {"LR": "0.1", "COST": "$5"})
 NAME = "zernel-t1"

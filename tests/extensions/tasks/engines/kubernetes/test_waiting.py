@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.core.client.serving import served
-from tests.core.kubernetes.cluster import FakeCluster
-from tests.core.kubernetes.kubeconfig import write_kubeconfig
 from tests.extensions.tasks.running import TaskClient, running
+from tests.libraries.clients.kubernetes.cluster import FakeCluster
+from tests.libraries.clients.kubernetes.kubeconfig import write_kubeconfig
+from tests.libraries.clients.serving import served
 
 INVALID = 'Failed to apply default image tag "Train:1": couldn\'t parse image name: repository name must be lowercase'
 

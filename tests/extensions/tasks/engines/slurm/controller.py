@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from tests.core.kubernetes.cluster import body_of, send_json
+from tests.libraries.clients.kubernetes.cluster import body_of, send_json
 
 Json = dict[str, Any]
 VERSION = "v0.0.40"

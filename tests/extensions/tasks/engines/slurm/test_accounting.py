@@ -10,8 +10,8 @@ import pytest
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_extensions.tasks.engines.engine import Observed, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
-from tests.core.client.serving import served
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
+from tests.libraries.clients.serving import served
 
 HANDLE = "101:t1"
 

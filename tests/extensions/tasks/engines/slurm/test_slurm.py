@@ -16,8 +16,8 @@ from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, Task
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
 from otel_zernel_extensions.tasks.engines.slurm.observing import exit_of
 from otel_zernel_extensions.tasks.engines.slurm.submission import script, submission
-from tests.core.client.serving import served
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
+from tests.libraries.clients.serving import served
 
 TASK = TaskSpec("t1", ("python", "train.py", "$HOME; `x`"), "resnet", {"LR": "0.1"})
 HANDLE = "101:t1"

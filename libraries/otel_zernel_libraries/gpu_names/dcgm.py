@@ -1,0 +1,243 @@
+"""The long layout of dcgm-exporter: the meaning of its columns, fields and labels.
+
+The csv receiver reads this layout, and the csv exporter writes it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from otel_zernel.otlp.points import Attributes, AttributeValue, Descriptor
+from otel_zernel_libraries.gpu_names.descriptions import DESCRIPTIONS
+
+COLUMNS = (
+    "timestamp",
+    "metric_name",
+    "gpu_id",
+    "device",
+    "uuid",
+    "modelName",
+    "Hostname",
+    "container",
+    "pod",
+    "namespace",
+    "value",
+    "labels_raw",
+)
+
+KUBERNETES = {"container": "k8s.container.name", "pod": "k8s.pod.name", "namespace": "k8s.namespace.name"}
+"""Resource attributes by column."""
+LABELS = {"job": "service.name", "instance": "service.instance.id", "DCGM_FI_DRIVER_VERSION": "hw.driver_version"}
+"""Resource attributes by label."""
+RESOURCE = "resource."
+"""The prefix of labels for all other resource attributes. Only the csv exporter writes such labels."""
+TYPE, UNIT = "__type__", "__unit__"
+"""The labels for the type and unit of a metric that is not a DCGM field. Their names are those of Prometheus 3."""
+TYPES: Mapping[str, Literal["gauge", "sum", "up_down"]] = {
+    "gauge": "gauge",
+    "counter": "sum",
+    "updowncounter": "up_down",
+}
+"""Kinds of metrics by the values of `__type__`. Prometheus has no `updowncounter`; there it is a gauge."""
+INTEGERS = frozenset(
+    {
+        "process.pid",
+        "zernel.gpu.xid.code",
+        "zernel.gpu.numa_node",
+        "zernel.gpu.mig.gpu_instance",
+        "zernel.gpu.mig.compute_instance",
+        "zernel.gpu.nvlink.link",
+    }
+)
+"""Attributes with integer values. Their label text is read as an integer."""
+
+PERCENT, MIB, MHZ, MILLI, NANO = 0.01, 2.0**20, 1e6, 1e-3, 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A metric, the factor from the row's value to the metric's unit, and the attributes of its points."""
+
+    descriptor: Descriptor
+    scale: float = 1.0
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    maybe_percent: bool = False
+    """Whether some versions of DCGM report per cent under the name of a ratio. A value above 1 proves it."""
+
+
+def _gauge(name: str, unit: str, scale: float = 1.0, **attributes: AttributeValue) -> Measure:
+    return _measure(name, unit, "gauge", scale, attributes)
+
+
+def _sum(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Measure:
+    return _measure(name, unit, "sum", scale, attributes)
+
+
+def _up_down(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Measure:
+    return _measure(name, unit, "up_down", scale, attributes)
+
+
+_ATTRIBUTES = {
+    "task": "hw.gpu.task",
+    "location": "hw.sensor_location",
+    "domain": "zernel.gpu.clock.domain",
+    "engine": "zernel.gpu.engine",
+    "direction": "network.io.direction",
+    "source": "zernel.gpu.counter.source",
+    "error": "error.type",
+    "limit": "hw.limit_type",
+    "available": "zernel.gpu.row_remap.availability",
+    "policy": "zernel.gpu.violation.policy",
+    "link": "zernel.gpu.nvlink.link",
+}
+ATTRIBUTES = frozenset(_ATTRIBUTES.values())
+"""The attributes that tell the fields of one metric apart."""
+NVLINKS = 18
+"""The links that DCGM has a field for: DCGM_FI_DEV_NVLINK_BANDWIDTH_L0 to L17."""
+
+
+def _measure(
+    name: str, unit: str, kind: Literal["gauge", "sum", "up_down"], scale: float, attributes: Attributes
+) -> Measure:
+    descriptor = Descriptor(name, unit, kind, DESCRIPTIONS[name])
+    return Measure(descriptor, scale, {_ATTRIBUTES[key]: value for key, value in attributes.items()})
+
+
+def _active(engine: str) -> Measure:
+    return _gauge("zernel.gpu.engine.active", "1", engine=engine)
+
+
+def _limit(location: str, limit: str) -> Measure:
+    return _gauge("hw.temperature.limit", "Cel", location=location, limit=limit)
+
+
+def _banks(available: str) -> Measure:
+    return _up_down("zernel.gpu.memory.row_remap.banks", "{bank}", available=available)
+
+
+def _throughput(bus: str, scale: float, source: str, **more: AttributeValue) -> Measure:
+    return _gauge(f"zernel.gpu.{bus}.throughput", "By/s", scale, source=source, **more)
+
+
+_ECC_METRICS = {"volatile": "hw.errors", "aggregate": "zernel.gpu.ecc.lifetime_errors"}
+"""Errors since the driver was loaded, and those over the board's lifetime: a sum over both would count errors twice."""
+
+
+def _ecc(error: str, counter: str) -> Measure:
+    return _sum(_ECC_METRICS[counter], "{error}", error=error)
+
+
+# Units are from NVIDIA's dcgm_fields.h and dcgm-exporter's etc/default-counters.csv. Names are from OpenTelemetry's
+# semantic conventions for hardware, if they have one. Violation times are in ns (dcgm_fields.h); older lists of
+# dcgm-exporter say us.
+FIELDS: Mapping[str, Measure] = {
+    "DCGM_FI_DEV_GPU_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="general"),
+    "DCGM_FI_DEV_ENC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="encoder"),
+    "DCGM_FI_DEV_DEC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="decoder"),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": _gauge("zernel.gpu.memory.bandwidth.utilization", "1", PERCENT),
+    "DCGM_FI_DEV_FB_USED": _up_down("hw.gpu.memory.usage", "By", MIB),
+    "DCGM_FI_DEV_FB_TOTAL": _up_down("hw.gpu.memory.limit", "By", MIB),
+    "DCGM_FI_DEV_FB_FREE": _gauge("zernel.gpu.memory.free", "By", MIB),
+    "DCGM_FI_DEV_FB_RESERVED": _gauge("zernel.gpu.memory.reserved", "By", MIB),
+    "DCGM_FI_DEV_FB_USED_PERCENT": _gauge("hw.gpu.memory.utilization", "1"),  # a ratio from 0 to 1, despite its name
+    "DCGM_FI_DEV_BAR1_USED": _up_down("zernel.gpu.memory.bar1.usage", "By", MIB),
+    "DCGM_FI_DEV_BAR1_TOTAL": _up_down("zernel.gpu.memory.bar1.limit", "By", MIB),
+    "DCGM_FI_DEV_GPU_TEMP": _gauge("hw.temperature", "Cel", location="gpu"),
+    "DCGM_FI_DEV_GPU_TEMP_LIMIT": _gauge("zernel.gpu.temperature.margin", "Cel"),
+    "DCGM_FI_DEV_MEMORY_TEMP": _gauge("hw.temperature", "Cel", location="memory"),
+    "DCGM_FI_DEV_SHUTDOWN_TEMP": _limit("gpu", "high.critical"),
+    "DCGM_FI_DEV_SLOWDOWN_TEMP": _limit("gpu", "throttled"),
+    "DCGM_FI_DEV_GPU_MAX_OP_TEMP": _limit("gpu", "high.degraded"),
+    "DCGM_FI_DEV_MEM_MAX_OP_TEMP": _limit("memory", "high.degraded"),
+    "DCGM_FI_DEV_POWER_USAGE": _gauge("hw.power", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT": _gauge("zernel.gpu.power.limit", "W"),
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": _gauge("zernel.gpu.power.limit.enforced", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF": _gauge("zernel.gpu.power.limit.default", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN": _gauge("zernel.gpu.power.limit.min", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX": _gauge("zernel.gpu.power.limit.max", "W"),
+    "DCGM_FI_DEV_POWER_USAGE_INSTANT": _gauge("zernel.gpu.power.instant", "W"),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _sum("hw.energy", "J", MILLI),
+    "DCGM_FI_DEV_FAN_SPEED": _gauge("hw.fan.speed_ratio", "1", PERCENT),
+    "DCGM_FI_DEV_SM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_MEM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_VIDEO_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="video"),
+    "DCGM_FI_DEV_APP_SM_CLOCK": _gauge("zernel.gpu.clock.application", "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_APP_MEM_CLOCK": _gauge("zernel.gpu.clock.application", "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_MAX_SM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_MAX_MEM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_MAX_VIDEO_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="video"),
+    "DCGM_FI_DEV_PSTATE": _gauge("zernel.gpu.performance_state", ""),
+    "DCGM_FI_DEV_PCIE_LINK_GEN": _gauge("zernel.gpu.pcie.link.generation", ""),
+    "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": _gauge("zernel.gpu.pcie.link.generation.limit", ""),
+    "DCGM_FI_DEV_PCIE_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width", "{lane}"),
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width.limit", "{lane}"),
+    # The driver reports a sample in KB/s, the profiler an average in By/s. dcgm-exporter calls the sample a counter.
+    "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="transmit"),
+    "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="receive"),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": _throughput("pcie", 1.0, "profiler", direction="transmit"),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": _throughput("pcie", 1.0, "profiler", direction="receive"),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="transmit"),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="receive"),
+    # The sum of both directions, in 1000 KiB/s: DCGM divides NVML's KiB/s by 1000 (dcgm-exporter's pull request 658).
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": _throughput("nvlink", 1024e3, "driver"),
+    **{
+        f"DCGM_FI_DEV_NVLINK_BANDWIDTH_L{link}": _throughput("nvlink.link", 1024e3, "driver", link=link)
+        for link in range(NVLINKS)
+    },
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _sum("zernel.gpu.pcie.replays", "{replay}"),
+    "DCGM_FI_DEV_XID_ERRORS": _gauge("zernel.gpu.xid.last", ""),  # the code of the last error, not a count
+    "DCGM_FI_DEV_VGPU_LICENSE_STATUS": _gauge("zernel.gpu.vgpu.licensed", ""),
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": _ecc("corrected", "volatile"),
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": _ecc("uncorrected", "volatile"),
+    "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": _ecc("corrected", "aggregate"),
+    "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": _ecc("uncorrected", "aggregate"),
+    "DCGM_FI_DEV_RETIRED_SBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="corrected"),
+    "DCGM_FI_DEV_RETIRED_DBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="uncorrected"),
+    "DCGM_FI_DEV_RETIRED_PENDING": _gauge("zernel.gpu.memory.retired_pages.pending", ""),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="corrected"),
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="uncorrected"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX": _banks("max"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH": _banks("high"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL": _banks("partial"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW": _banks("low"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE": _banks("none"),
+    "DCGM_FI_DEV_ROW_REMAP_PENDING": _gauge("zernel.gpu.memory.row_remap.pending", ""),
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": _gauge("zernel.gpu.memory.row_remap.failed", ""),
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="crc_flit"),
+    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="crc_data"),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="replay"),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="recovery"),
+    **{
+        f"DCGM_FI_DEV_{name}_VIOLATION": _sum("zernel.gpu.violation.time", "s", NANO, policy=policy)
+        for name, policy in (
+            ("POWER", "power"),
+            ("THERMAL", "thermal"),
+            ("SYNC_BOOST", "sync_boost"),
+            ("BOARD_LIMIT", "board_limit"),
+            ("LOW_UTIL", "low_utilization"),
+            ("RELIABILITY", "reliability"),
+        )
+    },
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _active("graphics"),
+    "DCGM_FI_PROF_SM_ACTIVE": _active("sm"),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": _active("tensor"),
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": _active("fp64"),
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": _active("fp32"),
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": _active("fp16"),
+    "DCGM_FI_PROF_PIPE_INT_ACTIVE": _active("integer"),
+    "DCGM_FI_PROF_DRAM_ACTIVE": _active("dram"),
+    "DCGM_FI_PROF_SM_OCCUPANCY": _gauge("zernel.gpu.sm.occupancy", "1"),
+}
+"""Measures by DCGM field, with the names before DCGM 4.6. The csv exporter writes these names."""
+
+_DURATION = re.compile(r"zernel\.(?!gpu\.).+\.(?:latency|wait|duration)")
+
+
+def implied_descriptor(name: str) -> Descriptor | None:
+    """The descriptor of a metric whose rows need no labels for type and unit: a gauge in s.
+
+    Such a name starts with `zernel.` and ends with `.latency`, `.wait` or `.duration`. The result is None for all other
+    names. Metrics of GPUs (`zernel.gpu.`) are excluded, because their rows always have the labels.
+    """
+    return Descriptor(name, "s", "gauge", DESCRIPTIONS.get(name, "")) if _DURATION.fullmatch(name) else None

@@ -1,0 +1,276 @@
+"""Gives histograms whose bounds differ from point to point a form that every backend adds up rightly.
+
+`ebpf` and `phases` mark such metrics. A metric without the mark changes its form when a series has had other bounds.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric
+
+from otel_zernel.batch import EXPLICIT_HISTOGRAMS, Batch
+from otel_zernel.clock import Clock
+from otel_zernel.component import PAUSE, Context
+from otel_zernel.errors import DecodeError
+from otel_zernel.otlp.points import forget_moving_bounds, has_moving_bounds
+from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
+from otel_zernel_libraries.histograms.explicit import ExplicitAmount
+from otel_zernel_libraries.histograms.exponential import exponential_of
+from otel_zernel_libraries.histograms.temporality.config import MovingBounds, SeriesMemoryConfig
+from otel_zernel_libraries.histograms.temporality.conversion import CUMULATIVE, LostPoint, remove_empty
+from otel_zernel_libraries.histograms.temporality.identity import StreamIdentity
+from otel_zernel_libraries.histograms.temporality.memory import SeriesMemory
+from otel_zernel_libraries.histograms.temporality.track import Track
+from otel_zernel_libraries.histograms.temporality.watched import MovingMetric, SettledTrack, WatchedSeries
+
+_PIECE = 50
+"""Points between two pauses, about 2 ms."""
+
+Grid = Callable[[str, str], Sequence[float]]
+"""The fixed bounds of a metric, by its name and its unit."""
+
+
+class SettledBounds:
+    """Replaces moving bounds in the histograms of batches. Histograms whose bounds stay are not touched."""
+
+    def __init__(
+        self, form: Literal["exponential", "fixed"], grid: Grid, config: SeriesMemoryConfig, clock: Clock
+    ) -> None:
+        self.form = form
+        self._grid = grid
+        self._clock = clock
+        self._memory: SeriesMemory[Track | WatchedSeries | MovingMetric] = SeriesMemory(config)
+        """By series, and by metric for the metrics whose bounds have moved."""
+
+    def limit(self, config: SeriesMemoryConfig) -> None:
+        """Changes the limits of the memory."""
+        self._memory.limit(config)
+
+    def __len__(self) -> int:
+        """The number of series and metrics in memory."""
+        return len(self._memory)
+
+    def concerns(self, batch: Batch) -> bool:
+        """Whether the batch has histograms with explicit bounds. Cheap for a batch that was received."""
+        try:
+            return EXPLICIT_HISTOGRAMS in batch.temporalities
+        except DecodeError:  # the bytes stay as they are: the backend reports the error
+            return False
+
+    def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Iterator[Batch]:
+        """The batch with settled bounds, after a `PAUSE` for each 2 ms of work. It edits the batch only if it must.
+
+        `drop(count, reason)` counts lost points: `max_series`, `out_of_order` or `invalid`.
+        """
+        now_ns, done = self._clock.time_ns(), 0
+        self._memory.expire(now_ns)
+        moving = set[tuple[int, int, int]]()
+        for place, stream, metric in _explicit(batch.metrics.resource_metrics):
+            moves = yield from self._moves(stream, metric, now_ns)
+            if moves:
+                moving.add(place)
+            done += len(metric.histogram.data_points) % _PIECE
+            if done >= _PIECE:
+                done = 0
+                yield PAUSE
+        if moving:
+            yield from self._edited(batch, moving, drop, now_ns)
+        yield batch
+
+    def before(
+        self, batch: Batch, drop: Callable[[int, str], None], then: Callable[[Batch], Iterable[Batch]]
+    ) -> Iterator[Batch]:
+        """The results of `then`, which gets the batch with settled bounds, and each `PAUSE`."""
+        for settled in self.convert(batch, drop):
+            if settled is PAUSE:
+                yield PAUSE
+            else:
+                yield from then(settled)
+
+    def _edited(
+        self, batch: Batch, moving: set[tuple[int, int, int]], drop: Callable[[int, str], None], now_ns: int
+    ) -> Iterator[Batch]:
+        lost: Counter[str] = Counter()
+        resources, done = batch.edit_metrics().resource_metrics, 0
+        for place, stream, metric in list(_explicit(resources)):
+            if place in moving:
+                for work in self._settle(stream, metric, now_ns, lost):
+                    done += work
+                    if done >= _PIECE:
+                        done = 0
+                        yield PAUSE
+        for resource in resources:
+            for scope in resource.scope_metrics:
+                remove_empty(scope.metrics)
+        for reason, count in lost.items():
+            drop(count, reason)
+
+    def _moves(self, stream: StreamIdentity, metric: Metric, now_ns: int) -> Generator[Batch, None, bool]:
+        """Whether the bounds of a metric move. If not, remembers those of its series. Yields pauses."""
+        if has_moving_bounds(metric):
+            return True
+        known = self._memory.get(stream.digest)
+        if known is not None:
+            self._memory.set(stream.digest, known, now_ns)
+            return True
+        watched: dict[bytes, WatchedSeries] = {}
+        is_cumulative = metric.histogram.aggregation_temporality == CUMULATIVE
+        for number, point in enumerate(metric.histogram.data_points, 1):
+            if number % _PIECE == 0:
+                yield PAUSE
+            if not point.bucket_counts or has_no_value(point):
+                continue
+            try:
+                track = WatchedSeries(point, is_cumulative=is_cumulative)
+            except MalformedAmount:  # the backend reports it
+                continue
+            series = stream.of(point.attributes)
+            before = watched.get(series) or self._memory.get(series)
+            if isinstance(before, WatchedSeries) and before.moves_to(track):
+                self._memory.set(stream.digest, MovingMetric(), now_ns)
+                return True
+            watched[series] = track
+        if self._memory.get(stream.digest) is not None:  # another batch moved them during a pause
+            return True
+        for series, track in watched.items():
+            if self._memory.get(series) is not None or not self._memory.is_full:
+                self._memory.set(series, track, now_ns)
+        return False
+
+    def _settle(self, stream: StreamIdentity, metric: Metric, now_ns: int, lost: Counter[str]) -> Iterator[int]:
+        """Replaces the points of the metric. Yields the work after each: 1, and 1 for each 16 buckets."""
+        former = Metric()
+        former.CopyFrom(metric)
+        forget_moving_bounds(metric)
+        is_cumulative = former.histogram.aggregation_temporality == CUMULATIVE
+        data = metric.exponential_histogram if self.form == "exponential" else metric.histogram
+        data.Clear()
+        data.SetInParent()
+        data.aggregation_temporality = former.histogram.aggregation_temporality
+        settle = exponential_of if self.form == "exponential" else _OnGrid(self._grid(metric.name, metric.unit))
+        for point in former.histogram.data_points:
+            try:
+                settled = self._settled(stream, point, settle, now_ns, is_cumulative=is_cumulative)
+            except LostPoint as reason:
+                lost[str(reason)] += 1
+            else:
+                _copy(point, data.data_points.add(), settled)
+            yield 1 + (len(point.bucket_counts) >> 4)
+
+    def _settled(
+        self,
+        stream: StreamIdentity,
+        point: HistogramDataPoint,
+        settle: Callable[[Any], Amount],
+        now_ns: int,
+        *,
+        is_cumulative: bool,
+    ) -> tuple[Amount | None, int]:
+        """The amount of the new point, None at the end of a series, and its start."""
+        start = point.start_time_unix_nano
+        try:
+            amount = None if has_no_value(point) else ExplicitAmount.of(point, monotonic=True)
+        except (MalformedAmount, OverflowError):
+            raise LostPoint("invalid") from None
+        if amount is not None and not is_cumulative:
+            return settle(amount), start
+        series = stream.of(point.attributes)
+        if amount is None:
+            self._memory.end(series)
+            return None, start
+        before = self._memory.get(series)
+        if isinstance(before, WatchedSeries):
+            before = before.track()
+            self._memory.set(series, before, now_ns)
+        track = self._following(before if isinstance(before, Track) else None, point, amount, settle, now_ns)
+        self._memory.set(series, track, now_ns)
+        return track.total, track.total_start_ns
+
+    def _following(
+        self,
+        before: Track | None,
+        point: HistogramDataPoint,
+        amount: ExplicitAmount,
+        settle: Callable[[Any], Amount],
+        now_ns: int,
+    ) -> SettledTrack:
+        """The track of a cumulative series after its next point."""
+        start, end = point.start_time_unix_nano, point.time_unix_nano
+        if before is None:
+            if self._memory.is_full:
+                raise LostPoint("max_series")
+            return SettledTrack(amount, start, end, settle(amount), start)
+        if end <= before.end_ns and not before.is_set_back(now_ns):
+            raise LostPoint("out_of_order")
+        increase = before.increase(amount, start)
+        if increase is None:  # the sender began again
+            return SettledTrack(amount, start, end, settle(amount), start or before.end_ns)
+        # The extremes of all values are limits for the new ones, whose own are not known.
+        added = settle(increase.within(amount) if isinstance(increase, ExplicitAmount) else increase)
+        if isinstance(before, SettledTrack):
+            former, since = before.total, before.total_start_ns
+        elif self.form == "fixed":  # the series stays the same: its counts must not decrease
+            former, since = settle(before.amount), before.start_ns
+        else:  # another series, which begins after the points with explicit bounds
+            return SettledTrack(amount, start, end, added, before.end_ns)
+        total = former.plus(added)
+        if total is None:  # too large for a point: it begins again
+            return SettledTrack(amount, start, end, added, before.end_ns)
+        return SettledTrack(amount, start, end, total, since)
+
+
+class _OnGrid:
+    """Moves amounts to fixed bounds."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+
+    def __call__(self, amount: ExplicitAmount) -> Amount:
+        return amount.at(self._bounds)
+
+
+def _copy(point: HistogramDataPoint, added: Any, settled: tuple[Amount | None, int]) -> None:
+    amount, start = settled
+    added.attributes.extend(point.attributes)
+    added.exemplars.extend(point.exemplars)
+    added.flags = point.flags
+    added.start_time_unix_nano, added.time_unix_nano = start, point.time_unix_nano
+    if amount is not None:
+        amount.write(added)
+
+
+Place = tuple[int, int, int]
+"""The positions of a resource, a scope and a metric."""
+
+
+def _explicit(resources: Iterable[Any]) -> Iterator[tuple[Place, StreamIdentity, Metric]]:
+    """The metrics with explicit bounds."""
+    for first, resource in enumerate(resources):
+        encoded_resource = b""
+        for second, scope in enumerate(resource.scope_metrics):
+            encoded_scope = b""
+            for third, metric in enumerate(scope.metrics):
+                if metric.HasField("histogram"):
+                    encoded_resource = encoded_resource or resource.resource.SerializeToString()
+                    encoded_scope = encoded_scope or scope.scope.SerializeToString()
+                    stream = StreamIdentity(encoded_resource, encoded_scope, metric, "histogram", monotonic=True)
+                    yield (first, second, third), stream, metric
+
+
+def settled_bounds(
+    wanted: MovingBounds, grid: Grid, config: SeriesMemoryConfig, context: Context
+) -> SettledBounds | None:
+    """The conversion to the wanted form; that of the former instance after a reload, if it has the same form."""
+    if wanted == "as_is":
+        return None
+    kept = context.kept.get("settled_bounds")
+    settled = (
+        kept
+        if isinstance(kept, SettledBounds) and kept.form == wanted
+        else SettledBounds(wanted, grid, config, context.clock)
+    )
+    settled.limit(config)
+    context.kept["settled_bounds"] = settled
+    return settled

@@ -1,0 +1,67 @@
+"""The metric families of a page, and the names that they own."""
+
+from collections.abc import Collection
+
+from otel_zernel_libraries.prometheus.family import MetricFamily
+from otel_zernel_libraries.prometheus.histograms import BucketLayout
+from otel_zernel_libraries.prometheus.options import Options
+from otel_zernel_libraries.prometheus.stream import MetricStream
+
+TARGET_INFO = "target_info"
+"""The family of the targets' metadata. No metric may use this name."""
+
+
+class MetricFamilies:
+    """The families of a page.
+
+    Two families must not share a sample name: a summary `a` owns `a`, `a_count` and `a_sum`. A family without series
+    gives its names up to the next family that needs them.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.by_name: dict[str, MetricFamily] = {}
+        self.by_sample_name: dict[str, MetricFamily] = {}
+
+    def values(self) -> Collection[MetricFamily]:
+        """The families, in the order of their creation."""
+        return self.by_name.values()
+
+    def family_of(self, stream: MetricStream) -> MetricFamily | None:
+        """The family of a stream, created if it is new. None if its name belongs to another type or unit."""
+        family = self.by_name.get(stream.name)
+        if family is None or not family.series:
+            return self._create(stream)
+        if family.family_type != stream.family_type or (family.unit and stream.unit and family.unit != stream.unit):
+            return None
+        family.describe(stream)
+        return family
+
+    def remove(self, family: MetricFamily) -> None:
+        del self.by_name[family.name]
+        for name in family.sample_names:
+            del self.by_sample_name[name]
+
+    def has_clash(self, family: MetricFamily) -> bool:
+        """Whether the family's name without `_total` is a sample name of another family that has series."""
+        other = self.by_sample_name.get(family.name.removesuffix("_total"))
+        return other is not None and other is not family and bool(other.series)
+
+    def _create(self, stream: MetricStream) -> MetricFamily | None:
+        sample_names = tuple(stream.name + suffix for suffix in stream.series_type.suffixes)
+        if TARGET_INFO in sample_names or any(self._is_in_use(name) for name in sample_names):
+            return None
+        for name in sample_names:
+            if name in self.by_sample_name:
+                self.remove(self.by_sample_name[name])
+        family = MetricFamily(
+            *(stream.name, stream.family_type, stream.unit, stream.help, stream.is_described, sample_names),
+            BucketLayout(self._options.bounds_of(stream.metric_name, stream.metric_unit)),
+        )
+        self.by_name[stream.name] = family
+        self.by_sample_name.update(dict.fromkeys(sample_names, family))
+        return family
+
+    def _is_in_use(self, sample_name: str) -> bool:
+        owner = self.by_sample_name.get(sample_name)
+        return owner is not None and bool(owner.series)

@@ -1,0 +1,238 @@
+"""Prometheus' protobuf format: each family as its length and a message `io.prometheus.client.MetricFamily`.
+
+The parts of a series' message that do not change are encoded once and kept. A message is its fields, one after the
+other, so the value follows them. Field numbers are those of `messages`.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
+
+from otel_zernel_libraries.prometheus.formats.exemplars import exemplar_labels
+from otel_zernel_libraries.prometheus.formats.messages import (
+    METRIC_TYPES,
+    CounterMessage,
+    ExemplarMessage,
+    HistogramMessage,
+    LabelPairMessage,
+    MetricFamilyMessage,
+    SummaryMessage,
+)
+from otel_zernel_libraries.prometheus.histograms import native_buckets
+from otel_zernel_libraries.prometheus.series import (
+    CounterSeries,
+    ExponentialHistogramSeries,
+    ExposedSeries,
+    HistogramSeries,
+    NumberSeries,
+    SummarySeries,
+    exemplar_value,
+)
+
+_LABEL, _TIME = 1, 6  # fields of Metric
+_GAUGE, _COUNTER, _SUMMARY, _HISTOGRAM = 2, 3, 4, 7
+_METRIC = 4  # field of MetricFamily
+_BUCKET, _BUCKET_COUNT, _BUCKET_EXEMPLAR = 3, 1, 3  # a field of Histogram, and fields of Bucket
+_VALUE_TAG = 1 << 3 | 1  # `value`, a double, in Gauge and Counter
+_VALUE = struct.Struct("<d")
+_VALUE_SIZE = 9
+"""Bytes of `value` with its tag."""
+
+_PAIR = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^=,"]+))="((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def family_messages(
+    name: str,
+    type_: str,
+    help_: str,
+    unit: str,
+    series: Iterable[ExposedSeries],
+    *,
+    send_timestamps: bool,
+    native: bool,
+) -> bytes:
+    """A family of the page. If `native` is false, histograms have classic buckets only."""
+    has_unit = bool(unit) and name.removesuffix("_total").endswith(f"_{unit}")
+    head = MetricFamilyMessage(name=name, help=help_, type=METRIC_TYPES[type_], unit=unit if has_unit else None)
+    start = head.SerializeToString()
+    if type_ != "histogram":
+        return _delimited(start, _metrics(series, send_timestamps))
+    # Some releases of Prometheus look at the first series of a message to see whether all have native buckets.
+    groups: dict[bool, list[bytes]] = {True: [], False: []}
+    for one in cast("Iterable[HistogramSeries]", series):
+        is_native, body = _histogram(one, native)
+        groups[is_native].append(_metric(one, _HISTOGRAM, body, send_timestamps))
+    return b"".join(_delimited(start, metrics) for metrics in groups.values() if metrics)
+
+
+def info_message(name: str, help_: str, labels: Iterable[str]) -> bytes:
+    """A gauge that is 1 for each set of labels. `labels` are texts, as in the text format."""
+    head = MetricFamilyMessage(name=name, help=help_, type=METRIC_TYPES["gauge"]).SerializeToString()
+    gauge = _field(_GAUGE, bytes([_VALUE_TAG]) + _VALUE.pack(1))
+    return _delimited(head, (_field(_METRIC, _label_pairs(text) + gauge) for text in labels))
+
+
+def _delimited(head: bytes, metrics: Iterable[bytes]) -> bytes:
+    message = b"".join((head, *metrics))
+    return _varint(len(message)) + message
+
+
+def _metrics(series: Iterable[ExposedSeries], send_timestamps: bool) -> Iterator[bytes]:
+    pack = _VALUE.pack
+    for one in series:
+        if isinstance(one, SummarySeries):
+            yield _metric(one, _SUMMARY, _summary(one), send_timestamps)
+        elif isinstance(one, CounterSeries) and (send_timestamps or one.exemplar):
+            yield _metric(one, _COUNTER, _counter(one), send_timestamps)
+        elif isinstance(one, NumberSeries):
+            if send_timestamps:
+                yield _metric(one, _GAUGE, bytes([_VALUE_TAG]) + pack(one.value), send_timestamps)
+            else:
+                yield (one.encoded or _number_head(one)) + pack(one.value)
+
+
+def _number_head(series: NumberSeries) -> bytes:
+    """The metric of a number series up to its value. It is kept."""
+    created = _created(series.start, 3) if isinstance(series, CounterSeries) else b""
+    labels = _label_pairs(series.labels)
+    body = _key(_COUNTER if isinstance(series, CounterSeries) else _GAUGE) + _varint(len(created) + _VALUE_SIZE)
+    size = len(labels) + len(body) + len(created) + _VALUE_SIZE
+    head = b"".join((_key(_METRIC), _varint(size), labels, body, created, bytes([_VALUE_TAG])))
+    series.encoded = head
+    return head
+
+
+def _metric(series: ExposedSeries, number: int, body: bytes, send_timestamps: bool) -> bytes:
+    """The metric of a series with this body, the field `number`."""
+    kept = isinstance(series, HistogramSeries | SummarySeries)  # others keep their own head
+    labels = (series.encoded if kept else None) or _label_pairs(series.labels)
+    if kept:
+        series.encoded = labels
+    time = bytes([_TIME << 3]) + _varint(series.time // 1_000_000) if send_timestamps and series.time else b""
+    return _field(_METRIC, b"".join((labels, _field(number, body), time)))
+
+
+def _counter(series: CounterSeries) -> bytes:
+    exemplar = None if series.exemplar is None else _exemplar(series.exemplar)
+    message = CounterMessage(value=series.value, exemplar=exemplar)
+    return bytes(message.SerializeToString()) + _created(series.start, 3)
+
+
+def _summary(series: SummarySeries) -> bytes:
+    pairs = zip(series.quantiles or (), series.values, strict=True)
+    message = SummaryMessage(
+        sample_count=series.count,
+        sample_sum=math.nan if series.total is None else series.total,
+        quantile=[{"quantile": quantile, "value": value} for quantile, value in pairs],
+    )
+    return bytes(message.SerializeToString()) + _created(series.start, 4)
+
+
+def _histogram(series: HistogramSeries, native: bool) -> tuple[bool, bytes]:
+    """Whether a histogram has native buckets, and its message. It always has classic buckets.
+
+    A scraper may request this format and yet not know, or not want, native histograms.
+    """
+    totals = series.totals()
+    message = HistogramMessage(sample_count=totals[-1])
+    is_native = native and isinstance(series, ExponentialHistogramSeries) and _add_native(message, series)
+    total = series.total if is_native else series.shown_total
+    message.sample_sum = math.nan if total is None else total
+    buckets = _buckets(series, totals)
+    return is_native, b"".join((message.SerializeToString(), *buckets, _created(series.start, 15)))
+
+
+def _buckets(series: HistogramSeries, totals: list[int]) -> Iterator[bytes]:
+    """The classic buckets, fields of `Histogram`."""
+    head, previous = b"", -1
+    for index, (bound, total) in enumerate(zip(series.bounds.encoded, totals, strict=True)):
+        if index in series.exemplars:
+            count = bytes([_BUCKET_COUNT << 3]) + _varint(total)
+            exemplar = _exemplar(series.exemplars[index]).SerializeToString()
+            yield _field(_BUCKET, count + bound + _field(_BUCKET_EXEMPLAR, exemplar))
+            continue
+        if total != previous:  # most buckets are empty, so that the totals of many are equal
+            count = _varint(total)
+            size = 1 + len(count) + len(bound)
+            head, previous = b"".join((_key(_BUCKET), bytes((size, _BUCKET_COUNT << 3)), count)), total
+        yield head
+        yield bound
+
+
+def _add_native(message: "HistogramMessage", series: ExponentialHistogramSeries) -> bool:
+    """Adds the native buckets of a series. False if its scale is too coarse for them."""
+    buckets = native_buckets(series.buckets) if series.buckets else None
+    if buckets is None:
+        return False
+    message.schema, message.zero_count = buckets.schema, buckets.zero_count
+    message.zero_threshold = buckets.zero_threshold
+    for side, spans, deltas in (
+        (buckets.negative, message.negative_span, message.negative_delta),
+        (buckets.positive, message.positive_span, message.positive_delta),
+    ):
+        for offset, length in side.spans:
+            spans.add(offset=offset, length=length)
+        deltas.extend(side.deltas)
+    message.exemplars.extend(_exemplar(one) for one in series.exemplars.values() if one.time_unix_nano)
+    return True
+
+
+def _exemplar(exemplar: Exemplar) -> "ExemplarMessage":
+    labels = [{"name": name, "value": value} for name, value in exemplar_labels(exemplar).items() if value]
+    message = ExemplarMessage(label=labels, value=exemplar_value(exemplar))
+    if exemplar.time_unix_nano:
+        message.timestamp.FromNanoseconds(exemplar.time_unix_nano)
+    return message
+
+
+def _created(time_ns: int, number: int) -> bytes:
+    """The field `created_timestamp`, which has this number; nothing if the time is unknown."""
+    if not time_ns:
+        return b""
+    seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
+    timestamp = bytes([1 << 3]) + _varint(seconds) + bytes([2 << 3]) + _varint(nanoseconds)
+    return _field(number, timestamp)
+
+
+def _label_pairs(text: str) -> bytes:
+    """The labels of a series, from their text."""
+    return b"".join(
+        _field(_LABEL, LabelPairMessage(name=name, value=value).SerializeToString())
+        for name, value in labels_of_text(text).items()
+    )
+
+
+def labels_of_text(text: str) -> Mapping[str, str]:
+    """The labels of a text as `label_text` makes it."""
+    return {_unescaped(quoted) or plain: _unescaped(value) for quoted, plain, value in _PAIR.findall(text)}
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    """A length-delimited field."""
+    return _key(number) + _varint(len(payload)) + payload
+
+
+def _key(number: int) -> bytes:
+    return bytes([number << 3 | 2])
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,212 @@
+"""Histograms with explicit bounds, and exponential ones, as classic buckets: each counts all values up to its bound."""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogramDataPoint, HistogramDataPoint
+
+from otel_zernel_libraries.prometheus.histograms import Bounds, BucketLayout, ExponentialBuckets, ascending, bounds_of
+from otel_zernel_libraries.prometheus.labels import sample_prefix
+from otel_zernel_libraries.prometheus.series.exemplars import copied, exemplar_value
+from otel_zernel_libraries.prometheus.series.exposed import ExposedSeries, MalformedPoint, Sample, SeriesByKey
+
+_SCALES = range(-10, 21)
+"""The scales of exponential histograms: the limits of the OpenTelemetry SDKs."""
+
+
+class HistogramSeries(ExposedSeries):
+    """Classic buckets at bounds that are those of the whole family."""
+
+    __slots__ = ("bounds", "exemplars", "heads", "layout", "start", "total")
+    suffixes = ("", "_bucket", "_count", "_sum")
+    own_label = "le"
+
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
+        super().__init__(name, labels, identity, siblings, layout)
+        self.layout = layout
+        self.bounds = layout.grid
+        self.exemplars: dict[int, Exemplar] = {}
+        """The exemplar with the greatest value of each bucket, by the bucket's index."""
+        self.total: float | None = None
+        """The sum; None if a point has none."""
+        self.start = 0
+        """The time since which it counts, in ns since 1970; 0 if it is unknown."""
+        self.heads: tuple[str, str, str] | None = None
+        """The prefix of a bucket up to the bound, and the prefixes of count and sum; None until they are needed."""
+
+    @property
+    def has_exemplars(self) -> bool:
+        return bool(self.exemplars)
+
+    @property
+    def has_negative_values(self) -> bool:
+        """Whether a value may be negative, so that the sum may decrease."""
+        raise NotImplementedError
+
+    def totals(self) -> list[int]:
+        """The cumulative counts at `bounds`, shape (n + 1,). The last one is the number of values."""
+        raise NotImplementedError
+
+    @property
+    def shown_total(self) -> float | None:
+        """The sum, if it cannot decrease: Prometheus would read that as a restart."""
+        increases = self.total is not None and self.total >= 0 and not self.has_negative_values
+        return self.total if increases else None
+
+    def has_count(self, *, openmetrics: bool) -> bool:
+        """Whether its lines have a count. OpenMetrics 1.0 ("Histogram") has count and sum together, or neither."""
+        return not openmetrics or self.shown_total is not None
+
+    def lines(self, *, openmetrics: bool) -> list[str]:
+        """Its lines, without timestamps and exemplars."""
+        totals = self.totals()
+        bucket, count, sum_ = self._line_heads()
+        lines = [f"{bucket}{tail}{total}\n" for tail, total in zip(self.bounds.tails, totals, strict=True)]
+        if self.has_count(openmetrics=openmetrics):
+            lines.append(f"{count}{totals[-1]}\n")
+        if (total := self.shown_total) is not None:
+            lines.append(f"{sum_}{total!r}\n" if math.isfinite(total) else f"{sum_}+Inf\n")
+        return lines
+
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
+        totals = self.totals()
+        bucket, count, sum_ = self._line_heads()
+        for index, (tail, total) in enumerate(zip(self.bounds.tails, totals, strict=True)):
+            yield bucket + tail, total, self.exemplars.get(index)
+        if self.has_count(openmetrics=openmetrics):
+            yield count, totals[-1], None
+        if self.shown_total is not None:
+            yield sum_, self.shown_total, None
+
+    def _line_heads(self) -> tuple[str, str, str]:
+        if self.heads is None:
+            bucket = sample_prefix(self.name + "_bucket", self.labels, 'le="').removesuffix("} ")
+            count, sum_ = (sample_prefix(self.name + suffix, self.labels) for suffix in ("_count", "_sum"))
+            self.heads = bucket, count, sum_
+        return self.heads
+
+    def _take_start(self, point: HistogramDataPoint | ExponentialHistogramDataPoint, delta: bool) -> None:
+        if not (delta and self.start):
+            self.start = point.start_time_unix_nano
+
+    def _add_exemplars(self, exemplars: Iterable[Exemplar]) -> None:
+        """Stores for each bucket the exemplar with the greatest value."""
+        for exemplar in sorted(exemplars, key=exemplar_value):
+            self.exemplars[self.bounds.position(exemplar_value(exemplar))] = copied(exemplar)
+
+
+class ExplicitHistogramSeries(HistogramSeries):
+    """A histogram whose sender chose the bounds.
+
+    Some senders choose other bounds for every point. Such a histogram is shown on the grid of its family, as is every
+    other series of the family from then on.
+    """
+
+    __slots__ = ("counts", "lowest_is_negative")
+
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
+        super().__init__(name, labels, identity, siblings, layout)
+        self.counts: list[int] = []
+        """Of the buckets between `bounds`, shape (n + 1,); empty before the first point."""
+        self.lowest_is_negative = False
+
+    @property
+    def has_negative_values(self) -> bool:
+        return self.lowest_is_negative
+
+    def update(self, point: HistogramDataPoint, delta: bool) -> None:
+        bounds, counts = self._checked(point)
+        if self.counts and bounds is not self.bounds and not self._is_restart(point, delta):
+            self.layout.sender_moves = True
+        if self.layout.sender_moves:
+            self._settle()
+            bounds, counts = self.layout.grid, self.layout.grid.moved(bounds, counts)
+        total = point.sum if point.HasField("sum") else None
+        has_negative_bound = bool(point.explicit_bounds) and point.explicit_bounds[0] < 0
+        self.lowest_is_negative = has_negative_bound or (delta and self.lowest_is_negative)
+        if delta and self.counts:
+            counts = [old + new for old, new in zip(self.counts, counts, strict=True)]
+            total = _added(self.total, total)
+        if bounds is not self.bounds:
+            self.bounds, self.exemplars = bounds, {}
+        self.counts, self.total = counts, total
+        self._take_start(point, delta)
+        self._add_exemplars(point.exemplars)
+
+    def totals(self) -> list[int]:
+        if self.layout.sender_moves:
+            self._settle()
+        return list(accumulate(self.counts))
+
+    def _checked(self, point: HistogramDataPoint) -> tuple[Bounds, list[int]]:
+        """The bounds and the counts of a point. Raises `MalformedPoint`."""
+        values = tuple(point.explicit_bounds)
+        counts = list(point.bucket_counts) or [point.count]
+        if values != self.bounds.values and not ascending(values):
+            raise MalformedPoint
+        if len(counts) != len(values) + 1:
+            raise MalformedPoint
+        return self.bounds if values == self.bounds.values else bounds_of(values), counts
+
+    def _is_restart(self, point: HistogramDataPoint, delta: bool) -> bool:
+        """Whether the sender has restarted, and may therefore have chosen other bounds."""
+        return not delta and (point.start_time_unix_nano != self.start or point.count < sum(self.counts))
+
+    def _settle(self) -> None:
+        """Moves the counts and the exemplars to the grid of the family."""
+        grid = self.layout.grid
+        if self.bounds is not grid:
+            self.counts = grid.moved(self.bounds, self.counts)
+            self.bounds = grid
+            exemplars, self.exemplars = self.exemplars, {}
+            self._add_exemplars(exemplars.values())
+
+
+class ExponentialHistogramSeries(HistogramSeries):
+    """An exponential histogram, shown on the grid of its family."""
+
+    __slots__ = ("buckets", "least")
+
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
+        super().__init__(name, labels, identity, siblings, layout)
+        self.buckets: ExponentialBuckets | None = None
+        self.least: list[int] | None = None
+        """The cumulative counts that were shown before the scale became coarser than the grid."""
+
+    @property
+    def has_negative_values(self) -> bool:
+        return self.buckets is not None and bool(self.buckets.negative)
+
+    def update(self, point: ExponentialHistogramDataPoint, delta: bool) -> None:
+        if point.scale not in _SCALES or not 0 <= point.zero_threshold < math.inf:
+            raise MalformedPoint
+        buckets, before = ExponentialBuckets.of(point), self.buckets
+        total = point.sum if point.HasField("sum") else None
+        if delta and before:
+            buckets, total = before + buckets, _added(self.total, total)
+        elif before and (buckets.count < before.count or point.start_time_unix_nano != self.start):
+            before = self.least = None  # the sender has restarted
+        if before and buckets.scale < before.scale:
+            self._keep_totals(buckets)
+        self.buckets, self.total = buckets, total
+        self._take_start(point, delta)
+        self._add_exemplars(point.exemplars)
+
+    def totals(self) -> list[int]:
+        totals = self.bounds.totals(self.buckets) if self.buckets else [0] * (len(self.bounds.values) + 1)
+        return [*map(max, totals, self.least)] if self.least else totals
+
+    def _keep_totals(self, coarser: ExponentialBuckets) -> None:
+        """Remembers the present totals if coarser buckets have a lower one.
+
+        A coarser bucket counts at a higher bound, so the total of the bounds below it would decrease. Prometheus would
+        read that as a restart. Both totals are true: so many values, at least, are not above the bound.
+        """
+        shown, following = self.totals(), self.bounds.totals(coarser)
+        if any(before > after for before, after in zip(shown, following, strict=True)):
+            self.least = shown
+
+
+def _added(left: float | None, right: float | None) -> float | None:
+    return left + right if left is not None and right is not None else None

@@ -1,0 +1,95 @@
+"""The store in PostgreSQL, for reading."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import asyncpg
+
+from otel_zernel_libraries.store.address import PostgresAddress
+from otel_zernel_libraries.store.config import StoreConfig
+from otel_zernel_libraries.store.postgres.connecting import open_pool
+from otel_zernel_libraries.store.postgres.failures import translated
+from otel_zernel_libraries.store.postgres.schema import version_of
+from otel_zernel_libraries.store.postgres.transactions import reading_connection
+from otel_zernel_libraries.store.reading import Dialect, NoTables, PointRange, StoreReader
+from otel_zernel_libraries.store.rows.assembling import EncodedSeries
+from otel_zernel_libraries.store.rows.points import Row
+from otel_zernel_libraries.store.rows.tables import PointTable
+
+
+class PostgresReader(StoreReader):
+    """Reads from a primary or a standby."""
+
+    dialect: ClassVar[Dialect] = "postgresql"
+
+    def __init__(self, address: PostgresAddress, config: StoreConfig, setting: str) -> None:
+        self._address = address
+        self._config = config
+        self._setting = setting
+        self._schema = config.schema_name
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        with translated(self._address, setting=self._setting):
+            async with reading_connection(await self._opened()) as connection:
+                if not await version_of(connection, self._schema):
+                    raise NoTables(
+                        f"{self._setting}: {self._address} has no tables in the schema {self._schema} yet; "
+                        "start a collector with the sql exporter first, or correct schema_name"
+                    )
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool:
+            pool.terminate()
+
+    async def fetch(self, sql: str, *values: Any) -> list[Sequence[Any]]:
+        with translated(self._address):
+            async with reading_connection(await self._opened()) as connection:
+                found: list[Sequence[Any]] = await connection.fetch(sql, *values)
+                return found
+
+    async def page(self, table: PointTable, wanted: PointRange, after: tuple[int, int], size: int) -> list[Row]:
+        only = (
+            f"AND series_id IN (SELECT id FROM {self.table('series')} WHERE metric = ANY($6))"  # noqa: S608
+            if wanted.metrics
+            else ""
+        )
+        sql = (
+            f"SELECT {', '.join(table.columns)} FROM {self.table(table.name)} WHERE (series_id, time) > ($1, $2) "  # noqa: S608
+            f"AND time >= $3 AND time <= $4 {only} ORDER BY series_id, time LIMIT $5"
+        )
+        names = [list(wanted.metrics)] if wanted.metrics else []
+        rows = await self.fetch(sql, *after, wanted.start_ns, wanted.end_ns - 1, size, *names)
+        return [tuple(row) for row in rows]
+
+    async def exemplars(self, first: tuple[int, int], last: tuple[int, int]) -> list[Sequence[Any]]:
+        return await self.fetch(
+            f"SELECT series_id, time, encoded FROM {self.table('exemplars')} WHERE (series_id, time) >= ($1, $2) "  # noqa: S608
+            "AND (series_id, time) <= ($3, $4) ORDER BY series_id, time, position",
+            *first,
+            *last,
+        )
+
+    async def encoded_series(self, ids: Sequence[int]) -> Mapping[int, EncodedSeries]:
+        rows = await self.fetch(
+            "SELECT s.id, resource_id, scope_id, r.encoded, c.encoded, s.encoded "  # noqa: S608
+            f"FROM {self.table('series')} s JOIN {self.table('resources')} r ON r.id = resource_id "
+            f"JOIN {self.table('scopes')} c ON c.id = scope_id WHERE s.id = ANY($1::int8[])",
+            list(ids),
+        )
+        return {row[0]: EncodedSeries(*row) for row in rows}
+
+    def table(self, name: str) -> str:
+        return f"{self._schema}.{name}"
+
+    def place(self) -> str:
+        """A file of the data, and the start of its server: its files may have come from a backup before."""
+        return f", pg_relation_filenode('{self.table('series')}'), extract(epoch FROM pg_postmaster_start_time())"
+
+    async def _opened(self) -> "asyncpg.Pool[Any]":
+        async with self._opening:
+            self._pool = self._pool or await open_pool(self._address, self._config, self._setting, writable=False)
+        return self._pool

@@ -1,0 +1,85 @@
+"""Connections to the file."""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+from otel_zernel.errors import CannotStart
+from otel_zernel.runtime.files import OWNER_AND_GROUP
+from otel_zernel_libraries.store.reading import NoTables
+from otel_zernel_libraries.store.sqlite.schema import check, migrate
+
+_CACHE_KIB: Final = 64 * 1024
+"""Memory for pages of a writer: 1.5 times as fast as the default of 2 MiB once the file is larger."""
+_CHECKPOINT_PAGES: Final = 4000
+"""16 MiB of the write-ahead log are moved into the file at once."""
+_LOG_BYTES: Final = 64 << 20
+"""A log that a long read has let grow is cut to this size afterwards."""
+_OLDEST: Final = (3, 37, 0)
+"""The first release with STRICT tables, of November 2021."""
+FileIdentity = tuple[int, int]
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """The device and the inode of a file; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def open_writer(path: Path, synchronous: Literal["full", "normal"], timeout: float) -> sqlite3.Connection:
+    """A connection to the file, which is created or migrated. `timeout` is the wait in seconds for other writers.
+
+    Raises `sqlite3.Error`, `OSError` or `CannotStart`.
+    """
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise CannotStart(
+            f"SQLite 3.37 or newer is needed, and this Python has {sqlite3.sqlite_version}; "
+            "use another Python, or PostgreSQL"
+        )
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, int(OWNER_AND_GROUP, 8)))
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            return _opened(path, synchronous, timeout)
+        except sqlite3.OperationalError as error:  # SQLite does not always wait when another process begins the log
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+def _opened(path: Path, synchronous: Literal["full", "normal"], timeout: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+    try:
+        check(connection, str(path))
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # works in an empty file only
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise CannotStart(f"{path} cannot have a write-ahead log; choose a path on a local disk")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        migrate(connection, str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(path: Path, timeout: float) -> sqlite3.Connection:
+    """A connection that cannot write, to a file that exists. Raises `sqlite3.Error` or `CannotStart`."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+    try:
+        if not check(connection, str(path)):
+            raise NoTables(f"{path} has no tables yet; start a collector with the sql exporter first")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,142 @@
+"""Reading from the file, for the event loop."""
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar
+
+from otel_zernel.errors import Retryable
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.store.config import StoreConfig
+from otel_zernel_libraries.store.ingest import StoreState
+from otel_zernel_libraries.store.reading import Dialect, NoTables, PointRange, StoreReader
+from otel_zernel_libraries.store.rows.assembling import EncodedSeries
+from otel_zernel_libraries.store.rows.points import Row
+from otel_zernel_libraries.store.rows.tables import PointTable
+from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_reader
+from otel_zernel_libraries.store.sqlite.exotic import from_sqlite
+from otel_zernel_libraries.store.sqlite.failures import failed_start, sqlite_cause
+from otel_zernel_libraries.store.sqlite.running_query import RunningQuery
+
+_IDS = 500
+"""Ids in one query at most."""
+
+
+class SqliteReader(StoreReader):
+    """Reads a file with as many connections as it needs at once, `pool_size` at most."""
+
+    dialect: ClassVar[Dialect] = "sqlite"
+
+    def __init__(self, path: Path, config: StoreConfig, setting: str) -> None:
+        self._path = path
+        self._setting = setting
+        self._size = config.pool_size
+        self._timeout = config.connect_timeout
+        self._threads: ThreadPoolExecutor | None = None
+        self._idle: list[sqlite3.Connection] = []
+        self._identity: FileIdentity | None = None
+        """The file of the idle connections."""
+        self._running: set[RunningQuery] = set()
+        self._lock = Lock()
+
+    async def open(self) -> None:
+        self._threads = self._threads or ThreadPoolExecutor(self._size, "sqlite-reader")
+        try:
+            await run_in_thread(lambda: self._give_back(*self._connection()), self._threads)
+        except sqlite3.Error as error:
+            if not self._path.exists():
+                raise NoTables(
+                    f"{self._setting}: {self._path} does not exist yet; start a collector with the sql exporter first"
+                ) from error
+            raise failed_start(self._setting, self._path, error) from error
+
+    async def close(self) -> None:
+        """Interrupts the queries that run."""
+        threads, self._threads = self._threads, None
+        for query in self._running:
+            query.interrupt()
+        if threads:
+            await asyncio.to_thread(threads.shutdown)
+        self._close_idle()
+
+    async def fetch(self, sql: str, *values: Any) -> list[Sequence[Any]]:
+        query = RunningQuery(sql, values)
+        self._running.add(query)
+        try:
+            return await run_in_thread(lambda: self._fetch(query), self._threads, query.interrupt)
+        except sqlite3.Error as error:
+            raise Retryable(f"cannot read {self._path}: {sqlite_cause(error)}") from error
+        finally:
+            self._running.discard(query)
+
+    async def page(self, table: PointTable, wanted: PointRange, after: tuple[int, int], size: int) -> list[Row]:
+        columns = ", ".join((*table.columns, "exotic"))
+        names = list(wanted.metrics or ())
+        marks = ", ".join("?" * len(names))
+        only = f"AND series_id IN (SELECT id FROM series WHERE metric IN ({marks})) " if wanted.metrics else ""  # noqa: S608
+        sql = (
+            f"SELECT {columns} FROM {table.name} WHERE (series_id, time) > (?, ?) AND time >= ? AND time <= ? {only}"  # noqa: S608
+            "ORDER BY series_id, time LIMIT ?"
+        )
+        rows = await self.fetch(sql, *after, wanted.start_ns, wanted.end_ns - 1, *names, size)
+        return [from_sqlite(table, row) for row in rows]
+
+    async def exemplars(self, first: tuple[int, int], last: tuple[int, int]) -> list[Sequence[Any]]:
+        return await self.fetch(
+            "SELECT series_id, time, encoded FROM exemplars "
+            "WHERE (series_id, time) >= (?, ?) AND (series_id, time) <= (?, ?) ORDER BY series_id, time, position",
+            *first,
+            *last,
+        )
+
+    async def encoded_series(self, ids: Sequence[int]) -> Mapping[int, EncodedSeries]:
+        found: dict[int, EncodedSeries] = {}
+        for begin in range(0, len(ids), _IDS):
+            some = ids[begin : begin + _IDS]
+            rows = await self.fetch(
+                "SELECT s.id, resource_id, scope_id, r.encoded, c.encoded, s.encoded FROM series s "  # noqa: S608
+                "JOIN resources r ON r.id = resource_id JOIN scopes c ON c.id = scope_id "
+                f"WHERE s.id IN ({', '.join('?' * len(some))})",
+                *some,
+            )
+            found |= {row[0]: EncodedSeries(*row) for row in rows}
+        return found
+
+    def table(self, name: str) -> str:
+        return name
+
+    async def state(self) -> StoreState:
+        found = await super().state()
+        return replace(found, identity=f"{found.identity} {self._identity}")
+
+    def _fetch(self, query: RunningQuery) -> list[Sequence[Any]]:
+        identity, connection = self._connection()
+        try:
+            return query.rows(connection)
+        finally:
+            self._give_back(identity, connection)
+
+    def _connection(self) -> tuple[FileIdentity | None, sqlite3.Connection]:
+        """An idle connection, or a new one, and its file. Those of a file that was moved or removed are closed."""
+        with self._lock:
+            if self._identity != (identity := file_identity(self._path)):
+                self._close_idle()
+                self._identity = identity
+            if self._idle:
+                return identity, self._idle.pop()
+        return identity, open_reader(self._path, self._timeout)
+
+    def _give_back(self, identity: FileIdentity | None, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            if identity == self._identity:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()

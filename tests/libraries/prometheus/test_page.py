@@ -1,0 +1,148 @@
+"""Gauges and sums on a page."""
+
+import pytest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, NumberDataPoint
+
+from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.prometheus import Page
+from tests.libraries.prometheus.otlp import (
+    NOW,
+    data,
+    gauge,
+    number,
+    summary,
+    total,
+)
+from tests.libraries.prometheus.shown import OPENMETRICS, TEXT, Shown
+
+
+def test_a_family_has_its_comments_and_its_series() -> None:
+    shown = Shown(target_labels=False)
+    shown.update(
+        gauge("hw.power", number(1.5, {"hw.id": "a"}), number(2, {"hw.id": "b"}), unit="W", description="Now.")
+    )
+    assert shown.text() == (
+        "# HELP hw_power_watts Now.\n"
+        "# TYPE hw_power_watts gauge\n"
+        'hw_power_watts{hw_id="a"} 1.5\n'
+        'hw_power_watts{hw_id="b"} 2\n'
+    )
+
+
+def test_openmetrics_has_units_no_total_in_family_names_and_an_end(shown: Shown) -> None:
+    shown.update(total("hw.energy", number(5.0), unit="J", description='In "use".'))
+    assert shown.text(OPENMETRICS) == (
+        '# HELP hw_energy_joules In \\"use\\".\n'
+        "# TYPE hw_energy_joules counter\n"
+        "# UNIT hw_energy_joules joules\n"
+        "hw_energy_joules_total 5.0\n"
+        "# EOF\n"
+    )
+
+
+def test_a_counter_is_unknown_to_openmetrics_if_its_shorter_name_is_in_use(shown: Shown) -> None:
+    shown.update(total("jobs", number(1)), gauge("jobs", number(2)))
+    assert "# TYPE jobs_total unknown\n" in shown.text(OPENMETRICS)
+    assert "# TYPE jobs gauge\n" in shown.text(OPENMETRICS)
+    assert "# TYPE jobs_total counter\n" in shown.text()
+
+
+def test_without_suffixes_names_are_unchanged() -> None:
+    shown = Shown(translation_strategy="UnderscoreEscapingWithoutSuffixes")
+    shown.update(total("otelcol_process_uptime", number(1.5), unit="s"))
+    assert "# TYPE otelcol_process_uptime counter\notelcol_process_uptime 1.5\n" in shown.text()
+    assert "# TYPE otelcol_process_uptime unknown\notelcol_process_uptime 1.5\n" in shown.text(OPENMETRICS)
+
+
+def test_utf8_names_are_in_quotes_inside_the_braces() -> None:
+    shown = Shown(translation_strategy="NoTranslation")
+    shown.update(gauge("hw.power", number(1, {"hw.id": "a", "plain": "b"})), summary("zernel.wait", {0.5: 1.0}, 2, 3.0))
+    assert '# TYPE "hw.power" gauge\n{"hw.power","hw.id"="a",plain="b"} 1\n' in shown.text()
+    assert '{"zernel.wait",quantile="0.5"} 1.0\n{"zernel.wait_count"} 2\n{"zernel.wait_sum"} 3.0\n' in shown.text()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(float("nan"), "NaN"), (float("inf"), "+Inf"), (float("-inf"), "-Inf"), (0.0, "0"), (1e-9, "1e-09"), (-3, "-3")],
+)
+def test_numbers_are_written_as_prometheus_reads_them(shown: Shown, value: float, expected: str) -> None:
+    shown.update(gauge("a", number(value), number(0.5, {"other": "series"})))
+    assert shown.lines() == [f"a {expected}", 'a{other="series"} 0.5']
+
+
+def test_attributes_of_any_type_become_text(shown: Shown) -> None:
+    array = AnyValue(array_value=ArrayValue(values=[AnyValue(int_value=1), AnyValue(string_value="ü")]))
+    pairs = AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key="k", value=AnyValue(bool_value=True))]))
+    attributes = [
+        *key_values({"bool": False, "int": -1, "float": 2.0, "half": 0.5, "empty": ""}),
+        KeyValue(key="array", value=array),
+        KeyValue(key="pairs", value=pairs),
+        KeyValue(key="bytes", value=AnyValue(bytes_value=b"\x00\xff")),
+        KeyValue(key="nothing"),
+    ]
+    shown.update(gauge("a", NumberDataPoint(as_int=1, attributes=attributes)))
+    assert shown.lines() == [
+        r'a{array="[1,\"ü\"]",bool="false",bytes="AP8=",float="2",half="0.5",int="-1",pairs="{\"k\":true}"} 1'
+    ]
+
+
+def test_values_of_attributes_with_one_label_name_are_joined_in_the_order_of_attribute_names(shown: Shown) -> None:
+    shown.update(gauge("a", number(1, {"gpu_id": "third", "gpu.id": "second", "gpu-id": "first"})))
+    assert shown.lines() == ['a{gpu_id="first;second;third"} 1']
+
+
+def test_an_attribute_with_the_name_of_a_fixed_label_becomes_exported() -> None:
+    shown = Shown(const_labels={"cluster": "c1"})
+    shown.update(
+        gauge("a", number(1, {"job": "mine", "cluster": "own", "quantile": "kept"})),
+        summary("b", {0.5: 1.0}, 1, 1.0, {"quantile": "mine"}, unit=""),
+        resource={"service.name": "s"},
+    )
+    fixed = 'cluster="c1"'
+    assert shown.lines() == [
+        f'a{{{fixed},exported_cluster="own",exported_job="mine",job="s",quantile="kept"}} 1',
+        f'b{{{fixed},exported_quantile="mine",job="s",quantile="0.5"}} 1.0',
+        f'b_count{{{fixed},exported_quantile="mine",job="s"}} 1',
+        f'b_sum{{{fixed},exported_quantile="mine",job="s"}} 1.0',
+    ]
+
+
+def test_scope_labels_are_on_by_default() -> None:
+    page = Page()
+    page.update(data(gauge("a", number(1)), scope="nvml", version="1.2"), 0)
+    assert 'a{otel_scope_name="nvml",otel_scope_version="1.2"} 1' in page.render(TEXT, 0).decode()
+
+
+def test_timestamps_are_milliseconds_and_in_openmetrics_seconds() -> None:
+    shown = Shown(send_timestamps=True)
+    shown.update(gauge("a", number(1, time=1_700_000_000_007_999_999)), summary("b", {}, 1, 2.0, time=0, unit=""))
+    assert shown.lines() == ["a 1 1700000000007", "b_count 1", "b_sum 2.0"]
+    assert shown.lines(OPENMETRICS)[0] == "a 1 1700000000.007"
+
+
+def test_the_order_of_attributes_makes_no_new_series_and_the_stored_orders_are_limited(shown: Shown) -> None:
+    names = [f"n{position}" for position in range(8)]
+    for shift in range(8):
+        attributes = dict.fromkeys(names[shift:] + names[:shift], "x")
+        shown.update(gauge("a", number(shift, attributes, time=NOW + shift)))
+    assert len(shown.lines()) == 1
+    assert shown.lines()[0].endswith("} 7")
+    [origin] = shown.page._origins.values()
+    assert [len(stream.series) for stream in origin.streams.values()] == [4]
+
+
+def test_points_with_exemplars_flags_or_no_attributes_update_their_series(shown: Shown) -> None:
+    for value in range(3):
+        plain = number(value, start_time_unix_nano=5, flags=2 if value == 1 else 0)
+        traced = number(value, {"n": 1}, exemplars=[Exemplar(as_int=1)] if value else [])
+        shown.update(total("a", plain, traced))
+    assert shown.lines() == ["a_total 2", 'a_total{n="1"} 2']
+
+
+def test_the_first_description_of_a_metric_becomes_its_help(shown: Shown) -> None:
+    shown.update(gauge("a", number(1, {"n": 1}), unit="W"))
+    assert shown.text().startswith("# HELP a_watts OpenTelemetry metric a in W.\n")
+    for description in ("The power.", "Another text."):
+        shown.update(gauge("a", number(1, {"n": 2}), unit="W", description=description), resource={"n": description})
+    assert shown.text().count("# HELP a_watts The power.\n") == 1

@@ -1,0 +1,104 @@
+"""Many connections: the server keeps a place for a new client, and answers pipelined requests in order."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from otel_zernel.types import Address
+from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.serving import serve
+from tests.libraries.serving.clients import GET, answer, app, ask, client
+from tests.libraries.serving.conftest import Run
+
+
+def test_the_longest_idle_connection_gives_its_place_to_a_new_one(run: Run) -> None:
+    async def test() -> None:
+        limits = ServerLimits(connections=3)
+        async with (
+            serve(app, Address("localhost", 0), "a::b", limits=limits) as address,
+            client(address) as first,
+            client(address) as second,
+            client(address) as third,
+        ):
+            for reader, writer in (first, second, third):
+                writer.write(GET)
+                await answer(reader)
+            second[1].write(GET)
+            await answer(second[0])
+            async with client(address) as fourth:
+                fourth[1].write(GET)
+                assert (await answer(fourth[0])).startswith(b"HTTP/1.1 200")
+                assert await first[0].read() == b""
+                for reader, writer in (second, third):
+                    writer.write(GET)
+                    assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+
+    run(test())
+
+
+def test_a_thousand_slow_connections_leave_a_place_for_a_probe(run: Run) -> None:
+    async def test() -> None:
+        async with (
+            serve(app, Address("localhost", 0), "a::b", limits=ServerLimits(connections=50)) as address,
+            contextlib.AsyncExitStack() as slow,
+        ):
+            for _ in range(300):
+                _, writer = await slow.enter_async_context(client(address))
+                writer.write(b"GET / HT")
+            async with client(address) as (reader, writer):
+                writer.write(GET)
+                assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+
+    run(test())
+
+
+def test_a_new_connection_gets_503_if_all_others_are_busy(run: Run) -> None:
+    async def test() -> None:
+        release, running = asyncio.Event(), asyncio.Event()
+
+        async def busy(scope: Any, receive: Any, send: Any) -> None:
+            running.set()
+            await release.wait()
+            await app(scope, receive, send)
+
+        async with (
+            serve(busy, Address("localhost", 0), "a::b", limits=ServerLimits(connections=1)) as address,
+            client(address) as (reader, writer),
+        ):
+            writer.write(GET)
+            await running.wait()
+            heard = await ask(address)
+            assert heard.startswith(b"HTTP/1.1 503")
+            assert b"retry-after: 1\r\n" in heard
+            release.set()
+            assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+
+    run(test())
+
+
+def test_a_client_that_leaves_with_pipelined_requests_unread_causes_no_traceback(run: Run) -> None:
+    """Fault 25. `run` checks the log."""
+
+    async def test() -> None:
+        async with serve(app, Address("localhost", 0), "a::b") as address:
+            for _ in range(20):
+                async with client(address) as (_, writer):
+                    writer.write(GET.replace(b"/", b"/big", 1) * 10)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                    writer.transport.abort()
+            assert (await ask(address, GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))).endswith(b"0")
+
+    run(test())
+
+
+def test_pipelined_requests_are_answered_in_order_and_bounded(run: Run) -> None:
+    async def test() -> None:
+        async with serve(app, Address("localhost", 0), "a::b", limits=ServerLimits(pipelined=5)) as address:
+            async with client(address) as (reader, writer):
+                bodies = [b"x" * count for count in range(5)]
+                writer.write(b"".join(b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(b), b) for b in bodies))
+                assert [(await answer(reader))[-1:] for _ in bodies] == [b"0", b"1", b"2", b"3", b"4"]
+            assert await ask(address, GET * 1000) == b""
+
+    run(test())

@@ -1,0 +1,86 @@
+"""A writer is killed at any moment: its acknowledged batches are stored, and every batch is whole or absent."""
+
+import asyncio
+import json
+import os
+import random
+import sys
+from asyncio.subprocess import PIPE
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_zernel_libraries.store.config import WritableStoreConfig
+from tests.libraries.store.endless import SIZE, numbered
+from tests.libraries.store.given import postgres_config, read_all, sqlite_config, writer
+
+KILLS = int(os.environ.get("SOAK_KILLS", "100"))
+"""The kills of a soak test."""
+
+
+async def killed(settings: WritableStoreConfig, first: int, after: int, random: random.Random) -> int:
+    """Starts the program, kills it some time after so many batches, and returns the last acknowledged number."""
+    words = json.dumps({"url": settings.url, "schema_name": settings.schema_name, "connect_timeout": "60s"})
+    command = [sys.executable, "-m", "tests.libraries.store.endless", words, str(first)]
+    program = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    assert program.stdout
+    last = first - 1
+    for _ in range(after):
+        last = int(await program.stdout.readline())
+    await asyncio.sleep(random.uniform(0, 0.02))
+    program.kill()
+    rest = (await program.stdout.read()).split()
+    await program.wait()
+    return int(rest[-1]) if rest else last
+
+
+async def batches_in(settings: WritableStoreConfig) -> Counter[int]:
+    """The number of points of each batch that is stored."""
+    found: Counter[int] = Counter()
+    for batch in await read_all(settings, size=5000):
+        for resource in batch.metrics.resource_metrics:
+            for metric in resource.scope_metrics[0].metrics:
+                points: list[Any] = [*metric.gauge.data_points, *metric.histogram.data_points]
+                for point in points:
+                    found[(point.time_unix_nano // 10**9 - 1_700_000_000) // 10] += 1
+    return found
+
+
+async def kill_often(settings: WritableStoreConfig, times: int) -> None:
+    rng = random.Random(times)
+    acknowledged: set[int] = set()
+    first = 0
+    for _ in range(times):
+        last = await killed(settings, first, rng.randrange(1, 6), rng)
+        acknowledged.update(range(first, last + 1))
+        first = last + 1  # it may have stored this batch, too, without having said so
+        stored = await batches_in(settings)
+        assert acknowledged <= stored.keys()
+        assert set(stored.values()) == {SIZE}
+        assert stored.keys() - acknowledged <= {first}
+    store = writer(settings)
+    for number in sorted(acknowledged | {first}):
+        assert (await store.write(numbered(number), 0)).conflicting == 0
+    await store.close()
+    stored = await batches_in(settings)
+    assert stored == dict.fromkeys(acknowledged | {first}, SIZE)
+
+
+async def test_sqlite_survives_kills(tmp_path: Path) -> None:
+    await kill_often(sqlite_config(tmp_path, connect_timeout="60s"), 4)
+
+
+async def test_postgresql_survives_kills_of_its_writer(request: pytest.FixtureRequest) -> None:
+    await kill_often(postgres_config(request.getfixturevalue("postgres")), 4)
+
+
+@pytest.mark.soak
+async def test_sqlite_survives_hundreds_of_kills(tmp_path: Path) -> None:
+    await kill_often(sqlite_config(tmp_path, connect_timeout="60s"), KILLS)
+
+
+@pytest.mark.soak
+async def test_postgresql_survives_hundreds_of_kills_of_its_writer(request: pytest.FixtureRequest) -> None:
+    await kill_often(postgres_config(request.getfixturevalue("postgres")), KILLS)

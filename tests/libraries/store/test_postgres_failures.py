@@ -1,0 +1,243 @@
+"""The server is away, full, or refuses: a batch is stored once or waits, and one sentence says why."""
+
+import asyncio
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel_libraries.store.address import PostgresAddress, parse_url
+from otel_zernel_libraries.store.postgres.failures import translated
+from otel_zernel_libraries.store.postgres.schema import VERSION
+from tests.libraries.store.given import config, gauges, points_in, postgres_config, reader, writer
+from tests.postgres import PASSWORD, PostgresServer, new_schema, postgres_server
+from tests.reliability.journals.disks import fill, small_disk
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        (asyncpg.InterfaceError("cannot call Connection.fetch(): it is released"), "the connection was lost"),
+        (asyncpg.InternalClientError("got result for unknown protocol state 3"), "the connection was lost"),
+        (
+            asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+            "connection was lost",
+        ),
+        (OSError("Multiple exceptions: [Errno 111] ('::1', 5432, 0, 0)"), "no server can be reached there; check the"),
+    ],
+)
+def test_an_error_of_the_client_library_is_a_sentence_about_the_connection(raised: Exception, sentence: str) -> None:
+    address = parse_url("postgresql://u@db/x")
+    assert isinstance(address, PostgresAddress)
+    with pytest.raises(Retryable) as caught, translated(address):
+        raise raised
+    assert sentence in str(caught.value)
+    assert str(raised.args[0]) not in str(caught.value)
+
+
+async def test_a_server_that_is_away_delays_a_start_and_a_batch(own_server: PostgresServer) -> None:
+    settings = postgres_config(own_server)
+    store = writer(settings)
+    own_server.stop()
+    with pytest.raises(Retryable, match=r"no connection to .*postgres: "):
+        await store.open()
+    with pytest.raises(Retryable, match=r"no connection to .*postgres: "):
+        await store.write(gauges(5, times=1), 0)
+    own_server.start()
+    assert (await store.write(gauges(5, times=1), 0)).stored == 5
+    await store.close()
+
+
+async def test_a_server_that_restarts_or_crashes_in_the_middle_loses_and_doubles_nothing(
+    own_server: PostgresServer,
+) -> None:
+    settings = postgres_config(own_server)
+    store = writer(settings)
+    acknowledged = 0
+
+    async def insist(number: int) -> None:
+        nonlocal acknowledged
+        while True:
+            try:
+                written = await store.write(gauges(100, times=5, first=5 * number), 0)
+            except Retryable:
+                await asyncio.sleep(0.05)
+            else:
+                assert written.conflicting == 0
+                acknowledged += written.stored + written.repeated
+                return
+
+    async def insist_on(numbers: range) -> None:
+        for number in numbers:
+            await insist(number)
+
+    writing = [asyncio.create_task(insist_on(range(begin, 90, 3))) for begin in range(3)]
+    for signal, enough in (("fast", 1000), ("immediate", 3000)):
+        while acknowledged < enough:  # noqa: ASYNC110  # the number, not an event
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(own_server.stop, signal)
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(own_server.start)
+    await asyncio.gather(*writing)
+    await store.close()
+    assert acknowledged == 90 * 500
+    assert await points_in(settings) == 90 * 500
+
+
+async def test_a_wrong_password_is_an_error_at_the_start_and_is_never_printed(postgres: PostgresServer) -> None:
+    store = writer(config(url=postgres.tcp_url(), password="hunter2secret"))
+    with pytest.raises(CannotStart, match="the server does not accept the user or the password") as refused:
+        await store.open()
+    assert "hunter2secret" not in str(refused.value)
+    with pytest.raises(Retryable, match="the server does not accept the user or the password"):
+        await store.write(gauges(1, times=1), 0)
+    await store.close()
+
+
+async def test_a_password_comes_from_a_file_that_may_change(postgres: PostgresServer, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("wrong\n")
+    settings = config(url=postgres.tcp_url(), password_file=str(file), schema_name=new_schema())
+    store = writer(settings)
+    with pytest.raises(CannotStart):
+        await store.open()
+    file.write_text(f"{PASSWORD}\n")
+    await store.open()
+    assert (await store.write(gauges(5, times=1), 0)).stored == 5
+    await store.close()
+    file.unlink()
+    with pytest.raises(CannotStart, match=r"exporters::sql::password_file: cannot read .*: No such file or directory"):
+        await writer(settings).open()
+
+
+async def test_a_missing_database_is_an_error_at_the_start(postgres: PostgresServer) -> None:
+    store = writer(config(url=postgres.url("nowhere")))
+    with pytest.raises(CannotStart, match=r"/nowhere: the database does not exist; create it, or correct the url"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_user_without_rights_is_an_error_at_the_start(postgres: PostgresServer) -> None:
+    postgres.sql("CREATE DATABASE strict")
+    postgres.sql("CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    store = writer(config(url=postgres.tcp_url("strict", "guest"), password="guest"))
+    with pytest.raises(CannotStart, match=r"the user lacks a right; grant it .permission denied for database strict"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_server_that_accepts_no_writes_delays_a_batch(postgres: PostgresServer) -> None:
+    settings = postgres_config(postgres)
+    store = writer(settings)
+    await store.open()
+    await store.close()
+    postgres.sql("CREATE ROLE standby LOGIN SUPERUSER; ALTER ROLE standby SET default_transaction_read_only = on")
+    url = settings.url.replace("postgres@", "standby@")
+    store = writer(settings.model_copy(update={"url": url}))
+    with pytest.raises(Retryable, match="the server accepts no writes, and may be a standby"):
+        await store.write(gauges(1, times=1), 0)
+    await store.close()
+
+
+async def test_a_connection_that_is_ended_in_the_middle_delays_a_batch(postgres: PostgresServer) -> None:
+    settings = postgres_config(postgres)
+    store = writer(settings)
+    await store.write(gauges(5, times=1), 0)
+    postgres.sql(f"BEGIN; LOCK {settings.schema_name}.ingest; COMMIT")
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'otel-zernel'"
+    postgres.sql(ended)
+    try:
+        await store.write(gauges(5, times=1, first=1), 0)
+    except Retryable:
+        await store.write(gauges(5, times=1, first=1), 0)
+    await store.close()
+    assert await points_in(settings) == 10
+
+
+async def test_a_schema_that_is_dropped_or_emptied_is_made_again(postgres: PostgresServer) -> None:
+    settings = postgres_config(postgres)
+    store = writer(settings)
+    await store.write(gauges(5, times=1), 0)
+    postgres.sql(f"DROP SCHEMA {settings.schema_name} CASCADE")
+    with pytest.raises(Retryable, match="missing"):
+        await store.write(gauges(5, times=1), 0)
+    assert (await store.write(gauges(5, times=1), 0)).stored == 5
+    await store.close()
+    assert await points_in(settings) == 5
+
+
+async def test_the_schema_of_a_newer_release_is_refused(postgres: PostgresServer) -> None:
+    settings = postgres_config(postgres)
+    store = writer(settings)
+    await store.open()
+    await store.close()
+    postgres.sql(f"UPDATE {settings.schema_name}.schema_version SET version = {VERSION + 1}")
+    for opening in (writer(settings), reader(settings)):
+        with pytest.raises(CannotStart, match=f"has version {VERSION + 1}, and this release knows {VERSION}"):
+            await opening.open()
+        await opening.close()
+
+
+async def test_a_reader_of_a_database_without_tables_says_that_a_collector_has_to_start(
+    postgres: PostgresServer,
+) -> None:
+    store = reader(postgres_config(postgres))
+    with pytest.raises(CannotStart, match="start a collector with the sql exporter first, or correct schema_name"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_full_disk_of_the_server_stores_nothing_of_a_batch_and_all_of_it_later(
+    own_server: PostgresServer,
+) -> None:
+    with small_disk(own_server.folder / "disk", "24m") as disk:
+        space = disk / "space"
+        space.mkdir()
+        space.chmod(0o700)
+        shutil.chown(space, own_server.data.owner())
+        own_server.sql(f"CREATE TABLESPACE small LOCATION '{space}'")
+        own_server.sql("ALTER SYSTEM SET default_tablespace = 'small'; ")
+        own_server.sql("SELECT pg_reload_conf()")
+        settings = postgres_config(own_server)
+        store = writer(settings)
+        await store.write(gauges(10, times=1), 0)
+        filler = fill(disk)
+
+        async def write_until_it_fails() -> None:
+            for first in range(1, 100):
+                await store.write(gauges(500, times=10, first=10 * first), 0)
+
+        with pytest.raises(Retryable, match="the disk of the server is full; make room or shorten the retention"):
+            await write_until_it_fails()
+        stored = await points_in(settings)
+        assert (stored - 10) % 5000 == 0
+        filler.unlink()
+        assert (await store.write(gauges(500, times=10, first=10_000), 0)).stored == 5000
+        assert await points_in(settings) == stored + 5000
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "the name of the host is unknown; correct the url"),
+        (ConnectionRefusedError(111, "Connection refused"), "no server listens there; start it, or correct the url"),
+        (TimeoutError(), "the server does not answer in time; check the url, the network and its firewalls"),
+    ],
+)
+def test_a_connection_that_fails_says_what_to_change(error: Exception, words: str) -> None:
+    address = PostgresAddress((("db.example.com", 5432),), None, "metrics")
+    with pytest.raises(Retryable) as raised, translated(address):
+        raise error
+    assert str(raised.value) == f"no connection to db.example.com:5432/metrics: {words}"
