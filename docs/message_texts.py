@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 GAP = "…"
 """Stands for a value within a message."""
 
-_ROOTS = ("otel_zernel", "receivers", "processors", "exporters", "extensions", "commands")
+_ROOTS = ("otel_zernel", "libraries", "receivers", "processors", "exporters", "extensions", "commands")
 _LOG_CALLS = {"warning": "warning", "error": "error", "exception": "error", "log": "warning"}
 _CALLS = {
     "_warn": (0, "warning"),
@@ -52,9 +52,9 @@ class SourceFile:
 
     @property
     def component(self) -> str:
-        """`receivers/csv`; `otel_zernel` for all of the core."""
+        """`receivers/csv`; `otel_zernel` for all of the core, and for the libraries."""
         first, *rest = self.path.parts
-        return first if first == "otel_zernel" else f"{first}/{rest[1]}"
+        return "otel_zernel" if first in ("otel_zernel", "libraries") else f"{first}/{rest[1]}"
 
     @property
     def validates(self) -> bool:

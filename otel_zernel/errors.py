@@ -14,6 +14,7 @@ ZernelError
 └── PartialScrape     a scrape read only some of its points (in `component`)
 """
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,11 @@ class ConfigError(ZernelError):
 
 class CannotStart(ZernelError):
     """A component cannot work. The message is one sentence that names the cause and the remedy."""
+
+    @property
+    def address_is_taken(self) -> bool:
+        """Whether another program listens on the address."""
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno == errno.EADDRINUSE
 
 
 class ReceiverFailed(ZernelError):

@@ -18,7 +18,6 @@ from otel_zernel.runtime.tasks import cancel
 from otel_zernel.telemetry.collecting import MeterCollection
 from otel_zernel.telemetry.instruments import Instruments
 from otel_zernel.telemetry.readers import Collect, reading
-from otel_zernel_libraries.serving.serving import is_taken
 
 RETRY: Final = 30.0
 """Seconds until the next attempt if the port of a page is taken."""
@@ -103,7 +102,7 @@ class Metering:
             try:
                 await stack.enter_async_context(reading(settings, collect, self._clock))
             except CannotStart as error:
-                if not is_taken(error):
+                if not error.address_is_taken:
                     raise
                 _logger.warning(_TAKEN, error, RETRY)
                 stack.push_async_callback(cancel, asyncio.create_task(self._serve_when_free(settings, collect)))

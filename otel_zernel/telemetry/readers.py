@@ -1,25 +1,27 @@
 """The readers of the collector's own metrics: a page for scrapes, or an OTLP endpoint.
 
-The SDK and its exporters cost memory, so they are imported only if they are configured.
+The page is an entry point of `otel_zernel.metric_readers`: the core serves nothing. The SDK and its exporters cost
+memory, so they are imported only if they are configured.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, OtlpPush, PeriodicReader, PrometheusPull
-from otel_zernel.types import Address
-from otel_zernel_libraries.prometheus import Format, Options, Page, metrics_app
-from otel_zernel_libraries.serving.serving import serve
+from otel_zernel.errors import CannotStart
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
 
 Collect = Callable[[], "MetricsData | None"]
 """The present values of all instruments. None if there are none."""
+ServePage = Callable[[PrometheusPull, Collect, Clock], AbstractAsyncContextManager[None]]
+"""Serves a page until the context exits. Raises `CannotStart` if its address cannot be used."""
 
 _LAST_PUSH = 2.0
 """Seconds that the last push may take when a reader ends."""
@@ -31,37 +33,18 @@ _logger = logging.getLogger("otel_zernel.telemetry")
 async def reading(settings: MetricReader, collect: Collect, clock: Clock) -> AsyncIterator[None]:
     """One reader, which works until the context exits. Raises `CannotStart` if a page's address cannot be used."""
     if settings.pull:
-        async with _served(settings.pull.exporter.prometheus, collect, clock):
+        async with _page()(settings.pull.exporter.prometheus, collect, clock):
             yield
     elif settings.periodic:
         async with _pushed(settings.periodic, collect, clock):
             yield
 
 
-@asynccontextmanager
-async def _served(page: PrometheusPull, collect: Collect, clock: Clock) -> AsyncIterator[Address]:
-    options = Options(
-        translation_strategy=(
-            "UnderscoreEscapingWithoutSuffixes" if page.without_units else "UnderscoreEscapingWithSuffixes"
-        ),
-        without_scope_info=page.without_scope_info,
-        target_labels=False,
-    )
-
-    def render(format_: Format) -> bytes:
-        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-        from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-
-        now = clock.monotonic()
-        exposed = Page(options, warn=_logger.warning)  # a new one: the queue of a removed exporter is not shown again
-        if collected := collect():
-            exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()), now)
-        return exposed.render(format_, now)
-
-    setting = "service::telemetry::metrics::readers"
-    async with serve(metrics_app(render), Address(page.host, page.port), setting) as address:
-        _logger.info("Serving the collector's own metrics on http://%s/metrics", address)
-        yield address
+def _page() -> ServePage:
+    for point in entry_points(group="otel_zernel.metric_readers", name="prometheus"):
+        serve: ServePage = point.load()
+        return serve
+    raise CannotStart("service::telemetry::metrics::readers: no package serves pages; install otel-zernel anew")
 
 
 @asynccontextmanager

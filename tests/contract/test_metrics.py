@@ -23,8 +23,6 @@ EMITTING = {
 """Functions whose first argument is the name of a metric."""
 NAME = re.compile(r"(zernel|hw)\.[a-z0-9_.]+|otelcol_[a-z0-9_.]+")
 DECLARED = {folder: dict(table) for folder, table in page.tables()}
-TABLES = {"formats"}
-"""Rooms of the core whose metrics are those of a component."""
 
 
 @cache
@@ -33,7 +31,7 @@ def sources(folder: str) -> dict[Path, ast.Module]:
     kind, _, name = folder.partition("/")
     root = page.ROOT / "otel_zernel" if kind == "collector" else page.ROOT / kind / f"otel_zernel_{kind}" / name
     paths = (path for path in sorted(root.rglob("*.py")) if path.name not in ("declared.py", "declaration.py"))
-    return {path: ast.parse(path.read_text()) for path in paths if path.relative_to(root).parts[0] not in TABLES}
+    return {path: ast.parse(path.read_text()) for path in paths}
 
 
 def folders() -> list[str]:

@@ -16,7 +16,7 @@ SOURCES = {
     "otel_zernel": ROOT / "otel_zernel",
     **{
         f"otel_zernel_{kind}": ROOT / kind / f"otel_zernel_{kind}"
-        for kind in ("receivers", "processors", "exporters", "extensions", "commands")
+        for kind in ("libraries", "receivers", "processors", "exporters", "extensions", "commands")
     },
 }
 
@@ -26,16 +26,20 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
-        {"kafka", "store", "kubernetes"},
-        {"client"},
-        {"api", "exposition", "net", "formats", "attributes", "cluster", "training"},
-        {"temporality"},
-        {"otlp", "conditions"},
+        {"otlp"},
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),
-            *("delivery_config", "reading", "repeated", "runtime", "storage", "authentication", "testing"),
+            *("delivery_config", "repeated", "runtime", "storage", "authentication", "testing"),
             *("environment", "protobuf"),
         },
+    ],
+    "otel_zernel_libraries": [
+        {"store"},
+        {"clients"},
+        {"prometheus"},
+        {"serving", "gpu_names", "attributes", "cluster", "training", "files"},
+        {"histograms"},
+        {"conditions", "__init__"},
     ],
     "otel_zernel_libraries.store": [
         {"opening", "reading_spans"},
@@ -212,9 +216,10 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def component_of(module: str) -> str | None:
-    """Package and component, such as `otel_zernel_receivers.csv`; None for the core and for a package's own files."""
+    """Package and component, such as `otel_zernel_receivers.csv`; None for the core, the libraries and a package's own
+    files."""
     package, *rest = module.split(".")
-    return f"{package}.{rest[0]}" if package != "otel_zernel" and len(rest) > 1 else None
+    return f"{package}.{rest[0]}" if package not in ("otel_zernel", "otel_zernel_libraries") and len(rest) > 1 else None
 
 
 def floor_of(house: str, module: str) -> tuple[int, str]:
@@ -239,7 +244,13 @@ def test_the_core_imports_no_component() -> None:
     assert {(one, other) for one in core for other in imports(one) if not other.startswith("otel_zernel.")} == set()
 
 
-def test_a_component_imports_the_core_and_itself_alone() -> None:
+def test_the_libraries_import_themselves_and_the_core_alone() -> None:
+    libraries = [module for module in modules() if module.startswith("otel_zernel_libraries.")]
+    lower = ("otel_zernel.", "otel_zernel_libraries.")
+    assert {(one, other) for one in libraries for other in imports(one) if not other.startswith(lower)} == set()
+
+
+def test_a_component_imports_the_core_the_libraries_and_itself_alone() -> None:
     others = {
         (one, other)
         for one in modules()

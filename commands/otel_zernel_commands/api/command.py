@@ -45,14 +45,13 @@ class ApiCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.engine.process import run
-        from otel_zernel_libraries.serving.serving import is_taken
 
         read = _reading(options)
         settings = read()
         try:
             return run(read, on_ready=lambda: _print_addresses(settings))
         except CannotStart as error:
-            if options.store and is_taken(error):
+            if options.store and error.address_is_taken:
                 endpoint = options.endpoint or _ENDPOINT
                 raise CannotStart(f"another program has {endpoint}: choose another port with --endpoint") from error
             raise

@@ -44,7 +44,6 @@ class LiveCommand(Command):
         from otel_zernel.engine.process import run
         from otel_zernel.registry import Registry
         from otel_zernel_commands.live.configuration import live_settings, replay_settings
-        from otel_zernel_libraries.serving.serving import is_taken
 
         if options.replay is None and (options.loop or options.speed):
             raise CannotStart("--speed and --loop need --replay FILE: a running job has its own pace")
@@ -60,7 +59,7 @@ class LiveCommand(Command):
         try:
             return run(lambda: settings, on_ready=lambda: _print_addresses(options.port))
         except CannotStart as error:
-            if is_taken(error):
+            if error.address_is_taken:
                 raise CannotStart(
                     f"another program uses port {options.port}: choose another one with --port N"
                 ) from error

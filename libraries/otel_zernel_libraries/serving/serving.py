@@ -70,14 +70,9 @@ def listen_all(address: Address, setting: str) -> list[socket.socket]:
     try:
         return [first, listen(other, setting)]
     except CannotStart as error:
-        if is_taken(error):
+        if error.address_is_taken:
             _logger.warning("%s: another program listens on %s; clients may reach it by localhost", setting, other)
         return [first]
-
-
-def is_taken(error: CannotStart) -> bool:
-    """Whether another program listens on the address."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
 
 
 def listen(address: Address, setting: str) -> socket.socket:
