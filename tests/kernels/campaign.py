@@ -30,7 +30,7 @@ export ZERNEL_PATIENCE=300 ZERNEL_MODES={modes} PYTHONPATH={paths}
 cd {project} && {python} -m tests.kernels.guest /run/results {tests}
 """
 _COMPILERS: dict[Architecture, str] = {"x86_64": "cc", "aarch64": "aarch64-linux-gnu-gcc"}
-_SOURCE_ROOTS = (".", "receivers", "processors", "exporters", "extensions")
+_SOURCE_ROOTS = (".", "libraries", "receivers", "processors", "exporters", "extensions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ class GroupSample:
     """All time since the last estimate in which any probes were on."""
     _ratios: dict[WatchedProcess, SpeedRatio] = field(init=False, default_factory=dict)
 
+    def seconds_on(self, now: Snapshot) -> float:
+        """Seconds with the probes on since the last estimate."""
+        return self._watched.seconds + (now.at - self.on_since.at if self.on_since else 0.0)
+
     def switch_off(self, now: Snapshot) -> None:
         """Ends a period with probes on. `now` must be from before the probes are taken off."""
         self._add_watched(now)

@@ -114,7 +114,8 @@ class Sampling:
         samples = [group for group in self._groups.values() if group.is_sample]
         elapsed = Activity()
         if samples:
-            elapsed.add(self._counters, before, now, self._cost)
+            watched = {group.group: group.seconds_on(now) for group in samples}
+            elapsed.add(self._counters, before, now, self._cost, watched)
         estimates = {group.group: group.finish_reading(elapsed, now) for group in samples}
         for group in self._groups.values():
             if group.on_since:

@@ -9,9 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
-from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, Group
+from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, Group, Hits, hits_of
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.tables.process_table import HitCount, WatchedProcess
@@ -20,6 +21,7 @@ from otel_zernel_receivers.ebpf.tables.series import SeriesKey, Totals
 _DECAY = 0.9
 """Weight of earlier readings, for each new one. Samples are short, and CPU time has a resolution of some ms."""
 _NEVER_NESTED = (Group.COLLECTIVE, None)
+_ALL: Mapping[Group, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,15 @@ class Activity:
     probes: dict[WatchedProcess, float] = field(default_factory=dict)
     """Seconds in probes."""
 
-    def add(self, counters: Counters, begin: Snapshot, end: Snapshot, cost: ProbeCost) -> None:
-        """Adds the period between two snapshots. No slot may have been freed between them."""
+    def add(
+        self, counters: Counters, begin: Snapshot, end: Snapshot, cost: ProbeCost, watched: Mapping[Group, float] = _ALL
+    ) -> None:
+        """Adds the period between two snapshots. No slot may have been freed between them. `watched` are the seconds
+        with the probes of a group on; default: all."""
         calls = counters.calls(begin.totals, end.totals)
         self.seconds += end.at - begin.at
         self.calls.update(calls)
-        probes = probe_seconds(calls, hits_between(begin, end), cost, end.at - begin.at)
+        probes = probe_seconds(calls, hits_between(begin, end), cost, end.at - begin.at, watched)
         for process in begin.cpu.keys() & end.cpu.keys() & probes.keys():
             own = end.cpu[process] - begin.cpu[process] - probes[process]
             self._add_cpu(process, own, probes[process])
@@ -101,24 +106,37 @@ class Activity:
 
 
 def probe_seconds(
-    calls: Mapping[SeriesKey, int], hits: Mapping[WatchedProcess, HitCount], cost: ProbeCost, seconds: float
+    calls: Mapping[SeriesKey, int],
+    hits: Mapping[WatchedProcess, HitCount],
+    cost: ProbeCost,
+    seconds: float,
+    watched: Mapping[Group, float] = _ALL,
 ) -> dict[WatchedProcess, float]:
     """The seconds that probes took of each process in `seconds`. Hits that no call explains are calls inside other
-    calls."""
+    calls. `watched` are the seconds with the probes of a group on; default: all."""
     counted: Counter[WatchedProcess] = Counter()
     may_nest: Counter[WatchedProcess] = Counter()
     for (process, operation, _), number in calls.items():
         if group := GROUPS.get(operation):
             counted[process] += number
             may_nest[process] += number * (group not in _NEVER_NESTED and operation != Operation.DRIVER_LAUNCH)
+    rates = {one.process: _rate(one, seconds, watched) for one in hits_of(calls, hits)}
     found = {}
     for process, count in hits.items():
-        paid = cost.at(count.all / seconds if seconds else 0.0)
+        paid = cost.at(rates[process])
         nested = min(max(count.with_return - counted[process], 0), may_nest[process])
         whole = count.with_return - nested
         spent_ns = whole * paid.call_ns + nested * paid.nested_ns + count.entries * paid.entry_ns
         found[process] = spent_ns / 1e9
     return found
+
+
+def _rate(hits: Hits, seconds: float, watched: Mapping[Group, float]) -> float:
+    """Hits per second while the probes are on: in a short sample of a job at full speed, the caches stay warm."""
+    if not seconds:
+        return 0.0
+    sampled = sum(number / (watched.get(group) or seconds) for group, number in hits.sampled.items())
+    return sampled + hits.others / seconds
 
 
 @dataclass

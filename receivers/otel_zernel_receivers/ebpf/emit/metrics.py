@@ -227,7 +227,8 @@ class _BatchPoints:
     def _probe_s(self, reading: CpuReading) -> float:
         """The time that probes took."""
         hits = {reading.process: reading.hits}
-        return probe_seconds(self._calls, hits, self._cost, self._coverage.seconds)[reading.process]
+        covered = self._coverage
+        return probe_seconds(self._calls, hits, self._cost, covered.seconds, covered.sampled_seconds)[reading.process]
 
     def add_threads(self, reading: ThreadsReading) -> None:
         is_sample = not self._coverage.shares.keys().isdisjoint(STATE_GROUPS)

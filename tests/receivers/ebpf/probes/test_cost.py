@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.cost import COLD, HIGHEST_COLDNESS, HOT, TRAINING, ProbeCost, coldness_of
@@ -48,6 +49,12 @@ def test_a_hit_in_a_training_costs_more_than_one_amid_the_work_of_the_calibratio
 def test_every_hit_costs_what_its_kind_costs(hits: HitCount, launches: int, expected_us: float) -> None:
     calls: dict[SeriesKey, int] = {(JOB, Operation.RUNTIME_LAUNCH, 0): launches} if launches else {}
     assert probe_seconds(calls, {JOB: hits}, COST, 1.0) == {JOB: pytest.approx(expected_us / 1e6)}
+
+
+def test_a_short_sample_of_many_hits_costs_what_hits_one_after_another_cost() -> None:
+    calls: dict[SeriesKey, int] = {(JOB, Operation.DRIVER_LAUNCH, 0): 20_000}
+    spent = probe_seconds(calls, {JOB: HitCount(20_000)}, COST, 1.0, {Group.LAUNCH: 0.02})
+    assert spent == {JOB: pytest.approx(20_000 * 1e-6)}  # a million hits a second while the probes are on
 
 
 def test_the_calibration_measures_every_cost(loadable: None) -> None:
