@@ -141,7 +141,7 @@ def _notes(group: JobGroup) -> Iterable[str]:
         yield f"Its PyTorch does not have all functions that show phases; missing: {', '.join(marks)}."
     if any(one.has_sampled_operators for one in group.processes):
         yield (
-            "Probes took more of a CPU than `max_overhead`, so operators were sampled for some time. Unknown in it: "
+            "Probes took more than a tenth of a CPU, so operators were sampled for some time. Unknown in it: "
             "forward passes without a DataLoader, losses, evaluation and inference."
         )
     size, ranks = _world_size(group.processes[0]), len(group.processes)

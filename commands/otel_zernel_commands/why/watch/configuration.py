@@ -13,6 +13,8 @@ _COLLECTOR = "why"
 """The type of the exporter. It exists in this process only."""
 _SHORT = 20.0
 """Seconds. A shorter watch has an interval of 1 s, so that it has several intervals."""
+_MAX_OVERHEAD = 0.1
+"""The ratio of a CPU that probes may take: a watch is short, and sampled operators would cost the answer."""
 _TRACED = 300
 """Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
 
@@ -39,7 +41,7 @@ def watch_settings(seconds: float, collector: ComponentClass, installed: Registr
     }
     tree = {
         "receivers": {
-            "ebpf": {"interval": "500ms", "rescan_interval": "2s"},
+            "ebpf": {"interval": "500ms", "rescan_interval": "2s", "max_overhead": _MAX_OVERHEAD},
             "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
         },
         "processors": {"phases": phases},
