@@ -29,7 +29,7 @@ NEEDED = ("bpf", "perfmon", "sys_ptrace")
 def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
     """A collector after it has attached."""
     command = [*wrapper, sys.executable, str(Path(__file__).with_name("collector.py"))]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/libraries:{ROOT}/receivers"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
