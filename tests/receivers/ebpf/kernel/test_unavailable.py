@@ -47,7 +47,7 @@ async def test_a_problem_is_in_health_until_it_is_solved(loadable: None, caplog:
 
 def run_in(wrapper: list[str], code: str) -> "subprocess.CompletedProcess[str]":
     """Runs Python code under a wrapper command that changes the rights of the process."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/libraries:{ROOT}/receivers"}
     command = [*wrapper, sys.executable, "-c", code]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -231,7 +231,7 @@ def inside(wrapper: Sequence[str], code: str) -> list[str]:
         outer = int(os.readlink("/proc/self"))
     """
     command = [*wrapper, sys.executable, "-c", textwrap.dedent(prelude) + textwrap.dedent(code)]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/libraries:{ROOT}/receivers"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
 
