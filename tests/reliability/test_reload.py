@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from tests.receivers.ebpf.watching import require_ebpf
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import TEST_RUN, require_ebpf
 from tests.reliability.reloading import (
     HEADER,
     Collector,
@@ -240,7 +241,7 @@ def test_the_log_level_changes_without_a_restart(tmp_path: Path) -> None:
 
 
 EBPF = """
-receivers: {ebpf: {interval: %s}}
+receivers: {ebpf: {interval: %s, rescan_interval: 500ms, processes: {environment: {%s: "%s"}}}}
 exporters: {debug: {}, debug/b: {}}
 service:
   telemetry: {metrics: {level: none}, logs: {sampling: {enabled: false}}}
@@ -250,24 +251,33 @@ service:
 
 def bpf_objects(process: "subprocess.Popen[str]") -> int:
     """The open programs, maps and links of the kernel."""
-    found = 0
+    number = 0
     for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
         with suppress(FileNotFoundError):
-            found += "bpf" in str(descriptor.readlink())
-    return found
+            number += "bpf" in str(descriptor.readlink())
+    return number
 
 
-def test_a_kept_ebpf_receiver_keeps_its_objects_and_a_restarted_one_leaks_none(tmp_path: Path) -> None:
+def test_a_kept_ebpf_receiver_keeps_its_objects_and_a_restarted_one_leaks_none(
+    tmp_path: Path, standin: Standin
+) -> None:
+    """The receiver watches one job, since links belong to the libraries of the jobs: others may begin and end."""
     require_ebpf()
-    with collector(tmp_path, EBPF % ("5s", "debug")) as running:
-        first = settled(lambda: bpf_objects(running.process))
-        for number in range(4):
-            running.configure(EBPF % ("5s", ["debug/b", "debug"][number % 2]))
-            running.reload()
-        assert bpf_objects(running.process) == first
-        assert "restarts receivers::ebpf" not in running.log
-        for number in range(6):
-            running.configure(EBPF % (["6s", "5s"][number % 2], "debug"))
-            running.reload()
-            wait_for(lambda: bpf_objects(running.process) == first)
-        assert running.log.count("Reload restarts receivers::ebpf (changed: interval).") == 6
+
+    def ebpf(interval: str, exporter: str) -> str:
+        return EBPF % (interval, TEST_RUN, tmp_path.name, exporter)
+
+    with standin.start(environment={TEST_RUN: tmp_path.name}) as job:
+        job.do("load libcudart.so.12")
+        with collector(tmp_path, ebpf("5s", "debug")) as running:
+            first = settled(lambda: bpf_objects(running.process))
+            for number in range(4):
+                running.configure(ebpf("5s", ["debug/b", "debug"][number % 2]))
+                running.reload()
+            assert bpf_objects(running.process) == first
+            assert "restarts receivers::ebpf" not in running.log
+            for number in range(6):
+                running.configure(ebpf(["6s", "5s"][number % 2], "debug"))
+                running.reload()
+                wait_for(lambda: bpf_objects(running.process) == first)
+            assert running.log.count("Reload restarts receivers::ebpf (changed: interval).") == 6
