@@ -126,7 +126,7 @@ async def _receive(path: Path) -> dict[str, float]:
 
     async def count(batch: Batch, *, transport: str = "") -> None:
         total["points"] += batch.point_count
-        total["bytes"] += len(batch.metrics_bytes())
+        total["bytes"] += len(batch.bytes_of("metrics"))
 
     config = CsvReceiver.Config.model_validate({"files": [str(path)]})
     start = time.process_time()

@@ -151,7 +151,7 @@ def _receiver() -> Callable[[], Count]:
 
     def scrape() -> Count:
         batches = [gpu.scrape() for gpu in gpus]
-        sent = [batch.metrics_bytes() for batch in batches]
+        sent = [batch.bytes_of("metrics") for batch in batches]
         return lambda: sum(batch.point_count for batch in batches) * bool(sent)
 
     return scrape

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Workers: processes that serve a training process and do not train, such as those of a DataLoader. process.bpf.h includes this.
+/* Workers: processes that serve a training process and do not train, such as those of a DataLoader.
  *
  * A worker has no row. Its CPU time, its waits and its reads are added up in the row of the process that it serves. Its calls
  * are not counted.

@@ -12,6 +12,8 @@
 #include "kinds.bpf.h"
 #include "thread.bpf.h"
 #include "process.bpf.h"
+#include "workers.bpf.h"
+#include "thread_process.bpf.h"
 #include "series.bpf.h"
 #include "errors.bpf.h"
 #include "phase.bpf.h"

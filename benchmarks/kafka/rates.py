@@ -155,7 +155,7 @@ def _assigned(reader: InMemoryMetricReader) -> int:
 def run() -> Iterator[BenchmarkRow]:
     """The rows of `make bench`."""
     for points, count, size in ((SMALL, 20_000, "1 kB"), (LARGE, 600, "50 kB")):
-        value = batch_of(*(1.0,) * points).metrics_bytes()
+        value = batch_of(*(1.0,) * points).bytes_of("metrics")
         with cluster(**{TOPIC: PARTITIONS}) as brokers:
             bare = produced(brokers, value, count)
             ours = asyncio.run(exported(brokers, value, points, count))

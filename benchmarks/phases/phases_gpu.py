@@ -172,6 +172,6 @@ def keep(folder: Path, batches: list[Batch], truths: dict[str, Truth]) -> None:
     """Writes the batches and the records, to be looked at later."""
     import pickle  # of the project's own bytes
 
-    parts = [(batch.metrics_bytes(), batch.spans_bytes()) for batch in batches]
+    parts = [(batch.bytes_of("metrics"), batch.bytes_of("traces")) for batch in batches]
     (folder / "batches.pickle").write_bytes(pickle.dumps(parts))
     (folder / "truths.json").write_text(json.dumps(truths))

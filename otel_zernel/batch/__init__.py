@@ -3,6 +3,7 @@
 from otel_zernel.batch.batch import Batch
 from otel_zernel.batch.counts import ItemCount, count_log_records, count_points, count_spans, points
 from otel_zernel.batch.signals import ALL_SIGNALS, SIGNALS, Signal
+from otel_zernel.batch.splitting import split_batch
 from otel_zernel.batch.thin import EXPLICIT_HISTOGRAMS
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "count_points",
     "count_spans",
     "points",
+    "split_batch",
 ]

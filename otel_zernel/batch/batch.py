@@ -1,6 +1,6 @@
 """The batch: OTLP messages on their way through a pipeline."""
 
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Set
 from contextlib import suppress
 from typing import cast
 
@@ -10,10 +10,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch.content import Content
 from otel_zernel.batch.counts import ItemCount
-from otel_zernel.batch.mending import mended as mend
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import ALL_SIGNALS, MESSAGE_TYPES, SIGNALS, Signal, SignalData
-from otel_zernel.batch.splitting import split_logs, split_metrics, split_spans
 from otel_zernel.runtime.threads import run_in_thread
 
 
@@ -165,18 +163,6 @@ class Batch:
         self._contents[signal] = content = content.editable(self)
         return content.message
 
-    def metrics_bytes(self) -> bytes:
-        """The metrics encoded as `MetricsData`: the received bytes, unless the batch was edited."""
-        return self.bytes_of("metrics")
-
-    def spans_bytes(self) -> bytes:
-        """The spans encoded as `TracesData`: the received bytes, unless the batch was edited."""
-        return self.bytes_of("traces")
-
-    def logs_bytes(self) -> bytes:
-        """The log records encoded as `LogsData`: the received bytes, unless the batch was edited."""
-        return self.bytes_of("logs")
-
     def bytes_of(self, signal: Signal) -> bytes:
         """The encoded message of one signal: the received bytes, unless the batch was edited. Empty without it."""
         content = self._contents.get(signal)
@@ -263,24 +249,6 @@ class Batch:
         for signal, content in self._contents.items():
             if signal in signals:
                 content.try_to_read()
-
-    def mended(self) -> "Batch | None":
-        """A batch that every server can parse in full; None if it is this one. Raises `DecodeError`."""
-        mended = self.copy()
-        for signal, content in self._contents.items():
-            if (encoded := mend(MESSAGE_TYPES[signal].DESCRIPTOR, content.encoded)) is not content.encoded:
-                known = content.known_temporalities
-                mended._contents[signal] = Content(signal, encoded=encoded, count=content.count, temporalities=known)
-        return mended if mended._contents != self._contents else None
-
-    def split(self, max_items: int) -> Iterator["Batch"]:
-        """Batches of at most `max_items` items each, in order: this batch itself if it is small enough."""
-        if self.item_count <= max_items:
-            yield self
-            return
-        yield from (Batch(metrics=piece) for piece in split_metrics(self.metrics, max_items))
-        yield from (Batch(spans=piece) for piece in split_spans(self.spans, max_items))
-        yield from (Batch(logs=piece) for piece in split_logs(self.logs, max_items))
 
 
 def _joined(known: Iterable[Set[int] | None]) -> Set[int] | None:

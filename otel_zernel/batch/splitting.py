@@ -1,4 +1,4 @@
-"""Splits OTLP messages into smaller ones. Every piece repeats the resource and the scope of its items."""
+"""Splits batches into smaller ones. Every piece repeats the resource and the scope of its items."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -7,6 +7,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLo
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
+from otel_zernel.batch.batch import Batch
 from otel_zernel.batch.counts import points
 
 Message = TypeVar("Message", TracesData, LogsData)
@@ -15,7 +16,17 @@ Scope = TypeVar("Scope", ScopeSpans, ScopeLogs)
 Item = TypeVar("Item", Span, LogRecord)
 
 
-def split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
+def split_batch(batch: Batch, max_items: int) -> Iterator[Batch]:
+    """Batches of at most `max_items` items each, in order: the batch itself if it is small enough."""
+    if batch.item_count <= max_items:
+        yield batch
+        return
+    yield from (Batch(metrics=piece) for piece in _split_metrics(batch.metrics, max_items))
+    yield from (Batch(spans=piece) for piece in _split_spans(batch.spans, max_items))
+    yield from (Batch(logs=piece) for piece in _split_logs(batch.logs, max_items))
+
+
+def _split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
     """Pieces of at most `size` data points each, in order. A metric is divided if needed."""
     piece, room = MetricsData(), size
     for resource in metrics.resource_metrics:
@@ -53,7 +64,7 @@ def _add_metric(piece: MetricsData, resource: ResourceMetrics, scope: ScopeMetri
     return metric
 
 
-def split_spans(traces: TracesData, size: int) -> Iterator[TracesData]:
+def _split_spans(traces: TracesData, size: int) -> Iterator[TracesData]:
     """Pieces of at most `size` spans each, in order."""
 
     def add(piece: TracesData, resource: ResourceSpans, scope: ScopeSpans, spans: Sequence[Span]) -> None:
@@ -64,7 +75,7 @@ def split_spans(traces: TracesData, size: int) -> Iterator[TracesData]:
     return _split(found, size, TracesData, add)
 
 
-def split_logs(logs: LogsData, size: int) -> Iterator[LogsData]:
+def _split_logs(logs: LogsData, size: int) -> Iterator[LogsData]:
     """Pieces of at most `size` log records each, in order."""
 
     def add(piece: LogsData, resource: ResourceLogs, scope: ScopeLogs, records: Sequence[LogRecord]) -> None:

@@ -9,7 +9,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.batch import SIGNALS, Batch, Signal, split_batch
 from otel_zernel.errors import CannotStart, DecodeError
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 from otel_zernel.registry import Registry
@@ -94,7 +94,7 @@ class Export:
 
 def _lines(data: bytes, record: Record) -> Iterator[bytes]:
     batch = Batch.of_signal(record.signal, data, record.items)
-    for piece in batch.split(LINE_ITEMS):
+    for piece in split_batch(batch, LINE_ITEMS):
         match message := piece.message(record.signal):
             case MetricsData():
                 yield metrics_json(message)

@@ -214,13 +214,13 @@ async def test_an_exporter_that_accepts_logs_handles_them_and_never_changes_them
     exporter = working("exporters", type_, tmp_path)
     assert isinstance(exporter, Exporter)
     for batch in (every_signal().only({"logs"}), every_signal()):
-        before = batch.logs_bytes()
+        before = batch.bytes_of("logs")
         async with exporter:
             try:
                 await exporter.export(batch)
             except Exception as error:  # noqa: BLE001  # no server listens for exporters that send
                 assert type(error).__name__ == "Retryable"  # noqa: PT017
-        assert batch.logs_bytes() == before
+        assert batch.bytes_of("logs") == before
 
 
 @pytest.mark.parametrize("type_", ["debug", "file", "csv"])
@@ -250,13 +250,13 @@ async def test_an_exporter_never_changes_a_batch(type_: str, tmp_path: Path) -> 
     exporter = working("exporters", type_, tmp_path)
     assert isinstance(exporter, Exporter)
     batch = batch_of(1.0, 2.0)
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     async with exporter:
         try:
             await exporter.export(batch)
         except Exception as error:  # noqa: BLE001  # no server listens for exporters that send
             assert type(error).__name__ == "Retryable"  # noqa: PT017
-    assert batch.metrics_bytes() == before
+    assert batch.bytes_of("metrics") == before
     assert batch.metrics == Batch.from_bytes(metrics=before).metrics
 
 

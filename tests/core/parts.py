@@ -40,7 +40,7 @@ def every_signal() -> Batch:
     record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=1_000, severity_number=9)
     record.body.string_value = "started"
     return Batch.from_bytes(
-        metrics=batch_of(1.0).metrics_bytes(), spans=traces.SerializeToString(), logs=logs.SerializeToString()
+        metrics=batch_of(1.0).bytes_of("metrics"), spans=traces.SerializeToString(), logs=logs.SerializeToString()
     )
 
 
@@ -211,7 +211,7 @@ def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
         metric
         for batch in batches
         if batch is not PAUSE
-        for resource in MetricsData.FromString(batch.metrics_bytes()).resource_metrics
+        for resource in MetricsData.FromString(batch.bytes_of("metrics")).resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
     ]

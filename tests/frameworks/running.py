@@ -63,7 +63,9 @@ def without(batches: Iterable[Batch], kinds: frozenset[str]) -> Iterator[Batch]:
 def save(found: Run, path: Path) -> None:
     """Keeps a run in a file."""
     batches, truths = found
-    encoded = [[b64encode(part).decode() for part in (one.metrics_bytes(), one.spans_bytes())] for one in batches]
+    encoded = [
+        [b64encode(part).decode() for part in (one.bytes_of("metrics"), one.bytes_of("traces"))] for one in batches
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(json.dumps([encoded, truths]).encode()))
 

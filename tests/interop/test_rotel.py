@@ -48,7 +48,7 @@ async def arrived(rotel: Rotel, metrics: Batch, spans: Batch, tolerance: float =
     async with asyncio.timeout(60):
         while len(rotel.values()) < metrics.point_count or rotel.spans().total() < spans.span_count:
             await rotel.sink.next()
-    assert rotel.values() == pytest.approx(values_of(metrics.metrics_bytes()), rel=tolerance, abs=0)
+    assert rotel.values() == pytest.approx(values_of(metrics.bytes_of("metrics")), rel=tolerance, abs=0)
     assert rotel.spans() == spans_of(spans.spans)
 
 

@@ -137,7 +137,9 @@ def test_any_valid_data_pass_without_an_error(
     assert not one.context.drop.counts
     messages: list[Message] = []
     for output in outputs:
-        again = Batch.from_bytes(metrics=output.metrics_bytes(), spans=output.spans_bytes(), logs=output.logs_bytes())
+        again = Batch.from_bytes(
+            metrics=output.bytes_of("metrics"), spans=output.bytes_of("traces"), logs=output.bytes_of("logs")
+        )
         assert again.item_count == output.item_count
         messages += [again.metrics, again.spans, again.logs]
     after = sum(output.item_count for output in outputs)

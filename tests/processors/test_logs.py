@@ -26,11 +26,11 @@ def test_log_records_pass_as_the_bytes_that_arrived(
     cls: type[Processor], settings: dict[str, Any], alone: bool
 ) -> None:
     batch = every_signal().only({"logs"}) if alone else every_signal()
-    arrived = batch.logs_bytes()
+    arrived = batch.bytes_of("logs")
     processor = cls(cls.Config.model_validate(settings), make_context("processors"))
     came = [one for one in processor.process(batch) if one.has_logs]
-    assert [one.logs_bytes() for one in came] == [arrived]
-    assert came[0].logs_bytes() is arrived
+    assert [one.bytes_of("logs") for one in came] == [arrived]
+    assert came[0].bytes_of("logs") is arrived
 
 
 def test_the_resource_processor_changes_the_resources_of_log_records() -> None:

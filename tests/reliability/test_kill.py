@@ -131,7 +131,7 @@ class Lane:
         sender = connect()
         while not stop.is_set():
             values = [next(self.values) for _ in range(POINTS)]
-            if sender.send(batch_of(*map(float, values)).metrics_bytes()):
+            if sender.send(batch_of(*map(float, values)).bytes_of("metrics")):
                 self.acknowledged.update(values)
             else:
                 stop.wait(0.01)

@@ -52,7 +52,7 @@ class Sender:
     async def run(self) -> None:
         async with httpx.AsyncClient(trust_env=False) as client:
             while True:
-                body = gauges(SERIES, times=TIMES, first=TIMES * self.acknowledged).metrics_bytes()
+                body = gauges(SERIES, times=TIMES, first=TIMES * self.acknowledged).bytes_of("metrics")
                 headers = {"content-type": "application/x-protobuf"}
                 try:
                     answer = await client.post(self._endpoint, content=body, headers=headers)

@@ -8,7 +8,7 @@ from typing import Self
 
 import zstandard
 
-from otel_zernel.batch import SIGNALS, Batch
+from otel_zernel.batch import SIGNALS, Batch, split_batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
@@ -81,7 +81,7 @@ class FileExporter(Exporter):
         if self.config.format == "proto":
             yield from filter(None, map(batch.bytes_of, SIGNALS))
             return
-        for piece in batch.split(LINE_ITEMS):
+        for piece in split_batch(batch, LINE_ITEMS):
             if piece.point_count:
                 yield metrics_json(piece.metrics)
             if piece.span_count:

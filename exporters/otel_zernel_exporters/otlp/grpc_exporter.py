@@ -119,7 +119,7 @@ class OtlpGrpcExporter(ConvertingExporter):
         metadata = _metadata({**self._metadata, **self._credentials.headers()})
         call = channel.unary_unary(signal.method, None, None)
         try:
-            answer = await call(signal.encode(batch), timeout=self.config.timeout or None, metadata=metadata)
+            answer = await call(batch.bytes_of(signal.name), timeout=self.config.timeout or None, metadata=metadata)
         except AioRpcError as error:
             if not is_too_long(error):
                 raise

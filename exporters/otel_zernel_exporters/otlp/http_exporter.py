@@ -157,9 +157,9 @@ class OtlpHttpExporter(ConvertingExporter):
         return answer
 
     async def _body(self, signal: OtlpSignal, batch: Batch) -> bytes:
-        slow = self.config.encoding == "json" or len(signal.encode(batch)) > _MIB
+        slow = self.config.encoding == "json" or len(batch.bytes_of(signal.name)) > _MIB
         return await asyncio.to_thread(self._encode, signal, batch) if slow else self._encode(signal, batch)
 
     def _encode(self, signal: OtlpSignal, batch: Batch) -> bytes:
-        encode = signal.encode_json if self.config.encoding == "json" else signal.encode
-        return _COMPRESS[self.config.compression](encode(batch))
+        encoded = signal.encode_json(batch) if self.config.encoding == "json" else batch.bytes_of(signal.name)
+        return _COMPRESS[self.config.compression](encoded)

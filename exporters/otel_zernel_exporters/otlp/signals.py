@@ -27,12 +27,8 @@ class OtlpSignal:
     """The unit of the signal, as log messages name it."""
     method: str
     """The path of the gRPC method."""
-    encode: Callable[[Batch], bytes]
-    """Encodes the signal as protobuf. `MetricsData` and `ExportMetricsServiceRequest` have the same wire layout."""
     encode_json: Callable[[Batch], bytes]
     """Encodes the signal as OTLP/JSON."""
-    count: Callable[[Batch], int]
-    """Counts the data points, spans or log records of a batch."""
     response: type[Response]
     rejected: Callable[[Any], int]
     """The number of rejected items in a response."""
@@ -42,9 +38,7 @@ METRICS = OtlpSignal(
     "metrics",
     "data points",
     f"{_COLLECTOR}.metrics.v1.MetricsService/Export",
-    Batch.metrics_bytes,
     lambda batch: metrics_json(batch.metrics),
-    lambda batch: batch.point_count,
     ExportMetricsServiceResponse,
     lambda response: response.partial_success.rejected_data_points,
 )
@@ -52,9 +46,7 @@ TRACES = OtlpSignal(
     "traces",
     "spans",
     f"{_COLLECTOR}.trace.v1.TraceService/Export",
-    Batch.spans_bytes,
     lambda batch: spans_json(batch.spans),
-    lambda batch: batch.span_count,
     ExportTraceServiceResponse,
     lambda response: response.partial_success.rejected_spans,
 )
@@ -62,9 +54,7 @@ LOGS = OtlpSignal(
     "logs",
     "log records",
     f"{_COLLECTOR}.logs.v1.LogsService/Export",
-    Batch.logs_bytes,
     lambda batch: logs_json(batch.logs),
-    lambda batch: batch.log_record_count,
     ExportLogsServiceResponse,
     lambda response: response.partial_success.rejected_log_records,
 )
@@ -86,7 +76,7 @@ def count_partial_success(response: Response, signal: OtlpSignal, batch: Batch, 
     if not response.HasField("partial_success"):
         return
     message = response.partial_success.error_message[:500]
-    rejected = min(max(signal.rejected(response), 0), signal.count(batch))
+    rejected = min(max(signal.rejected(response), 0), batch.count_of(signal.name))
     if rejected:
         context.drop(rejected, "partial_success")
         context.logger.warning("The server rejected %d %s: %s", rejected, signal.items, message)

@@ -4,8 +4,11 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from otel_zernel.batch import Batch, ItemCount
+from otel_zernel.batch.mending import mended
+from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.component import Exporter
 from otel_zernel.delivery_config import RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.delivery.outages import OutageWatch
@@ -173,8 +176,8 @@ class Sender:
                 return Failure(error, rejected=True)
             if isinstance(error, Permanent | Correctable) and not examined:
                 examined = True
-                if mended := await _mended(batch):
-                    batch = mended
+                if sound := await run_in_thread(partial(mended_batch, batch)):
+                    batch = sound
                     error = await self._outcome(batch)
             if error is None:
                 self._count_delivered()
@@ -268,9 +271,13 @@ class Sender:
             self._attempt_ended.set()
 
 
-async def _mended(batch: Batch) -> Batch | None:
-    """The batch without the mistakes that the check on receipt does not see. None if it has none."""
+def mended_batch(batch: Batch) -> Batch | None:
+    """The batch without the mistakes that the check on receipt does not see. None if it has none, or is damaged."""
+    given = {signal: batch.bytes_of(signal) for signal in batch.signals}
     try:
-        return await run_in_thread(batch.mended)
+        sound = {signal: mended(MESSAGE_TYPES[signal].DESCRIPTOR, encoded) for signal, encoded in given.items()}
     except DecodeError:
         return None
+    if all(sound[signal] is encoded for signal, encoded in given.items()):
+        return None
+    return Batch.join(Batch.of_signal(signal, encoded, batch.count_of(signal)) for signal, encoded in sound.items())

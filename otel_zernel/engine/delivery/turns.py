@@ -140,7 +140,7 @@ class TargetTurns:
         """Reads the targets of the request. There may be thousands, so other tasks run meanwhile."""
         targets: set[Identity] = set()
         if self._needed and request.batch.has_metrics:  # the order of spans and log records does not matter
-            for number, identity in enumerate(identities_of(request.batch.metrics_bytes()), 1):
+            for number, identity in enumerate(identities_of(request.batch.bytes_of("metrics")), 1):
                 targets.add(identity)
                 if number % _SOME == 0:
                     await yielder.yield_if_due()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import Batch, Signal, split_batch
 from otel_zernel.engine.queues.queue import Lease
 from otel_zernel.engine.yielding import Yielder
 
@@ -85,7 +85,7 @@ async def _split(batch: Batch, max_size: int) -> list[Batch]:
     if batch.item_count > max_size:
         await batch.make_readable()
     with Yielder() as yielder:
-        for piece in batch.split(max_size):
+        for piece in split_batch(batch, max_size):
             pieces.append(piece)
             await yielder.yield_if_due()
     return pieces or [batch]

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.batch import SIGNALS, Batch, Signal, split_batch
 from otel_zernel.component import PAUSE, Context, Processor
 from otel_zernel.errors import DecodeError
 from otel_zernel_processors.batch.config import BatchConfig
@@ -78,7 +78,7 @@ class BatchProcessor(Processor):
         if not self.config.send_batch_max_size:
             yield joined
             return
-        for piece in joined.split(self.config.send_batch_max_size):
+        for piece in split_batch(joined, self.config.send_batch_max_size):
             if complete_only and piece.item_count < self.config.send_batch_size:
                 pending.add(piece, now)
             else:

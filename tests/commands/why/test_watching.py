@@ -93,10 +93,10 @@ async def test_batches_are_collected_and_left_as_they_are() -> None:
     cls = collecting(sightings)
     exporter = cls(cls.Config(), make_context("exporters", "why"))
     batches = processed("AdamW")
-    before = [(batch.metrics_bytes(), batch.spans_bytes()) for batch in batches]
+    before = [(batch.bytes_of("metrics"), batch.bytes_of("traces")) for batch in batches]
     for batch in batches:
         await exporter.export(batch)  # type: ignore[attr-defined]  # it is an exporter
-    assert [(batch.metrics_bytes(), batch.spans_bytes()) for batch in batches] == before
+    assert [(batch.bytes_of("metrics"), batch.bytes_of("traces")) for batch in batches] == before
     assert [one.trained for one in sightings.processes] == [40]
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Histogram, HistogramDataPoint, Metric, MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import Batch, points
+from otel_zernel.batch import Batch, points, split_batch
 from otel_zernel.errors import DecodeError
 from tests.core.parts import batch_of, values_of
 
@@ -21,11 +21,11 @@ def spans(count: int) -> TracesData:
 
 def test_received_bytes_are_forwarded_unchanged() -> None:
     # The unknown field at the end survives only if the batch is not encoded again.
-    data = batch_of(1.0).metrics_bytes() + b"\xf8\x07\x01"
+    data = batch_of(1.0).bytes_of("metrics") + b"\xf8\x07\x01"
     batch = Batch.from_bytes(metrics=data)
     assert batch.metrics.resource_metrics
     assert batch.point_count == 1
-    assert batch.metrics_bytes() == data
+    assert batch.bytes_of("metrics") == data
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05ab", b"not protobuf at all"])
@@ -54,7 +54,7 @@ def test_editing_a_copy_leaves_the_original_unchanged() -> None:
     edited = third.edit_metrics()
     points(edited.resource_metrics[0].scope_metrics[0].metrics[0])[0].as_double = 9.0
     assert (values_of([batch]), values_of([twin]), values_of([third])) == ([1.0], [1.0], [9.0])
-    assert Batch.from_bytes(metrics=third.metrics_bytes()).metrics == third.metrics
+    assert Batch.from_bytes(metrics=third.bytes_of("metrics")).metrics == third.metrics
 
 
 def test_copies_of_an_encoded_batch_are_parsed_and_encoded_once_together() -> None:
@@ -63,7 +63,7 @@ def test_copies_of_an_encoded_batch_are_parsed_and_encoded_once_together() -> No
     assert all(copy.metrics is batch.metrics for copy in copies)
     batch.edit_metrics()
     assert all(copy.metrics is copies[0].metrics is not batch.metrics for copy in copies)
-    assert all(copy.metrics_bytes() is copies[0].metrics_bytes() for copy in copies)
+    assert all(copy.bytes_of("metrics") is copies[0].bytes_of("metrics") for copy in copies)
 
 
 def test_the_last_batch_that_holds_a_content_edits_it_in_place() -> None:
@@ -75,7 +75,7 @@ def test_the_last_batch_that_holds_a_content_edits_it_in_place() -> None:
     assert copy.edit_metrics() is message
     points(message.resource_metrics[0].scope_metrics[0].metrics[0])[0].as_double = 9.0
     assert (values_of([copy]), values_of([third])) == ([9.0], [1.0])
-    assert values_of([Batch.from_bytes(metrics=copy.metrics_bytes())]) == [9.0]
+    assert values_of([Batch.from_bytes(metrics=copy.bytes_of("metrics"))]) == [9.0]
 
 
 def test_editing_changes_the_count() -> None:
@@ -104,20 +104,20 @@ def test_joined_batches_hold_every_point_in_order(groups: list[list[float]]) -> 
     joined = Batch.join([batch_of(*values) for values in groups])
     everything = [value for values in groups for value in values]
     assert joined.point_count == len(everything)
-    assert values_of([joined]) == values_of([Batch.from_bytes(metrics=joined.metrics_bytes())]) == everything
+    assert values_of([joined]) == values_of([Batch.from_bytes(metrics=joined.bytes_of("metrics"))]) == everything
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=30), st.integers(0, 5), st.integers(1, 12))
 def test_pieces_hold_every_item_in_order_and_at_most_max_items(values: list[float], count: int, size: int) -> None:
     batch = Batch(metrics=batch_of(*values).metrics, spans=spans(count))
-    pieces = list(batch.split(size))
+    pieces = list(split_batch(batch, size))
     assert values_of(pieces) == values
     assert sum(piece.span_count for piece in pieces) == count
     assert all(piece.item_count <= size for piece in pieces) or len(pieces) == 1
 
 
 def test_a_piece_keeps_the_resource_the_scope_and_the_metric() -> None:
-    first, second = batch_of(1.0, 2.0).split(1)
+    first, second = split_batch(batch_of(1.0, 2.0), 1)
     for piece in (first, second):
         resource = piece.metrics.resource_metrics[0]
         metric = resource.scope_metrics[0].metrics[0]
@@ -129,7 +129,7 @@ def test_a_piece_keeps_the_resource_the_scope_and_the_metric() -> None:
 def test_a_batch_that_the_collector_encoded_is_parsed_only_if_it_is_read() -> None:
     batch = Batch.encoded(spans=spans(3).SerializeToString(), span_count=3)
     assert (batch.span_count, batch.point_count) == (3, 0)
-    assert batch.spans_bytes() == spans(3).SerializeToString()
+    assert batch.bytes_of("traces") == spans(3).SerializeToString()
     assert batch.spans == spans(3)
     assert Batch.encoded(spans=b"not parsed", span_count=1).only({"traces"}).span_count == 1
 
@@ -171,4 +171,4 @@ def test_batches_without_metrics_have_no_temporalities() -> None:
 def test_a_metric_without_data_does_not_stop_a_split() -> None:
     batch = batch_of(1.0, 2.0)
     batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics.add(name="empty")
-    assert [values_of([part]) for part in batch.split(1)] == [[1.0], [2.0]]
+    assert [values_of([part]) for part in split_batch(batch, 1)] == [[1.0], [2.0]]

@@ -10,6 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from otel_zernel.batch import Batch
 from otel_zernel.batch.mending import DEEPEST, is_sound, mended
 from otel_zernel.batch.parsing import LARGE
+from otel_zernel.engine.delivery.sending import mended_batch
 from otel_zernel.errors import DecodeError
 from otel_zernel.protobuf.fields import encode_field
 from tests.contract.test_damaged_texts import BAD, batch, metrics
@@ -80,8 +81,8 @@ def test_a_deep_value_keeps_what_is_above_the_limit(levels: int, kind: str, size
     assert given.point_count == 1
     (points,) = [one.gauge.data_points for one in given.metrics.resource_metrics[0].scope_metrics[0].metrics]
     assert len(points) == 1
-    again = given.mended()
-    assert again is None or is_sound(MetricsData.DESCRIPTOR, again.metrics_bytes())
+    again = mended_batch(given)
+    assert again is None or is_sound(MetricsData.DESCRIPTOR, again.bytes_of("metrics"))
 
 
 def test_random_damage_inside_attributes_costs_no_point() -> None:
@@ -99,7 +100,7 @@ def test_random_damage_inside_attributes_costs_no_point() -> None:
 def test_a_sound_message_is_the_same_bytes() -> None:
     encoded = metrics(1).SerializeToString()
     assert mended(MetricsData.DESCRIPTOR, encoded) is encoded
-    assert batch(b"TEXT", 1).mended() is None
+    assert mended_batch(batch(b"TEXT", 1)) is None
 
 
 def test_damage_outside_the_opaque_parts_is_an_error() -> None:

@@ -108,7 +108,7 @@ async def test_a_collector_may_use_the_directory_meanwhile(tmp_path: Path, capsy
     async with running(tmp_path) as storage:
         journal = await storage.journal("exporters::otlp")
         for round_ in range(20):
-            record = await journal.append("metrics", batch_of(1.0).metrics_bytes(), 1)
+            record = await journal.append("metrics", batch_of(1.0).bytes_of("metrics"), 1)
             if round_ % 2:
                 journal.remove(record)
             assert main(["queue", "inspect", str(tmp_path)]) == 0
@@ -121,7 +121,7 @@ async def test_a_batch_that_is_no_otlp_is_left_out_with_a_sentence(
     async with running(tmp_path) as storage:
         journal = await storage.journal("exporters::otlp")
         await journal.append("metrics", b"\xff\xff", 1)
-        await journal.append("metrics", batch_of(5.0).metrics_bytes(), 1)
+        await journal.append("metrics", batch_of(5.0).bytes_of("metrics"), 1)
     assert main(["queue", "export", str(tmp_path)]) == 2
     printed = capsysbinary.readouterr()
     assert len(printed.out.splitlines()) == 1

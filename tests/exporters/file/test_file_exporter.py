@@ -125,7 +125,7 @@ async def test_each_signal_of_one_batch_is_a_record_of_unchanged_bytes(tmp_path:
     every = Batch(metrics_batch().edit_metrics(), spans_batch().edit_spans(), logs_batch().edit_logs())
     async with file_exporter(path, format="proto") as exporter:
         await exporter.export(every)
-    expected = [every.metrics_bytes(), every.spans_bytes(), every.logs_bytes()]
+    expected = [every.bytes_of("metrics"), every.bytes_of("traces"), every.bytes_of("logs")]
     assert path.read_bytes() == b"".join(struct.pack(">i", len(record)) + record for record in expected)
 
 

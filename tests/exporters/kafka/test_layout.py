@@ -81,7 +81,7 @@ def of_host(host: str, *values: float) -> Batch:
 def test_a_batch_is_one_message_with_the_bytes_that_arrived() -> None:
     batch = Batch.join([of_host("a", 1.0), of_host("b", 2.0)])
     (piece,) = layout_of().pieces("metrics", batch)
-    assert piece == MessagePiece("metrics", batch.metrics_bytes(), "otlp_metrics", None)
+    assert piece == MessagePiece("metrics", batch.bytes_of("metrics"), "otlp_metrics", None)
 
 
 def test_each_resource_is_a_message_with_its_key() -> None:
@@ -141,7 +141,7 @@ def test_a_resource_goes_to_the_topic_of_its_attribute_if_it_names_one() -> None
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(400, 5000))
 def test_pieces_fit_and_have_every_point(sizes: list[int], limit: int) -> None:
     batch = Batch.join([of_host(f"host{number}", *map(float, range(size))) for number, size in enumerate(sizes)])
-    found = list(fitting(MessagePiece("metrics", batch.metrics_bytes(), "t"), "otlp_proto", limit))
+    found = list(fitting(MessagePiece("metrics", batch.bytes_of("metrics"), "t"), "otlp_proto", limit))
     encoded = [one for one in found if isinstance(one, EncodedPiece)]
     assert len(encoded) == len(found)
     assert all(len(one.value) <= limit for one in encoded)
@@ -151,6 +151,6 @@ def test_pieces_fit_and_have_every_point(sizes: list[int], limit: int) -> None:
 @pytest.mark.parametrize("encoding", ["otlp_proto", "otlp_json"])
 def test_sizes_are_those_of_the_encoding(encoding: Any) -> None:
     batch = of_host("a", *map(float, range(100)))
-    found = list(fitting(MessagePiece("metrics", batch.metrics_bytes(), "t"), encoding, 2000))
+    found = list(fitting(MessagePiece("metrics", batch.bytes_of("metrics"), "t"), encoding, 2000))
     assert all(isinstance(one, EncodedPiece) and len(one.value) <= 2000 for one in found)
     assert len(found) > 1

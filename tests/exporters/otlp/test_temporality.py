@@ -52,7 +52,7 @@ async def test_requests_without_deltas_are_forwarded_as_the_bytes_that_arrived(
     tmp_path: Path, unused_tcp_port_factory: Port
 ) -> None:
     sink, port = GrpcSink(), unused_tcp_port_factory()
-    sent = [metrics_batch(100).metrics_bytes(), request(sum_of([(0, 10, 1)], temporality=CUMULATIVE))]
+    sent = [metrics_batch(100).bytes_of("metrics"), request(sum_of([(0, 10, 1)], temporality=CUMULATIVE))]
     async with sink.serve() as sink_port:
         exporter = {"otlp_grpc": {"endpoint": f"http://localhost:{sink_port}"}}
         async with collector(tmp_path, gateway(port, exporter), port):

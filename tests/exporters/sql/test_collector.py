@@ -92,7 +92,7 @@ async def kill_a_collector(folder: Path, port: int, kills: int) -> None:
             collector = await asyncio.create_subprocess_exec(*run, cwd=ROOT)
             enough = acknowledged + 5 + kill % 7
             while acknowledged < enough:
-                body = gauges(20, times=2, first=2 * acknowledged).metrics_bytes()
+                body = gauges(20, times=2, first=2 * acknowledged).bytes_of("metrics")
                 try:
                     answer = await client.post(
                         f"http://localhost:{port}/v1/metrics",

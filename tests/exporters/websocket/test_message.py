@@ -158,9 +158,9 @@ def test_latencies_are_those_of_the_last_minute(given: Batch) -> None:
 
 def test_a_batch_stays_as_it_was() -> None:
     batch = explicit(WAITS, {1.0: 5}, CUMULATIVE)
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     FeedRun().add(batch)
-    assert batch.metrics_bytes() == before
+    assert batch.bytes_of("metrics") == before
 
 
 def test_the_reports_of_ebpf_become_the_feed() -> None:

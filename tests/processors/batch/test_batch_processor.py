@@ -104,7 +104,7 @@ def test_joining_does_not_parse() -> None:
     parts = [Batch.encoded(metrics=text, point_count=1) for text in (b"no OTLP ", b"at all")]
     list(one.process(parts[0]))
     [joined] = one.process(parts[1])
-    assert (joined.metrics_bytes(), joined.point_count) == (b"no OTLP at all", 2)
+    assert (joined.bytes_of("metrics"), joined.point_count) == (b"no OTLP at all", 2)
 
 
 def test_a_copy_in_another_pipeline_stays_as_it_is() -> None:

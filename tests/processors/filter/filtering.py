@@ -70,7 +70,7 @@ def logs() -> Batch:
 
 def points_of(batch: Batch | None) -> list[tuple[str, str, float]]:
     """Host, metric and value of each point, decoded from the batch's bytes."""
-    message = MetricsData.FromString(batch.metrics_bytes()) if batch else MetricsData()
+    message = MetricsData.FromString(batch.bytes_of("metrics")) if batch else MetricsData()
     return [
         (resource.resource.attributes[0].value.string_value, metric.name, point.as_double or point.as_int)
         for resource in message.resource_metrics
@@ -82,13 +82,13 @@ def points_of(batch: Batch | None) -> list[tuple[str, str, float]]:
 
 def spans_of(batch: Batch | None) -> list[tuple[str, int]]:
     """Name and number of events of each span."""
-    message = TracesData.FromString(batch.spans_bytes()) if batch else TracesData()
+    message = TracesData.FromString(batch.bytes_of("traces")) if batch else TracesData()
     found = [span for resource in message.resource_spans for scope in resource.scope_spans for span in scope.spans]
     return [(span.name, len(span.events)) for span in found]
 
 
 def records_of(batch: Batch | None) -> list[str]:
-    message = LogsData.FromString(batch.logs_bytes()) if batch else LogsData()
+    message = LogsData.FromString(batch.bytes_of("logs")) if batch else LogsData()
     scopes = [scope for resource in message.resource_logs for scope in resource.scope_logs]
     return [record.severity_text for scope in scopes for record in scope.log_records]
 

@@ -121,17 +121,17 @@ def test_log_records_are_dropped(options: dict[str, Any], kept: list[str]) -> No
 
 def test_a_batch_without_dropped_items_passes_as_the_bytes_that_arrived() -> None:
     batch = metrics()
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     passed = after(batch, metrics={"datapoint": ["value_double > 5"]})
     assert passed is batch
-    assert passed.metrics_bytes() is before
+    assert passed.bytes_of("metrics") is before
 
 
 def test_a_signal_without_conditions_is_not_parsed() -> None:
-    batch = Batch.encoded(metrics=b"\xff damaged", point_count=1, logs=logs().logs_bytes(), log_record_count=4)
+    batch = Batch.encoded(metrics=b"\xff damaged", point_count=1, logs=logs().bytes_of("logs"), log_record_count=4)
     passed = after(batch, logs={"log_record": ["severity_number == 5"]})
     assert passed is not None
-    assert passed.metrics_bytes() == b"\xff damaged"
+    assert passed.bytes_of("metrics") == b"\xff damaged"
     assert records_of(passed) == ["NONE", "INFO", "ERROR"]
 
 
@@ -152,7 +152,7 @@ def test_a_copy_in_another_pipeline_keeps_everything() -> None:
 def test_containers_that_lose_their_last_content_vanish() -> None:
     passed = after(metrics(), metrics={"datapoint": ['resource.attributes["host.name"] == "a"']})
     assert passed is not None
-    [resource] = MetricsData.FromString(passed.metrics_bytes()).resource_metrics
+    [resource] = MetricsData.FromString(passed.bytes_of("metrics")).resource_metrics
     assert len(resource.scope_metrics[0].metrics) == 2
 
 

@@ -105,12 +105,12 @@ async def test_existing_attributes_and_other_processes_stay_as_they_are(tmp_path
 
 async def test_a_batch_without_a_change_is_forwarded_as_the_bytes_that_arrived(tmp_path: Path) -> None:
     batch = batch_with({"service.name": "checkout"})
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     async with Node(tmp_path).processor() as processor:
         await processor.prepare(batch)
         [after] = processor.process(batch)
     assert after is batch
-    assert after.metrics_bytes() is before
+    assert after.bytes_of("metrics") is before
 
 
 async def test_data_that_names_a_pod_gets_its_job_wherever_it_comes_from(tmp_path: Path) -> None:

@@ -136,9 +136,9 @@ def test_group_moves_metrics_to_a_resource_with_more_attributes() -> None:
 
 def test_a_batch_without_a_matching_metric_passes_as_the_bytes_that_arrived() -> None:
     batch = batch_with(gauge("x", (1, {})))
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     [passed] = processor(*update({"action": "toggle_scalar_data_type"})).process(batch)
-    assert passed.metrics_bytes() is before
+    assert passed.bytes_of("metrics") is before
 
 
 def test_a_copy_in_another_pipeline_is_not_changed() -> None:

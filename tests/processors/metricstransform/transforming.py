@@ -43,7 +43,7 @@ def batch_with(*metrics: Metric) -> Batch:
 def run(one: MetricsTransformProcessor, batch: Batch) -> MetricsData:
     """The metrics that come out, decoded from the batch's bytes."""
     [passed] = [output for output in one.process(batch) if output is not PAUSE]
-    return MetricsData.FromString(passed.metrics_bytes())
+    return MetricsData.FromString(passed.bytes_of("metrics"))
 
 
 def after(transforms: Sequence[Mapping[str, Any]], *metrics: Metric) -> dict[str, list[tuple[float, Labels]]]:

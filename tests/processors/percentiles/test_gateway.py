@@ -63,7 +63,7 @@ class Cluster:
             before = self._lines()
             await asyncio.gather(
                 *(
-                    send(port, gauge(values_of(rank)[number], resource={"rank": rank}).metrics_bytes())
+                    send(port, gauge(values_of(rank)[number], resource={"rank": rank}).bytes_of("metrics"))
                     for rank, port in enumerate(self.ports)
                 )
             )

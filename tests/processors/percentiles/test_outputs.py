@@ -14,9 +14,9 @@ from tests.processors.percentiles.running import RunningProcessor, gauge, of_met
 def test_other_metrics_pass_as_the_bytes_that_arrived() -> None:
     running = RunningProcessor({"metrics": ["other.*"]})
     batch = gauge([1.0])
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     [after] = running.process(batch)
-    assert after.metrics_bytes() is before
+    assert after.bytes_of("metrics") is before
     assert running.tick() == []
 
 

@@ -22,7 +22,7 @@ def test_a_gauge_becomes_a_summary_with_its_name_unit_description_resource_and_s
     running.clock.advance(10)
     [batch] = running.processor.tick(running.clock.time_ns())
     assert batch.point_count == 1
-    [resource] = MetricsData.FromString(batch.metrics_bytes()).resource_metrics
+    [resource] = MetricsData.FromString(batch.bytes_of("metrics")).resource_metrics
     assert {pair.key for pair in resource.resource.attributes} == {"host.name", "gpu"}
     [scope] = resource.scope_metrics
     assert (scope.scope.name, scope.scope.version) == ("test", "1")

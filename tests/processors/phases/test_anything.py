@@ -111,7 +111,7 @@ def test_no_spans_raise_an_exception(rows: list[tuple[str, int, int, int, int]])
         span = span_of(kind, 0, 0, thread=thread)
         span.start_time_unix_nano, span.end_time_unix_nano = start, end
         for batch in run(batch_of([span], resource_of(pid)), traces={"sample": 1}):
-            batch.spans_bytes(), batch.metrics_bytes()
+            batch.bytes_of("traces"), batch.bytes_of("metrics")
     spans = []
     for kind, start, end, thread, _ in rows:
         spans.append(span_of(kind, 0, 0, thread=thread))

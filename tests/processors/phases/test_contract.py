@@ -34,8 +34,8 @@ def test_spans_are_recognised_by_their_attribute_whatever_their_scope(scope: str
     loop = Loop().steps(100).load()
     made = run(renamed(batch_of(loop.spans), scope))
     expected = run(batch_of(loop.spans))
-    assert [batch.metrics_bytes() for batch in made] == [batch.metrics_bytes() for batch in expected]
-    assert [batch.spans_bytes() for batch in made] == [batch.spans_bytes() for batch in expected]
+    assert [batch.bytes_of("metrics") for batch in made] == [batch.bytes_of("metrics") for batch in expected]
+    assert [batch.bytes_of("traces") for batch in made] == [batch.bytes_of("traces") for batch in expected]
     assert last(made, "zernel.steps", zernel_step_kind="training") == 100
 
 

@@ -65,7 +65,7 @@ def test_without_a_closed_step_in_the_window_there_are_no_fractions() -> None:
 
 
 def batches_of(made: list[Batch]) -> tuple[bytes, bytes]:
-    return b"".join(one.metrics_bytes() for one in made), b"".join(one.spans_bytes() for one in made)
+    return b"".join(one.bytes_of("metrics") for one in made), b"".join(one.bytes_of("traces") for one in made)
 
 
 LOOP = Loop().steps(40).load(0.03).wait(200).steps(40).load()

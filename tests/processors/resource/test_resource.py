@@ -55,7 +55,7 @@ def _plain(value: AnyValue) -> object:
 
 def attributes_of(batch: Batch) -> list[dict[str, object]]:
     """The attributes of each resource, decoded from the batch's bytes."""
-    metrics = MetricsData.FromString(batch.metrics_bytes())
+    metrics = MetricsData.FromString(batch.bytes_of("metrics"))
     return [{pair.key: _plain(pair.value) for pair in one.resource.attributes} for one in metrics.resource_metrics]
 
 
@@ -105,9 +105,9 @@ def test_actions_apply_in_order_to_the_result_of_the_previous_action() -> None:
 
 def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:
     batch = of_resources({"k": 1}, {"k": 1, "x": "y"})
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     [passed] = processor({"attributes": [{"key": "k", "value": 1}, {"key": "gone", "action": "delete"}]}).process(batch)
-    assert passed.metrics_bytes() is before
+    assert passed.bytes_of("metrics") is before
 
 
 def test_only_changed_resources_are_edited() -> None:
@@ -127,7 +127,7 @@ def test_spans_get_the_same_attributes() -> None:
     spans = TracesData()
     spans.resource_spans.add().scope_spans.add().spans.add(name="step")
     [batch] = processor({"detectors": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(Batch(spans=spans))
-    [resource] = TracesData.FromString(batch.spans_bytes()).resource_spans
+    [resource] = TracesData.FromString(batch.bytes_of("traces")).resource_spans
     assert resource.resource.attributes[0].value.string_value == "trainer"
     assert not batch.has_metrics
 

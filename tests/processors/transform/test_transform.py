@@ -60,19 +60,19 @@ def logs() -> Batch:
 def metrics_after(*statements: Any, **options: Any) -> MetricsData:
     passed = run(processor(metric_statements=list(statements), **options), metrics())
     assert passed is not None
-    return MetricsData.FromString(passed.metrics_bytes())
+    return MetricsData.FromString(passed.bytes_of("metrics"))
 
 
 def spans_after(*statements: Any) -> Any:
     passed = run(processor(trace_statements=list(statements)), spans())
     assert passed is not None
-    return TracesData.FromString(passed.spans_bytes()).resource_spans[0].scope_spans[0].spans
+    return TracesData.FromString(passed.bytes_of("traces")).resource_spans[0].scope_spans[0].spans
 
 
 def log_after(*statements: Any) -> Any:
     passed = run(processor(log_statements=list(statements)), logs())
     assert passed is not None
-    return LogsData.FromString(passed.logs_bytes()).resource_logs[0].scope_logs[0].log_records[0]
+    return LogsData.FromString(passed.bytes_of("logs")).resource_logs[0].scope_logs[0].log_records[0]
 
 
 def attributes_of(message: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_a_group_has_a_context_and_conditions() -> None:
 
 def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:
     batch = metrics()
-    before = batch.metrics_bytes()
+    before = batch.bytes_of("metrics")
     statements = [
         'set(metric.unit, "x") where metric.name == "other"',
         'set(resource.attributes["host.name"], "a")',
@@ -179,7 +179,7 @@ def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:
     ]
     passed = run(processor(metric_statements=statements), batch)
     assert passed is batch
-    assert passed.metrics_bytes() is before
+    assert passed.bytes_of("metrics") is before
 
 
 def test_a_signal_without_statements_is_not_parsed() -> None:

@@ -33,7 +33,7 @@ async def test_batches_know_their_temporalities(receive: Receive) -> None:
     """So an exporter does not look into each batch for deltas."""
     run = await receive((EXAMPLES / "training_node.csv").read_text(), layout="dcgm")
     for batch in run.downstream.batches:
-        assert Batch.from_bytes(metrics=batch.metrics_bytes()).temporalities <= batch.temporalities == {2}
+        assert Batch.from_bytes(metrics=batch.bytes_of("metrics")).temporalities <= batch.temporalities == {2}
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_process_has_its_own_resource_and_its_job_and_no_other_variable() -> N
     assert (found["process.pid"], found["process.parent_pid"]) == (812, 1)
     assert (found["zernel.job.id"], found["zernel.task.id"]) == ("4242", "train-1")
     assert found["process.creation.time"] == "2023-11-14T22:14:20.000+00:00"
-    assert b"hunter2" not in batch.metrics_bytes()
+    assert b"hunter2" not in batch.bytes_of("metrics")
 
 
 PYTHON = {"match_type": "regexp", "names": ["^python"]}

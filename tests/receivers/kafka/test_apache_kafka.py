@@ -41,7 +41,7 @@ async def failure_of(receiver: KafkaReceiver, emit: Emit | None = None) -> str:
 
 
 async def put(kafka: Broker, topic: str, value: float) -> None:
-    await asyncio.to_thread(write, kafka.brokers, topic, batch_of(value).metrics_bytes())
+    await asyncio.to_thread(write, kafka.brokers, topic, batch_of(value).bytes_of("metrics"))
 
 
 @contextmanager

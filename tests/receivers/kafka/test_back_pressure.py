@@ -16,14 +16,14 @@ from tests.receivers.kafka.test_measuring import values_of_metrics
 async def test_a_receiver_that_cannot_deliver_holds_little_and_resumes_without_loss(cluster: MockCluster) -> None:
     """50 kB records: a fetch has at most 2 MiB, and two wait besides the one in the pipelines."""
     count = 40
-    points = [batch_of(*(float(number),) * 1700).metrics_bytes() for number in range(count)]
+    points = [batch_of(*(float(number),) * 1700).bytes_of("metrics") for number in range(count)]
     free, held, largest = asyncio.Event(), 0, 0
     taken: list[float] = []
 
     async def emit(batch: Batch, *, transport: str = "") -> None:
         nonlocal held, largest
         held += 1
-        largest = max(largest, len(batch.metrics_bytes()))
+        largest = max(largest, len(batch.bytes_of("metrics")))
         await free.wait()
         taken.extend(values_of([batch])[::1700])
 
@@ -65,13 +65,13 @@ async def test_a_partition_that_left_during_a_pause_is_read_when_it_returns(clus
 
     async with receiving(cluster.brokers, emit, meter=meter) as receiver:
         for number in (1, 2):  # one in the pipelines and one that waits
-            await asyncio.to_thread(write, cluster.brokers, METRICS, batch_of(float(number)).metrics_bytes())
+            await asyncio.to_thread(write, cluster.brokers, METRICS, batch_of(float(number)).bytes_of("metrics"))
             await until(lambda: first("records") == number)  # noqa: B023  # awaited at once
         async with receiving(cluster.brokers, other):
             await until(lambda: first("partition_close") == 2)
             free.set()
             for partition in range(4):
-                value = batch_of(float(10 + partition)).metrics_bytes()
+                value = batch_of(float(10 + partition)).bytes_of("metrics")
                 await asyncio.to_thread(write, cluster.brokers, METRICS, value, partition=partition)
         await until(lambda: {10.0, 11.0, 12.0, 13.0} <= set(taken))
         assert dropped_by(receiver) == {}
@@ -79,7 +79,7 @@ async def test_a_partition_that_left_during_a_pause_is_read_when_it_returns(clus
 
 async def test_at_most_once_commits_before_the_pipelines_take_a_record(cluster: MockCluster) -> None:
     """otelcol's default, on request."""
-    write(cluster.brokers, METRICS, batch_of(1.0).metrics_bytes())
+    write(cluster.brokers, METRICS, batch_of(1.0).bytes_of("metrics"))
     stuck = asyncio.Event()
 
     async def emit(batch: Batch, *, transport: str = "") -> None:
@@ -90,7 +90,7 @@ async def test_at_most_once_commits_before_the_pipelines_take_a_record(cluster: 
 
 
 async def test_the_end_of_the_brokers_is_survived(cluster: MockCluster) -> None:
-    write(cluster.brokers, METRICS, batch_of(1.0).metrics_bytes())
+    write(cluster.brokers, METRICS, batch_of(1.0).bytes_of("metrics"))
     taken: list[float] = []
 
     async def emit(batch: Batch, *, transport: str = "") -> None:
@@ -101,6 +101,6 @@ async def test_the_end_of_the_brokers_is_survived(cluster: MockCluster) -> None:
         cluster.take_down()
         await until(lambda: receiver.context.health.problems)
         cluster.bring_up()
-        await asyncio.to_thread(write, cluster.brokers, METRICS, batch_of(2.0).metrics_bytes())
+        await asyncio.to_thread(write, cluster.brokers, METRICS, batch_of(2.0).bytes_of("metrics"))
         await until(lambda: set(taken) == {1.0, 2.0})
         await until(lambda: not receiver.context.health.problems)

@@ -53,7 +53,7 @@ def test_kills_lose_nothing(cluster: MockCluster, tmp_path: Path) -> None:
         for kill in range(KILLS + 1):
             numbers = range(kill * RECORDS, (kill + 1) * RECORDS)
             expected |= set(numbers)
-            write(cluster.brokers, "otlp_metrics", *(batch_of(float(one)).metrics_bytes() for one in numbers))
+            write(cluster.brokers, "otlp_metrics", *(batch_of(float(one)).bytes_of("metrics") for one in numbers))
             program = subprocess.Popen([sys.executable, "-m", "otel_zernel", "run", "--config", str(config)])
             try:
                 _wait(backend, len(backend.delivered) + 20 if kill < KILLS else len(expected), program)

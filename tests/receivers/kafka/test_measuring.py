@@ -29,7 +29,7 @@ def values_of_metrics(reader: InMemoryMetricReader) -> dict[str, dict[str, Any]]
 
 async def test_the_lag_of_a_partition_is_measured_and_ends_with_the_assignment(cluster: MockCluster) -> None:
     cluster.create_topic(METRICS, 2)
-    write(cluster.brokers, METRICS, *(batch_of(float(one)).metrics_bytes() for one in range(3)), partition=1)
+    write(cluster.brokers, METRICS, *(batch_of(float(one)).bytes_of("metrics") for one in range(3)), partition=1)
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("test")
     config = KafkaReceiver.Config.model_validate({"brokers": cluster.brokers, "initial_offset": "earliest"})

@@ -22,7 +22,7 @@ PATTERNS = {
 async def test_every_record_that_the_client_reads_has_a_signal(cluster: MockCluster) -> None:
     """The client finds `|-b$` also within a name. Such records were skipped without a count."""
     for number, topic in enumerate(TOPICS):
-        write(cluster.brokers, topic, batch_of(float(number)).metrics_bytes())
+        write(cluster.brokers, topic, batch_of(float(number)).bytes_of("metrics"))
     taken: list[float] = []
 
     async def emit(batch: Batch, *, transport: str = "") -> None:
@@ -38,8 +38,8 @@ async def test_every_record_that_the_client_reads_has_a_signal(cluster: MockClus
 async def test_a_topic_that_one_signal_excludes_is_read_for_another(cluster: MockCluster) -> None:
     """The client ignored a topic that any signal excluded."""
     batch = every_signal()
-    write(cluster.brokers, "otlp_metrics", batch.metrics_bytes())
-    write(cluster.brokers, "otlp_spans", batch.spans_bytes())
+    write(cluster.brokers, "otlp_metrics", batch.bytes_of("metrics"))
+    write(cluster.brokers, "otlp_spans", batch.bytes_of("traces"))
     downstream = Downstream()
     excluding = {"topics": ["^otlp_.*"], "exclude_topics": ["^otlp_spans$"]}
     async with receiving(cluster.brokers, downstream, metrics=excluding) as receiver:

@@ -38,7 +38,7 @@ def _load(brokers: list[str], stop: threading.Event) -> int:
     number = 0
     while not stop.wait(0.02):
         for partition in range(PARTITIONS):
-            producer.produce(METRICS, batch_of(float(number)).metrics_bytes(), partition=partition)
+            producer.produce(METRICS, batch_of(float(number)).bytes_of("metrics"), partition=partition)
             number += 1
     assert producer.flush(30) == 0
     return number
@@ -89,7 +89,7 @@ async def test_a_batch_that_the_pipelines_refuse_leaves_with_its_partition(clust
 
     cluster.create_topic(METRICS, PARTITIONS)
     for number in range(PARTITIONS):
-        write(cluster.brokers, METRICS, batch_of(float(number)).metrics_bytes(), partition=number)
+        write(cluster.brokers, METRICS, batch_of(float(number)).bytes_of("metrics"), partition=number)
     is_stuck, offered = True, 0
     first: list[float] = []
     second = SlowPipelines(0)

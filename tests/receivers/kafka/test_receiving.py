@@ -15,14 +15,14 @@ from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, rece
 
 
 def encoded(*values: float) -> bytes:
-    return batch_of(*values).metrics_bytes()
+    return batch_of(*values).bytes_of("metrics")
 
 
 async def test_records_of_every_signal_arrive_as_batches(cluster: MockCluster) -> None:
     batch, downstream = every_signal(), Downstream()
-    write(cluster.brokers, "otlp_metrics", batch.metrics_bytes())
-    write(cluster.brokers, "otlp_spans", batch.spans_bytes())
-    write(cluster.brokers, "otlp_logs", batch.logs_bytes())
+    write(cluster.brokers, "otlp_metrics", batch.bytes_of("metrics"))
+    write(cluster.brokers, "otlp_spans", batch.bytes_of("traces"))
+    write(cluster.brokers, "otlp_logs", batch.bytes_of("logs"))
     async with receiving(cluster.brokers, downstream):
         await until(lambda: len(downstream.batches) == 3)
     assert {signal for one in downstream.batches for signal in one.signals} == {"metrics", "traces", "logs"}

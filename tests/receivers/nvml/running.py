@@ -118,7 +118,7 @@ class Running:
 
 def mentions(text: str, batch: Batch) -> bool:
     """Whether the batch contains the text: a GPU's uuid, or a driver's version."""
-    return text.encode() in batch.metrics_bytes()
+    return text.encode() in batch.bytes_of("metrics")
 
 
 @asynccontextmanager

@@ -242,4 +242,4 @@ async def test_zstd_is_accepted_and_an_unknown_compression_is_unimplemented() ->
                 body = b"\x01" + len(compressed).to_bytes(4) + compressed
                 await client.send(opening(1, headers), frame(DATA, END_STREAM, 1, body))
                 assert await client.status(1) == expected
-    assert [batch.metrics_bytes() for batch in downstream.batches] == [request]
+    assert [batch.bytes_of("metrics") for batch in downstream.batches] == [request]

@@ -130,9 +130,9 @@ def test_the_signal_of_protobuf_is_found_by_its_content(trace_id: bytes, time_ns
     one = traced.edit_spans().resource_spans[0].scope_spans[0].spans[0]
     one.trace_id, one.name, one.start_time_unix_nano = trace_id, text, time_ns
     logged.edit_logs().resource_logs[0].scope_logs[0].log_records[0].body.string_value = text
-    assert signal_of(metric.metrics_bytes()) == "metrics"
-    assert signal_of(traced.spans_bytes()) == "traces"
-    assert signal_of(logged.logs_bytes()) == "logs"
+    assert signal_of(metric.bytes_of("metrics")) == "metrics"
+    assert signal_of(traced.bytes_of("traces")) == "traces"
+    assert signal_of(logged.bytes_of("logs")) == "logs"
 
 
 @pytest.mark.parametrize("size", range(60, 130))
@@ -142,7 +142,7 @@ def test_protobuf_of_any_length_is_not_taken_for_json(size: int) -> None:
     batch.edit_logs().resource_logs[0].schema_url = "x" * (size - 30)
     came, dropped = replayed(batch, {"format": "proto"})
     assert not dropped
-    assert came[0].logs_bytes() == batch.logs_bytes()
+    assert came[0].bytes_of("logs") == batch.bytes_of("logs")
 
 
 @settings(max_examples=30)

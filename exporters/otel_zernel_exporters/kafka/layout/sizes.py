@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from otel_zernel.batch import Signal
+from otel_zernel.batch import Signal, split_batch
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 from otel_zernel_exporters.kafka.layout.pieces import MessagePiece, names
 from otel_zernel_libraries.clients.kafka.client_config import Encoding
@@ -72,5 +72,5 @@ def parts(piece: MessagePiece, share: float) -> Iterator[MessagePiece | Oversize
             yield OversizedItem(piece.signal, name, len(piece.encoded))
         return
     size = max(1, min(math.ceil(items * share), (items + 1) // 2))
-    for part in batch.split(size):
+    for part in split_batch(batch, size):
         yield MessagePiece(piece.signal, part.bytes_of(piece.signal), piece.topic, piece.key)

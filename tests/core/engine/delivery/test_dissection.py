@@ -44,7 +44,7 @@ def picky(**config: Any) -> PickySink:
 
 def damaged(points: int) -> Batch:
     """Bytes that the check on receipt accepts: an attribute is damaged."""
-    good = batch_of(*[1.0] * points).metrics_bytes()
+    good = batch_of(*[1.0] * points).bytes_of("metrics")
     batch = Batch.from_bytes(metrics=good.replace(b"host.name", b"\xffost.name"))
     assert batch.point_count == points
     return batch
@@ -74,7 +74,7 @@ async def test_a_text_that_is_not_utf8_is_mended_for_a_server_that_refuses_it(re
     class Strict(PickySink):
         async def export(self, batch: Batch) -> None:
             self.attempts += 1
-            if not is_sound(MetricsData.DESCRIPTOR, batch.metrics_bytes()):
+            if not is_sound(MetricsData.DESCRIPTOR, batch.bytes_of("metrics")):
                 raise refusal
             self.batches.append(batch)
 
@@ -88,7 +88,7 @@ async def test_a_text_that_is_not_utf8_is_mended_for_a_server_that_refuses_it(re
 async def test_a_server_that_takes_any_bytes_gets_those_of_the_sender() -> None:
     sink = Sink(SinkConfig.model_validate(JOINING), make_context("exporters", "sink"))
     await deliver(sink, damaged(3))
-    assert [batch.metrics_bytes() for batch in sink.batches] == [damaged(3).metrics_bytes()]
+    assert [batch.bytes_of("metrics") for batch in sink.batches] == [damaged(3).bytes_of("metrics")]
 
 
 async def test_a_server_that_rejects_everything_gets_a_bounded_number_of_requests() -> None:

@@ -41,7 +41,7 @@ class Forwarder(Reader):
 
 @BATCHES
 async def test_a_processor_gets_a_readable_batch(batch: Batch) -> None:
-    given = Batch.from_bytes(metrics=batch.metrics_bytes())
+    given = Batch.from_bytes(metrics=batch.bytes_of("metrics"))
     assert not given.is_readable()
     async with wiring() as it:
         delivery, stage = await it.delivery(), stage_of(Reader)
@@ -58,7 +58,7 @@ async def test_a_processor_that_reads_nothing_gets_the_received_bytes() -> None:
         assert isinstance(stage.processor, Reader)
         assert stage.processor.seen == [False]
         await delivery.drain()
-        assert [one.metrics_bytes() for one in it.sinks[0].batches] == [damaged_metrics("name")]
+        assert [one.bytes_of("metrics") for one in it.sinks[0].batches] == [damaged_metrics("name")]
 
 
 @BATCHES
@@ -73,5 +73,5 @@ async def test_a_batch_that_an_exporter_prepares_is_readable(batch: Batch) -> No
         delivery = await it.delivery()
         it.sinks[0].prepares = lambda batch: True  # type: ignore[method-assign]
         it.sinks[0].prepare = prepare  # type: ignore[method-assign, assignment]
-        await it.emit_into(it.pipeline("p", [], [delivery]))(Batch.from_bytes(metrics=batch.metrics_bytes()))
+        await it.emit_into(it.pipeline("p", [], [delivery]))(Batch.from_bytes(metrics=batch.bytes_of("metrics")))
     assert seen == [True]

@@ -140,7 +140,7 @@ async def test_an_exporter_leaves_a_connection_on_which_the_server_accepts_nothi
                     break
                 except Retryable:
                     await asyncio.sleep(0.01)
-    assert sink.requests == [metrics_batch().metrics_bytes()]
+    assert sink.requests == [metrics_batch().bytes_of("metrics")]
 
 
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:

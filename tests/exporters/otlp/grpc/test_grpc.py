@@ -68,7 +68,7 @@ async def test_metrics_and_spans_arrive_unchanged(compression: str) -> None:
     async with exporting(sink, compression=compression) as exporter:
         await exporter.export(metrics_batch())
         await exporter.export(spans_batch())
-    assert sink.requests == [metrics_batch().metrics_bytes(), spans_batch().spans_bytes()]
+    assert sink.requests == [metrics_batch().bytes_of("metrics"), spans_batch().bytes_of("traces")]
 
 
 async def test_a_batch_of_both_signals_is_two_requests() -> None:
@@ -77,7 +77,7 @@ async def test_a_batch_of_both_signals_is_two_requests() -> None:
     both.edit_spans().CopyFrom(spans_batch().spans)
     async with exporting(sink) as exporter:
         await exporter.export(both)
-    assert sink.requests == [metrics_batch().metrics_bytes(), spans_batch().spans_bytes()]
+    assert sink.requests == [metrics_batch().bytes_of("metrics"), spans_batch().bytes_of("traces")]
 
 
 async def test_headers_and_user_agent_are_sent() -> None:
@@ -191,7 +191,7 @@ async def test_log_records_arrive_and_their_rejections_are_counted() -> None:
     async with exporting(sink, own) as exporter:
         await exporter.export(logs_batch())
         await exporter.export(logs_batch())
-    assert sink.of("logs") == [logs_batch().logs_bytes()] * 2
+    assert sink.of("logs") == [logs_batch().bytes_of("logs")] * 2
     assert own.drop.counts == {"partial_success": 1}  # type: ignore[attr-defined]  # a testing.Dropped
 
 

@@ -35,8 +35,8 @@ async def test_protobuf_arrives_unchanged(compression: str) -> None:
         await exporter.export(spans_batch())
     metrics, spans = sink.requests
     assert (metrics.path, spans.path) == ("/v1/metrics", "/v1/traces")
-    assert DECOMPRESS[compression](metrics.body) == metrics_batch().metrics_bytes()
-    assert DECOMPRESS[compression](spans.body) == spans_batch().spans_bytes()
+    assert DECOMPRESS[compression](metrics.body) == metrics_batch().bytes_of("metrics")
+    assert DECOMPRESS[compression](spans.body) == spans_batch().bytes_of("traces")
     assert metrics.headers["content-type"] == PROTO
     assert metrics.headers.get("content-encoding", "none") == compression
 
@@ -58,7 +58,7 @@ async def test_a_batch_of_megabytes_arrives() -> None:
     batch = metrics_batch(30_000)
     async with exporting(sink) as exporter:
         await exporter.export(batch)
-    assert gzip.decompress(sink.requests[0].body) == batch.metrics_bytes()
+    assert gzip.decompress(sink.requests[0].body) == batch.bytes_of("metrics")
 
 
 async def test_configured_headers_are_sent_and_do_not_replace_our_own() -> None:
@@ -154,7 +154,7 @@ async def test_log_records_arrive(encoding: str) -> None:
     (request,) = sink.requests
     assert request.path == "/v1/logs"
     if encoding == "proto":
-        assert request.body == logs_batch().logs_bytes()
+        assert request.body == logs_batch().bytes_of("logs")
     else:
         record = json.loads(request.body)["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]
         assert record["body"] == {"stringValue": "loss is NaN"}

@@ -143,7 +143,7 @@ def test_bounds_that_stay_are_forwarded_as_the_bytes_that_arrived() -> None:
         data.resource_metrics.add().scope_metrics.add().metrics.append(one([1, 2], [time, 0, 0], time=time))
         encoded = data.SerializeToString() + b"\xfa\x3e\x01x"  # an unknown field, which a new encoding would move
         [settled] = settling.bounds.convert(Batch.from_bytes(metrics=encoded), settling.dropped)
-        assert settled.metrics_bytes() == encoded
+        assert settled.bytes_of("metrics") == encoded
         assert settled.metrics.resource_metrics[0].scope_metrics[0].metrics[0].HasField("histogram")
 
 

@@ -47,7 +47,7 @@ def cells_of(batches: Iterable[Batch]) -> list[Cell]:
             point.as_double,
         )
         for batch in batches
-        for resource in Batch.from_bytes(metrics=batch.metrics_bytes()).metrics.resource_metrics
+        for resource in Batch.from_bytes(metrics=batch.bytes_of("metrics")).metrics.resource_metrics
         for metric in resource.scope_metrics[0].metrics
         for point in points(metric)
     ]

@@ -95,7 +95,7 @@ def test_batches_of_processes_without_calls_are_small_too() -> None:
 
 def test_the_point_count_of_each_batch_is_right() -> None:
     for batch in encoded(READINGS):
-        assert batch.point_count == Batch.from_bytes(metrics=batch.metrics_bytes()).point_count
+        assert batch.point_count == Batch.from_bytes(metrics=batch.bytes_of("metrics")).point_count
 
 
 def test_unwanted_processes_have_no_points() -> None:

@@ -137,14 +137,14 @@ class ReceiverToPage:
         )
         batches = self.encoder.batches(readings, ReadingInfo(1, Period(1, 2), Coverage(1.0)))
         for batch in (*batches, *self.staleness.due({process.pid for process in live}, 3)):
-            self._emit(self.percentiles.process(Batch.from_bytes(metrics=batch.metrics_bytes())))
+            self._emit(self.percentiles.process(Batch.from_bytes(metrics=batch.bytes_of("metrics"))))
         self.clock.advance(1)
         if self.clock.monotonic() % 10 == 0:
             self._emit(self.percentiles.tick(self.clock.time_ns()))
 
     def _emit(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
-            self.page.update(Batch.from_bytes(metrics=batch.metrics_bytes()).metrics, self.clock.monotonic())
+            self.page.update(Batch.from_bytes(metrics=batch.bytes_of("metrics")).metrics, self.clock.monotonic())
 
     def kept(self) -> int:
         """The number of series that the components keep."""

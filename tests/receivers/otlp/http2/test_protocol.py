@@ -62,7 +62,7 @@ async def test_a_call_in_single_bytes_is_a_call(receiver: OtlpReceiver, downstre
         for byte in PREFACE + settings({}) + request(1, MESSAGE):
             await client.send(bytes((byte,)))
         assert await client.status(1) == 0
-    assert downstream.batches[0].metrics_bytes() == MESSAGE
+    assert downstream.batches[0].bytes_of("metrics") == MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_a_call_in_single_bytes_is_a_call(receiver: OtlpReceiver, downstre
 async def test_every_form_of_a_request_is_accepted(client: RawClient, downstream: Recording, frames: bytes) -> None:
     await client.send(frames)
     assert await client.status(1) == 0
-    assert downstream.batches[0].metrics_bytes() == MESSAGE
+    assert downstream.batches[0].bytes_of("metrics") == MESSAGE
 
 
 async def test_settings_and_pings_are_acknowledged(client: RawClient) -> None:
@@ -132,7 +132,7 @@ async def test_a_padded_frame_may_have_any_size_and_arrive_in_any_pieces(
     for byte in frame(DATA, END_STREAM | PADDED, 3, b"\x05" + message_of(MESSAGE) + bytes(5)):
         await client.send(bytes((byte,)))
     assert await client.status(3) == 0
-    assert [batch.metrics_bytes() for batch in downstream.batches] == [message, MESSAGE]
+    assert [batch.bytes_of("metrics") for batch in downstream.batches] == [message, MESSAGE]
 
 
 async def test_padding_is_given_back_to_the_windows_since_a_message_fills_that_of_its_stream(client: RawClient) -> None:
