@@ -31,7 +31,7 @@ class ProbeCost:
         )
 
 
-TRAINING = 2.5
+TRAINING = 3.2
 """How much more a hit costs amid a training than amid the work of the calibration: PyTorch fills more of the caches.
 Source: `python -m benchmarks probe_cost`, whose pairs are in docs/benchmarks.md."""
 HIGHEST_COLDNESS = 10.0
