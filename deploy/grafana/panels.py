@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from otel_zernel_libraries.training import VERDICT_WORDS
+
 PanelKind = Literal["timeseries", "stat", "table", "traces"]
 
 
@@ -68,6 +70,11 @@ class Dashboard:
     description: str
     variables: Sequence[Variable]
     rows: Sequence[Row]
+
+
+def meaning_of(*verdicts: str) -> str:
+    """The names of verdicts, with their sentences."""
+    return " ".join(f"{(words := VERDICT_WORDS[one]).name.capitalize()}: {words.sentence.lower()}." for one in verdicts)
 
 
 def by_quantile(metric: str, selector: str, by: str, *quantiles: float, legend: str = "") -> list[Query]:

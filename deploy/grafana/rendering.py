@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from deploy.grafana.panels import Dashboard, Panel, Query, Row, Variable
+from otel_zernel_libraries.training.words import DETAIL_NAMES, PHASE_WORDS, VERDICT_WORDS
 
 COLUMNS = 24
 HEIGHTS = {"stat": 4, "timeseries": 8, "table": 8, "traces": 8}
@@ -114,7 +115,27 @@ def _panel(panel: Panel) -> dict[str, Any]:
     }
     if panel.kind == "table":
         made["transformations"] = [{"id": "organize", "options": {"excludeByName": {"Time": True}}}]
+        if any("zernel_verdict" in query.expression or "job_verdict" in query.expression for query in panel.queries):
+            names = {verdict: {"text": words.name} for verdict, words in VERDICT_WORDS.items()}
+            defaults["mappings"] = [{"type": "value", "options": names}]
+    else:
+        renamed = list(_renamed(" ".join(query.legend for query in panel.queries)))
+        made |= {"transformations": renamed} if renamed else {}
     return made
+
+
+def _renamed(legend: str) -> Iterator[dict[str, Any]]:
+    """Puts words in place of the phases and their details in the names of series."""
+    if "{{zernel_phase}}" in legend:
+        for phase, words in PHASE_WORDS.items():
+            yield _renaming(rf"(^|.* ){phase}($| .*)", f"$1{words.name}$2")
+    if "{{zernel_phase_detail}}" in legend:
+        for detail, name in DETAIL_NAMES.items():
+            yield _renaming(rf"(.* / ){detail}$", f"$1{name}")
+
+
+def _renaming(regex: str, pattern: str) -> dict[str, Any]:
+    return {"id": "renameByRegex", "options": {"regex": regex, "renamePattern": pattern}}
 
 
 def _target(panel: Panel, query: Query, name: str) -> dict[str, Any]:

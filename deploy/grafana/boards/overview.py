@@ -1,6 +1,6 @@
 """All jobs and all GPUs: what trains, what idles, what fails."""
 
-from deploy.grafana.panels import Dashboard, Panel, Query, Row, by_quantile
+from deploy.grafana.panels import Dashboard, Panel, Query, Row, by_quantile, meaning_of
 
 _UTILIZATION = 'hw_gpu_utilization_ratio{hw_gpu_task="general"}'
 _HOST = "{{host_name}}"
@@ -31,14 +31,14 @@ _JOBS = Row(
             "Verdicts on jobs",
             "short",
             [Query("max by (job, zernel_job_verdict) (zernel_job_verdict == 1)")],
-            "straggler: one rank delays the others. slow_link: all ranks wait for the network.",
+            meaning_of("straggler", "slow_link"),
             kind="table",
         ),
         Panel(
             "Verdicts on ranks",
             "short",
             [Query("sum by (job, zernel_verdict) (zernel_verdict == 1)")],
-            "The number of ranks with each verdict, such as input_bound: the GPU waits for data.",
+            f"The number of ranks with each verdict. {meaning_of('input_bound')}",
             kind="table",
         ),
         Panel(

@@ -8,6 +8,13 @@ FEWEST_STEPS: Final = 3
 ESSENTIAL_MARKS: Final = frozenset({"scopes", "backward"})
 """The values of `zernel.mark` that every training step needs. The others matter to loops without a DataLoader, or to
 distributed jobs."""
+PHASE_OF: Final = {
+    "input_bound": "data_loading",
+    "communication_bound": "nccl_collective",
+    "optimizer_bound": "optimizer_step",
+    "compute_bound": "gpu_compute",
+}
+"""The phase whose share decides a verdict. `host_bound` is decided by one detail of the phase `unknown`."""
 _WAITS: Final = ("input_bound", "communication_bound", "optimizer_bound", "host_bound")
 
 

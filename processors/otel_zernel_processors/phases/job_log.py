@@ -7,10 +7,9 @@ from typing import Any
 
 from otel_zernel.component import Logger
 from otel_zernel.text import printable
-from otel_zernel_libraries.training import JobVerdict
+from otel_zernel_libraries.training import JobVerdict, mark_names, verdict_words
 from otel_zernel_processors.phases.process import TrainingProcess
 from otel_zernel_processors.phases.process_identity import ProcessIdentity
-from otel_zernel_processors.phases.results.verdict import ADVICE
 
 _HOSTS = 8
 """Hosts that a line names."""
@@ -74,7 +73,7 @@ class JobLog:
                 name = process.verdict.name
                 self._logger.info(
                     "process %d on %s is %s: %s (%s)",
-                    *(process.identity.pid, process.identity.host, name, ADVICE[name], values),
+                    *(process.identity.pid, process.identity.host, name, _in_words(name), values),
                 )
 
     def log_ranks(self, job: str, ranks: Mapping[int, TrainingProcess], changed: Collection[int]) -> None:
@@ -87,7 +86,7 @@ class JobLog:
             if not set(numbers).isdisjoint(changed):
                 values = _values([ranks[rank] for rank in numbers])
                 which = f"all {len(ranks)} ranks are" if len(numbers) == len(ranks) > 1 else _ranks(numbers)
-                self._logger.info("job %s: %s %s: %s (%s)", printable(job), which, name, ADVICE[name], values)
+                self._logger.info("job %s: %s %s: %s (%s)", printable(job), which, name, _in_words(name), values)
 
     def log_late(self, job: str, host: str, lateness: float) -> None:
         """Logs once for each host of a job that its data arrived after a report."""
@@ -135,11 +134,17 @@ class JobLog:
                 self._logger.info("Lost %s: no process of it is left, or none sends data", description)
 
 
+def _in_words(verdict: str) -> str:
+    """The verdict as a sentence, and the first thing to try."""
+    words = verdict_words(verdict)
+    return ". ".join((words.sentence[0].lower() + words.sentence[1:], *words.advice[:1])).rstrip(".")
+
+
 def _values(processes: Sequence[TrainingProcess]) -> str:
     """The means of the values that the verdict is based on, or the missing marks."""
     if processes[0].verdict.name == "marks_missing":
         marks = frozenset[str]().union(*(process.missing_marks for process in processes))
-        return f"missing: {', '.join(sorted(marks))}"
+        return f"missing: {mark_names(marks)}"
     names = processes[0].verdict.evidence
     means = {
         name: sum(process.verdict.evidence.get(name, 0.0) for process in processes) / len(processes) for name in names

@@ -93,7 +93,7 @@ def _gpu(number: int) -> dict[str, Any]:
         "power": 612.4 + number % 5,
         "power_limit": 700.0,
         "temperature": 61.0 + number % 7,
-        "throttled": ["power_cap"] if number == 3 else [],
+        "throttled": ["sw_power_cap"] if number == 3 else [],
         "xid": {"79": 1} if number == 5 else {},
         "seen": int(NOW) - 400,
     }

@@ -106,7 +106,7 @@ async def test_the_screen_of_a_live_state_is_that_state_with_every_choice(tmp_pa
         await whole_state(port)
         with terminal(tmp_path, *SIZE) as tmux:
             start(tmux, f"localhost:{port}")
-            await tmux.shows("rank 2 delays the others", "4 processes", "q quit")
+            await tmux.shows("Rank 2 delays the others", "4 processes", "q quit")
             await compare(tmux, port, pressed())
             tmux.keys("r")
             await compare(tmux, port, pressed("r"))

@@ -43,7 +43,7 @@ def test_the_advice_for_a_loader_depends_on_its_workers() -> None:
 def test_a_late_rank_is_named_with_the_part_that_takes_longer() -> None:
     job = job_of("gloo, DDP, a late rank", is_job=True)
     assert job.diagnosis.verdict == "straggler"
-    assert job.diagnosis.sentence.startswith("Rank 1 holds up the job: the other rank waits ")
+    assert job.diagnosis.sentence.startswith("Rank 1 delays the others by ")
     assert job.diagnosis.sentence.endswith(" more than the other rank does in compute (forward pass).")
     assert [rank.rank for rank in job.ranks] == [0, 1]
     assert job.ranks[1].lateness == pytest.approx(0.022, abs=0.005)
@@ -71,7 +71,7 @@ def test_a_gpu_with_lower_clocks_is_named_for_a_job_that_computes() -> None:
         sightings.add(batch)
     result = report_on(sightings, Choice(), circumstances())
     [job] = result.jobs
-    assert "its power limit lowers the clocks of GPU 3 for 50 % of the time" in job.diagnosis.sentence
+    assert "GPU 3 is throttled 50 % of the time (power limit)" in job.diagnosis.sentence
     assert [gpu.index for gpu in job.gpus] == [3]
     assert [gpu.index for gpu in result.gpus] == [5]
     assert job.gpus[0].slowed == {"sw_power_cap": 0.5}
@@ -84,7 +84,7 @@ def test_too_few_steps_give_no_verdict() -> None:
     process.steps = {("training", "loader"): 1}
     [job] = report_on(sightings, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "too_few_steps"
-    assert job.diagnosis.sentence.startswith("1 training step in this time, which is too few for a verdict.")
+    assert job.diagnosis.sentence.startswith("There are too few steps for a verdict: 1 training step in this time.")
 
 
 THREADS = (
@@ -121,7 +121,7 @@ def test_missing_marks_are_said() -> None:
     [job] = report_on(sightings, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "marks_missing"
     assert "does not have the functions that show the phases" in job.diagnosis.sentence
-    assert job.notes == ("Its PyTorch does not have all functions that show phases; missing: backward.",)
+    assert job.notes == ("Its PyTorch does not have all functions that show phases; missing: backward passes.",)
 
 
 def test_sampled_operators_are_said_with_the_positions_that_are_unknown() -> None:
@@ -136,7 +136,7 @@ def test_sampled_operators_are_said_with_the_positions_that_are_unknown() -> Non
 def test_unsteady_steps_are_explained_by_their_phase() -> None:
     thresholds = {**circumstances().thresholds, "input_bound": 1.0, "unstable": 0.1}
     [job] = report_on(seen("stalls of 150 ms"), Choice(), circumstances(thresholds=thresholds)).jobs
-    assert job.diagnosis.sentence.startswith("Steps vary: half take up to ")
+    assert job.diagnosis.sentence.startswith("The durations of steps vary: half take up to ")
     assert job.diagnosis.sentence.endswith("Slow steps lose their time in data loading.")
 
 
@@ -170,7 +170,7 @@ def test_steps_with_lost_events_give_no_verdict() -> None:
     sightings.processes[0].lossy_steps["training"] = lossy
     [job] = report_on(sightings, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "lost_events"
-    assert job.diagnosis.sentence.startswith(f"Events were lost in {lossy} of ")
+    assert job.diagnosis.sentence.startswith(f"Events were lost in too many steps: in {lossy} of ")
 
 
 def test_losses_in_an_evaluation_decide_nothing_about_the_training_steps() -> None:
@@ -188,9 +188,9 @@ def test_the_comparison_of_ranks_and_the_table_have_one_source() -> None:
     first.details, second.details = second.details, first.details
     first.steps, second.steps = second.steps, first.steps
     [job] = report_on(sightings, Choice(), circumstances()).jobs
-    assert job.diagnosis.sentence.startswith("Rank 0 holds up the job: ")
+    assert job.diagnosis.sentence.startswith("Rank 0 delays the others by ")
     step = sum(row.per_step for row in job.shares if not row.detail)
-    assert f" of each {amount(step)} step for it. " in job.diagnosis.sentence
+    assert f" of each {amount(step)} step. " in job.diagnosis.sentence
     assert job.ranks[0].lateness == max(rank.lateness or 0.0 for rank in job.ranks) > 0
 
 

@@ -120,7 +120,9 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
             percent(step["jitter"]),
             f"{step['count']:,}",
         ]
-        assert tab.evaluate("JSON.parse(document.getElementById('data').textContent)[0].ranks[0].bars.length") > 100
+        assert (
+            tab.evaluate("JSON.parse(document.getElementById('data').textContent).jobs[0].ranks[0].bars.length") > 100
+        )
         assert (tab.complaints, tab.requests) == ([], [])
 
 
@@ -130,10 +132,10 @@ async def test_a_slow_rank_is_named() -> None:
             status, output, errors = await why(str(launcher), "--for", WATCH, "--json")
             assert status == 0, errors
             [job] = json.loads(output)["jobs"]
-            if job["why"].startswith("Rank 1 holds up the job"):
+            if job["why"].startswith("Rank 1 delays the others"):
                 break
     assert job["verdict"] == "straggler"
-    assert job["why"].startswith("Rank 1 holds up the job: the other 2 ranks wait ")
+    assert job["why"].startswith("Rank 1 delays the others by ")
     assert job["why"].endswith(" more than the other ranks do in data loading (DataLoader).")
     assert [rank["rank"] for rank in job["ranks"]] == [0, 1, 2]
     assert max(job["ranks"], key=lambda rank: rank["lateness"])["rank"] == 1

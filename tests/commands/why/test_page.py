@@ -185,7 +185,7 @@ def test_a_long_run_of_many_ranks_stays_a_small_page(tmp_path: Path) -> None:
     result = late_rank()
     text = page(replace(result, jobs=(of_many_steps(result.jobs[0], 64, 4096),)))
     data = json.loads(text[text.index('id="data">') + 10 : text.index("</script>")])
-    bars = [bar for rank in data[0]["ranks"] for bar in rank["bars"]]
+    bars = [bar for rank in data["jobs"][0]["ranks"] for bar in rank["bars"]]
     assert sum(bar[2] for bar in bars) == 64 * 4096
     assert len(bars) <= MOST_BARS + 64
     assert sum(len(bar[7]) for bar in bars) <= MOST_SEGMENTS

@@ -96,7 +96,7 @@ def test_several_jobs_have_a_section_each_with_different_titles() -> None:
     [
         (None, "GPU 0 NVIDIA H100: busy 50 %"),
         ({}, "GPU 0 NVIDIA H100: busy 50 %, not throttled"),
-        ({"hw_slowdown": 0.2}, "GPU 0 NVIDIA H100: busy 50 %, slowed by the hardware (heat or power) 20 % of the time"),
+        ({"hw_slowdown": 0.2}, "GPU 0 NVIDIA H100: busy 50 %, throttled 20 % of the time (heat or power)"),
     ],
 )
 def test_a_gpu_is_called_throttled_only_if_the_driver_says_so(slowed: dict[str, float] | None, text: str) -> None:

@@ -49,7 +49,7 @@ def test_ids_are_unique_and_titles_are_unique_within_a_row(board: Dashboard) -> 
 def test_every_variable_in_a_query_exists(board: Dashboard) -> None:
     made = rendered(board)
     names = {variable["name"] for variable in made["templating"]["list"]}
-    used = set(re.findall(r"\$\{?(\w+)", json.dumps(made["panels"]) + json.dumps(made["templating"])))
+    used = set(re.findall(r"\$\{?([a-z_]\w*)", json.dumps(made["panels"]) + json.dumps(made["templating"])))
     assert used - names <= BUILT_IN | {"__all"}
     assert names <= used
 

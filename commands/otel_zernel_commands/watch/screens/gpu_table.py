@@ -7,6 +7,7 @@ from typing import Any
 from otel_zernel_commands.watch.reading import as_number, number, objects, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+from otel_zernel_libraries.training import throttle_name
 
 Gpu = Mapping[str, Any]
 _BAR = 10
@@ -49,7 +50,7 @@ def _degrees(gpu: Gpu) -> str:
 def gpu_troubles(gpu: Gpu) -> str:
     """Its XID errors, and the reasons that lower its clocks now."""
     xid = [f"XID {code} x{as_number(times) or 0:.0f}" for code, times in table(gpu, "xid").items()]
-    return ", ".join([*xid, *(one.replace("_", " ") for one in rows(gpu, "throttled") if isinstance(one, str))])
+    return ", ".join([*xid, *(throttle_name(one) for one in rows(gpu, "throttled") if isinstance(one, str))])
 
 
 def _index(gpu: Gpu) -> str:

@@ -1,7 +1,7 @@
 """The page that explains the keys and the letters."""
 
-from otel_zernel_commands.watch.screens.phase_bars import CODES, LETTERS, NAMES
 from otel_zernel_commands.watch.styled import StyledLine, Surface
+from otel_zernel_libraries.training import PHASE_WORDS
 
 _KEYS = (
     ("q, Ctrl-C", "quit"),
@@ -30,9 +30,9 @@ def help_lines(surface: Surface) -> list[StyledLine]:
     lines: list[StyledLine] = [(("Keys", "heading"),)]
     lines += [_pair(key, text, surface) for key, text in _KEYS]
     lines += [((" ", ""),), (("Phases: letter in bars, word in the table", "heading"),)]
-    for phase, letter in LETTERS.items():
-        code = CODES[phase]
-        lines.append(((" ", ""), (f" {letter} ", f"on_{phase}"), (f" {code:<5}", phase), (NAMES[phase], "")))
+    for phase, words in PHASE_WORDS.items():
+        short = f" {words.short:<8}"
+        lines.append(((" ", ""), (f" {words.letter} ", f"on_{phase}"), (short, phase), (words.name, "")))
     lines += [((" ", ""),), (("Columns", "heading"),)]
     lines += [_pair(title, text, surface) for title, text in _COLUMNS]
     return lines

@@ -5,32 +5,8 @@ from typing import Any
 
 from otel_zernel_commands.watch.reading import as_number, table
 from otel_zernel_commands.watch.styled import StyledLine
-from otel_zernel_libraries.training import PHASES
+from otel_zernel_libraries.training import PHASE_WORDS, PHASES
 
-CODES = {
-    "data_loading": "DL",
-    "gpu_compute": "GPU",
-    "nccl_collective": "NCCL",
-    "optimizer_step": "OPT",
-    "unknown": "?",
-}
-"""By phase: the word in the column PHASE."""
-LETTERS = dict(zip(PHASES, "DGNO.", strict=True))
-"""By phase: the letter in bars."""
-NAMES = {
-    "data_loading": "data loading",
-    "gpu_compute": "GPU compute",
-    "nccl_collective": "NCCL collectives",
-    "optimizer_step": "optimizer step",
-    "unknown": "unknown",
-}
-SHORT_NAMES = {
-    "data_loading": "data",
-    "gpu_compute": "GPU",
-    "nccl_collective": "NCCL",
-    "optimizer_step": "opt.",
-    "unknown": "?",
-}
 _RECENT = 10
 """Steps of the timeline that the bar of a rank shows."""
 
@@ -46,7 +22,8 @@ def phase_bar(ratios: Sequence[float], width: int) -> StyledLine:
     by_rest = sorted(range(len(sizes)), key=lambda at: sizes[at] - exact[at])
     for at in by_rest[: width - sum(sizes)]:
         sizes[at] += 1
-    return tuple((LETTERS[phase] * size, f"on_{phase}") for phase, size in zip(PHASES, sizes, strict=True) if size)
+    drawn = zip(PHASE_WORDS.items(), sizes, strict=True)
+    return tuple((words.letter * size, f"on_{phase}") for (phase, words), size in drawn if size)
 
 
 def ratios_of(shares: Mapping[str, Any]) -> list[float]:

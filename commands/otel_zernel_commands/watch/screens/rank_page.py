@@ -7,11 +7,11 @@ from otel_zernel.text import spoken_duration
 from otel_zernel_commands.watch.reading import as_number, number, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.gpu_table import gpu_lines
-from otel_zernel_commands.watch.screens.phase_bars import CODES, LETTERS, NAMES, phase_bar
+from otel_zernel_commands.watch.screens.phase_bars import phase_bar
 from otel_zernel_commands.watch.screens.rank_rows import RankFields
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, Surface
-from otel_zernel_libraries.training import PHASES
+from otel_zernel_libraries.training import PHASE_WORDS, PHASES, phase_name
 
 _LAST_STEPS = 200
 _LABEL = 12
@@ -47,25 +47,25 @@ def _phases(rank: RankFields, surface: Surface) -> Iterator[StyledLine]:
     source = text(rank.fields, "source")
     where = f" (by {source})" if source else ""
     yield ((surface.cut(f"Phases{where}, share of the last minute and time so far", surface.columns), "heading"),)
-    width = min(max(surface.columns - 42, 0), 40)
-    for phase in PHASES:
+    width = min(max(surface.columns - 34, 0), 40)
+    for phase, words in PHASE_WORDS.items():
         share = number(rank.fields, "shares", phase)
         spent = number(rank.fields, "times", phase)
         if share is None and spent is None:
             continue
         mark = ">" if phase == rank.phase else " "
-        label = surface.fit(f"{mark} {CODES[phase]:<4} {NAMES[phase]}", 24)
+        label = surface.fit(f"{mark} {words.name}", 16)
         full = round(min(max(share or 0.0, 0.0), 1.0) * width)
         yield (
             (f"{label}{amounts.percent(share):>5} {amounts.seconds(spent):>8}  ", ""),
-            (LETTERS[phase] * full, f"on_{phase}"),
+            (words.letter * full, f"on_{phase}"),
         )
 
 
 def _durations(rank: RankFields, now_ms: float, surface: Surface) -> Iterator[StyledLine]:
     fields = rank.fields
     yield ((" ", ""),)
-    since, phase = number(fields, "phase_since"), CODES.get(rank.phase, "")
+    since, phase = number(fields, "phase_since"), phase_name(rank.phase)
     parts = {
         "phase now": phase + (f" for {spoken_duration((now_ms - since) / 1000)}" if phase and since else ""),
         "steps": _joined(("", amounts.count(_known(fields, "steps"))), ("", _per_second(fields))),

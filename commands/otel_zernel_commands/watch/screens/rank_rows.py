@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
-from otel_zernel_commands.watch.screens.phase_bars import CODES, recent_ratios
+from otel_zernel_commands.watch.screens.phase_bars import recent_ratios
 from otel_zernel_commands.watch.screens.watch_view import WatchView
-from otel_zernel_libraries.training import PHASES
+from otel_zernel_libraries.training import PHASES, phase_name, verdict_words
 
 _SILENT_MS = 10_000
 """Without data for longer than the other ranks, a rank is drawn dimmed."""
@@ -36,7 +36,7 @@ class RankFields:
     def phase(self) -> str:
         """Its phase now, if it is one of the five; else empty."""
         phase = text(self.fields, "phase")
-        return phase if phase in CODES else ""
+        return phase if phase in PHASES else ""
 
     @property
     def verdict(self) -> str:
@@ -84,8 +84,9 @@ class RankFields:
             text(self.fields, "job"),
             text(self.fields, "program"),
             text(self.fields, "executable"),
-            CODES.get(self.phase, ""),
+            phase_name(self.phase),
             self.phase,
+            verdict_words(self.verdict).name,
             self.verdict,
             self.end,
             f"rank{rank:.0f}" if rank is not None else "",

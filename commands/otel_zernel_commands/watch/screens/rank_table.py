@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from otel_zernel_commands.watch.reading import number, text
 from otel_zernel_commands.watch.screens import amounts
-from otel_zernel_commands.watch.screens.phase_bars import CODES, phase_bar
+from otel_zernel_commands.watch.screens.phase_bars import phase_bar
 from otel_zernel_commands.watch.screens.rank_rows import RankFields
 from otel_zernel_commands.watch.screens.watch_view import WatchView
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+from otel_zernel_libraries.training import PHASE_WORDS, verdict_words
 
 BAR = "LAST STEPS"
 _BAR_WIDTHS = (10, 32)
@@ -65,13 +66,17 @@ def _gpu(rank: RankFields) -> str:
     return f"{index:.0f}" if index is not None else text(rank.fields, "gpu")
 
 
+def _phase(rank: RankFields) -> str:
+    return rank.end or (PHASE_WORDS[rank.phase].short if rank.phase else "")
+
+
 def _verdict(rank: RankFields) -> str:
-    return rank.verdict.replace("_", " ")
+    return verdict_words(rank.verdict).name
 
 
 RANK = RankColumn("RANK", _number("rank"), sort="rank")
 PID = RankColumn("PID", _number("pid"))
-PHASE = RankColumn("PHASE", lambda rank: rank.end or CODES.get(rank.phase, ""), is_right=False, sort="phase")
+PHASE = RankColumn("PHASE", _phase, is_right=False, sort="phase")
 P50 = RankColumn("P50", _seconds("step", "p50"), sort="p50")
 STEPS = RankColumn(BAR, lambda rank: "x" if any(rank.ratios) else "", is_right=False, most=_BAR_WIDTHS[1])
 OTHERS = (

@@ -8,16 +8,13 @@ from otel_zernel.text import spoken_duration
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.phase_bars import (
-    LETTERS,
-    NAMES,
-    SHORT_NAMES,
     phase_bar,
     ratios_of,
     widest_phase,
 )
 from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
-from otel_zernel_libraries.training import PHASES
+from otel_zernel_libraries.training import PHASE_WORDS, PHASES
 
 _MOST_VERDICTS = 3
 _MOST_TROUBLES = 3
@@ -157,12 +154,11 @@ def phase_lines(state: Mapping[str, Any], surface: Surface) -> list[StyledLine]:
     bar = phase_bar(means, min(surface.columns, _LONGEST_BAR))
     total = sum(means)
     legend: list[StyledSpan] = []
-    names = NAMES if surface.columns >= _WIDE else SHORT_NAMES
-    for phase, share in zip(PHASES, means, strict=True):
+    for (phase, words), share in zip(PHASE_WORDS.items(), means, strict=True):
         if share / total >= _VISIBLE:
             legend += [
-                (f" {LETTERS[phase]} ", f"on_{phase}"),
-                (f" {names[phase]} {amounts.percent(share / total)} ", ""),
+                (f" {words.letter} ", f"on_{phase}"),
+                (f" {words.name if surface.columns >= _WIDE else words.short} {amounts.percent(share / total)} ", ""),
             ]
     lines: list[StyledLine] = [bar, tuple(legend)]
     history = _history(state, surface)
@@ -184,7 +180,7 @@ def _history(state: Mapping[str, Any], surface: Surface) -> StyledLine | None:
     has_room = surface.columns > 2 * len(title) and len(points) >= _FEWEST_POINTS
     for point in points if has_room else ():
         phase = widest_phase(point[1]) if isinstance(point, list) and len(point) > 1 else ""
-        span = (LETTERS.get(phase, " "), f"on_{phase}" if phase else "")
+        span = (PHASE_WORDS[phase].letter, f"on_{phase}") if phase else (" ", "")
         if letters and letters[-1][1] == span[1]:
             letters[-1] = (letters[-1][0] + span[0], span[1])
         else:

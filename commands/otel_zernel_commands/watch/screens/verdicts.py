@@ -6,24 +6,7 @@ from typing import Any
 
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
-from otel_zernel_commands.watch.screens.phase_bars import NAMES
-
-_LIMITING = {
-    "input_bound": "data_loading",
-    "communication_bound": "nccl_collective",
-    "optimizer_bound": "optimizer_step",
-    "compute_bound": "gpu_compute",
-}
-_TITLES = {
-    "input_bound": "Input bound",
-    "communication_bound": "Communication bound",
-    "optimizer_bound": "Optimizer bound",
-    "compute_bound": "Compute bound",
-    "host_bound": "Host bound",
-    "unstable": "Unstable step times",
-    "marks_missing": "Marks are missing",
-}
-_FAULTS = ("input_bound", "communication_bound", "optimizer_bound", "host_bound", "unstable", "marks_missing")
+from otel_zernel_libraries.training import DELAYS, PHASE_OF, mark_names, verdict_words
 
 
 def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
@@ -35,7 +18,7 @@ def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
     alone = [rank for id_, rank in ranks.items() if id_ not in of_jobs]
     found += _of_ranks(alone)
     if ranks and not found:
-        found = [("No verdict yet: too few steps.", False)]
+        found = [(f"{verdict_words('too_few_steps').sentence}.", False)]
     return sorted(found, key=lambda one: not one[1])
 
 
@@ -45,12 +28,14 @@ def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> I
     if name == "straggler":
         late = [rank_name(ranks.get(one, {}), one) for one in rows(job, "verdict", "ranks") if isinstance(one, str)]
         lateness = amounts.seconds(number(evidence, "lateness"))
-        verb = "delay" if len(late) > 1 else "delays"
-        yield f"Straggler: {', '.join(late[:4])} {verb} the others by {lateness} of a {step} step.", True
+        named = ", ".join(late[:4]) or "a rank"
+        if named.startswith(("a rank", "rank ", "pid ")):  # and no id
+            named = named[0].upper() + named[1:]
+        yield f"{DELAYS[len(late) > 1].format(named)} by {lateness} of a {step} step.", True
         return
     if name == "slow_link":
         transfer = amounts.seconds(number(evidence, "transfer"))
-        yield f"Slow link: all ranks wait {transfer} for collectives in a {step} step.", True
+        yield f"{verdict_words(name).sentence}, {transfer} of a {step} step.", True
         return
     members = [ranks[one] for one in rows(job, "ranks") if isinstance(one, str) and one in ranks]
     yield from _of_ranks(members)
@@ -62,23 +47,22 @@ def _of_ranks(ranks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
     if not names:
         return
     name, times = names.most_common(1)[0]
-    title = _TITLES.get(name, name.replace("_", " "))
+    words = verdict_words(name)
     those = [rank for rank in ranks if text(rank, "verdict", "name") == name]
-    who = f" ({times} of {len(ranks)} processes)" if len(ranks) > 1 else ""
-    yield f"{title}{who}{_because(name, those)}.", name in _FAULTS
+    who = f", {times} of {len(ranks)} processes" if len(ranks) > 1 else ""
+    yield f"{words.sentence}{_because(name, those)}{who}.", words.is_fault
 
 
 def _because(name: str, ranks: Sequence[Mapping[str, Any]]) -> str:
     if name == "unstable":
-        return f": step times vary by {amounts.percent(_mean(ranks, 'verdict', 'evidence', 'jitter'))}"
+        return f" by {amounts.percent(_mean(ranks, 'verdict', 'evidence', 'jitter'))}"
     if name == "marks_missing":
-        missing = sorted({str(one) for rank in ranks for one in rows(rank, "verdict", "evidence", "missing")})
-        return f": {', '.join(missing)}" if missing else ""
-    phase = _LIMITING.get(name)
+        missing = {str(one) for rank in ranks for one in rows(rank, "verdict", "evidence", "missing")}
+        return f": PyTorch does not show {mark_names(missing)}" if missing else ""
+    phase = PHASE_OF.get(name)
     share = _mean(ranks, "verdict", "evidence", phase) if phase else None
     if phase and share is not None:
-        verb = "take" if NAMES[phase].endswith("s") else "takes"
-        return f": {NAMES[phase]} {verb} {amounts.percent(share)} of the time"
+        return f" ({amounts.percent(share)} of the time)"
     return ""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from otel_zernel_commands.watch.styled import StyledLine, plain
+from otel_zernel_libraries.training import PHASE_WORDS
 
 STYLES: Mapping[str, str] = {
     "bold": "1",
@@ -15,17 +16,9 @@ STYLES: Mapping[str, str] = {
     "selected": "7",
     "fault": "1;33",
     "trouble": "1;31",
-    # The phases have the colours of `otel-zernel why`. Bars have them behind their letters.
-    "data_loading": "33",
-    "gpu_compute": "32",
-    "nccl_collective": "35",
-    "optimizer_step": "34",
-    "unknown": "90",
-    "on_data_loading": "30;43",
-    "on_gpu_compute": "30;42",
-    "on_nccl_collective": "97;45",
-    "on_optimizer_step": "97;44",
-    "on_unknown": "97;100",
+    **{phase: str(words.terminal) for phase, words in PHASE_WORDS.items()},
+    # Bars have the colour behind their letters: 10 more than in front.
+    **{f"on_{phase}": f"{words.ink};{words.terminal + 10}" for phase, words in PHASE_WORDS.items()},
 }
 """By the name of a style."""
 WITHOUT_COLOURS: Mapping[str, str] = {"title": "7", "title_old": "7", "footer": "7", "selected": "7", "heading": "1"}

@@ -2,7 +2,6 @@
 
 from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of
-from otel_zernel_commands.why.findings.labels import detail_label, phase_label, reason_label
 from otel_zernel_commands.why.findings.report import (
     Diagnosis,
     GpuRow,
@@ -26,10 +25,7 @@ __all__ = [
     "TimeShare",
     "WhyReport",
     "amount",
-    "detail_label",
     "groups_of",
     "percent",
-    "phase_label",
-    "reason_label",
     "report_on",
 ]

@@ -4,13 +4,22 @@ from collections.abc import Sequence
 
 from otel_zernel_commands.why.findings.advice import advice_on
 from otel_zernel_commands.why.findings.amounts import amount, percent
-from otel_zernel_commands.why.findings.facts import PHASE_OF, Facts
-from otel_zernel_commands.why.findings.labels import detail_label, phase_label, reason_label
+from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
 from otel_zernel_commands.why.findings.shares import slowest_phase
 from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others
 from otel_zernel_commands.why.seen import SeenProcess
-from otel_zernel_libraries.training import ESSENTIAL_MARKS, FEWEST_STEPS, verdict_of_shares
+from otel_zernel_libraries.training import (
+    DELAYS,
+    ESSENTIAL_MARKS,
+    FEWEST_STEPS,
+    PHASE_OF,
+    detail_name,
+    phase_name,
+    throttle_name,
+    verdict_of_shares,
+    verdict_words,
+)
 
 _SLOW = 1.2
 """How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""
@@ -56,104 +65,100 @@ def _sentence(facts: Facts, verdict: str) -> str:
 def _of_phase(facts: Facts, verdict: str, row: TimeShare) -> str:
     takes = f"{amount(row.per_step)} of each {amount(facts.step)} step ({percent(row.share)})"
     detail = facts.longest_detail(row.phase)
-    mostly = f", mostly {detail_label(detail.detail)}" if detail and detail.share < 0.95 * row.share else ""
+    mostly = f", mostly {detail_name(detail.detail)}" if detail and detail.share < 0.95 * row.share else ""
+    result = f"{verdict_words(verdict).sentence}: {takes}"
     if verdict == "input_bound":
-        return f"Training waits for data: {takes} goes to {_named(detail, 'data loading')}."
-    if verdict == "optimizer_bound":
-        return f"The optimizer takes long: {takes}{mostly}."
+        return f"{result} goes to {_named(detail) or phase_name(row.phase)}."
     if verdict == "host_bound":
-        return f"The program's own code takes long: {takes} is neither data, computation nor a wait that is known."
+        return f"{result} is neither data, computation nor a wait that is known."
     if verdict == "compute_bound":
-        return f"Training computes: {takes} is computation{mostly}. No wait is worth removing{_slowed(facts.gpus)}."
+        return f"{result}{mostly}. No wait is worth removing{_throttled(facts.gpus)}."
     if verdict == "slow_link":
-        return f"All ranks wait for collectives: {takes}. No rank is late, so the transfer itself is slow."
-    return f"Ranks wait for each other: {takes} goes to collectives{mostly}."
+        return f"{result}. No rank is late, so the transfer itself is slow."
+    return f"{result}{mostly}."
 
 
-def _named(detail: TimeShare | None, otherwise: str) -> str:
-    return (
-        f"the {detail_label(detail.detail)}"
-        if detail and detail.detail == "loader"
-        else (detail_label(detail.detail) if detail else otherwise)
-    )
+def _named(detail: TimeShare | None) -> str:
+    article = "the " if detail and detail.detail == "loader" else ""
+    return article + detail_name(detail.detail) if detail else ""
 
 
-def _slowed(gpus: Sequence[GpuRow]) -> str:
-    slow = [
+def _throttled(gpus: Sequence[GpuRow]) -> str:
+    throttled = [
         (share, row.index, reason)
         for row in gpus
         for reason, share in (row.slowed or {}).items()
         if share >= _THROTTLED
     ]
-    if not slow:
+    if not throttled:
         return ""
-    share, index, reason = max(slow)
-    return f", but {reason_label(reason)} lowers the clocks of GPU {index} for {percent(share)} of the time"
+    share, index, reason = max(throttled)
+    return f", but GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})"
 
 
 def _of_straggler(facts: Facts) -> str:
     comparison = facts.comparison
     rank = comparison.latest
     size = int(facts.group.processes[0].attributes.get("zernel.world_size", 2))  # type: ignore[arg-type]  # an int
-    others, them = ("rank waits", "rank does") if size == 2 else (f"{size - 1} ranks wait", "ranks do")
-    waited = f"{amount(comparison.lateness_s[rank])} of each {amount(facts.step)} step"
-    late = f"Rank {rank} holds up the job: the other {others} {waited}"
-    found = excess_of(*straggler_and_others(facts))
-    if not found:
-        return f"{late} for it."
-    (phase, detail), more = found
-    where = f"{phase_label(phase)} ({detail_label(detail)})" if detail else phase_label(phase)
-    return f"{late} for it. It spends {amount(more)} more than the other {them} in {where}."
+    delays = DELAYS[0].format(f"Rank {rank}")
+    late = f"{delays} by {amount(comparison.lateness_s[rank])} of each {amount(facts.step)} step."
+    excess = excess_of(*straggler_and_others(facts))
+    if not excess:
+        return late
+    (phase, detail), more = excess
+    where = f"{phase_name(phase)} ({detail_name(detail)})" if detail else phase_name(phase)
+    others = "rank does" if size == 2 else "ranks do"
+    return f"{late} It spends {amount(more)} more than the other {others} in {where}."
 
 
 def _of_unstable(facts: Facts) -> str:
     steps = facts.steps
-    vary = f"Steps vary: half take up to {amount(steps.p50)}, one in ten {amount(steps.p90)} or more"
+    vary = verdict_words("unstable").sentence
+    vary = f"{vary}: half take up to {amount(steps.p50)}, one in ten {amount(steps.p90)} or more"
     slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
-    return f"{vary}. Slow steps lose their time in {phase_label(slow[0])}." if slow else f"{vary}."
+    return f"{vary}. Slow steps lose their time in {phase_name(slow[0])}." if slow else f"{vary}."
 
 
 def _of_nothing(facts: Facts, verdict: str) -> str:
+    sentence = verdict_words(verdict).sentence
     if verdict == "no_scopes":
-        return _of_no_scopes(facts)
+        return f"{sentence}: {_largest_phases(facts)}."
     if verdict == "marks_missing":
-        return "Its time is unknown: its PyTorch does not have the functions that show the phases."
+        return f"{sentence}: its PyTorch does not have the functions that show the phases."
     if verdict == "too_few_steps":
         count = "1 training step" if facts.group.trained == 1 else f"{facts.group.trained} training steps"
-        return f"{count} in this time, which is too few for a verdict. Watch longer, with `--for`."
+        return f"{sentence}: {count} in this time. Watch longer, with `--for`."
     if verdict == "lost_events":
-        return (
-            f"Events were lost in {facts.group.lossy} of {facts.group.trained} training steps, so their phases are in "
-            "part unknown and give no verdict."
-        )
+        lossy = f"in {facts.group.lossy} of {facts.group.trained} training steps"
+        return f"{sentence}: {lossy}. Their phases are in part unknown, and give no verdict."
     rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
-    largest_two = " and ".join(f"{phase_label(row.phase)} ({percent(row.share)})" for row in rows)
-    return f"No phase stands out: most of the time goes to {largest_two}."
+    largest_two = " and ".join(f"{phase_name(row.phase)} ({percent(row.share)})" for row in rows)
+    return f"{sentence}: most of the time goes to {largest_two}."
 
 
-def _of_no_scopes(facts: Facts) -> str:
-    """The largest phases of a program whose steps cannot be seen."""
+def _largest_phases(facts: Facts) -> str:
+    """The largest phases of a program without known steps."""
     rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
     parts = []
     for row in rows:
         detail = facts.longest_detail(row.phase)
-        mostly = f", mostly {detail_label(detail.detail)}" if detail else ""
-        parts.append(f"{percent(row.share)} in {phase_label(row.phase)}{mostly}")
+        mostly = f", mostly {detail_name(detail.detail)}" if detail else ""
+        parts.append(f"{percent(row.share)} in {phase_name(row.phase)}{mostly}")
     of_thread = "the thread that calls CUDA spends" if facts.group.processes[0].source == "threads" else "it spends"
-    return f"This program has no PyTorch scopes, so its steps are unknown: {of_thread} {'; '.join(parts)}."
+    return f"{of_thread} {'; '.join(parts)}"
 
 
 def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
     """The values behind the verdict, with the thresholds of `phases`."""
-    shown = {name: phase_label(phase) for name, phase in PHASE_OF.items() if name != "host_bound"}
-    shown |= {"host_bound": detail_label("host")} if verdict == "host_bound" else {}
+    shown = {name: phase_name(phase) for name, phase in PHASE_OF.items()}
+    shown |= {"host_bound": detail_name("host")} if verdict == "host_bound" else {}
     values = facts.values
     rows = [(label, _with_threshold(facts, name, values[name])) for name, label in shown.items() if values[name]]
     if facts.steps.count:
         rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
     slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
     if slow and facts.steps.p90 > _SLOW * facts.steps.p50:
-        rows.append(("slowest tenth of the steps", f"their extra time is {phase_label(slow[0])}"))
+        rows.append(("slowest tenth of the steps", f"their extra time is {phase_name(slow[0])}"))
     comparison = facts.comparison
     if comparison.lateness_s:
         late = comparison.latest
@@ -178,7 +183,7 @@ def _excess(facts: Facts) -> list[tuple[str, str]]:
     if not found:
         return []
     (phase, detail), more = found
-    return [(f"more than other ranks: {detail_label(detail) or phase_label(phase)}", f"{amount(more)} a step")]
+    return [(f"more than other ranks: {detail_name(detail) or phase_name(phase)}", f"{amount(more)} a step")]
 
 
 def _of_workers(processes: Sequence[SeenProcess]) -> list[tuple[str, str]]:

@@ -7,16 +7,7 @@ from dataclasses import dataclass, field
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.report import GpuRow, StepSummary, TimeShare
 from otel_zernel_commands.why.findings.shares import rank_times
-from otel_zernel_libraries.training import JobVerdict, compare_ranks
-
-PHASE_OF = {
-    "input_bound": "data_loading",
-    "communication_bound": "nccl_collective",
-    "optimizer_bound": "optimizer_step",
-    "host_bound": "unknown",
-    "compute_bound": "gpu_compute",
-}
-"""The phase that each verdict is about."""
+from otel_zernel_libraries.training import PHASE_OF, JobVerdict, compare_ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_n
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
 from otel_zernel_commands.why.seen import SeenGpu, SeenProcess, Sightings, StepTimes
+from otel_zernel_libraries.training import mark_names
 
 _SKIPPED = ("Cannot inspect ", "Cannot watch ")
 """Notes on processes that the receiver skips. They may be those that a report lacks."""
@@ -136,9 +137,9 @@ def _gpu(gpu: SeenGpu) -> GpuRow:
 
 
 def _notes(group: JobGroup) -> Iterable[str]:
-    marks = sorted({mark for one in group.processes for mark in one.missing_marks})
+    marks = {mark for one in group.processes for mark in one.missing_marks}
     if marks:
-        yield f"Its PyTorch does not have all functions that show phases; missing: {', '.join(marks)}."
+        yield f"Its PyTorch does not have all functions that show phases; missing: {mark_names(marks)}."
     if any(one.has_sampled_operators for one in group.processes):
         yield (
             "Probes took more than a tenth of a CPU, so operators were sampled for some time. Unknown in it: "

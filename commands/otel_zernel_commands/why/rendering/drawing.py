@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from otel_zernel_commands.why.findings import JobFindings, RankRow, detail_label
-from otel_zernel_commands.why.seen import PHASES, StepBar, merged
+from otel_zernel_commands.why.findings import JobFindings, RankRow
+from otel_zernel_commands.why.seen import StepBar, merged
+from otel_zernel_libraries.training import PHASES, detail_name, phase_name
 
 MOST_BARS = 16_000
 """Bars of all ranks of all jobs: about 1 MB."""
@@ -16,13 +17,15 @@ _US = 1_000  # nanoseconds to the microsecond
 
 
 def drawing_json(jobs: Sequence[JobFindings]) -> str:
-    """JSON that is safe inside an HTML script element: one object for each job. Times in us since the first."""
+    """JSON that is safe inside an HTML script element: the phases with their names, and an object for each job, with
+    times in us since the first."""
     all_ranks = [rank for job in jobs for rank in job.ranks]
     each = -(-sum(len(rank.bars) for rank in all_ranks) // MOST_BARS) or 1
     drawn = {id(rank): merged(rank.bars, each) for rank in all_ranks}
     segments = sum(len(bar.segments) for bars in drawn.values() for bar in bars)
     trees = [_job(job, drawn, with_segments=segments <= MOST_SEGMENTS) for job in jobs]
-    text = json.dumps(trees, separators=(",", ":"))
+    tree = {"phases": PHASES, "names": [*map(phase_name, PHASES)], "jobs": trees}
+    text = json.dumps(tree, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -32,7 +35,7 @@ def _job(job: JobFindings, drawn: dict[int, list[StepBar]], *, with_segments: bo
     position = {detail: number for number, detail in enumerate(details)}
     return {
         "kinds": _KINDS,
-        "details": list(map(detail_label, details)),
+        "details": list(map(detail_name, details)),
         "ranks": [
             {
                 "name": f"rank {rank.rank}" if rank.rank is not None else str(rank.pid),

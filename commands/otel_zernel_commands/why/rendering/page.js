@@ -2,12 +2,10 @@
 "use strict";
 // The time line and the heat map of each job. The numbers of the page are in its tables; this only draws.
 (() => {
-  const PHASES = ["data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown"];
-  const NAMES = ["data loading", "compute", "communication", "optimizer", "other"];
   const ROW = 26, GAP = 4, AXIS = 22, HEAT = 150, LEFT = 64;
   const START = 0, LASTS = 1, STEPS = 2, LONGEST = 3, KIND = 4, NUMBER = 5, SPENT = 6, PARTS = 7, EACH = 8;
   const durations = (bar) => bar[EACH].length ? bar[EACH] : [[bar[LASTS], 1]];  // pairs of a duration and a count
-  const jobs = JSON.parse(document.getElementById("data").textContent);
+  const { phases: PHASES, names: NAMES, jobs } = JSON.parse(document.getElementById("data").textContent);
   const tip = document.getElementById("tip");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
   const palette = () => PHASES.map(colour);

@@ -16,14 +16,12 @@ from otel_zernel_commands.why.findings import (
     TimeShare,
     WhyReport,
     amount,
-    detail_label,
     percent,
-    phase_label,
 )
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, times_heading
-from otel_zernel_commands.why.seen import PHASES
+from otel_zernel_libraries.training import PHASES, detail_name, phase_name, phases_css
 
 _MOST_RANKS = 256
 """Ranks in the table. The JSON output has all."""
@@ -37,7 +35,7 @@ _ZOOM = (
 
 def page(report: WhyReport) -> str:
     """The whole HTML document."""
-    style, script = _file("page.css"), _file("page.js")
+    style, script = phases_css() + _file("page.css"), _file("page.js")
     parts = {
         "policy": "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src {_hash(style)}; script-src {_hash(script)}",
@@ -100,7 +98,7 @@ def _details(job: JobFindings, phase: str) -> int:
 
 
 def _time_row(row: TimeShare) -> str:
-    name = detail_label(row.detail) if row.detail else phase_label(row.phase)
+    name = detail_name(row.detail) if row.detail else phase_name(row.phase)
     kind = ' class="detail"' if row.detail else ""
     per_step = amount(row.per_step) if row.per_step else ""
     drawn = f'<rect class="{escape(row.phase)}" width="{max(row.share * 100, 0.3):.2f}" height="14" rx="0"></rect>'
@@ -125,7 +123,7 @@ def _step_times(job: JobFindings) -> Iterator[str]:
 
 
 def _plots(job: JobFindings) -> Iterator[str]:
-    keys = "".join(f'<span class="key"><i class="{one}"></i>{phase_label(one)}</span>' for one in PHASES)
+    keys = "".join(f'<span class="key"><i class="{one}"></i>{phase_name(one)}</span>' for one in PHASES)
     buttons = "".join(
         f'<button type="button" data-do="{do}" title="{title}" aria-label="{title}">{sign}</button>'
         for do, sign, title in (*_ZOOM, ("all", "all", "show everything"))
@@ -145,7 +143,7 @@ def _canvas(name: str, text: str) -> str:
 
 def _ranks(job: JobFindings) -> Iterator[str]:
     phases = [phase for phase in PHASES if any(rank.shares.get(phase, 0) >= 0.005 for rank in job.ranks)]
-    head = ("rank", "pid", "steps", "late by", "p50", "p99", *map(phase_label, phases))
+    head = ("rank", "pid", "steps", "late by", "p50", "p99", *map(phase_name, phases))
     yield '<h2>Ranks</h2><div class="scroll"><table class="ranks"><thead><tr>'
     yield "".join(f"<th>{name}</th>" for name in head)
     yield "</tr></thead><tbody>"

@@ -12,15 +12,6 @@ _NARROWEST = 32
 _WIDEST = 120
 """Columns. Longer lines are hard to read."""
 
-COLOURS = {
-    "data_loading": "33",
-    "gpu_compute": "32",
-    "nccl_collective": "35",
-    "optimizer_step": "34",
-    "unknown": "90",
-}
-"""SGR codes of the phases."""
-
 
 @dataclass(frozen=True, slots=True)
 class Terminal:

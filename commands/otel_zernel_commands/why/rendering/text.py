@@ -10,13 +10,10 @@ from otel_zernel_commands.why.findings import (
     RankRow,
     WhyReport,
     amount,
-    detail_label,
     percent,
-    phase_label,
-    reason_label,
 )
-from otel_zernel_commands.why.rendering.style import COLOURS, Terminal
-from otel_zernel_commands.why.seen import PHASES
+from otel_zernel_commands.why.rendering.style import Terminal
+from otel_zernel_libraries.training import PHASE_WORDS, PHASES, detail_name, phase_name, throttle_name
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
@@ -111,11 +108,11 @@ def _times(job: JobFindings, terminal: Terminal) -> Iterator[str]:
     for row in job.shares:
         if row.detail and row.phase not in several:
             continue
-        name = f"    {detail_label(row.detail)}" if row.detail else f"  {phase_label(row.phase)}"
+        name = f"    {detail_name(row.detail)}" if row.detail else f"  {phase_name(row.phase)}"
         numbers = f"{percent(row.share):>6} {amount(row.per_step) if row.per_step else '':>9}"
         drawn = terminal.bar(row.share, bar) if bar >= _FEWEST_BAR else ""
         line = f"{_cut(name, label):<{label}} {numbers}  "
-        yield (line + terminal.coloured(drawn, COLOURS[row.phase] if not row.detail else _DIM)).rstrip()
+        yield (line + terminal.coloured(drawn, _DIM if row.detail else str(PHASE_WORDS[row.phase].terminal))).rstrip()
 
 
 def _cut(text: str, width: int) -> str:
@@ -130,7 +127,7 @@ def _step_times(job: JobFindings) -> str:
 
 def _ranks(job: JobFindings, terminal: Terminal) -> Iterator[str]:
     columns = [phase for phase in PHASES if any(rank.shares.get(phase, 0) >= 0.005 for rank in job.ranks)]
-    head = ["rank", "pid", "late", "p50", *map(_short, columns)]
+    head = ["rank", "pid", "late", "p50", *(PHASE_WORDS[phase].short for phase in columns)]
     shown = _shown(job.ranks)
     rows = [[str(one.rank), str(one.pid), _late(one), amount(one.p50), *_percents(one, columns)] for one in shown]
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
@@ -143,12 +140,6 @@ def _ranks(job: JobFindings, terminal: Terminal) -> Iterator[str]:
         yield terminal.coloured(_row(row, widths), _BOLD) + (" <" if is_late else "")
     if len(shown) < len(job.ranks):
         yield f"  and {len(job.ranks) - len(shown)} more ranks, all in --json"
-
-
-def _short(phase: str) -> str:
-    return {"data_loading": "data", "gpu_compute": "compute", "nccl_collective": "wait", "optimizer_step": "optim"}.get(
-        phase, "other"
-    )
 
 
 def _shown(ranks: Sequence[RankRow]) -> list[RankRow]:
@@ -182,7 +173,7 @@ def gpu_text(gpu: GpuRow) -> str:
         f"{gpu.temperature:.0f} C" if gpu.temperature is not None else "",
     ]
     reasons = gpu.slowed or {}
-    slowed = [f"slowed by {reason_label(reason)} {percent(share)} of the time" for reason, share in reasons.items()]
+    slowed = [f"throttled {percent(share)} of the time ({throttle_name(reason)})" for reason, share in reasons.items()]
     if gpu.slowed is not None and not slowed:
         slowed = ["not throttled"]
     name = f" {gpu.name}" if gpu.name else ""

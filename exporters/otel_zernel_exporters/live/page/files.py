@@ -1,6 +1,10 @@
-"""Serves the files of the page, with a policy that forbids requests to any other place."""
+"""Serves the files of the page, with a policy that forbids requests to any other place.
+
+The words and the colours are those of every view: `table.js` and `phases.css` are made of the common table.
+"""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from functools import partial
 from importlib.resources import files
@@ -8,6 +12,7 @@ from typing import Any, Final
 
 from otel_zernel_libraries.serving.api.answers import plain_answer
 from otel_zernel_libraries.serving.api.routes import Route
+from otel_zernel_libraries.training import DELAYS, PHASE_WORDS, THROTTLE_NAMES, VERDICT_WORDS, phases_css
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -19,15 +24,32 @@ _DOCUMENT: Final = "index.html"
 
 def page_routes() -> Iterator[Route]:
     """The document at `/`, and its other files below `/live/`."""
-    for file in sorted(files(__package__).iterdir(), key=lambda one: one.name):
-        type_ = _TYPES.get(file.name.rpartition(".")[2])
-        if type_ is None:
-            continue
-        answer = partial(_answer, file.read_bytes(), f"{type_}; charset=utf-8")
-        if file.name == _DOCUMENT:
+    texts = {file.name: file.read_bytes() for file in files(__package__).iterdir() if file.name.endswith((*_TYPES,))}
+    texts |= {"table.js": _table().encode(), "phases.css": phases_css().encode()}
+    for name, text in sorted(texts.items()):
+        type_ = _TYPES[name.rpartition(".")[2]]
+        answer = partial(_answer, text, f"{type_}; charset=utf-8")
+        if name == _DOCUMENT:
             yield Route("/", answer, summary="The live page.", content_type=type_)
         else:
-            yield Route(f"/live/{file.name}", answer, content_type=type_, listed=False)
+            yield Route(f"/live/{name}", answer, content_type=type_, listed=False)
+
+
+def _table() -> str:
+    """The words as a JavaScript module."""
+    verdicts = {
+        name: {"name": words.name, "sentence": words.sentence, "advice": "".join(words.advice[:1]).replace("`", "")}
+        for name, words in VERDICT_WORDS.items()
+    }
+    constants = {
+        "PHASES": [*PHASE_WORDS],
+        "NAMES": [words.name for words in PHASE_WORDS.values()],
+        "LETTERS": [words.letter for words in PHASE_WORDS.values()],
+        "VERDICTS": verdicts,
+        "DELAYS": DELAYS,
+        "THROTTLE_NAMES": THROTTLE_NAMES,
+    }
+    return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items())
 
 
 async def _answer(body: bytes, content_type: str, scope: Any, receive: Any, send: Any) -> None:

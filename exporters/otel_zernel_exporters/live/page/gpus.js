@@ -1,6 +1,6 @@
 // The tiles of the GPUs: the profiler's ratios, power, memory, throttling and XID errors.
 
-import { bytes, percent } from "./words.js";
+import { bytes, percent, throttleName } from "./words.js";
 import { element, keyed, setText } from "./dom.js";
 
 const MOST = 128;
@@ -41,7 +41,7 @@ function fill(child, gpu) {
   set("memory", total ? used / total : undefined, used === undefined ? "" : total ? `${bytes(used)} of ${bytes(total)}` : bytes(used));
   set("power", limit ? power / limit : undefined, power === undefined ? "" : limit ? `${Math.round(power)} of ${Math.round(limit)} W` : `${Math.round(power)} W`);
   const troubles = [
-    ...(gpu.throttled ?? []).map((reason) => `throttled: ${reason.replaceAll("_", " ")}`),
+    ...(gpu.throttled ?? []).map((reason) => `throttled: ${throttleName(reason)}`),
     ...Object.entries(gpu.xid ?? {}).map(([code, times]) => `XID ${code}${times > 1 ? ` (${times} times)` : ""}`),
   ];
   keyed(child.lastChild, troubles, () => element("span", { class: "badge" }), setText);

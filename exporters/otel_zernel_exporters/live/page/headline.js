@@ -1,6 +1,6 @@
 // The verdicts above the numbers: one finding a job. The worst comes first.
 
-import { SEVERITY, adviceOf, ago, duration, percent, rate, sentenceOf, watts } from "./words.js";
+import { SEVERITY, adviceOf, ago, delaysOf, duration, percent, rate, sentenceOf, watts } from "./words.js";
 import { lastStepEnd, rankName, timeOf, titleOf } from "./state.js";
 
 const PAUSE = 20;  // s without a step after which training pauses,
@@ -24,14 +24,14 @@ function ofJob(state, id, job, now) {
   if (name === "straggler" && late.length) {
     const names = late.slice(0, 4).map((rank) => state.ranks[rank] ? rankName(state.ranks[rank]) : rank);
     const who = names.join(", ") + (late.length > 4 ? ` and ${late.length - 4} more` : "");
-    return finding(name, `${capital(who)} ${late.length === 1 ? "delays" : "delay"} the others by ${duration(evidence.lateness)} in each step`);
+    return finding(name, `${delaysOf(capital(who), late.length > 1)} by ${duration(evidence.lateness)} in each step`);
   }
-  if (name === "slow_link") return finding(name, `All ranks wait for the network, ${duration(evidence.transfer)} in each step`);
+  if (name === "slow_link") return finding(name, `${sentenceOf(name)}, ${duration(evidence.transfer)} in each step`);
   const worst = ranks.map((rank) => state.ranks[rank].verdict).filter(Boolean).sort((one, other) => severityOf(one.name) - severityOf(other.name))[0];
   if (worst) return ofVerdict(worst);
   if (name) return finding(name, sentenceOf(name));
   const trains = ranks.some((rank) => state.ranks[rank].steps);
-  return { severity: 80, sentence: trains ? "Training runs; there is no verdict yet" : "A process is followed, and has made no step yet", advice: "" };
+  return { severity: 80, sentence: trains ? sentenceOf("too_few_steps") : "A process is followed, and has made no step yet", advice: "" };
 }
 
 function ofVerdict({ name, evidence = {} }) {

@@ -90,7 +90,7 @@ export class RankTable {
       setClass(line.cells[2].firstChild, `chip ${rank.phase ?? ""}`);
       line.cells[2].firstChild.hidden = Boolean(rank.ended) || lead(rank) < 0;
       fillShares(line.cells[SHARES].firstChild, rank.shares);
-      setText(line.cells[VERDICT], late.has(id) ? "straggler" : rank.verdict ? verdictName(rank.verdict.name) : "-");
+      setText(line.cells[VERDICT], late.has(id) ? verdictName("straggler") : rank.verdict ? verdictName(rank.verdict.name) : "-");
     });
     return ids.length > MOST ? `and ${ids.length - MOST} more ranks: filter or sort to see them` : "";
   }

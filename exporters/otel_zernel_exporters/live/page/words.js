@@ -1,27 +1,15 @@
-// The words and the forms of numbers, as in the terminal and in the report of `why`.
+// The words, from the table that all views share, and the forms of numbers.
 
-export const PHASES = ["data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown"];
-export const NAMES = ["data loading", "compute", "communication", "optimizer", "other"];
-export const LETTERS = ["D", "C", "N", "O", "-"];
+import { DELAYS, THROTTLE_NAMES, VERDICTS } from "./table.js";
 
-const ADVICE = {
-  none: ["No phase stands out", "Nothing waits much."],
-  input_bound: ["Training waits for data", "Load it in more workers, use faster storage, or preprocess less."],
-  communication_bound: ["Ranks wait for collectives", "Use larger batches, gradient accumulation, or a faster network."],
-  optimizer_bound: ["The optimizer takes long", "Use a fused or foreach implementation, or fewer optimizer steps."],
-  host_bound: ["Other code of the program takes long", "Run it in other processes, vectorize it, or do it less often."],
-  unstable: ["The durations of steps vary", "Look at the longest steps in the time line."],
-  compute_bound: ["Training computes most of the time", "Only a faster device, faster kernels or lower precision help."],
-  marks_missing: ["The time of the steps is unknown", "Run otel-zernel doctor: it names the functions that this PyTorch lacks."],
-  straggler: ["A rank delays the others", "Look at its data, its device's clocks, and other programs on its machine."],
-  slow_link: ["All ranks wait for the network", "Look at the network between them, and exchange less often."],
-  balanced: ["The ranks are balanced", ""],
-};
-export const SEVERITY = ["straggler", "slow_link", "input_bound", "communication_bound", "host_bound", "optimizer_bound", "unstable", "marks_missing", "compute_bound", "none", "balanced"];
+export { LETTERS, NAMES, PHASES } from "./table.js";
 
-export const sentenceOf = (name) => ADVICE[name]?.[0] ?? name.replaceAll("_", " ");
-export const adviceOf = (name) => ADVICE[name]?.[1] ?? "";
-export const verdictName = (name) => name.replaceAll("_", " ");
+export const SEVERITY = Object.keys(VERDICTS);  // the worst first
+export const verdictName = (name) => VERDICTS[name]?.name ?? name.replaceAll("_", " ");
+export const sentenceOf = (name) => VERDICTS[name]?.sentence ?? verdictName(name);
+export const adviceOf = (name) => VERDICTS[name]?.advice ?? "";
+export const delaysOf = (names, several) => DELAYS[several ? 1 : 0].replace("{}", () => names);
+export const throttleName = (reason) => THROTTLE_NAMES[reason] ?? reason.replaceAll("_", " ");
 
 const three = (value) => value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
 

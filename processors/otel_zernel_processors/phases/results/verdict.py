@@ -24,20 +24,6 @@ not have an essential mark."""
 MARKS = frozenset({"scopes", "backward", "collective_wait", "ddp_wait", "operators", "grad_mode"})
 """The values of `zernel.mark` in docs/spans.md."""
 
-ADVICE = {
-    "none": "no phase stands out",
-    "input_bound": "training waits for data: load it in more workers, use faster storage, or preprocess less",
-    "communication_bound": "ranks wait for collectives: use larger batches, gradient accumulation, or a faster network",
-    "optimizer_bound": "the optimizer takes long: use a fused or foreach implementation, or fewer optimizer steps",
-    "host_bound": "other code of the program takes long, such as an environment, or batches made by computing: "
-    "run it in other processes, vectorize it, or do it less often",
-    "unstable": "the durations of steps vary: look at the traces of the slowest steps",
-    "compute_bound": "training computes most of the time: only a faster device, faster kernels or lower precision help",
-    "marks_missing": "its time is unknown, because its PyTorch does not have functions that phases are made of: "
-    "run `otel-zernel doctor`, which names them",
-}
-"""What each verdict means and what to do; it is logged with the verdict."""
-
 
 class Verdict(NamedTuple):
     """A verdict and the values it is based on: shares of 0 to 1, and the coefficient of variation of steps."""

@@ -10,7 +10,10 @@ from otel_zernel.testing import make_context
 from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_libraries.serving.api.testing import FakeApiServer
 
-FILES = {one.name for one in files("otel_zernel_exporters.live.page").iterdir() if one.name.endswith((".js", ".css"))}
+PAGE = "otel_zernel_exporters.live.page"
+FILES = {one.name for one in files(PAGE).iterdir() if one.name.endswith((".js", ".css"))}
+MADE = {"table.js", "phases.css"}
+"""Files that are made of the words and colours of every view."""
 
 
 def api_and_exporter() -> tuple[FakeApiServer, LiveExporter]:
@@ -34,7 +37,7 @@ async def test_the_page_may_load_only_its_own_files() -> None:
 
 async def test_each_file_that_the_page_names_is_served() -> None:
     api, exporter = api_and_exporter()
-    named = {"main.js", "page.css"}
+    named = {"main.js", *re.findall(r'href="live/([a-z]+\.css)"', (files(PAGE) / "index.html").read_text("utf-8"))}
     found: set[str] = set()
     async with exporter:
         while named - found:
@@ -44,7 +47,7 @@ async def test_each_file_that_the_page_names_is_served() -> None:
             assert answer.status == 200, name
             assert answer.headers["content-type"].startswith(("text/javascript", "text/css"))
             named |= set(re.findall(r'from "\./([a-z]+\.js)"', answer.body.decode()))
-    assert found == FILES
+    assert found == FILES | MADE
 
 
 async def test_the_browser_keeps_a_file_that_has_not_changed() -> None:
@@ -59,6 +62,6 @@ async def test_the_browser_keeps_a_file_that_has_not_changed() -> None:
 
 @pytest.mark.parametrize("name", sorted(FILES | {"index.html"}))
 def test_no_file_names_another_host_or_an_absolute_path(name: str) -> None:
-    text = (files("otel_zernel_exporters.live.page") / name).read_text("utf-8")
+    text = (files(PAGE) / name).read_text("utf-8")
     assert not re.findall(r"https?://(?!localhost:)", text)
     assert not re.findall(r"""(?:src|href|fetch\()\s*=?\s*["'`]/""", text)

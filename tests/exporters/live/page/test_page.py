@@ -151,7 +151,7 @@ def test_the_critical_path_and_the_gpus_are_those_of_the_state(opened: Opened) -
         "GPU 5",
         *(f"GPU {at}" for at in (0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 7)),
     ]
-    assert opened.texts("#gpus li.trouble .badge") == ["XID 94 (2 times)", "throttled: hw thermal slowdown"]
+    assert opened.texts("#gpus li.trouble .badge") == ["XID 94 (2 times)", "throttled: heat"]
     assert opened.text("#gpus li:nth-child(2) [data-name=power] b") == "420 of 700 W"
 
 

@@ -19,7 +19,7 @@ def test_the_verdict_on_a_process_without_scopes_names_the_missing_marks(caplog:
     assert state(made, "zernel.verdict") == "marks_missing"
     (line,) = [record.getMessage() for record in caplog.records if "marks_missing" in record.getMessage()]
     assert "process 42 on node" in line
-    assert "missing: backward, scopes)" in line, "an unknown mark is not logged"
+    assert "missing: backward passes, scopes)" in line, "an unknown mark is not logged"
 
 
 def test_the_other_marks_still_give_a_verdict() -> None:

@@ -1,0 +1,230 @@
+"""The words for phases, details, verdicts, marks and causes. Every view has them from here.
+
+The keys are the values of attributes, such as `zernel.phase` (docs/spans.md). They never change; the words may.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+
+class PhaseWords(NamedTuple):
+    """A phase as people see it."""
+
+    name: str
+    short: str
+    """For narrow columns: at most 7 letters."""
+    letter: str
+    """In bars. It repeats the colour for people who do not see it."""
+    light: str
+    """The colour on a light ground (CSS)."""
+    dark: str
+    """The colour on a dark ground (CSS)."""
+    terminal: int
+    """The colour of letters in a terminal (SGR, ECMA-48 8.3.117)."""
+    ink: int
+    """The colour of letters on a ground of that colour (SGR)."""
+
+
+class VerdictWords(NamedTuple):
+    """A verdict on a process or a job as people see it."""
+
+    name: str
+    """For columns."""
+    sentence: str
+    """The result, without a full stop. Views add the numbers."""
+    advice: tuple[str, ...] = ()
+    """Sentences in the order in which to try them, with code in backquotes. A view with little room shows the first
+    one. A view that knows more replaces it by a more exact one."""
+    is_fault: bool = True
+    """Whether there is something to mend."""
+
+
+PHASE_WORDS: Final = {
+    "data_loading": PhaseWords("data loading", "data", "D", "#e69f00", "#f0b429", 33, 30),
+    "gpu_compute": PhaseWords("compute", "compute", "C", "#009e73", "#22b98b", 32, 30),
+    "nccl_collective": PhaseWords("communication", "comm", "N", "#c0609a", "#d988b8", 35, 97),
+    "optimizer_step": PhaseWords("optimizer", "optim", "O", "#0072b2", "#56b4e9", 34, 97),
+    "unknown": PhaseWords("other", "other", ".", "#9a9da1", "#7d8187", 90, 97),
+}
+"""By `zernel.phase`, in the order of a step."""
+
+DETAIL_NAMES: Final = {
+    "loader": "DataLoader",
+    "queue_wait": "waiting for a queue",
+    "io": "reading files",
+    "copy": "copies to the device",
+    "forward": "forward pass",
+    "backward": "backward pass",
+    "inference": "passes without gradients",
+    "gpu_wait": "waiting for the GPU",
+    "clip": "after backward",
+    "collective_wait": "waiting for other ranks",
+    "enqueue": "issuing collectives",
+    "step": "optimizer step",
+    "zero_grad": "zero_grad",
+    "host": "other code",
+    "launch": "issuing work to the GPU",
+    "lock": "waiting for a lock",
+    "sleep": "sleeping",
+    "descheduled": "waiting for a CPU",
+    "sampled": "not seen: calls were sampled",
+    "lost": "not seen: lost events",
+}
+"""By `zernel.phase.detail`."""
+
+DELAYS: Final = ("{} delays the others", "{} delay the others")
+"""The sentence on one straggler, and that on several."""
+
+_LARGER_BATCHES: Final = "Exchange less often: larger batches, or gradient accumulation under `no_sync()`."
+
+VERDICT_WORDS: Final = {
+    "straggler": VerdictWords(
+        "straggler",
+        DELAYS[0].format("A rank"),
+        (
+            "Look at the machine of that rank: its device's clocks and temperature, other programs on its CPUs.",
+            "Give all ranks equal work: batches of one size, and samples of similar length.",
+        ),
+    ),
+    "slow_link": VerdictWords(
+        "slow link",
+        "All ranks wait for the network",
+        (
+            "Look at the network: `NCCL_DEBUG=INFO` shows whether NCCL uses NVLink, InfiniBand or plain TCP.",
+            _LARGER_BATCHES,
+        ),
+    ),
+    "input_bound": VerdictWords(
+        "input bound",
+        "Training waits for data",
+        (
+            "Load it in more worker processes, or use faster storage.",
+            "Do less for each sample: decode and resize in advance, and drop transforms that are not needed.",
+        ),
+    ),
+    "communication_bound": VerdictWords(
+        "communication bound",
+        "Training waits for communication",
+        (
+            _LARGER_BATCHES,
+            "Overlap: larger DDP buckets (`bucket_cap_mb`), or `static_graph=True`.",
+            "Exchange less: gradients in bfloat16 (a DDP communication hook).",
+        ),
+    ),
+    "host_bound": VerdictWords(
+        "host bound",
+        "The program's own code takes long",
+        (
+            "In reinforcement learning, step several environments at once (vectorized), in processes of their own.",
+            "Do the rest less often or elsewhere: logging, checkpoints, metrics, batches made by computing.",
+        ),
+    ),
+    "optimizer_bound": VerdictWords(
+        "optimizer bound",
+        "The optimizer takes long",
+        (
+            "Use `fused=True` (or `foreach=True`) in the optimizer.",
+            "Take fewer optimizer steps: larger batches or gradient accumulation.",
+        ),
+    ),
+    "unstable": VerdictWords(
+        "unstable",
+        "The durations of steps vary",
+        (
+            "Look at the slowest steps in the time line.",
+            "Usual causes: a cold cache, checkpoints, evaluation, garbage collection, other programs on the machine.",
+        ),
+    ),
+    "lost_events": VerdictWords(
+        "lost events",
+        "Events were lost in too many steps",
+        ("Watch again while the machine has more CPU time left, or watch longer with `--for`.",),
+    ),
+    "marks_missing": VerdictWords(
+        "marks missing",
+        "The time of the steps is unknown",
+        ("`otel-zernel doctor` names the missing functions. Official wheels of PyTorch have them.",),
+    ),
+    "no_scopes": VerdictWords(
+        "no scopes",
+        "This program has no PyTorch scopes, so its steps are unknown",
+        ("Look at the largest part. Training loops in PyTorch show exact steps and phases.",),
+        is_fault=False,
+    ),
+    "too_few_steps": VerdictWords("too few steps", "There are too few steps for a verdict", is_fault=False),
+    "compute_bound": VerdictWords(
+        "compute bound",
+        "Training computes",
+        (
+            "Compute less: `torch.autocast` with bfloat16, or `torch.compile`.",
+            "Use the device better: larger batches.",
+        ),
+        is_fault=False,
+    ),
+    "none": VerdictWords(
+        "none",
+        "No phase stands out",
+        ("A profile of one step (`torch.profiler`) shows the next candidate.",),
+        is_fault=False,
+    ),
+    "balanced": VerdictWords("balanced", "The ranks are balanced", is_fault=False),
+}
+"""By `zernel.verdict` and `zernel.job.verdict`, the worst first, with those that `why` alone gives."""
+
+MARK_NAMES: Final = {
+    "scopes": "scopes",
+    "backward": "backward passes",
+    "collective_wait": "waits for collectives",
+    "ddp_wait": "waits of DDP",
+    "operators": "operators",
+    "grad_mode": "whether gradients are on",
+}
+"""By `zernel.mark`: the part of a step that PyTorch's functions show."""
+
+THROTTLE_NAMES: Final = {
+    "sw_power_cap": "power limit",
+    "hw_slowdown": "heat or power",
+    "sw_thermal_slowdown": "heat",
+    "hw_thermal_slowdown": "heat",
+    "hw_power_brake": "power supply",
+}
+"""By `zernel.gpu.throttle.reason`, without the harmless ones: the cause of lower clocks."""
+
+
+def phase_name(phase: str) -> str:
+    """A value of `zernel.phase` in words. An unknown value stays as it is, here and below."""
+    return PHASE_WORDS[phase].name if phase in PHASE_WORDS else phase
+
+
+def detail_name(detail: str) -> str:
+    """A value of `zernel.phase.detail` in words."""
+    return DETAIL_NAMES.get(detail, detail)
+
+
+def verdict_words(verdict: str) -> VerdictWords:
+    """The words for a verdict. An unknown one is a sentence of its own."""
+    name = verdict.replace("_", " ")
+    return VERDICT_WORDS.get(verdict) or VerdictWords(name, name.capitalize())
+
+
+def mark_names(marks: Iterable[str]) -> str:
+    """Values of `zernel.mark` in words, sorted."""
+    return ", ".join(sorted(MARK_NAMES.get(mark, mark) for mark in marks))
+
+
+def throttle_name(reason: str) -> str:
+    """A value of `zernel.gpu.throttle.reason` in words."""
+    return THROTTLE_NAMES.get(reason, reason.replace("_", " "))
+
+
+def phases_css() -> str:
+    """The colours of the phases as variables, for the theme of the system or of `data-theme`, and a class for each."""
+    light = " ".join(f"--{phase}: {words.light};" for phase, words in PHASE_WORDS.items())
+    dark = " ".join(f"--{phase}: {words.dark};" for phase, words in PHASE_WORDS.items())
+    classes = "\n".join(f".{phase} {{ fill: var(--{phase}); background: var(--{phase}); }}" for phase in PHASE_WORDS)
+    return (
+        f":root {{ {light} }}\n"
+        f':root[data-theme="dark"] {{ {dark} }}\n'
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme]) {{ {dark} }} }}\n"
+        f"{classes}\n"
+    )

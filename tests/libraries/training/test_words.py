@@ -1,0 +1,58 @@
+"""The table of words: complete, distinct, and true on every machine."""
+
+import re
+
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.ranks import NOT_COMPARED
+from otel_zernel_libraries.training.verdicts import PHASE_OF
+from otel_zernel_libraries.training.words import (
+    PHASE_WORDS,
+    VERDICT_WORDS,
+    detail_name,
+    mark_names,
+    phase_name,
+    phases_css,
+    throttle_name,
+    verdict_words,
+)
+from otel_zernel_processors.phases.results.verdict import MARKS, VERDICTS
+
+
+def test_every_phase_and_every_verdict_has_words() -> None:
+    assert tuple(PHASE_WORDS) == PHASES
+    assert {*VERDICTS, NOT_COMPARED.name, "balanced", "straggler", "slow_link"} <= VERDICT_WORDS.keys()
+    assert PHASE_OF.keys() <= VERDICT_WORDS.keys()
+    assert not {mark for mark in MARKS if mark_names([mark]) == mark} - {"scopes", "operators"}
+
+
+def test_no_two_phases_look_alike() -> None:
+    for column in zip(*PHASE_WORDS.values(), strict=True):
+        if column != tuple(words.ink for words in PHASE_WORDS.values()):
+            assert len(set(column)) == len(PHASES)
+    assert all(len(words.letter) == 1 and len(words.short) <= 7 for words in PHASE_WORDS.values())
+
+
+def test_no_words_name_a_device_that_a_machine_may_not_have() -> None:
+    texts = [text for words in VERDICT_WORDS.values() for text in (words.sentence, *words.advice)]
+    texts += [words.name for words in PHASE_WORDS.values()]
+    assert not [text for text in texts if "GPU" in text or "CUDA" in text]
+
+
+def test_sentences_wait_for_numbers_and_advice_is_complete() -> None:
+    for words in VERDICT_WORDS.values():
+        assert not words.sentence.endswith(".")
+        assert all(text.endswith(".") and text.count("`") % 2 == 0 for text in words.advice)
+        assert words.advice or not words.is_fault
+
+
+def test_a_value_that_has_no_words_is_shown_as_it_is() -> None:
+    assert (phase_name("new"), detail_name("new_kind"), throttle_name("new_cause")) == ("new", "new_kind", "new cause")
+    assert verdict_words("new_kind").sentence == "New kind"
+    assert mark_names(["scopes", "new_mark"]) == "new_mark, scopes"
+
+
+def test_the_style_has_a_colour_for_each_phase_in_each_theme() -> None:
+    style = phases_css()
+    for phase, words in PHASE_WORDS.items():
+        assert re.findall(rf"--{phase}: (#\w+);", style) == [words.light, words.dark, words.dark]
+        assert f".{phase} {{" in style
