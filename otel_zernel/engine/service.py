@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock, SystemClock
+from otel_zernel.component import Exporter
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.difference import Place, definitions
 from otel_zernel.engine.graph import Graph
@@ -17,6 +18,7 @@ from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.handover import HANDOVER
 from otel_zernel.telemetry.metering import Metering
+from otel_zernel.text import quoted
 
 _logger = logging.getLogger("otel_zernel.engine.service")
 _TAKEOVER: Final = 2.0
@@ -120,6 +122,17 @@ class Service:
         self._wanted = (settings, answer)
         self._changed.set()
         return await answer
+
+    def exporter(self, id_: str) -> Exporter:
+        """The running exporter with this id, for a program that runs the collector and reads one of its exporters.
+
+        A reload may replace it: ask again instead of keeping it. After the end it is the last one. Raises `LookupError`
+        if no exporter with this id has started.
+        """
+        if id_ not in self.graph.deliveries:
+            known = ", ".join(self.graph.deliveries) or "none"
+            raise LookupError(f"no exporter {quoted(id_)} runs; running exporters: {known}")
+        return self.graph.deliveries[id_].exporter
 
     def undelivered(self) -> dict[str, ItemCount]:
         """The items that each exporter has not delivered, by its id. Empty if all is delivered."""

@@ -45,6 +45,16 @@ async def running(text: str) -> AsyncIterator[tuple[Service, asyncio.Event, asyn
         await task
 
 
+async def test_the_running_exporter_is_known_by_its_id() -> None:
+    service = Service(settings_of(PIPELINE), FakeClock())
+    with pytest.raises(LookupError, match=r'^no exporter "sink" runs; running exporters: none$'):
+        service.exporter("sink")
+    await service.run(asyncio.Event(), exit_when_done=True)
+    assert isinstance(service.exporter("sink"), Sink)
+    with pytest.raises(LookupError, match=r'^no exporter "other" runs; running exporters: sink$'):
+        service.exporter("other")
+
+
 async def test_a_finite_run_ends_by_itself_with_all_data_delivered() -> None:
     service = Service(settings_of(PIPELINE), FakeClock())
     outcome = await service.run(asyncio.Event(), exit_when_done=True)

@@ -119,7 +119,7 @@ def requests_of(queue: Queue) -> list[Request]:
 
 
 def sink_of(service: Service, id_: str = "sink") -> Sink:
-    exporter = service.graph.deliveries[id_].exporter
+    exporter = service.exporter(id_)
     assert isinstance(exporter, Sink)
     return exporter
 

@@ -3,15 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, cast
 
-from otel_zernel.component import Context, Exporter
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.engine.service import Service
-from otel_zernel.registry import KINDS, ComponentClass, Registry
+from otel_zernel.registry import Registry
 from otel_zernel_commands.watch.reading import number, objects
 from otel_zernel_commands.watch.sources.watch_source import WatchSource
 from otel_zernel_libraries.serving.api.live import LiveSource, apply_delta
@@ -32,13 +30,13 @@ class InProcessSource(WatchSource):
         super().__init__(title)
         self._tree = tree
         self._ends = ends
-        self._exporters: list[LiveSource] = []
+        self._service: Service | None = None
         self._state: dict[str, Any] | None = None
 
     def state(self) -> dict[str, Any] | None:
-        if not self._exporters:
+        exporter = self._exporter()
+        if exporter is None:
             return self._state
-        exporter = self._exporters[-1]
         changes = exporter.changes_since(self._state["seq"]) if self._state is not None else None
         if self._state is None or changes is None:
             self._state = exporter.snapshot()
@@ -48,17 +46,28 @@ class InProcessSource(WatchSource):
         return self._state
 
     async def run(self, *, once: bool = False) -> None:
-        settings = self._settings()
+        self._service = Service(self._settings())
         stop = asyncio.Event()
         looking = asyncio.create_task(self._stop_with_steps(stop)) if once and not self._ends else None
         try:
             with _silent_log():
-                await Service(settings).run(stop, exit_when_done=self._ends)
+                await self._service.run(stop, exit_when_done=self._ends)
         finally:
             if looking is not None:
                 looking.cancel()
             self.state()
-            self._exporters.clear()
+            self._service = None
+
+    def _settings(self) -> Settings:
+        return read_settings([f"yaml:{json.dumps(self._tree)}"], [], {}, Registry.installed())
+
+    def _exporter(self) -> LiveSource | None:
+        if self._service is None:
+            return None
+        try:
+            return cast("LiveSource", self._service.exporter("live"))
+        except LookupError:  # it has not started
+            return None
 
     async def _stop_with_steps(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
@@ -66,15 +75,6 @@ class InProcessSource(WatchSource):
         while loop.time() < until and not _has_step_times(self.state()):  # noqa: ASYNC110  # nothing announces it
             await asyncio.sleep(_LOOK)
         stop.set()
-
-    def _settings(self) -> Settings:
-        installed = Registry.installed()
-        entries = {
-            kind: {type_: partial(installed.load, kind, type_) for type_ in installed.types(kind)} for kind in KINDS
-        }
-        kept = _kept(installed.load("exporters", "live"), self._exporters.append)
-        entries["exporters"]["live"] = lambda: kept  # type: ignore[assignment]  # also returns a class
-        return read_settings([f"yaml:{json.dumps(self._tree)}"], [], {}, Registry(entries))
 
 
 def live_tree(receivers: Mapping[str, Any], processors: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,18 +90,6 @@ def live_tree(receivers: Mapping[str, Any], processors: Mapping[str, Any]) -> di
             },
         },
     }
-
-
-def _kept(exporter: ComponentClass, keep: Callable[[LiveSource], None]) -> ComponentClass:
-    """The exporter; `keep` gets each instance."""
-    parent = cast("type[Exporter]", exporter)
-
-    class _KeptExporter(parent):  # type: ignore[misc, valid-type]  # the class comes from the registry
-        def __init__(self, config: Any, context: Context) -> None:
-            super().__init__(config, context)
-            keep(cast("LiveSource", self))
-
-    return _KeptExporter
 
 
 def _has_step_times(state: dict[str, Any] | None) -> bool:

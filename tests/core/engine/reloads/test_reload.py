@@ -83,6 +83,18 @@ async def test_everything_that_stops_has_stopped_before_anything_starts_so_that_
         assert events[3:] == ["enter exporters::sink/new", "enter exporters::sink/b"]
 
 
+async def test_the_exporter_of_an_id_is_the_one_that_runs_now() -> None:
+    async with reloading(TEXT) as running:
+        service = running.service
+        first, untouched = service.exporter("sink"), service.exporter("sink/b")
+        assert await running.reload(("sink: {", "sink: {timeout: 4s, "))
+        assert service.exporter("sink") is not first
+        assert service.exporter("sink/b") is untouched
+        assert await running.reload(("exporters: [sink]}", "exporters: [sink/b]}"), ("sink: {", "sink/c: {"))
+        with pytest.raises(LookupError, match=r'^no exporter "sink" runs; running exporters: '):
+            service.exporter("sink")
+
+
 async def test_the_problem_of_a_removed_component_vanishes() -> None:
     async with reloading(TEXT) as running:
         running.service.graph.receivers["feed/b"].context.report("broken")
