@@ -1,0 +1,253 @@
+"""Collectors of the last release and of this one work together, and this one goes on where the last one stopped."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from docs.catalogue import ROOT
+from otel_zernel.testing import until
+from tests.examples.seed_data import recorded
+from tests.interop.prometheus import until_ready
+from tests.interop.releases import THIS, Release, last_release
+
+SPANS = ROOT / "examples/training_spans.jsonl"
+"""The spans of a training, recorded by the ebpf receiver."""
+ROWS = 200
+WORKER = "worker-1"
+AT_ONCE = {"flush_interval": "100ms"}
+Received = tuple[list[str], list[str]]
+"""What a gateway has received: the points and spans of its file, and the series of its page."""
+
+
+@pytest.fixture(scope="session")
+def last(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return last_release(tmp_path_factory.mktemp("last-release"))
+
+
+async def test_another_release_loses_and_changes_nothing(
+    last: Release, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    received = {}
+    for agent, gateway in pairs(last):
+        folder = tmp_path / f"{agent.name}-{gateway.name}"
+        folder.mkdir()
+        received[agent.name, gateway.name] = await through(agent, gateway, folder, unused_tcp_port_factory)
+    assert received["last", "this"] == received["this", "this"]
+    assert received["this", "last"] == received["this", "this"]
+
+
+async def test_the_live_feed_of_another_release_is_read(
+    last: Release, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    recording = tmp_path / "training.jsonl"
+    recording.write_text(recorded())
+    read = {}
+    for agent, gateway in pairs(last):
+        endpoint, file = f"127.0.0.1:{unused_tcp_port_factory()}", tmp_path / f"{agent.name}-{gateway.name}.jsonl"
+        feed = pipe(
+            {"otlp_json_file": {"include": [str(recording)]}},
+            {"websocket": {"endpoint": endpoint, "push_interval": "100ms"}},
+        )
+        reader = pipe({"zernel": {"endpoint": f"ws://{endpoint}"}}, {"file": {"path": str(file), **AT_ONCE}})
+        async with agent.running(tmp_path, f"{file.stem}-feed", feed), gateway.running(tmp_path, file.stem, reader):
+            await until(partial(is_whole, file))
+        read[agent.name, gateway.name] = {
+            (name, values) for name, values in reports_in(file)[-1] if "update" not in name
+        }
+    assert read["last", "this"] == read["this", "last"] == read["this", "this"]
+    assert {"zernel.cuda.memory.used", "zernel.cuda.launch.latency.percentiles"} <= dict(read["this", "this"]).keys()
+
+
+async def test_the_heartbeats_of_another_release_arrive(
+    last: Release, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    names = {}
+    for agent, gateway in pairs(last):
+        endpoint, file = f"127.0.0.1:{unused_tcp_port_factory()}", tmp_path / f"{agent.name}-{gateway.name}.jsonl"
+        master = pipe(
+            {"heartbeat": {"endpoint": endpoint, "collection_interval": "1s"}}, {"file": {"path": str(file), **AT_ONCE}}
+        )
+        worker = pipe(
+            {"host": {"collection_interval": "500ms", "initial_delay": "0s"}},
+            {"heartbeat": {"endpoint": f"http://{endpoint}", "worker_id": WORKER, "interval": "1s"}},
+        )
+        async with gateway.running(tmp_path, file.stem, master), agent.running(tmp_path, f"{file.stem}-worker", worker):
+            await until(partial(has_worker, file))
+        names[agent.name, gateway.name] = {name for resource, name, _, _ in points_of(file) if WORKER in resource}
+    assert names["last", "this"] == names["this", "last"] == names["this", "this"]
+
+
+def has_worker(file: Path) -> bool:
+    """Whether a worker has reported the use of its machine."""
+    return count_points(file) > 0 and any(
+        WORKER in resource and name == "system.memory.utilization" for resource, name, _, _ in points_of(file)
+    )
+
+
+def pairs(last: Release) -> tuple[tuple[Release, Release], ...]:
+    """Agents, each with its gateway. The first two are alike."""
+    return (THIS, THIS), (last, THIS), (THIS, last)
+
+
+def pipe(receivers: dict[str, Any], exporters: dict[str, Any]) -> dict[str, Any]:
+    """One pipeline."""
+    pipeline = {"receivers": [*receivers], "exporters": [*exporters]}
+    service = {
+        "telemetry": {"metrics": {"level": "none"}},
+        "shutdown_timeout": "1s",
+        "pipelines": {"metrics": pipeline},
+    }
+    return {"receivers": receivers, "exporters": exporters, "service": service}
+
+
+def reports_in(file: Path) -> list[set[tuple[str, str]]]:
+    """The series of each message of a feed with their values, without times."""
+    lines = file.read_text().splitlines()[:-1] if file.exists() else []  # the last one may be incomplete
+    return [{(name, values_of(rest)) for _, name, _, rest in points_in([json.loads(line)])} for line in lines]
+
+
+def values_of(point: str) -> str:
+    times = ("timeUnixNano", "startTimeUnixNano")
+    return text_of({key: value for key, value in json.loads(point).items() if key not in times})
+
+
+def is_whole(file: Path) -> bool:
+    """Whether the feed has read everything: two messages in a row have the same."""
+    reports = reports_in(file)
+    return len(reports) > 1 and reports[-1] == reports[-2] and len(reports[-1]) > 6
+
+
+async def test_the_queue_and_the_positions_of_the_last_release_are_taken_over(
+    last: Release, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    """The last release reads rows into a queue on the disk, while no gateway is there. This one sends them."""
+    port, page = unused_tcp_port_factory(), unused_tcp_port_factory()
+    table = tmp_path / "gpus.csv"
+    write_rows(table, range(ROWS))
+    settings = agent_settings(tmp_path, port)
+    del settings["service"]["pipelines"]["training"]
+    settings["receivers"]["csv"] |= {"follow": True, "storage": "file_storage"}
+    async with last.running(tmp_path, "before", settings):
+        await until(lambda: stored(tmp_path / "storage") > ROWS)
+    write_rows(table, range(ROWS, ROWS + 50))
+    async with THIS.running(tmp_path, "gateway", gateway_settings(tmp_path, port, page)):
+        async with httpx.AsyncClient() as client:
+            await until_ready(client, f"http://127.0.0.1:{page}/health")
+        assert f"keeps {ROWS} metric points on the disk" in (tmp_path / "before.log").read_text()
+        async with THIS.running(tmp_path, "after", settings):
+            await until(lambda: count_points(tmp_path / "received.jsonl") >= ROWS + 50)
+    temperatures = sorted(value for _, _, value, _ in points_of(tmp_path / "received.jsonl"))
+    assert temperatures == [float(row) for row in range(ROWS + 50)], "each row once"
+
+
+async def through(agent: Release, gateway: Release, folder: Path, ports: Callable[[], int]) -> Received:
+    """Sends rows of a table, and the phases of a recorded training, from an agent through a gateway."""
+    port, page = ports(), ports()
+    write_rows(folder / "gpus.csv", range(ROWS))
+    running = gateway.running(folder, "gateway", gateway_settings(folder, port, page))
+    async with running, httpx.AsyncClient() as client:
+        await until_ready(client, f"http://127.0.0.1:{page}/health")
+        await agent.run(folder, "agent", agent_settings(folder, port))
+        text = (await client.get(f"http://127.0.0.1:{page}/metrics")).text
+    received = folder / "received.jsonl"
+    items = [*map(str, points_of(received)), *map(str, spans_of(received))]
+    names = {name for _, name, _, _ in points_of(received)}
+    assert sum(name == "hw.temperature" for _, name, _, _ in points_of(received)) == ROWS
+    assert {"zernel.step.duration", "zernel.verdict", "zernel.phase.time"} <= names
+    assert list(spans_of(received))
+    return sorted(items), sorted(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def agent_settings(folder: Path, port: int) -> dict[str, Any]:
+    """Rows of a table, and a recorded training through `phases`, into a queue on the disk."""
+    endpoint = {"endpoint": f"http://127.0.0.1:{port}"}
+    return {
+        "receivers": {
+            "csv": {"files": [str(folder / "gpus.csv")]},
+            "otlp_json_file": {"include": [str(SPANS)]},
+        },
+        "processors": {"phases": {"pace": 0, "interval": "1s"}},
+        "extensions": {"file_storage": {"directory": str(folder / "storage"), "create_directory": True}},
+        "exporters": {"otlp_grpc": {**endpoint, "sending_queue": {"storage": "file_storage"}}},
+        "service": {
+            "telemetry": {"metrics": {"level": "none"}},
+            "extensions": ["file_storage"],
+            "shutdown_timeout": "0s",
+            "pipelines": {
+                "gpus": {"receivers": ["csv"], "exporters": ["otlp_grpc"]},
+                "training": {"receivers": ["otlp_json_file"], "processors": ["phases"], "exporters": ["otlp_grpc"]},
+            },
+        },
+    }
+
+
+def gateway_settings(folder: Path, port: int, page: int) -> dict[str, Any]:
+    """OTLP into a file and onto a page."""
+    return {
+        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": f"127.0.0.1:{port}"}}}},
+        "exporters": {
+            "file": {"path": str(folder / "received.jsonl"), **AT_ONCE},
+            "prometheus": {"endpoint": f"127.0.0.1:{page}"},
+        },
+        "service": {
+            "telemetry": {"metrics": {"level": "none"}},
+            "pipelines": {"all": {"receivers": ["otlp"], "exporters": ["file", "prometheus"]}},
+        },
+    }
+
+
+def write_rows(table: Path, temperatures: range) -> None:
+    """Appends rows of a GPU's temperature, a second apart, with a header at the beginning."""
+    with table.open("a") as file:
+        if not file.tell():
+            file.write("timestamp,metric_name,gpu_id,uuid,value\n")
+        for row in temperatures:
+            time = f"2026-01-01T00:{row // 60:02}:{row % 60:02}Z"
+            file.write(f"{time},DCGM_FI_DEV_GPU_TEMP,0,GPU-1,{row}\n")
+
+
+def requests_in(file: Path) -> Iterator[dict[str, Any]]:
+    return map(json.loads, file.read_text().splitlines())
+
+
+def points_of(file: Path) -> Iterator[tuple[str, str, float, str]]:
+    """The resource, the name, the value (0 for a histogram) and everything else of each point."""
+    return points_in(requests_in(file))
+
+
+def points_in(requests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, float, str]]:
+    for request in requests:
+        for resource in request.get("resourceMetrics", ()):
+            for metric in (metric for scope in resource["scopeMetrics"] for metric in scope["metrics"]):
+                [kind] = metric.keys() & {"sum", "gauge", "histogram", "exponentialHistogram", "summary"}
+                for point in metric[kind]["dataPoints"]:
+                    value = float(point.get("asDouble", point.get("asInt", 0)))
+                    rest = {key: metric[kind][key] for key in metric[kind].keys() - {"dataPoints"}}
+                    yield text_of(resource["resource"]), metric["name"], value, text_of({**rest, **point})
+
+
+def spans_of(file: Path) -> Iterator[tuple[str, str]]:
+    for request in requests_in(file):
+        for resource in request.get("resourceSpans", ()):
+            for span in (span for scope in resource["scopeSpans"] for span in scope["spans"]):
+                yield text_of(resource["resource"]), text_of(span)
+
+
+def text_of(tree: Mapping[str, Any]) -> str:
+    return json.dumps(tree, sort_keys=True)
+
+
+def stored(directory: Path) -> int:
+    """The bytes in a directory."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def count_points(file: Path) -> int:
+    """The points in a file that is being written."""
+    is_whole = file.exists() and file.read_text().endswith("\n")
+    return sum(1 for _ in points_of(file)) if is_whole else 0
