@@ -81,7 +81,6 @@ HOUSES: dict[str, list[set[str]]] = {
         {"rendering"},
         {"findings"},
         {"watch"},
-        {"seen"},
     ],
     "otel_zernel_commands.watch": [
         {"__init__", "command", "session"},
@@ -150,10 +149,8 @@ HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel_exporters.live": [
         {"__init__", "exporter"},
         {"streaming", "page"},
-        {"encoding"},
         {"live_state"},
-        {"deltas"},
-        {"state"},
+        {"deltas", "rendering", "columns"},
         {"config", "declared"},
     ],
     "otel_zernel_processors.kubernetes": [

@@ -5,8 +5,8 @@ from typing import TextIO
 
 from otel_zernel_commands.why.findings import Choice, JobGroup, groups_of
 from otel_zernel_commands.why.rendering import Terminal
-from otel_zernel_commands.why.seen import Sightings
 from otel_zernel_commands.why.watch import Watching
+from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _CLEAR = "\r\x1b[K"
 _NAMED = 3
@@ -19,14 +19,14 @@ class WatchProgress:
     def __init__(
         self,
         stream: TextIO,
-        sightings: Sightings,
+        state: TrainingState,
         choice: Choice,
         is_running: Callable[[int], bool],
         count_workers: Callable[[int], int] = lambda _: 0,
     ) -> None:
         """`is_running` and `count_workers` look at the process with a pid."""
         self._stream = stream
-        self._sightings = sightings
+        self._state = state
         self._choice = choice
         self._is_running = is_running
         self._count_workers = count_workers
@@ -50,9 +50,9 @@ class WatchProgress:
         return bool(self._groups())
 
     def has_ended(self) -> bool:
-        """Whether no process of the chosen jobs is running any more."""
+        """Whether no process of the chosen jobs is running any more. A pid may belong to another process by now."""
         groups = self._groups()
-        return bool(groups) and not any(self._is_running(one.pid) for group in groups for one in group.processes)
+        return bool(groups) and not any(self._runs(process) for group in groups for process in group.processes)
 
     def text(self, watching: Watching) -> str:
         """`12 of 60 s · train.py: 340 steps · Ctrl-C ends early`."""
@@ -68,6 +68,9 @@ class WatchProgress:
             self._stream.write(_CLEAR)
             self._stream.flush()
 
+    def _runs(self, process: SeenProcess) -> bool:
+        return process.ended_at is None and self._is_running(process.pid)
+
     def _groups(self) -> list[JobGroup]:
-        groups = groups_of(self._sightings.processes, self._sightings.jobs)
+        groups = groups_of(self._state.processes, self._state.jobs)
         return [one for one in groups if self._choice.includes(one)]

@@ -11,7 +11,6 @@ from otel_zernel.registry import Registry
 from otel_zernel.text import quoted
 from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, groups_of, report_on
 from otel_zernel_commands.why.progress import WatchProgress
-from otel_zernel_commands.why.seen import Sightings
 from otel_zernel_commands.why.watch import (
     Prerequisites,
     Watching,
@@ -25,7 +24,9 @@ from otel_zernel_commands.why.watch import (
     thresholds_of,
     watch,
     watch_settings,
+    watched_state,
 )
+from otel_zernel_libraries.training.state import TrainingState
 
 _LOOKED_FOR = "a process that uses PyTorch, CUDA or NCCL and takes training steps"
 _NO_STEP = "none took a training step"
@@ -52,17 +53,17 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
             f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
             "CUDA or NCCL"
         )
-    sightings = Sightings(command_of, ancestors_of)
+    state = watched_state(command_of, ancestors_of)
     choice = Choice(options.pid, options.job)
-    following = WatchProgress(progress, sightings, choice, is_running, count_workers)
-    settings = watch_settings(options.seconds, collecting(sightings), installed)
+    following = WatchProgress(progress, state, choice, is_running, count_workers)
+    settings = watch_settings(options.seconds, collecting(state), installed)
     try:
         watching = watch(settings, options.seconds, following)
     finally:
         following.clear()
-    report = report_on(sightings, choice, _circumstances(started, settings, prerequisites, watching))
+    report = report_on(state, choice, _circumstances(started, settings, prerequisites, watching))
     if not report.jobs:
-        raise CannotStart(_no_job(sightings, options, watching))
+        raise CannotStart(_no_job(state, options, watching))
     return report
 
 
@@ -81,16 +82,16 @@ def _circumstances(
     )
 
 
-def _no_job(sightings: Sightings, options: WatchOptions, watching: Watching) -> str:
+def _no_job(state: TrainingState, options: WatchOptions, watching: Watching) -> str:
     """The sentence for the user who gets no report."""
-    groups = groups_of(sightings.processes, sightings.jobs)
+    groups = groups_of(state.processes, state.jobs)
     found = ", ".join(f"{one.title} (pid {one.processes[0].pid})" for one in groups[:_MOST_NAMES])
     in_time = f"in {watching.searched + watching.elapsed:.0f} s"
     if options.job:
         return f"no training job has the name {quoted(options.job)} {in_time}; found: {found or 'none'}"
     if options.pid:
         return f"process {options.pid} took no training step {in_time}; found: {found or 'none'}"
-    idle = sum(1 for one in sightings.processes if one.phases)
+    idle = sum(1 for one in state.processes if one.phases)
     uses = "uses" if idle == 1 else "use"
     using = f"{idle} of them {uses} PyTorch, CUDA or NCCL, but took no training step" if idle else _NO_STEP
     return (

@@ -1,60 +1,70 @@
-"""The difference between two renderings of the state."""
+"""The changes from one live state to the next, as the JSON of a delta (docs/live.md)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from otel_zernel_libraries.serving.api.answers import json_bytes
+
 Path = list[str]
-_OVERHEAD: Final = 4
-"""Items that an empty delta counts for."""
+_NONE: Final = object()
 
 
-@dataclass(slots=True)
-class StateDifference:
-    """The changes from one state to the next."""
+class StateChanges:
+    """Collects changes. Each one is encoded at once: to free the objects of 1,024 processes together takes 100 ms."""
 
-    set: list[list[Any]] = field(default_factory=list)
-    """Pairs of a path and a value, as readers get them: a copy of 30,000 would hold the event loop."""
-    remove: list[Path] = field(default_factory=list)
-    timeline: dict[str, Sequence[Any]] = field(default_factory=dict)
-    heat: dict[str, Sequence[Any]] = field(default_factory=dict)
-    """By job."""
-    shares: dict[str, Sequence[Any]] = field(default_factory=dict)
+    def __init__(self, *, is_kept: bool) -> None:
+        """Without `is_kept`, nothing is encoded."""
+        self._is_kept = is_kept
+        self._is_changed = False
+        self._set: list[bytes] = []
+        self._remove: list[bytes] = []
+        self._append: dict[str, list[bytes]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.set or self.remove or self.timeline or self.heat or self.shares)
-
-    @property
-    def size(self) -> int:
-        """About the number of values, for the bound of memory."""
-        values = sum(len(value) if isinstance(value, dict | list) else 1 for _, value in self.set)
-        rows = sum(map(len, self.timeline.values()))
-        columns = sum(len(column[2]) for columns in self.heat.values() for column in columns)
-        shares = 5 * sum(map(len, self.shares.values()))
-        return _OVERHEAD + values + len(self.remove) + 10 * rows + columns + shares
+        """Whether anything has changed."""
+        return self._is_changed
 
     def compare(self, path: Path, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
         """Adds the changes of the object at `path`, field by field. None: it is not there."""
         if after is None:
             if before is not None:
-                self.remove.append(path)
+                self.remove(path)
         elif before is None:
-            self.set.append([path, after])
+            self.set([path, after])
         else:
-            self.set += [[[*path, key], value] for key, value in after.items() if before.get(key, _NONE) != value]
-            self.remove += [[*path, key] for key in before if key not in after]
+            self.set(*([[*path, key], value] for key, value in after.items() if before.get(key, _NONE) != value))
+            self.remove(*([*path, key] for key in before if key not in after))
 
-    def delta(self, seq: int, time_ms: int) -> dict[str, Any]:
-        """The delta as readers get it (docs/live.md)."""
-        found: dict[str, Any] = {"seq": seq, "time": time_ms}
-        if self.set:
-            found["set"] = self.set
-        if self.remove:
-            found["remove"] = self.remove
-        append = {"timeline": self.timeline, "heat": self.heat, "shares": self.shares}
-        if kept := {name: value for name, value in append.items() if value}:
-            found["append"] = kept
-        return found
+    def set(self, *pairs: list[Any]) -> None:
+        """Adds pairs of a path and its new value."""
+        self._add(self._set, pairs)
 
+    def remove(self, *paths: Path) -> None:
+        """Adds paths that are not there any more."""
+        self._add(self._remove, paths)
 
-_NONE: Final = object()
+    def append(self, name: str, id_: str, items: Sequence[Any]) -> None:
+        """Adds items, or their JSON, to the end of the list with this id."""
+        if items:
+            self._is_changed = True
+            if self._is_kept:
+                encoded = b",".join(item if isinstance(item, bytes) else json_bytes(item) for item in items)
+                self._append.setdefault(name, []).append(b"%s:[%s]" % (json_bytes(id_), encoded))
+
+    def as_json(self, seq: int, time_ms: int) -> bytes:
+        """The delta to the state with this number."""
+        parts = [b'"seq":%d,"time":%d' % (seq, time_ms)]
+        if self._append:
+            lists = (b'"%s":{%s}' % (name.encode(), b",".join(several)) for name, several in self._append.items())
+            parts.append(b'"append":{%s}' % b",".join(lists))
+        if self._set:
+            parts.append(b'"set":[%s]' % b",".join(self._set))
+        if self._remove:
+            parts.append(b'"remove":[%s]' % b",".join(self._remove))
+        return b"{%s}" % b",".join(parts)
+
+    def _add(self, to: list[bytes], values: tuple[Any, ...]) -> None:
+        if values:
+            self._is_changed = True
+            if self._is_kept:
+                to.append(json_bytes(values)[1:-1])

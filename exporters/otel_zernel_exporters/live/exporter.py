@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +12,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
 from otel_zernel.runtime.tasks import cancel
-from otel_zernel.runtime.turns import Turns
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.text import visible, without_secrets
 from otel_zernel_exporters.live.config import LiveConfig
 from otel_zernel_exporters.live.declared import METRICS
@@ -38,11 +39,13 @@ class LiveExporter(Exporter, LiveSource):
         super().__init__(config, context)
         self._host = ""
         self._state = self._kept_state() or self._new_state()
-        self._turns = Turns()
+        self._thread = ThreadPoolExecutor(1, "live")
+        """Adds batches in their order, and renders the state: both may take longer than the event loop can wait."""
         slow = context.meter.create_counter(_SLOW, METRICS[_SLOW].unit, METRICS[_SLOW].description)
         self._stream = LiveStream(
             self._state,
-            self._turns,
+            self._thread,
+            self._collector,
             context.clock,
             push_interval=config.push_interval,
             max_clients=config.max_clients,
@@ -52,14 +55,13 @@ class LiveExporter(Exporter, LiveSource):
         self._stack = AsyncExitStack()
 
     def snapshot(self) -> dict[str, Any]:
-        return self._state.snapshot()
+        return self._state.snapshot(self._collector())
 
     def changes_since(self, seq: int) -> list[dict[str, Any]] | None:
-        return self._state.changes_since(seq)
+        return self._state.changes_since(seq, self._collector())
 
     async def __aenter__(self) -> Self:
         self._host = socket.gethostname()
-        self._state.resume(self._collector, self.context.drop)
         self.context.kept[_KEPT] = (self._kind_of_state, self._state)
         if self.config.api is not None:
             server = api_server(self.config.api, self.context, f"{self.context.path}::api")
@@ -72,12 +74,16 @@ class LiveExporter(Exporter, LiveSource):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+        self._thread.shutdown(wait=False)
 
     async def export(self, batch: Batch) -> None:
-        """Adds a batch to the state, in turns with the other tasks."""
-        await batch.make_readable()
-        with invalid_is_permanent():
-            await self._turns.take(lambda: self._state.adding(batch))
+        """Adds a batch to the state, in the exporter's thread."""
+        try:
+            with invalid_is_permanent():
+                await run_in_thread(lambda: self._state.add(batch), self._thread)
+        finally:
+            for reason, count in self._state.take_dropped().items():
+                self.context.drop(count, reason)
 
     @property
     def _kind_of_state(self) -> tuple[int, float]:
@@ -91,7 +97,7 @@ class LiveExporter(Exporter, LiveSource):
 
     def _new_state(self) -> LiveState:
         history, expiration = self._kind_of_state
-        return LiveState(self.context.clock, self._collector, self.context.drop, history=history, expiration=expiration)
+        return LiveState(self.context.clock, history=history, expiration=expiration)
 
     def _push_failed(self, error: Exception) -> None:
         name = type(error).__name__

@@ -1,220 +1,240 @@
 """The whole live state, its sequence numbers, and the deltas between them."""
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from threading import RLock
+from typing import Any, Final, NamedTuple
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
-from otel_zernel_exporters.live.deltas import StateDifference
-from otel_zernel_exporters.live.state import BOUNDS, HEAT_LENGTH, SHARES_LENGTH, TrainingState
-from otel_zernel_libraries.serving.api.live import SCHEMA, LiveSource
+from otel_zernel_exporters.live.columns import BOUNDS, HEAT_LENGTH, SHARES_LENGTH, ColumnHistory, JobColumns
+from otel_zernel_exporters.live.deltas import StateChanges
+from otel_zernel_exporters.live.rendering import gpu_object, job_object, rank_object
+from otel_zernel_libraries.serving.api.answers import json_bytes
+from otel_zernel_libraries.serving.api.live import SCHEMA
+from otel_zernel_libraries.training.state import MEMORY_READERS, TrainingState
 
-_MOST_VALUES: Final = 100_000
-"""Values in the deltas that are kept for readers that come back: about 15 MB."""
-_MOST_DELTAS: Final = 600
+_MOST_BYTES: Final = 16 << 20
+"""Bytes of the deltas that are kept for readers that are behind or come back. At least the last one is kept."""
 _FOLLOWED: Final = 60.0
 """Seconds. Without a reader for longer, no deltas are kept."""
-_PIECE: Final = 20
-"""Ranks or GPUs that are rendered between two yields: about 1 ms."""
+_FRESH: Final = 0.1
+"""Seconds for which an encoded state serves further readers."""
+_KEPT_AFTER_END: Final = 60.0
+"""Seconds for which an ended process stays visible with its end."""
+_OBJECTS: Final = 16
+"""Objects, or processes of the timeline, that are encoded in one call, which holds the other threads for 1 to 10 ms."""
+_DATA: Final = b"data: "
+Table = dict[str, Any]
 
 
-class LiveState(LiveSource):
-    """Keeps the state of a training from batches. `advance` gives the current state the next sequence number."""
+class Published(NamedTuple):
+    """The last deltas: never changed, so that any thread may read it."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        collector: Callable[[], dict[str, Any]],
-        drop: Callable[[int, str], None],
-        *,
-        history: int,
-        expiration: float,
-    ) -> None:
-        """`collector` returns the state of the collector itself. `history` and `expiration` as `LiveConfig` has
-        them."""
-        self._clock = clock
-        self._collector = collector
-        self._training = TrainingState(history, expiration, drop)
-        self._limits = {"timeline": history, "heat": HEAT_LENGTH, "shares": SHARES_LENGTH}
-        self.seq = clock.time_ns() // 1_000_000
-        """Begins with the time, so that a reader of a former process finds no equal number."""
-        self.time_ms = self.seq
-        self._rendered = _nothing()
-        """The state with the number `seq`, without the values that `_training` has in the same form."""
-        self._deltas: deque[tuple[dict[str, Any], int]] = deque()
-        """The last deltas, in order, and their sizes."""
-        self._values = 0
-        self._advanced = clock.monotonic()
-        self._advancing: Iterator[None] | None = None
+    seq: int
+    """The number of the state after all of them."""
+    events: tuple[tuple[int, bytes], ...] = ()
+    """The number and the server-sent event of each, in order."""
 
-    def resume(self, collector: Callable[[], dict[str, Any]], drop: Callable[[int, str], None]) -> None:
-        """Goes on after a reload, with the functions of the new exporter."""
-        self._collector, self._training.drop = collector, drop
-
-    def adding(self, batch: Batch) -> Iterator[None]:
-        """Adds a batch, which stays as it is, and yields about every millisecond. Raises `DecodeError`."""
-        return self._training.adding(batch, self._clock.monotonic())
-
-    def advance(self) -> None:
-        """Gives the current state the next number, if it has changed. Finishes `advancing` if that is under way."""
-        for _ in self.advancing():
-            pass
-
-    def advancing(self) -> Iterator[None]:
-        """As `advance`; yields about every millisecond. No batch may be added meanwhile."""
-        if self._advancing is None:
-            self._advancing = self._advance()
-        return self._advancing
-
-    def snapshot(self) -> dict[str, Any]:
-        self.advance()
-        state = {**self.head(), **{name: _copied(table) for name, table in self._rendered.items()}}
-        state["timeline"] = {rank: rows for rank in self._rendered["ranks"] if (rows := self.rows_of(rank))}
-        columns, shares = ({id_: json.loads(one) for id_, one in history} for history in (self.heat(), self.shares()))
-        return {**state, "heat": {"bounds": list(BOUNDS), "columns": columns}, "shares": shares}
-
-    def changes_since(self, seq: int) -> list[dict[str, Any]] | None:
-        self.advance()
-        return self.kept_since(seq)
-
-    def kept_since(self, seq: int) -> list[dict[str, Any]] | None:
-        """As `changes_since`, without advancing."""
+    def since(self, seq: int) -> list[tuple[int, bytes]] | None:
+        """The events after the state with this number; None if they are not kept."""
         if seq == self.seq:
             return []
-        if not self._deltas or not self._deltas[0][0]["seq"] - 1 <= seq < self.seq:
+        if not self.events or not self.events[0][0] - 1 <= seq < self.seq:
             return None
-        return [delta for delta, _ in self._deltas if delta["seq"] > seq]
+        return [event for event in self.events if event[0] > seq]
 
-    def head(self) -> dict[str, Any]:
-        """The first fields of the state."""
-        return {"schema": SCHEMA, "seq": self.seq, "time": self.time_ms, "limits": self._limits}
 
-    def tables(self) -> Mapping[str, Mapping[str, Any]]:
-        """`collector`, `gpus`, `ranks` and `jobs` of the state."""
-        return self._rendered
+class LiveState:
+    """Keeps the state of a training from batches. `advance` gives the current state the next sequence number.
 
-    def rows_of(self, rank: str) -> list[Any]:
-        """The timeline of a rank."""
-        found = self._training.ranks.get(rank)
-        return list(found.steps_shown.rows()) if found else []
+    Any thread may call it; one call works at a time, and the others wait. `collector` is the state of the collector.
+    """
 
-    def heat(self) -> Iterator[tuple[str, bytes]]:
-        """The columns of the heat of each job, as JSON."""
-        return ((id_, job.heat.as_json()) for id_, job in self._training.jobs.items() if job.heat)
-
-    def shares(self) -> Iterator[tuple[str, bytes]]:
-        """The same of the shares."""
-        return ((id_, job.shares.as_json()) for id_, job in self._training.jobs.items() if job.shares)
-
-    def _advance(self) -> Iterator[None]:
-        try:
-            yield from self._steps_of_advance()
-        except Exception:
-            self.begin_anew()
-            raise
-        finally:
-            self._advancing = None
-
-    def begin_anew(self) -> None:
-        """After a failure, some changes are lost: everything is rendered again, and readers get the whole state."""
-        self.seq += 1
-        self._deltas.clear()
-        self._values = 0
+    def __init__(self, clock: Clock, *, history: int, expiration: float) -> None:
+        """`history` and `expiration` as `LiveConfig` has them."""
+        self._clock = clock
+        self._lock = RLock()
+        self._training = TrainingState(
+            expiration=expiration,
+            kept_after_end=_KEPT_AFTER_END,
+            rows=history,
+            metrics=lambda name: name not in MEMORY_READERS,
+        )
+        self._columns = JobColumns()
+        self._limits = {"timeline": history, "heat": HEAT_LENGTH, "shares": SHARES_LENGTH}
+        self.published = Published(clock.time_ns() // 1_000_000)
+        """Begins with the time, so that a reader of a former process finds no equal number."""
+        self._time_ms = self.published.seq
         self._rendered = _nothing()
-        for table in (self._training.gpus, self._training.ranks, self._training.jobs):
+        """The state with the number of `published`, without the lists over time."""
+        self._advanced = clock.monotonic()
+        self._whole: tuple[int, list[bytes], float] | None = None
+        """The last encoded state: its number, the pieces, and when it was made."""
+
+    def add(self, batch: Batch) -> None:
+        """Adds a batch, which stays as it is. Raises `DecodeError`."""
+        with self._lock:
+            self._columns.add_to(self._training, batch, self._clock.monotonic())
+
+    def take_dropped(self) -> Counter[str]:
+        """As `TrainingState.take_dropped`."""
+        return self._training.take_dropped()
+
+    def advance(self, collector: dict[str, Any]) -> Published:
+        """Gives the current state the next number, if it has changed."""
+        with self._lock:
+            try:
+                self._advance(collector)
+            except Exception:
+                self._begin_anew()
+                raise
+            return self.published
+
+    def snapshot(self, collector: dict[str, Any]) -> dict[str, Any]:
+        """As `LiveSource.snapshot`."""
+        state: dict[str, Any] = json.loads(b"".join(self.encoded(collector, fresh=0.0)[1]))
+        return state
+
+    def changes_since(self, seq: int, collector: dict[str, Any]) -> list[dict[str, Any]] | None:
+        """As `LiveSource.changes_since`."""
+        events = self.advance(collector).since(seq)
+        return None if events is None else [json.loads(event.partition(_DATA)[2]) for _, event in events]
+
+    def encoded(self, collector: dict[str, Any], fresh: float = _FRESH) -> tuple[int, list[bytes]]:
+        """The number and the JSON of the state of now, or of `fresh` seconds ago, in pieces of about 32 KiB."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._whole is None or not fresh or now - self._whole[2] > fresh:
+                seq = self.advance(collector).seq
+                self._whole = seq, list(_joined(self._pieces())), now
+            return self._whole[:2]
+
+    def forget(self) -> None:
+        """Forgets the deltas and the encoded state."""
+        with self._lock:
+            self.published, self._whole = Published(self.published.seq), None
+
+    def _begin_anew(self) -> None:
+        """After a failure, some changes are lost: everything is rendered again, and readers get the whole state."""
+        self.published, self._whole = Published(self.published.seq + 1), None
+        self._rendered = _nothing()
+        for table in (self._training.gpus, self._training.processes, self._training.jobs):
             table.change_all()
 
-    def _steps_of_advance(self) -> Iterator[None]:
+    def _advance(self, collector: dict[str, Any]) -> None:
         now = self._clock.monotonic()
         is_followed, self._advanced = now - self._advanced <= _FOLLOWED, now
-        self._training.settle(now)
-        difference = StateDifference()
-        yield from self._compare(difference, now)
-        for id_, job in self._training.jobs.items():
-            if heat := job.heat.take_new():
-                difference.heat[id_] = heat
-            if shares := job.shares.take_new():
-                difference.shares[id_] = shares
-        yield
-        if difference:
-            self.seq += 1
-            self.time_ms = self._clock.time_ns() // 1_000_000
-            yield from self._keep(difference, is_followed)
-
-    def _compare(self, difference: StateDifference, now: float) -> Iterator[None]:
-        """Renders the changes. `_rendered` is replaced object by object: readers may hold the former ones."""
-        training = self._training
-        collector = self._collector()
-        difference.compare(["collector"], self._rendered["collector"], collector)
+        if self._whole and now - self._whole[2] > _FRESH:
+            self._whole = None
+        training, columns = self._training, self._columns
+        training.settle(now)
+        columns.close_due(training, now)
+        changes = StateChanges(is_kept=is_followed)
+        changes.compare(["collector"], self._rendered["collector"], collector)
         self._rendered["collector"] = collector
-        yield
-        for position, id_ in enumerate(training.gpus.take_changed(), 1):
+        for id_ in training.gpus.take_changed():
             gpu = training.gpus.get(id_)
-            self._replace("gpus", id_, gpu.rendered() if gpu else None, difference)
-            if position % _PIECE == 0:
-                yield
-        for position, id_ in enumerate(training.jobs.take_changed(), 1):
+            self._replace("gpus", id_, gpu_object(gpu) if gpu else None, changes)
+        for id_ in training.jobs.take_changed():
             job = training.jobs.get(id_)
             if job is None and id_ in self._rendered["jobs"]:
-                difference.remove += [["heat", "columns", id_], ["shares", id_]]
-            self._replace("jobs", id_, job.rendered() if job else None, difference)
-            if position % _PIECE == 0:
-                yield
-        for position, id_ in enumerate(training.ranks.take_changed(), 1):
-            self._compare_rank(id_, difference, now)
-            if position % _PIECE == 0:
-                yield
-
-    def _compare_rank(self, id_: str, difference: StateDifference, now: float) -> None:
-        rank = self._training.ranks.get(id_)
-        had_rows = id_ in self._rendered["ranks"]
-        self._replace("ranks", id_, rank.rendered(now) if rank else None, difference)
-        if rank is None:
-            if had_rows:
-                difference.remove.append(["timeline", id_])
+                changes.remove(["heat", "columns", id_], ["shares", id_])
+            self._replace("jobs", id_, job_object(job) if job else None, changes)
+        columns.forget_all_but(self._rendered["jobs"])
+        for id_ in training.processes.take_changed():
+            self._compare_process(id_, changes, now)
+        for id_, history in columns.heat.items():
+            changes.append("heat", id_, history.take_new())
+        for id_, history in columns.shares.items():
+            changes.append("shares", id_, history.take_new())
+        if not changes:
             return
-        rows, is_whole = rank.steps_shown.take_new()
-        if is_whole:
-            difference.set.append([["timeline", id_], rows])
-        elif rows:
-            difference.timeline[id_] = rows
+        self._time_ms = self._clock.time_ns() // 1_000_000
+        self._publish(changes, is_followed=is_followed)
 
-    def _replace(self, table: str, id_: str, after: dict[str, Any] | None, difference: StateDifference) -> None:
-        difference.compare([table, id_], self._rendered[table].get(id_), after)
+    def _compare_process(self, id_: str, changes: StateChanges, now: float) -> None:
+        process = self._training.processes.get(id_)
+        had_rows = id_ in self._rendered["ranks"]
+        self._replace("ranks", id_, rank_object(process, now) if process else None, changes)
+        if process is None:
+            if had_rows:
+                changes.remove(["timeline", id_])
+            return
+        rows, is_whole = process.rows.take_new()
+        if is_whole:
+            changes.set([["timeline", id_], rows])
+        elif rows:
+            changes.append("timeline", id_, rows)
+
+    def _replace(self, table: str, id_: str, after: dict[str, Any] | None, changes: StateChanges) -> None:
+        changes.compare([table, id_], self._rendered[table].get(id_), after)
         if after is None:
             self._rendered[table].pop(id_, None)
         else:
             self._rendered[table][id_] = after
 
-    def _keep(self, difference: StateDifference, is_followed: bool) -> Iterator[None]:
+    def _publish(self, changes: StateChanges, *, is_followed: bool) -> None:
+        seq = self.published.seq + 1
         if not is_followed:
-            self._deltas.clear()
-            self._values = 0
+            self.published = Published(seq)
             return
-        size = difference.size
-        self._deltas.append((difference.delta(self.seq, self.time_ms), size))
-        self._values += size
-        while len(self._deltas) > 1 and (self._values > _MOST_VALUES or len(self._deltas) > _MOST_DELTAS):
-            self._values -= self._deltas[0][1]
-            yield from _released(self._deltas.popleft()[0])
+        head = b"id: %d\nevent: delta\n%s" % (seq, _DATA)
+        events = [*self.published.events, (seq, head + changes.as_json(seq, self._time_ms) + b"\n\n")]
+        size = sum(len(event) for _, event in events)
+        while len(events) > 1 and size > _MOST_BYTES:
+            size -= len(events.pop(0)[1])
+        self.published = Published(seq, tuple(events))
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The JSON of the state in pieces."""
+        head = {"schema": SCHEMA, "seq": self.published.seq, "time": self._time_ms, "limits": self._limits}
+        yield json_bytes(head)[:-1]
+        for name, table in self._rendered.items():
+            yield b',"%s":' % name.encode()
+            yield from _object(table.items())
+        yield b',"timeline":'
+        processes = filter(None, map(self._training.processes.get, self._rendered["ranks"]))
+        yield from _object((process.id, rows) for process in processes if (rows := process.rows.rows()))
+        yield b',"heat":{"bounds":%s,"columns":' % json_bytes(BOUNDS)
+        yield from _columns_object(self._columns.heat)
+        yield b'},"shares":'
+        yield from _columns_object(self._columns.shares)
+        yield b"}"
 
 
-def _released(delta: dict[str, Any]) -> Iterator[None]:
-    """Frees the memory of a delta. That of 1,024 ranks with 200 steps at once would hold the event loop for 100 ms."""
-    parts = [*delta.get("set", ()), *delta.get("append", {}).get("timeline", {}).values()]
-    del delta
-    while parts:
-        del parts[-_PIECE:]
-        yield
-
-
-def _nothing() -> dict[str, dict[str, Any]]:
+def _nothing() -> dict[str, Table]:
     """The tables of an empty state."""
     return {"collector": {}, "gpus": {}, "ranks": {}, "jobs": {}}
 
 
-def _copied(table: dict[str, Any]) -> dict[str, Any]:
-    """A table whose objects the caller may change."""
-    return {id_: dict(one) if isinstance(one, dict) else one for id_, one in table.items()}
+def _columns_object(histories: Mapping[str, ColumnHistory]) -> Iterator[bytes]:
+    """A JSON object of the columns of each job."""
+    members = (b"%s:%s" % (json_bytes(id_), history.as_json()) for id_, history in histories.items() if history)
+    yield b"{"
+    for position, member in enumerate(members):
+        yield b"," + member if position else member
+    yield b"}"
+
+
+def _object(items: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
+    """A JSON object, some members at a time."""
+    yield b"{"
+    before, members = b"", iter(items)
+    while held := dict(islice(members, _OBJECTS)):
+        yield before + json_bytes(held)[1:-1]
+        before = b","
+    yield b"}"
+
+
+def _joined(pieces: Iterable[bytes], size: int = 1 << 15) -> Iterator[bytes]:
+    """The same bytes in pieces of about 32 KiB: a connection buffers 64."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+    yield bytes(held)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,11 +15,11 @@ from otel_zernel.component.declaration import DeclaredMetric
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import invalid_is_permanent
 from otel_zernel.runtime.tasks import cancel
-from otel_zernel.runtime.turns import Turns
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.types import Address
 from otel_zernel_exporters.websocket.config import WebSocketConfig
 from otel_zernel_exporters.websocket.declared import SKIPPED_MESSAGES, SLOW_CLIENTS
-from otel_zernel_exporters.websocket.feed_state import FeedState
+from otel_zernel_exporters.websocket.feed import Feed
 from otel_zernel_exporters.websocket.readers import FeedReaders
 from otel_zernel_libraries.serving.access import joined_headers
 from otel_zernel_libraries.serving.cors import Cors, CorsConfig
@@ -50,8 +51,9 @@ class WebSocketExporter(Exporter):
         super().__init__(config, context)
         self.address: Address = config.endpoint
         """The address to listen on. For port 0, the assigned port once the exporter runs."""
-        self._state = FeedState(context.clock, context.drop, config.expiration)
-        self._turns = Turns()
+        self._feed = Feed(context.clock, config.expiration)
+        self._thread = ThreadPoolExecutor(1, "websocket")
+        """Adds batches in their order, and makes messages: both may take longer than the event loop can wait."""
         self._cors = Cors(CorsConfig(allowed_origins=list(config.allowed_origins)))
         slow, skipped = self._counter(SLOW_CLIENTS), self._counter(SKIPPED_MESSAGES)
         self.readers = FeedReaders(
@@ -92,15 +94,19 @@ class WebSocketExporter(Exporter):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+        self._thread.shutdown(wait=False)
 
     async def export(self, batch: Batch) -> None:
-        """Adds a batch to the state, in turns with the other tasks."""
-        await batch.make_readable()
-        with invalid_is_permanent():
-            await self._turns.take(lambda: self._state.adding(batch))
+        """Adds a batch to the state, in the exporter's thread."""
+        try:
+            with invalid_is_permanent():
+                await run_in_thread(lambda: self._feed.add(batch), self._thread)
+        finally:
+            for reason, count in self._feed.state.take_dropped().items():
+                self.context.drop(count, reason)
 
     async def _message(self) -> str:
-        return self._state.message()
+        return await run_in_thread(self._feed.message, self._thread)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         """The application of the server: the same feed on every path."""

@@ -3,15 +3,14 @@
 import math
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable
-from itertools import accumulate
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Final
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, SummaryDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import SummaryDataPoint
 
-from otel_zernel_libraries.histograms.amounts import MalformedAmount, NotComparable
-from otel_zernel_libraries.histograms.temporality.reading import amount_of
-from otel_zernel_libraries.histograms.temporality.track import Track
 from otel_zernel_libraries.training.distributions import HistogramPoint, distribution_of
 
 WINDOW: Final = 60.0
@@ -22,86 +21,48 @@ _PER_OCTAVE: Final = 64
 """Counters for a factor of two: 1.1 % wide, so a quantile is exact to 0.6 %."""
 _SHORTEST, _LONGEST = 1e-9, 1e9
 
-_MOST_SERIES: Final = 64
-"""Cumulative series whose last point is kept for the increase."""
+_MOST_SUMMARIES: Final = 4096
+"""Series of summaries. Each takes about 500 bytes."""
+_MOST_QUANTILES: Final = 100
+_PIECES: Final = 50
+"""Pieces of the interval between two quantiles of a summary."""
+_SHARES: Final = 1_000_000
+"""Counts for one value, since pieces of a summary are less than one."""
 
 Counts = Counter[int]
+"""The number of durations by index."""
+
+
+@dataclass
+class _Summary:
+    count: int
+    quantiles: list[tuple[float, float]]
+    """In order, with their values (s)."""
+    arrived: float
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The values that the summary stands for, spread evenly on a logarithmic scale between its quantiles."""
+        counts: Counts = Counter()
+        for share, value in _pieces(self.quantiles):
+            counts[index_of(value)] += round(share * (self.count or 1) * _SHARES)
+        return +counts
 
 
 class RecentDurations:
-    """The durations (s) that arrived in the last minute. Times are monotonic, in s."""
+    """The durations (s) that arrived in the last minute. Times are monotonic, in s.
+
+    Quantiles of summaries cannot be added. So a summary stands for as many values as it counts. The result for one
+    summary has its own quantiles.
+    """
 
     def __init__(self) -> None:
         self._parts: deque[tuple[float, Counts]] = deque()
-        self._previous: dict[Hashable, Track] = {}
-        """The newest point of each cumulative series."""
-        self._quantiles: dict[float, float] = {}
-        """Those of the last summary, for a pipeline whose `percentiles` makes summaries."""
-        self._summary_count = 0
-        self._summary_at = -math.inf
+        self._summaries: dict[Hashable, _Summary] = {}
+        """By series, the oldest first."""
 
-    def add(self, point: HistogramPoint, temporality: int, series: Hashable, now: float) -> list[tuple[float, int]]:
-        """Adds the values of a point, for a cumulative one those since its series' previous point.
-
-        Returns these values, each with its count.
-        """
-        if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE:
-            point = self._increase(point, series)
-        counts: Counts = Counter()
-        for value, count in distribution_of(point).items():
-            counts[index_of(value)] += count
-        self._join(counts, now)
-        return [(value_of(index), count) for index, count in counts.items()]
-
-    def add_summary(self, point: SummaryDataPoint, now: float) -> None:
-        """Takes the quantiles of a summary. A summary without quantiles says that its window has no values."""
-        self._quantiles = {one.quantile: one.value for one in point.quantile_values if math.isfinite(one.value)}
-        self._summary_count, self._summary_at = point.count, now
-
-    def quantiles(self, now: float, wanted: Iterable[float] = (0.5, 0.99)) -> tuple[int, list[float]]:
-        """The number of durations in the last minute and their quantiles; (0, []) if there is none."""
-        if found := self.counts(now):
-            return found.total(), quantiles_of(found, wanted)
-        if now - self._summary_at <= WINDOW and all(one in self._quantiles for one in wanted):
-            return self._summary_count, [self._quantiles[one] for one in wanted]
-        return 0, []
-
-    def counts(self, now: float) -> Counts:
-        """The number of durations of the last minute, by index."""
-        self._forget(now)
-        found: Counts = Counter()
-        for _, part in self._parts:
-            found.update(part)
-        return found
-
-    def is_ageing(self, now: float) -> bool:
-        """Whether the oldest part leaves the window now."""
-        return bool(self._parts) and now - self._parts[0][0] > WINDOW
-
-    def _increase(self, point: HistogramPoint, series: Hashable) -> HistogramPoint:
-        """A point with the values since the previous one. It has none if that is missing: they may be those of days.
-
-        The counts are subtracted before buckets become values: the middle of a bucket moves with its bounds.
-        """
-        gained = type(point)()
-        try:
-            amount = amount_of(point)
-        except MalformedAmount:
-            return gained
-        previous = self._previous.get(series)
-        if previous is None and len(self._previous) >= _MOST_SERIES:
-            del self._previous[next(iter(self._previous))]
-        self._previous[series] = Track(amount, point.start_time_unix_nano, point.time_unix_nano)
-        if previous is None:
-            return gained
-        try:
-            increase = previous.increase(amount, point.start_time_unix_nano)
-        except NotComparable:
-            return gained
-        (amount if increase is None else increase).write(gained)
-        return gained
-
-    def _join(self, counts: Counts, now: float) -> None:
+    def add(self, counts: Counts, now: float) -> None:
+        """Adds durations."""
         self._forget(now)
         if not counts:
             return
@@ -110,16 +71,79 @@ class RecentDurations:
         else:
             self._parts.append((now, counts.copy()))
 
+    def add_summary(self, point: SummaryDataPoint, series: Hashable, now: float) -> bool:
+        """Takes the newest summary of a series. One without quantiles has no values. False if there is no room."""
+        self.end(series)
+        self._forget(now)
+        if len(self._summaries) >= _MOST_SUMMARIES:
+            return False
+        known = sorted(
+            (one.quantile, one.value)
+            for one in point.quantile_values[:_MOST_QUANTILES]
+            if 0 <= one.quantile <= 1 and math.isfinite(one.value) and one.value >= 0
+        )
+        if known:
+            self._summaries[series] = _Summary(point.count, known, now)
+        return True
+
+    def end(self, series: Hashable) -> None:
+        """Forgets a series of summaries that has ended."""
+        self._summaries.pop(series, None)
+
+    def quantiles(self, now: float, wanted: Iterable[float] = (0.5, 0.99)) -> tuple[int, list[float]]:
+        """The number of durations in the last minute and their quantiles; (0, []) if there is none.
+
+        Summaries count without histograms only: `percentiles` may make both of the same durations.
+        """
+        wanted = tuple(wanted)
+        if counts := self.counts(now):
+            return counts.total(), quantiles_of(counts, wanted)
+        several = list(self._summaries.values())
+        if len(several) == 1 and (exact := dict(several[0].quantiles)).keys() >= set(wanted):
+            return several[0].count, [exact[share] for share in wanted]
+        merged = self.merged(now)
+        return (sum(one.count for one in several), quantiles_of(merged, wanted)) if merged else (0, [])
+
+    def counts(self, now: float) -> Counts:
+        """The durations of the last minute that histograms have."""
+        self._forget(now)
+        counts: Counts = Counter()
+        for _, part in self._parts:
+            counts.update(part)
+        return counts
+
+    def merged(self, now: float) -> Counts:
+        """The durations of the last minute in histograms and in summaries, each a million times."""
+        counts = Counter({index: count * _SHARES for index, count in self.counts(now).items()})
+        for summary in self._summaries.values():
+            counts.update(summary.counts)
+        return counts
+
+    def is_ageing(self, now: float) -> bool:
+        """Whether the oldest part or summary leaves the window now."""
+        oldest = next(iter(self._summaries.values()), None)
+        return bool((self._parts and now - self._parts[0][0] > WINDOW) or (oldest and now - oldest.arrived > WINDOW))
+
     def _forget(self, now: float) -> None:
-        while self.is_ageing(now):
+        while self._parts and now - self._parts[0][0] > WINDOW:
             self._parts.popleft()
+        while self._summaries and now - self._summaries[oldest := next(iter(self._summaries))].arrived > WINDOW:
+            del self._summaries[oldest]
+
+
+def counts_of(point: HistogramPoint) -> Counts:
+    """The durations of a histogram point."""
+    counts: Counts = Counter()
+    for value, count in distribution_of(point).items():
+        counts[index_of(value)] += count
+    return counts
 
 
 def quantiles_of(counts: Counts, wanted: Iterable[float]) -> list[float]:
     """The durations (s) at these quantiles. `counts` must not be empty."""
     indices = sorted(counts)
     below = [*accumulate(counts[index] for index in indices)]
-    places = (bisect_left(below, below[-1] * one) for one in wanted)
+    places = (bisect_left(below, below[-1] * share) for share in wanted)
     return [value_of(indices[min(place, len(indices) - 1)]) for place in places]
 
 
@@ -131,3 +155,19 @@ def index_of(value: float) -> int:
 def value_of(index: int) -> float:
     """The duration (s) in the middle of an index."""
     return float(2.0 ** ((index + 0.5) / _PER_OCTAVE))
+
+
+def _pieces(known: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Shares of all values, each with its value. Beyond the outer quantiles, values are those of the quantiles."""
+    yield known[0]
+    for (low, low_value), (high, high_value) in pairwise(known):
+        for piece in range(1, _PIECES + 1):
+            yield (high - low) / _PIECES, _between(low_value, high_value, piece / _PIECES)
+    last, last_value = known[-1]
+    yield 1 - last, last_value
+
+
+def _between(low: float, high: float, share: float) -> float:
+    if low <= 0 or high <= 0:
+        return low + (high - low) * share
+    return float(low ** (1 - share) * high**share)

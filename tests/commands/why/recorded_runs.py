@@ -11,11 +11,11 @@ from otel_zernel.otlp.points import key_values
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
 from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, report_on
-from otel_zernel_commands.why.seen import Sightings
-from otel_zernel_commands.why.watch import collecting, thresholds_of, watch_settings
+from otel_zernel_commands.why.watch import collecting, thresholds_of, watch_settings, watched_state
+from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 SECONDS = 60.0
-SETTINGS = watch_settings(SECONDS, collecting(Sightings()), Registry.installed())
+SETTINGS = watch_settings(SECONDS, collecting(watched_state()), Registry.installed())
 
 
 def circumstances(**more: Any) -> Circumstances:
@@ -53,12 +53,18 @@ def _with_ranks(batch: Batch, pids: list[int]) -> Batch:
     return batch
 
 
-def seen(name: str, command: tuple[str, ...] = ("python", "train.py"), *, is_job: bool = False) -> Sightings:
+def seen(name: str, command: tuple[str, ...] = ("python", "train.py"), *, is_job: bool = False) -> TrainingState:
     """Everything that the command has seen of a recorded run."""
-    sightings = Sightings(lambda _: command)
+    state = watched_state(lambda _: command)
     for batch in processed(name, is_job=is_job):
-        sightings.add(batch)
-    return sightings
+        state.add(batch, 0.0)
+    state.settle(0.0)
+    return state
+
+
+def first_process(state: TrainingState) -> SeenProcess:
+    """The process with the smallest pid."""
+    return min(state.processes, key=lambda process: process.pid)
 
 
 def report(name: str, choice: Choice | None = None, *, is_job: bool = False, **more: Any) -> WhyReport:

@@ -7,9 +7,10 @@ from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.shares import time_shares
-from otel_zernel_commands.why.seen import SeenProcess, Sightings
+from otel_zernel_commands.why.watch import watched_state
+from otel_zernel_libraries.training.state import SeenProcess
 from tests.commands.why.gpus import throttled
-from tests.commands.why.recorded_runs import circumstances, report, seen
+from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
 
 
 def job_of(name: str, *, is_job: bool = False) -> JobFindings:
@@ -28,10 +29,10 @@ def test_a_slow_loader_is_named() -> None:
 
 def test_the_advice_for_a_loader_depends_on_its_workers() -> None:
     def advice(workers: int, cpu: float = 0.0, waiting: float = 0.0) -> str:
-        sightings = seen("stalls of 150 ms")
-        process = sightings.processes[0]
-        process.workers, process.worker_cpu_s, process.worker_io_wait_s = workers, cpu, waiting
-        [job] = report_on(sightings, Choice(), circumstances()).jobs
+        state = seen("stalls of 150 ms")
+        process = first_process(state)
+        process.workers, process.workers_now = workers, {"cpu_time": cpu, "io_wait": waiting}
+        [job] = report_on(state, Choice(), circumstances()).jobs
         return job.diagnosis.advice[0]
 
     assert advice(0).startswith("Load in worker processes; it has none")
@@ -65,11 +66,11 @@ def test_the_parts_of_a_step_add_up_to_the_step() -> None:
 
 
 def test_a_gpu_with_lower_clocks_is_named_for_a_job_that_computes() -> None:
-    sightings = seen("GPU, 2 workers, pinned")
-    pid = sightings.processes[0].pid
+    state = seen("GPU, 2 workers, pinned")
+    pid = first_process(state).pid
     for batch in [*throttled(3, pid), *throttled(5, pid + 1)]:
-        sightings.add(batch)
-    result = report_on(sightings, Choice(), circumstances())
+        state.add(batch, 0.0)
+    result = report_on(state, Choice(), circumstances())
     [job] = result.jobs
     assert "GPU 3 is throttled 50 % of the time (power limit)" in job.diagnosis.sentence
     assert [gpu.index for gpu in job.gpus] == [3]
@@ -79,10 +80,11 @@ def test_a_gpu_with_lower_clocks_is_named_for_a_job_that_computes() -> None:
 
 
 def test_too_few_steps_give_no_verdict() -> None:
-    sightings = seen("AdamW")
-    process = sightings.processes[0]
-    process.steps = {("training", "loader"): 1}
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    state = seen("AdamW")
+    process = first_process(state)
+    process.steps.clear()
+    process.steps.take(("training", "loader"), 1)
+    [job] = report_on(state, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "too_few_steps"
     assert job.diagnosis.sentence.startswith("There are too few steps for a verdict: 1 training step in this time.")
 
@@ -104,9 +106,9 @@ THREADS = (
 )
 def test_a_program_without_scopes_has_the_phases_of_its_thread_or_of_signals(source: str, sentence: str) -> None:
     process = SeenProcess({"process.pid": 1, "host.name": "node"}, command=("jax_job",))
-    process.phases = {("gpu_compute", source): 6.0, ("unknown", source): 4.0}
+    process.phases.update({("gpu_compute", source): 6.0, ("unknown", source): 4.0})
     if source == "threads":
-        process.details = {("gpu_compute", "gpu_wait", source): 6.0, ("unknown", "sleep", source): 4.0}
+        process.details.update({("gpu_compute", "gpu_wait", source): 6.0, ("unknown", "sleep", source): 4.0})
     facts = Facts(JobGroup([process]), time_shares([process]), StepSummary(0, 0, 0, 0, 0, 0, 0), (), 8)
     diagnosis = diagnosis_of(facts)
     assert diagnosis.verdict == "no_scopes"
@@ -115,19 +117,20 @@ def test_a_program_without_scopes_has_the_phases_of_its_thread_or_of_signals(sou
 
 
 def test_missing_marks_are_said() -> None:
-    sightings = seen("AdamW")
-    sightings.processes[0].missing_marks.add("backward")
-    sightings.processes[0].steps = {("evaluation", "loader"): 40}
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    state = seen("AdamW")
+    first_process(state).missing_marks.add("backward")
+    first_process(state).steps.clear()
+    first_process(state).steps.take(("evaluation", "loader"), 40)
+    [job] = report_on(state, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "marks_missing"
     assert "does not have the functions that show the phases" in job.diagnosis.sentence
     assert job.notes == ("Its PyTorch does not have all functions that show phases; missing: backward passes.",)
 
 
 def test_sampled_operators_are_said_with_the_positions_that_are_unknown() -> None:
-    sightings = seen("AdamW")
-    sightings.processes[0].has_sampled_operators = True
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    state = seen("AdamW")
+    first_process(state).has_sampled_operators = True
+    [job] = report_on(state, Choice(), circumstances()).jobs
     [note] = job.notes
     assert "operators were sampled" in note
     assert "forward passes without a DataLoader, losses, evaluation and inference" in note
@@ -142,9 +145,9 @@ def test_unsteady_steps_are_explained_by_their_phase() -> None:
 
 def test_the_lead_and_the_table_leave_out_the_steps_with_lost_events() -> None:
     """Without them the job waits for data. They look as if they computed."""
-    sightings = seen("stalls of 150 ms")
-    [whole] = report_on(sightings, Choice(), circumstances()).jobs
-    process = sightings.processes[0]
+    state = seen("stalls of 150 ms")
+    [whole] = report_on(state, Choice(), circumstances()).jobs
+    process = first_process(state)
     steps = process.trained
     lossy = steps // 4
     lost = ("gpu_compute", "forward", "scopes")
@@ -154,7 +157,7 @@ def test_the_lead_and_the_table_leave_out_the_steps_with_lost_events() -> None:
     process.lossy_steps["training"] = lossy
     for _ in range(lossy):
         process.lossy_times["training"].add(3600.0 / lossy)
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    [job] = report_on(state, Choice(), circumstances()).jobs
     assert job.diagnosis == whole.diagnosis
     assert job.steps == whole.steps
     assert [row.per_step for row in job.shares] == pytest.approx([row.per_step for row in whole.shares])
@@ -165,29 +168,29 @@ def test_the_lead_and_the_table_leave_out_the_steps_with_lost_events() -> None:
 
 
 def test_steps_with_lost_events_give_no_verdict() -> None:
-    sightings = seen("stalls of 150 ms")
-    lossy = sightings.processes[0].trained // 2
-    sightings.processes[0].lossy_steps["training"] = lossy
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    state = seen("stalls of 150 ms")
+    lossy = first_process(state).trained // 2
+    first_process(state).lossy_steps["training"] = lossy
+    [job] = report_on(state, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "lost_events"
     assert job.diagnosis.sentence.startswith(f"Events were lost in too many steps: in {lossy} of ")
 
 
 def test_losses_in_an_evaluation_decide_nothing_about_the_training_steps() -> None:
-    sightings = seen("stalls of 150 ms")
-    sightings.processes[0].lossy_steps |= {"training": 0, "evaluation": 150, "inference": 20, "between": 3}
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    state = seen("stalls of 150 ms")
+    first_process(state).lossy_steps |= {"training": 0, "evaluation": 150, "inference": 20, "between": 3}
+    [job] = report_on(state, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "input_bound"
     assert job.notes == ()
 
 
 def test_the_comparison_of_ranks_and_the_table_have_one_source() -> None:
     """The other rank becomes the late one if its waits do, whatever `phases` has reported."""
-    sightings = seen("gloo, DDP, a late rank", is_job=True)
-    first, second = sightings.processes
+    state = seen("gloo, DDP, a late rank", is_job=True)
+    first, second = sorted(state.processes, key=lambda process: process.pid)
     first.details, second.details = second.details, first.details
     first.steps, second.steps = second.steps, first.steps
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    [job] = report_on(state, Choice(), circumstances()).jobs
     assert job.diagnosis.sentence.startswith("Rank 0 delays the others by ")
     step = sum(row.per_step for row in job.shares if not row.detail)
     assert f" of each {amount(step)} step. " in job.diagnosis.sentence
@@ -196,18 +199,20 @@ def test_the_comparison_of_ranks_and_the_table_have_one_source() -> None:
 
 @pytest.mark.parametrize(("computes", "verdict"), [(10.0, "slow_link"), (50.0, "slow_link"), (200.0, "compute_bound")])
 def test_a_slow_link_is_named_if_the_waits_of_the_table_show_it(computes: float, verdict: str) -> None:
-    sightings = seen("gloo, DDP, a late rank", is_job=True)
-    for process in sightings.processes:
-        process.details = {("gpu_compute", "forward", "scopes"): computes}
+    state = seen("gloo, DDP, a late rank", is_job=True)
+    for process in state.processes:
+        process.details.clear()
+        process.details["gpu_compute", "forward", "scopes"] = computes
         process.details["nccl_collective", "collective_wait", "scopes"] = 20.0
-        process.steps = {("training", "loader"): 100}
-    [job] = report_on(sightings, Choice(), circumstances()).jobs
+        process.steps.clear()
+        process.steps["training", "loader"] = 100
+    [job] = report_on(state, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == verdict
 
 
 def test_notes_on_other_processes_stay_out_of_the_report_on_a_pid() -> None:
-    sightings = seen("AdamW")
-    pid = sightings.processes[0].pid
+    state = seen("AdamW")
+    pid = first_process(state).pid
     own = (f"Process {pid} (python) on node ended with exit code 1", "No GPU driver.")
     others = (
         f"Process {pid}0 (python) on node ended with exit code 1",
@@ -215,8 +220,8 @@ def test_notes_on_other_processes_stay_out_of_the_report_on_a_pid() -> None:
         "Cannot inspect 3 processes: permission denied.",
     )
     watched = circumstances(notes=(*own, *others))
-    assert report_on(sightings, Choice(pid=pid), watched).notes == own
-    assert report_on(sightings, Choice(), watched).notes == (*own, *others)
+    assert report_on(state, Choice(pid=pid), watched).notes == own
+    assert report_on(state, Choice(), watched).notes == (*own, *others)
 
 
 BELOW = "Cannot watch 1 process in pid namespaces below this one. Run the collector in the host's pid namespace."
@@ -226,37 +231,37 @@ BELOW = "Cannot watch 1 process in pid namespaces below this one. Run the collec
 def test_notes_on_skipped_processes_stay_in_the_report_on_a_job_without_all_its_ranks(
     size: int, notes: tuple[str, ...]
 ) -> None:
-    sightings = seen("gloo, DDP, a late rank", is_job=True)
-    for process in sightings.processes:
+    state = seen("gloo, DDP, a late rank", is_job=True)
+    for process in state.processes:
         process.attributes["zernel.world_size"] = size
-    pid = sightings.processes[0].pid
-    result = report_on(sightings, Choice(pid=pid), circumstances(notes=(BELOW,)))
+    pid = first_process(state).pid
+    result = report_on(state, Choice(pid=pid), circumstances(notes=(BELOW,)))
     assert result.notes == notes
     missing = "Found 2 of its 3 ranks on this machine. For ranks on other machines, run the command there."
     assert (missing in result.jobs[0].notes) == bool(notes)
 
 
 def test_a_pid_chooses_its_whole_job() -> None:
-    sightings = seen("gloo, DDP, a late rank", is_job=True)
-    pids = [one.pid for one in sightings.processes]
-    [job] = report_on(sightings, Choice(pid=pids[0]), circumstances()).jobs
+    state = seen("gloo, DDP, a late rank", is_job=True)
+    pids = sorted(one.pid for one in state.processes)
+    [job] = report_on(state, Choice(pid=pids[0]), circumstances()).jobs
     assert [rank.pid for rank in job.ranks] == pids
-    assert report_on(sightings, Choice(pid=1), circumstances()).jobs == ()
+    assert report_on(state, Choice(pid=1), circumstances()).jobs == ()
 
 
 def test_the_pid_of_a_launcher_chooses_its_job() -> None:
-    sightings = seen("AdamW")
-    sightings.processes[0].ancestors = (700, 1)
-    assert report_on(sightings, Choice(pid=700), circumstances()).jobs
+    state = seen("AdamW")
+    first_process(state).ancestors = (700, 1)
+    assert report_on(state, Choice(pid=700), circumstances()).jobs
 
 
 @pytest.mark.parametrize("name", ["train.py", "trainer/localhost:29500", "python"])
 def test_a_name_chooses_a_job(name: str) -> None:
-    sightings = seen("gloo, DDP, a late rank", is_job=True)
-    sightings.processes[0].attributes["process.executable.name"] = "python"
-    assert len(report_on(sightings, Choice(name=name), circumstances()).jobs) == 1
-    assert report_on(sightings, Choice(name="other.py"), circumstances()).jobs == ()
+    state = seen("gloo, DDP, a late rank", is_job=True)
+    first_process(state).attributes["process.executable.name"] = "python"
+    assert len(report_on(state, Choice(name=name), circumstances()).jobs) == 1
+    assert report_on(state, Choice(name="other.py"), circumstances()).jobs == ()
 
 
 def test_without_processes_there_are_no_jobs() -> None:
-    assert report_on(Sightings(), Choice(), circumstances()).jobs == ()
+    assert report_on(watched_state(), Choice(), circumstances()).jobs == ()

@@ -10,7 +10,7 @@ import pytest
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_commands.why.findings import Choice, WhyReport, report_on
 from otel_zernel_commands.why.rendering import page
-from otel_zernel_commands.why.seen import Sightings
+from otel_zernel_commands.why.watch import watched_state
 from tests.commands.why.chromium import Tab, browsing, require_chromium
 from tests.commands.why.recorded_runs import SETTINGS, circumstances
 from tests.processors.phases.training import Loop, batch_of
@@ -30,7 +30,7 @@ def fast_job(rate: int) -> WhyReport:
     """A job of `rate` steps a second that stalls once."""
     settings = SETTINGS.processors["phases"]
     processor: Any = settings.cls(settings.config, make_context("processors", "phases"))
-    loop, seen, each = Loop(), Sightings(lambda _: ("python", "train.py")), 1000 / rate
+    loop, seen, each = Loop(), watched_state(lambda _: ("python", "train.py")), 1000 / rate
     while loop.now < SECONDS * 1000:
         if STALL[0] < loop.now / 1000 / SECONDS < STALL[1]:
             loop.now = STALL[1] * SECONDS * 1000
@@ -40,7 +40,7 @@ def fast_job(rate: int) -> WhyReport:
     for at in range(0, len(loop.spans), 500):
         made += processor.process(batch_of(loop.spans[at : at + 500]))
     for batch in [*made, *processor.flush()]:
-        seen.add(batch)
+        seen.add(batch, 0.0)
     drop = processor.context.drop
     assert isinstance(drop, Dropped)
     assert not drop.counts

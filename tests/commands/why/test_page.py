@@ -13,7 +13,7 @@ import pytest
 from otel_zernel_commands.why.findings import JobFindings, WhyReport, amount, percent
 from otel_zernel_commands.why.rendering import page
 from otel_zernel_commands.why.rendering.drawing import MOST_BARS, MOST_SEGMENTS
-from otel_zernel_commands.why.seen import StepBar
+from otel_zernel_libraries.training import StepBar
 from tests.commands.why.chromium import Tab, browsing, require_chromium
 from tests.commands.why.recorded_runs import report
 

@@ -12,17 +12,17 @@ from otel_zernel_commands.why.findings import Choice, GpuRow, WhyReport, amount,
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
 from otel_zernel_commands.why.rendering.text import gpu_text
 from tests.commands.why.gpus import throttled
-from tests.commands.why.recorded_runs import circumstances, report, seen
+from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
 
 GOLDEN = Path(__file__).parent / "golden"
 NOTE = "GPU utilisation and throttling: libnvidia-ml.so.1 was not found; install NVIDIA's driver."
 
 
 def with_gpu() -> WhyReport:
-    sightings = seen("GPU, 2 workers, pinned")
-    for batch in throttled(3, sightings.processes[0].pid):
-        sightings.add(batch)
-    return report_on(sightings, Choice(), circumstances())
+    state = seen("GPU, 2 workers, pinned")
+    for batch in throttled(3, first_process(state).pid):
+        state.add(batch, 0.0)
+    return report_on(state, Choice(), circumstances())
 
 
 REPORTS = {

@@ -12,10 +12,9 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Component, Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_commands.why.findings import Choice
 from otel_zernel_commands.why.progress import WatchProgress
-from otel_zernel_commands.why.seen import Sightings
 from otel_zernel_commands.why.watch import (
     Watching,
     check_prerequisites,
@@ -23,9 +22,11 @@ from otel_zernel_commands.why.watch import (
     count_workers,
     thresholds_of,
     watch_settings,
+    watched_state,
 )
 from otel_zernel_commands.why.watch.watching import LONGEST_SEARCH, pace
-from tests.commands.why.recorded_runs import SETTINGS, processed, seen
+from tests.commands.why.recorded_runs import SETTINGS, first_process, processed, seen
+from tests.exporters.live.live_runs import points
 
 
 class Follower:
@@ -82,42 +83,47 @@ def test_the_real_components_run_without_ports_and_files() -> None:
 
 @pytest.mark.parametrize("seconds", [1, 19, 20, 3_600, 86_400])
 def test_a_verdict_covers_the_whole_watch(seconds: float) -> None:
-    settings = watch_settings(seconds, collecting(Sightings()), Registry.installed())
+    settings = watch_settings(seconds, collecting(watched_state()), Registry.installed())
     phases: Any = settings.processors["phases"].config
     assert phases.window > seconds
     assert phases.verdict.stability == 1
 
 
 async def test_batches_are_collected_and_left_as_they_are() -> None:
-    sightings = Sightings()
-    cls = collecting(sightings)
+    state = watched_state()
+    cls = collecting(state)
     exporter = cls(cls.Config(), make_context("exporters", "why"))
     batches = processed("AdamW")
     before = [(batch.bytes_of("metrics"), batch.bytes_of("traces")) for batch in batches]
     for batch in batches:
         await exporter.export(batch)  # type: ignore[attr-defined]  # it is an exporter
     assert [(batch.bytes_of("metrics"), batch.bytes_of("traces")) for batch in batches] == before
-    assert [one.trained for one in sightings.processes] == [40]
+    assert [one.trained for one in state.processes] == [40]
 
 
 def test_points_without_a_value_change_nothing() -> None:
-    sightings = seen("AdamW")
-    before = dict(sightings.processes[0].phases)
+    state = seen("AdamW")
+    before = dict(first_process(state).phases)
     data = processed("AdamW")[-1].metrics
     for point in (
         p for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics for p in m.sum.data_points
     ):
         point.ClearField("as_double")
         point.flags = 1
-    sightings.add(Batch(metrics=data))
-    assert sightings.processes[0].phases == before
+    state.add(Batch(metrics=data), 0.0)
+    assert first_process(state).phases == before
 
 
-def test_processes_beyond_the_limit_are_left_out() -> None:
-    sightings = Sightings()
-    for pid in range(1, 1_500):
-        sightings.process_of({"process.pid": pid})
-    assert len(sightings.processes) == 1_000
+async def test_processes_beyond_the_limit_are_left_out_and_counted() -> None:
+    state = watched_state()
+    cls = collecting(state)
+    context = make_context("exporters", "why")
+    exporter = cls(cls.Config(), context)
+    for pid in range(1, 1_050):
+        await exporter.export(points("zernel.step.rate", [({}, 1.0)], {"process.pid": pid}))  # type: ignore[attr-defined]  # it is an exporter
+    assert len(state.processes) == 1_024
+    assert isinstance(context.drop, Dropped)
+    assert context.drop.counts == {"max_ranks": 25}
 
 
 class TerminalStream(io.StringIO):
@@ -147,24 +153,24 @@ def test_a_terminal_gets_one_line_that_is_removed_at_the_end() -> None:
 
 
 def test_it_knows_when_all_processes_of_the_chosen_jobs_have_ended() -> None:
-    sightings = seen("gloo, DDP, a late rank", is_job=True)
-    running = {one.pid for one in sightings.processes}
-    progress = WatchProgress(io.StringIO(), sightings, Choice(), running.__contains__)
+    state = seen("gloo, DDP, a late rank", is_job=True)
+    running = {one.pid for one in state.processes}
+    progress = WatchProgress(io.StringIO(), state, Choice(), running.__contains__)
     assert progress.has_steps()
     assert not progress.has_ended()
     running.pop()
     assert not progress.has_ended()
     running.clear()
     assert progress.has_ended()
-    assert not WatchProgress(io.StringIO(), sightings, Choice(pid=1), running.__contains__).has_ended()
+    assert not WatchProgress(io.StringIO(), state, Choice(pid=1), running.__contains__).has_ended()
 
 
 def test_workers_that_come_and_go_are_counted() -> None:
-    sightings, counts = seen("AdamW"), iter([0, 4, 2])
-    progress = WatchProgress(io.StringIO(), sightings, Choice(), lambda _: True, lambda _: next(counts))
+    state, counts = seen("AdamW"), iter([0, 4, 2])
+    progress = WatchProgress(io.StringIO(), state, Choice(), lambda _: True, lambda _: next(counts))
     for _ in range(3):
         progress.show(Watching(60))
-    assert sightings.processes[0].workers == 4
+    assert first_process(state).workers == 4
 
 
 def test_forked_and_spawned_children_are_workers(tmp_path: Path) -> None:

@@ -44,15 +44,13 @@ async def test_an_error_in_a_push_is_reported_and_the_readers_begin_anew() -> No
 
 async def test_an_error_while_the_state_is_rendered_loses_no_change() -> None:
     bare = BareStream()
-    for _ in bare.state.adding(phase_times(gpu_compute=1.0)):
-        pass
-    before, bare.collector = bare.state.seq, None  # type: ignore[assignment]  # an error in the middle
-    with pytest.raises(TypeError):
-        bare.state.advance()
-    bare.collector = {"number": 1}
-    state = bare.state.snapshot()
+    bare.state.add(phase_times(gpu_compute=1.0))
+    before = bare.state.published.seq
+    with pytest.raises(ValueError, match="JSON"):
+        bare.state.advance({"number": float("nan")})  # no JSON
+    state = bare.state.snapshot({"number": 1})
     assert (len(state["ranks"]), state["collector"]) == (1, {"number": 1})
-    assert bare.state.kept_since(before) is None
+    assert bare.state.published.since(before) is None
 
 
 def exporter_of(context: Any, **config: Any) -> LiveExporter:
@@ -72,7 +70,7 @@ async def test_a_reload_keeps_the_state_unless_its_settings_change() -> None:
         before = (await api.get("/api/live")).json["seq"]
     second = replace(make_context("exporters", "live", clock=SystemClock(), extensions={"api": api}), kept=first.kept)
     assert await ranks(again := exporter_of(second, push_interval="200ms")) == 1
-    assert again._state.seq >= before
+    assert again._state.published.seq >= before
     assert await ranks(exporter_of(second, history=10)) == 0
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,10 +11,8 @@ import pytest
 
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.errors import CannotStart
-from otel_zernel.runtime.turns import Turns
 from otel_zernel.testing import FakeClock, make_context, until
 from otel_zernel_exporters.live import LiveExporter
-from otel_zernel_exporters.live.encoding import state_pieces
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.streaming import LiveStream
 from otel_zernel_libraries.serving.api.live import apply_delta
@@ -188,10 +187,11 @@ class BareStream:
         self.collector: dict[str, Any] = {"number": 0}
         self.slow = 0
         self.failures: list[Exception] = []
-        self.state = LiveState(used, lambda: dict(self.collector), lambda *_: None, history=5, expiration=300)
+        self.state = LiveState(used, history=5, expiration=300)
         self.stream = LiveStream(
             self.state,
-            Turns(),
+            ThreadPoolExecutor(1),
+            lambda: dict(self.collector),
             used,
             push_interval=0.02 if clock else 1,
             max_clients=10,
@@ -319,13 +319,13 @@ async def test_without_readers_nothing_is_rendered() -> None:
     clock.advance(1)  # the last reader left longer ago than changes are kept
     server = LiveServer(clock=clock)
     async with server.exporter:
-        before = server.exporter._state.seq
+        before = server.exporter._state.published.seq
         await server.exporter.export(phase_times(gpu_compute=1.0))
         for _ in range(100):  # a push would come in each turn: a wait of this clock takes none
             await asyncio.sleep(0)
-        assert server.exporter._state.seq == before
+        assert server.exporter._state.published.seq == before
         async with reading(server):
-            await until(lambda: server.exporter._state.seq > before)
+            await until(lambda: server.exporter._state.published.seq > before)
 
 
 async def test_the_state_of_many_jobs_is_encoded_in_pieces_and_is_that_of_the_snapshot() -> None:
@@ -336,11 +336,10 @@ async def test_the_state_of_many_jobs_is_encoded_in_pieces_and_is_that_of_the_sn
             alone = {**PROCESS, "process.pid": pid}
             spent = {"data_loading": float(second), "gpu_compute": second / 3}
             for batch in (durations(0.02, 0.5, resource=alone), phase_times(alone, time_ns=time_ns, **spent)):
-                for _ in bare.state.adding(batch):
-                    pass
+                bare.state.add(batch)
         bare.clock.advance(1)
-    snapshot = bare.state.snapshot()
+    snapshot = bare.state.snapshot(bare.collector)
     assert len(snapshot["heat"]["columns"]) == len(snapshot["shares"]) == jobs
-    pieces = list(state_pieces(bare.state))
-    assert json.loads(b"".join(pieces)) == snapshot
-    assert max(map(len, pieces)) < sum(map(len, pieces)) / 10
+    seq, pieces = bare.state.encoded(bare.collector)
+    assert (seq, json.loads(b"".join(pieces))) == (snapshot["seq"], snapshot)
+    assert max(map(len, pieces)) <= 1 << 15

@@ -1,6 +1,7 @@
 """A websocket exporter on a port of the system's choice, foreign clients, and the batches to feed it."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,7 +20,7 @@ from otel_zernel.component import Extension
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.websocket import WebSocketExporter
-from otel_zernel_exporters.websocket.feed_state import FeedState
+from otel_zernel_exporters.websocket.feed import Feed
 
 LAUNCHES = "zernel.cuda.launch.latency"
 COLLECTIVES = "zernel.nccl.collective.duration"
@@ -45,14 +46,14 @@ class FeedRun:
 
     def __init__(self, expiration: float = 300) -> None:
         self.clock = FakeClock()
-        self.drops: dict[str, int] = {}
-        self.state = FeedState(self.clock, self._drop, expiration)
+        self.drops = Counter[str]()
+        self.feed = Feed(self.clock, expiration)
 
     def add(self, *batches: Batch) -> dict[str, Any]:
         """The message after these batches."""
         for batch in batches:
-            for _ in self.state.adding(batch):
-                pass
+            self.feed.add(batch)
+            self.drops += self.feed.state.take_dropped()
         return self.message()
 
     def after(self, seconds: float) -> dict[str, Any]:
@@ -61,11 +62,8 @@ class FeedRun:
         return self.message()
 
     def message(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.state.message())
+        found: dict[str, Any] = json.loads(self.feed.message())
         return found
-
-    def _drop(self, count: int, reason: str) -> None:
-        self.drops[reason] = self.drops.get(reason, 0) + count
 
 
 @asynccontextmanager

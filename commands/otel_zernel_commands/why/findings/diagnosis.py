@@ -8,7 +8,6 @@ from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
 from otel_zernel_commands.why.findings.shares import slowest_phase
 from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others
-from otel_zernel_commands.why.seen import SeenProcess
 from otel_zernel_libraries.training import (
     DELAYS,
     ESSENTIAL_MARKS,
@@ -20,6 +19,7 @@ from otel_zernel_libraries.training import (
     verdict_of_shares,
     verdict_words,
 )
+from otel_zernel_libraries.training.state import SeenProcess
 
 _SLOW = 1.2
 """How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""

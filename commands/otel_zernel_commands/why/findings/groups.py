@@ -1,15 +1,13 @@
 """The jobs among the processes, and their titles."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from otel_zernel.text import visible
-from otel_zernel_commands.why.seen import SeenJob, SeenProcess
 from otel_zernel_libraries.training import FEWEST_STEPS, script_of, title_of
+from otel_zernel_libraries.training.state import Entities, SeenJob, SeenProcess
 
-_NAMES = ("zernel.job.launcher", "zernel.job.id", "k8s.job.name", "service.name", "zernel.world_size")
-"""The attributes that name a job in `phases`, the most exact first."""
 _LONGEST_TITLE = 80
 _LOSSY = 0.25
 """With events lost in more than this share of the steps, their phases decide nothing."""
@@ -57,8 +55,7 @@ class JobGroup:
         """All names by which the user may choose it."""
         keys = ("service.name", "zernel.job.id", "k8s.job.name", "process.executable.name")
         named = {str(one.attributes[key]) for one in self.processes for key in keys if key in one.attributes}
-        launcher = {str(self.job.attributes.get("zernel.job.launcher", ""))} if self.job else set()
-        return {name for name in (self.title, *named, *launcher) if name}
+        return {name for name in (self.title, *named, self.job.launcher if self.job else "") if name}
 
     def belongs_to(self, pid: int) -> bool:
         """Whether the pid is one of its processes, launched one of them, or is the child of one."""
@@ -71,35 +68,22 @@ class _Ranks:
     by_rank: dict[int, SeenProcess] = field(default_factory=dict)
 
 
-def groups_of(processes: Iterable[SeenProcess], jobs: Sequence[SeenJob]) -> list[JobGroup]:
+def groups_of(processes: Iterable[SeenProcess], jobs: Entities[SeenJob]) -> list[JobGroup]:
     """The jobs and the single processes that took steps, or whose phases are known without."""
-    training = [one for one in processes if one.source]
-    groups = [JobGroup([one]) for one in training if one.rank is None]
+    training = sorted((process for process in processes if process.source), key=lambda process: process.pid)
+    groups = [JobGroup([process]) for process in training if process.rank is None]
     of_job: dict[object, _Ranks] = {}
-    for one in training:
-        if one.rank is not None:
-            job = next(_jobs_of(one, jobs), None)
-            ranks = of_job.setdefault(id(job) if job else (one.host, one.parent_pid), _Ranks(job))
-            before = ranks.by_rank.get(one.rank)
-            if before is None or one.trained >= before.trained:  # a restarted rank
-                ranks.by_rank[one.rank] = one
+    for process in training:
+        if process.rank is not None:
+            job = jobs.get(process.job)
+            is_compared = job is not None and not job.is_alone
+            key = process.job if is_compared else (process.host, process.parent_pid)
+            ranks = of_job.setdefault(key, _Ranks(job if is_compared else None))
+            before = ranks.by_rank.get(process.rank)
+            if before is None or process.trained >= before.trained:  # a restarted rank
+                ranks.by_rank[process.rank] = process
     groups += [JobGroup([one for _, one in sorted(ranks.by_rank.items())], ranks.job) for ranks in of_job.values()]
     return sorted(groups, key=lambda group: (-sum(one.trained for one in group.processes), group.processes[0].pid))
-
-
-def _jobs_of(process: SeenProcess, jobs: Sequence[SeenJob]) -> Iterator[SeenJob]:
-    """The jobs that the process may be a rank of, the most exact name first."""
-    named = {**process.attributes, "zernel.job.launcher": f"{process.host}/{process.parent_pid}"}
-    for key in _NAMES:
-        for job in jobs:
-            value = job.attributes.get(key)
-            if value is not None and str(value) == str(named.get(key)) and _is_the_name(key, job):
-                yield job
-
-
-def _is_the_name(key: str, job: SeenJob) -> bool:
-    """Whether this attribute names the job: `service.name` is on every job, with or without another name."""
-    return key != "service.name" or not any(other in job.attributes for other in _NAMES if other != key)
 
 
 def same_names(titles: Iterable[str]) -> set[str]:

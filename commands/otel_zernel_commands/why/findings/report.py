@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from otel_zernel_commands.why.seen import StepBar
+from otel_zernel_libraries.training import StepBar
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
-from otel_zernel_commands.why.seen import SeenGpu, SeenProcess, Sightings, StepTimes
 from otel_zernel_libraries.training import mark_names
+from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
 
 _SKIPPED = ("Cannot inspect ", "Cannot watch ")
 """Notes on processes that the receiver skips. They may be those that a report lacks."""
@@ -46,11 +46,12 @@ class Circumstances:
     notes: tuple[str, ...] = ()
 
 
-def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances) -> WhyReport:
+def report_on(state: TrainingState, choice: Choice, circumstances: Circumstances) -> WhyReport:
     """The report on the jobs that `choice` includes."""
-    groups = [one for one in groups_of(sightings.processes, sightings.jobs) if choice.includes(one)]
+    groups = [one for one in groups_of(state.processes, state.jobs) if choice.includes(one)]
     twice = same_names(one.title for one in groups)
-    jobs = [_findings(group, sightings.gpus, circumstances, twice) for group in groups]
+    gpus = sorted(state.gpus, key=_index)
+    jobs = [_findings(group, gpus, circumstances, twice) for group in groups]
     used = {row.index for job in jobs for row in job.gpus}
     return WhyReport(
         started=circumstances.started,
@@ -58,7 +59,7 @@ def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances
         is_interrupted=circumstances.is_interrupted,
         processes=circumstances.processes,
         jobs=tuple(jobs),
-        gpus=tuple(_gpu(one) for one in sightings.gpus if one.index not in used),
+        gpus=tuple(_gpu(one) for one in gpus if _index(one) not in used),
         notes=tuple(one for one in circumstances.notes if choice.pid is None or _is_about(one, groups)),
     )
 
@@ -77,7 +78,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         jitter=times.jitter,
     )
     pids = {one.pid for one in processes}
-    used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids & pids)
+    used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids.keys() & pids)
     facts = Facts(counted, time_shares(processes), steps, used, circumstances.cpus, circumstances.thresholds)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
     return JobFindings(
@@ -131,9 +132,13 @@ def _rank(process: SeenProcess, counted: SeenProcess, lateness: Mapping[int, flo
 
 
 def _gpu(gpu: SeenGpu) -> GpuRow:
-    temperature = gpu.temperature.largest if gpu.temperature.count else None
-    slowed = gpu.slowed()
-    return GpuRow(gpu.index, gpu.name, gpu.utilization.mean, gpu.memory.mean, gpu.power.mean, temperature, slowed)
+    utilization, memory, power = (gpu.means[name].mean for name in ("utilization", "memory_utilization", "power"))
+    temperature = gpu.means["temperature"].largest if gpu.means["temperature"].count else None
+    return GpuRow(_index(gpu), gpu.name, utilization, memory, power, temperature, gpu.slowed())
+
+
+def _index(gpu: SeenGpu) -> int:
+    return -1 if gpu.index is None else gpu.index
 
 
 def _notes(group: JobGroup) -> Iterable[str]:

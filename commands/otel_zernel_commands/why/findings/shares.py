@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from otel_zernel_commands.why.findings.report import TimeShare
-from otel_zernel_commands.why.seen import PHASES, SeenProcess, StepBar
-from otel_zernel_libraries.training import RankTime
+from otel_zernel_libraries.training import PHASES, RankTime, StepBar
+from otel_zernel_libraries.training.state import SeenProcess
 
 _SMALL = 0.005
 """Details below this share have no row of their own."""

@@ -5,7 +5,7 @@ from statistics import median
 
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.shares import times_per_step
-from otel_zernel_commands.why.seen import SeenProcess
+from otel_zernel_libraries.training.state import SeenProcess
 
 
 def excess_of(rank: SeenProcess, others: Sequence[SeenProcess]) -> tuple[tuple[str, str], float] | None:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from otel_zernel_commands.why.findings import JobFindings, RankRow
-from otel_zernel_commands.why.seen import StepBar, merged
-from otel_zernel_libraries.training import PHASES, detail_name, phase_name
+from otel_zernel_libraries.training import PHASES, StepBar, detail_name, phase_name
+from otel_zernel_libraries.training.state import merged
 
 MOST_BARS = 16_000
 """Bars of all ranks of all jobs: about 1 MB."""

@@ -1,6 +1,11 @@
 """Watches this machine with the real components, in this process and without a file of configuration."""
 
-from otel_zernel_commands.why.watch.configuration import collecting, thresholds_of, watch_settings
+from otel_zernel_commands.why.watch.configuration import (
+    collecting,
+    thresholds_of,
+    watch_settings,
+    watched_state,
+)
 from otel_zernel_commands.why.watch.host_processes import (
     ancestors_of,
     command_of,
@@ -25,4 +30,5 @@ __all__ = [
     "thresholds_of",
     "watch",
     "watch_settings",
+    "watched_state",
 ]

@@ -1,13 +1,14 @@
 """The collector's configuration, made in memory: ebpf and nvml, phases, and an exporter that keeps what it gets."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.registry import KINDS, ComponentClass, Registry
-from otel_zernel_commands.why.seen import Sightings
+from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _COLLECTOR = "why"
 """The type of the exporter. It exists in this process only."""
@@ -19,12 +20,29 @@ _TRACED = 300
 """Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
 
 
-def collecting(sightings: Sightings) -> ComponentClass:
-    """An exporter that adds each batch to `sightings`."""
+def watched_state(
+    read_command: Callable[[int], tuple[str, ...]] = lambda _: (),
+    read_ancestors: Callable[[int], tuple[int, ...]] = lambda _: (),
+) -> TrainingState:
+    """A state that keeps all steps and forgets nothing: a watch is short. The functions read the command line and the
+    ancestors of a pid. They are called once for each process."""
+
+    def describe(process: SeenProcess) -> None:
+        process.command, process.ancestors = read_command(process.pid), read_ancestors(process.pid)
+
+    return TrainingState(keeps_all_steps=True, appeared=describe)
+
+
+def collecting(state: TrainingState) -> ComponentClass:
+    """An exporter that adds each batch to `state`."""
 
     class _Collector(Exporter):
         async def export(self, batch: Batch) -> None:
-            sightings.add(batch)
+            now = self.context.clock.monotonic()
+            state.add(batch, now)
+            state.settle(now)
+            for reason, count in state.take_dropped().items():
+                self.context.drop(count, reason)
 
     return _Collector
 

@@ -18,7 +18,8 @@ from otel_zernel_libraries.histograms.temporality.reading import amount_of
 from otel_zernel_libraries.histograms.temporality.track import Track
 from otel_zernel_libraries.training import distribution_of
 from otel_zernel_libraries.training.distributions import HistogramPoint
-from otel_zernel_libraries.training.durations import RecentDurations
+from otel_zernel_libraries.training.durations import Counts, RecentDurations
+from otel_zernel_libraries.training.increases import DurationIncreases
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
@@ -68,13 +69,18 @@ def increase_of(point: HistogramPoint, previous: HistogramPoint) -> HistogramPoi
     return gained
 
 
+def new_durations() -> Callable[[HistogramPoint], Counts]:
+    """The new durations of each cumulative point of one series."""
+    increases = DurationIncreases(lambda: None)
+    return lambda point: increases.counts(point, CUMULATIVE, lambda: b"s", 0.0)
+
+
 def test_a_lower_scale_makes_no_value_twice() -> None:
     """A slow first step is a day old. The scale falls because of a fast one: the slow one must not come again."""
-    durations = RecentDurations()
+    durations, added = RecentDurations(), new_durations()
     old = [30.0, *(0.1 + number / 1000 for number in range(50))]
-    durations.add(exponential(old, 5), CUMULATIVE, "s", 0.0)
-    added = durations.add(exponential([*old, 0.0001], 3), CUMULATIVE, "s", 1.0)
-    assert sum(count for _, count in added) == 1
+    assert added(exponential(old, 5)).total() == 0
+    durations.add(added(exponential([*old, 0.0001], 3)), 1.0)
     count, quantiles = durations.quantiles(1.0)
     assert count == 1
     assert quantiles == pytest.approx([0.0001, 0.0001], rel=0.1)
@@ -141,17 +147,25 @@ def test_a_point_of_another_kind_is_not_comparable_and_that_is_no_reset() -> Non
 
 
 def test_the_first_point_and_one_of_another_kind_give_no_durations() -> None:
-    durations = RecentDurations()
-    assert durations.add(explicit([1.0], [1.0]), CUMULATIVE, "s", 0.0) == []
-    assert durations.add(exponential([1.0, 2.0], 3), CUMULATIVE, "s", 1.0) == []
-    assert [count for _, count in durations.add(exponential([1.0, 2.0, 4.0], 3), CUMULATIVE, "s", 2.0)] == [1]
+    added = new_durations()
+    assert added(explicit([1.0], [1.0])) == {}
+    assert added(exponential([1.0, 2.0], 3)) == {}
+    assert [*added(exponential([1.0, 2.0, 4.0], 3)).values()] == [1]
 
 
 def test_fields_that_contradict_each_other_give_no_durations() -> None:
-    durations = RecentDurations()
-    durations.add(explicit([1.0, 2.0], [1.0]), CUMULATIVE, "s", 0.0)
+    added = new_durations()
+    added(explicit([1.0, 2.0], [1.0]))
     odd = HistogramDataPoint(explicit_bounds=[1.0, 2.0], bucket_counts=[1], count=3)
-    assert durations.add(odd, CUMULATIVE, "s", 1.0) == []
+    assert added(odd) == {}
+
+
+def test_a_late_point_gives_no_durations() -> None:
+    added = new_durations()
+    added(exponential([1.0, 2.0], 3))
+    added(exponential([1.0, 2.0, 3.0], 3))
+    assert added(exponential([1.0, 2.0], 3)) == {}
+    assert added(exponential([1.0, 2.0, 3.0, 4.0], 3)).total() == 1
 
 
 @pytest.mark.parametrize("scale", [-(2**31), 2**31 - 1])

@@ -33,12 +33,14 @@ class StepTimes:
     def add_point(self, point: HistogramDataPoint) -> None:
         """Adds the values of a point with delta temporality and explicit bounds, in s."""
         bounds = integers_below(np.array(point.explicit_bounds, np.float64), _NS)
+        highest = 0
         for position, count in enumerate(point.bucket_counts):
             if count:
                 value = int(bounds[position]) if position < len(bounds) else round(point.max * _NS)
+                highest = max(highest, value)
                 self._counts[_LAYOUT.index_of(min(max(value, 0), LARGEST))] += count
         self._sum_s += point.sum
-        self._longest_s = max(self._longest_s, point.max)
+        self._longest_s = max(self._longest_s, point.max if point.HasField("max") else highest / _NS)
 
     def add(self, duration_s: float) -> None:
         """Adds one duration."""

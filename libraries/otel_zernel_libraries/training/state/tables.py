@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from otel_zernel.otlp.points import AttributeValue
 
-LONGEST_TEXT = 256
+LONGEST_TEXT: Final = 256
 """Characters of an id, and of a text that comes from a sender."""
-_MOST_ATTRIBUTES = 64
-KEPT_AFTER_END = 60.0
-"""Seconds for which an ended entity stays visible with its end."""
+_MOST_ATTRIBUTES: Final = 64
 
 
 class Ageing(Protocol):
@@ -28,12 +26,13 @@ Entity = TypeVar("Entity", bound=Ageing)
 class Entities(Generic[Entity]):
     """Entities of one kind by id."""
 
-    def __init__(self, most: int, expiration: float, refused: Callable[[], None]) -> None:
-        """`expiration` is the time (s) without data after which an entity leaves. `refused` is called for data about
-        an entity that has no room."""
+    def __init__(self, most: int, expiration: float, kept_after_end: float, refused: Callable[[], None]) -> None:
+        """`expiration` is the time (s) without data after which an entity leaves, `kept_after_end` the time (s) for
+        which an ended one stays. `refused` is called for data about an entity that has no room."""
         self._all: dict[str, Entity] = {}
         self._most = most
         self._expiration = expiration
+        self._kept_after_end = kept_after_end
         self._refused = refused
         self._bounded_elsewhere: set[str] = set()
         self.changed: set[str] = set()
@@ -53,12 +52,16 @@ class Entities(Generic[Entity]):
     def items(self) -> list[tuple[str, Entity]]:
         return list(self._all.items())
 
-    def touch(self, id_: str, make: Callable[[], Entity], now: float) -> Entity | None:
-        """The entity with this id, which has data now.
+    def touch(self, id_: str, make: Callable[[], Entity], now: float, *, is_end: bool = False) -> Entity | None:
+        """The entity with this id, which has data now. With `is_end`, the end of a series is no sign of life.
 
-        None if it is new and the table is full of living ones, or if the id is too long.
+        None if it is new and the table is full of living ones, if the id is too long, or if one has ended that is not
+        known.
         """
         found = self._all.get(id_)
+        if is_end:
+            self.changed.update(self._all.keys() & {id_})
+            return found
         if found is None:
             is_full = len(self._all) - len(self._bounded_elsewhere) >= self._most
             if len(id_) > LONGEST_TEXT or (is_full and not self._make_room()):
@@ -78,10 +81,10 @@ class Entities(Generic[Entity]):
         return entity
 
     def sweep(self, now: float) -> None:
-        """Removes the entities that ended a minute ago, or have no data for `expiration`."""
-        for id_, one in self.items():
-            is_over = one.ended_at is not None and now - one.ended_at > KEPT_AFTER_END
-            if is_over or now - one.touched > self._expiration:
+        """Removes the entities that ended `kept_after_end` ago, or have no data for `expiration`."""
+        for id_, entity in self.items():
+            is_over = entity.ended_at is not None and now - entity.ended_at > self._kept_after_end
+            if is_over or now - entity.touched > self._expiration:
                 self.remove(id_)
 
     def remove(self, id_: str) -> None:
@@ -100,7 +103,7 @@ class Entities(Generic[Entity]):
         return sorted(taken)
 
     def _make_room(self) -> bool:
-        counted = ((one.ended_at, id_) for id_, one in self._all.items() if id_ not in self._bounded_elsewhere)
+        counted = ((entity.ended_at, id_) for id_, entity in self._all.items() if id_ not in self._bounded_elsewhere)
         ended = [(at, id_) for at, id_ in counted if at is not None]
         if not ended:
             return False
@@ -110,5 +113,5 @@ class Entities(Generic[Entity]):
 
 def bounded(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """The first attributes, with texts cut to their longest."""
-    cut = ((key, one[:LONGEST_TEXT] if isinstance(one, str) else one) for key, one in attributes.items())
+    cut = ((key, value[:LONGEST_TEXT] if isinstance(value, str) else value) for key, value in attributes.items())
     return dict(islice(cut, _MOST_ATTRIBUTES))

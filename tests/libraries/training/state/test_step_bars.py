@@ -5,8 +5,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_commands.why.seen import BarSegment, StepBar, StepBars, merged
-from otel_zernel_commands.why.seen.step_bars import longest_segments
+from otel_zernel_libraries.training import BarSegment, StepBar
+from otel_zernel_libraries.training.state import StepBars, merged
+from otel_zernel_libraries.training.state.step_bars import longest_segments
 
 MS = 1_000_000
 

@@ -1,9 +1,12 @@
 """The steps of one process on a time line, in bounded memory: neighbours are merged when there are too many."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from otel_zernel_libraries.training import BarSegment, StepBar, joined_durations
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel_libraries.training.points import scalars_of
+from otel_zernel_libraries.training.steps import MERGED_STEPS, BarSegment, StepBar, bar_of, joined_durations
 
 MOST_BARS = 4096
 """Bars of one process. A screen has fewer pixels."""
@@ -71,3 +74,22 @@ def _joined(bars: Sequence[StepBar]) -> StepBar:
         steps=sum(bar.steps for bar in bars),
         durations=joined_durations(bar.each_ns for bar in bars),
     )
+
+
+def bars_of(spans: Iterable[Span], *, with_segments: bool) -> Iterator[tuple[Span, StepBar]]:
+    """Each span `step` or `steps` of one process with its bar. A batch has whole traces, a step before its parts."""
+    steps: list[Span] = []
+    parts: dict[bytes, list[BarSegment]] = {}
+    for span in spans:
+        if span.name in ("step", MERGED_STEPS):
+            steps.append(span)
+            parts[span.span_id] = []
+        elif with_segments and span.parent_span_id in parts:
+            parts[span.parent_span_id].append(_segment(span))
+    return ((step, bar_of(step, longest_segments(parts[step.span_id]))) for step in steps)
+
+
+def _segment(span: Span) -> BarSegment:
+    named = scalars_of(span.attributes)
+    phase, detail = str(named.get("zernel.phase", "unknown")), str(named.get("zernel.phase.detail", span.name))
+    return BarSegment(phase, detail, span.start_time_unix_nano, span.end_time_unix_nano)

@@ -1,56 +1,83 @@
-"""The state of a GPU, from the metrics of `nvml` and of `csv` with files of DCGM."""
+"""A GPU, from the metrics of `nvml` and of `csv` with files of DCGM."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
-from otel_zernel_libraries.training import HARMLESS_THROTTLING, SeenValue
+from otel_zernel_libraries.training.names import HARMLESS_THROTTLING
+from otel_zernel_libraries.training.points import SeenValue
+from otel_zernel_libraries.training.state.tables import LONGEST_TEXT
 
-_MOST_CODES = 64
+_MOST_CODES: Final = 64
 """Codes of XID errors, and reasons for lower clocks, of one GPU."""
+_MOST_PIDS: Final = 1024
 
 
 @dataclass(slots=True)
-class LiveGpu:
-    """The newest readings of one GPU."""
+class MeanValue:
+    """The mean and the largest of the values of a gauge."""
+
+    total: float = 0.0
+    count: int = 0
+    largest: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Adds one reading."""
+        self.largest = max(self.largest, value) if self.count else value
+        self.total += value
+        self.count += 1
+
+    @property
+    def mean(self) -> float | None:
+        """None without readings."""
+        return self.total / self.count if self.count else None
+
+
+@dataclass(slots=True)
+class SeenGpu:
+    """The newest readings of one GPU, and the means of all its readings."""
 
     host: str
     touched: float = 0.0
     ended_at: float | None = None
     seen_ns: int = 0
     index: int | None = None
+    """Its number on the host."""
     name: str = ""
+    """Its model; empty if it is not known."""
     values: dict[str, float] = field(default_factory=dict)
-    """By field of the state. Values from which fields are computed have names of their own."""
+    """The newest value by field (docs/live.md). Values from which fields are computed have names of their own."""
+    means: defaultdict[str, MeanValue] = field(default_factory=lambda: defaultdict(MeanValue))
+    """By field, since the first reading."""
+    throttle_readings: dict[str, MeanValue] = field(default_factory=dict)
+    """By reason: 1 for each reading in which it lowered the clocks, else 0."""
     throttled: set[str] = field(default_factory=set)
+    """The reasons that lower the clocks now, without the harmless ones."""
     xid: dict[tuple[str, str], int] = field(default_factory=dict)
     """The number of errors by code and GPU instance of MIG."""
     last_xids: set[str] = field(default_factory=set)
     """Codes that were the last error at some time: DCGM reports no numbers."""
+    pids: dict[int, None] = field(default_factory=dict)
+    """The processes that have used its memory."""
 
-    def rendered(self) -> dict[str, Any]:
-        """The fields of the live state (docs/live.md)."""
-        fields: dict[str, Any] = {"host": self.host or None, "index": self.index, "name": self.name or None}
-        fields |= {name: round(self.values[name], 6) for name in _FIELDS if name in self.values}
-        if "memory_total" not in self.values and {"memory_used", "memory_free"} <= self.values.keys():
-            parts = (self.values.get(name, 0.0) for name in ("memory_used", "memory_free", "memory_reserved"))
-            fields["memory_total"] = sum(parts)
-        if (limit := self.values.get("power_limit_enforced")) is not None:
-            fields["power_limit"] = limit
-        fields["throttled"] = sorted(self.throttled) or None
-        fields["xid"] = self._xids() or None
-        fields["seen"] = self.seen_ns // 1_000_000
-        return {name: value for name, value in fields.items() if value is not None}
-
-    def _xids(self) -> dict[str, int]:
+    def xids(self) -> dict[str, int]:
         """The number of errors by code, of all GPU instances together."""
-        found = Counter[str]()
+        counts = Counter[str]()
         for (code, _), count in self.xid.items():
-            found[code] += count
-        return dict(sorted({**dict.fromkeys(self.last_xids, 1), **found}.items()))
+            counts[code] += count
+        return dict(sorted({**dict.fromkeys(self.last_xids, 1), **counts}.items()))
+
+    def slowed(self) -> dict[str, float] | None:
+        """By reason that is not harmless: the share of readings in which it lowered the clocks, if any.
+
+        None if there is no reading.
+        """
+        if not self.throttle_readings:
+            return None
+        means = sorted(self.throttle_readings.items())
+        return {reason: of.mean for reason, of in means if of.mean and reason not in HARMLESS_THROTTLING}
 
     def describe(self, attributes: Mapping[str, AttributeValue]) -> None:
         """Takes index and model from the attributes of a resource or a point."""
@@ -60,11 +87,19 @@ class LiveGpu:
         self.name = str(attributes.get("hw.model") or attributes.get("hw.name") or self.name)[:LONGEST_TEXT]
 
     def set(self, name: str, value: float | None) -> None:
-        """Sets a value; None removes it."""
+        """Sets a value; None removes it, and leaves the mean as it is."""
         if value is None:
             self.values.pop(name, None)
         else:
             self.values[name] = value
+            self.means[name].add(value)
+
+    def add_user(self, pid: int) -> None:
+        """A process has memory on this GPU."""
+        self.pids.pop(pid, None)
+        self.pids[pid] = None
+        if len(self.pids) > _MOST_PIDS:
+            del self.pids[next(iter(self.pids))]
 
 
 def gpu_id_of(seen: SeenValue) -> str:
@@ -76,31 +111,33 @@ def gpu_id_of(seen: SeenValue) -> str:
     return f"{seen.resource.get('host.name', '')}/{index}" if isinstance(index, int) else ""
 
 
-def _plain(name: str, key: str = "", *allowed: str) -> Callable[[LiveGpu, SeenValue], None]:
+def _plain(name: str, key: str = "", *allowed: str) -> Callable[[SeenGpu, SeenValue], None]:
     """Reads a gauge into the field `name`. If `key` is given, only points whose attribute is one of `allowed` count."""
 
-    def read(gpu: LiveGpu, seen: SeenValue) -> None:
+    def read(gpu: SeenGpu, seen: SeenValue) -> None:
         if not key or seen.text(key) in allowed:
             gpu.set(name, seen.value)
 
     return read
 
 
-def _active(gpu: LiveGpu, seen: SeenValue) -> None:
+def _active(gpu: SeenGpu, seen: SeenValue) -> None:
     engine = seen.text("zernel.gpu.engine")
     if engine in ("sm", "tensor", "dram"):
         gpu.set(f"{engine}_active", seen.value)
 
 
-def _throttled(gpu: LiveGpu, seen: SeenValue) -> None:
+def _throttled(gpu: SeenGpu, seen: SeenValue) -> None:
     reason = seen.text("zernel.gpu.throttle.reason")[:LONGEST_TEXT]
-    if seen.value and reason not in HARMLESS_THROTTLING and len(gpu.throttled) < _MOST_CODES:
-        gpu.throttled.add(reason)
-    else:
+    if not seen.value or reason in HARMLESS_THROTTLING:
         gpu.throttled.discard(reason)
+    elif len(gpu.throttled) < _MOST_CODES:
+        gpu.throttled.add(reason)
+    if seen.value is not None and (reason in gpu.throttle_readings or len(gpu.throttle_readings) < _MOST_CODES):
+        gpu.throttle_readings.setdefault(reason, MeanValue()).add(seen.value)
 
 
-def _xid(gpu: LiveGpu, seen: SeenValue) -> None:
+def _xid(gpu: SeenGpu, seen: SeenValue) -> None:
     """The end of a series removes its code: the collector of the GPU has begun again."""
     code = seen.text("zernel.gpu.xid.code")[:LONGEST_TEXT]
     of_instance = code, seen.text("zernel.gpu.mig.gpu_instance")[:LONGEST_TEXT]
@@ -111,7 +148,7 @@ def _xid(gpu: LiveGpu, seen: SeenValue) -> None:
         gpu.xid[of_instance] = int(seen.value)
 
 
-def _last_xid(gpu: LiveGpu, seen: SeenValue) -> None:
+def _last_xid(gpu: SeenGpu, seen: SeenValue) -> None:
     """DCGM reports the code of the last error, and no numbers of errors. 0: there is none since its start."""
     if not seen.value:
         gpu.last_xids.clear()
@@ -121,17 +158,13 @@ def _last_xid(gpu: LiveGpu, seen: SeenValue) -> None:
         gpu.last_xids.add(f"{int(seen.value)}")
 
 
-_FIELDS = (
-    *("utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
-    *("memory_used", "memory_total", "power", "power_limit", "temperature"),
-)
-
-GPU_READERS: dict[str, Callable[[LiveGpu, SeenValue], None]] = {
+GPU_READERS: Final[Mapping[str, Callable[[SeenGpu, SeenValue], None]]] = {
     "hw.gpu.utilization": _plain("utilization", "hw.gpu.task", "", "general"),
     "zernel.gpu.engine.active": _active,
     "zernel.gpu.sm.occupancy": _plain("sm_occupancy"),
     "hw.gpu.memory.usage": _plain("memory_used"),
     "hw.gpu.memory.limit": _plain("memory_total"),
+    "hw.gpu.memory.utilization": _plain("memory_utilization"),
     "zernel.gpu.memory.free": _plain("memory_free"),
     "zernel.gpu.memory.reserved": _plain("memory_reserved"),
     "hw.power": _plain("power"),
@@ -142,4 +175,4 @@ GPU_READERS: dict[str, Callable[[LiveGpu, SeenValue], None]] = {
     "zernel.gpu.xid.errors": _xid,
     "zernel.gpu.xid.last": _last_xid,
 }
-"""By metric: how its points change the GPU. A point without a recorded value removes the field."""
+"""By metric: how its points change the GPU. A point without a recorded value ends its series."""

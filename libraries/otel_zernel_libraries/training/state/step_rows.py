@@ -3,7 +3,8 @@
 from array import array
 from typing import Final
 
-from otel_zernel_libraries.training import PHASES, StepBar
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.steps import StepBar
 
 _NUMBER, _START, _LASTS, _CRITICAL, _STEPS, _LONGEST, _SPENT = range(7)
 """The cells of a row. `_CRITICAL` counts steps."""
@@ -19,7 +20,7 @@ Row = list[int | float | list[float]]
 class StepRows:
     """Rows in order of their start. With more than `most`, the oldest leave."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = 200) -> None:
         self._most = most
         self._cells = array("d")
         self._each = 1

@@ -1,0 +1,72 @@
+"""The new durations of each histogram point: of a cumulative one those since its series' previous point."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+
+from otel_zernel_libraries.histograms.amounts import MalformedAmount, NotComparable
+from otel_zernel_libraries.histograms.temporality.reading import amount_of
+from otel_zernel_libraries.histograms.temporality.track import Track
+from otel_zernel_libraries.training.distributions import HistogramPoint
+from otel_zernel_libraries.training.durations import Counts, counts_of
+
+_MOST_SERIES: Final = 20_000
+"""Cumulative series whose last point is kept: about 1.5 KB each."""
+_IDLE: Final = 3600.0
+"""Seconds without a point after which a series leaves, if there are too many."""
+
+
+class DurationIncreases:
+    """Remembers the last point of each cumulative series. Times are monotonic, in s."""
+
+    def __init__(self, refused: Callable[[], None]) -> None:
+        """`refused` is called for each point of a series that has no room."""
+        self._refused = refused
+        self._tracks: OrderedDict[bytes, tuple[Track, float]] = OrderedDict()
+        """By series: its newest point, and when it arrived, the oldest first."""
+
+    def counts(self, point: HistogramPoint, temporality: int, series_of: Callable[[], bytes], now: float) -> Counts:
+        """The new durations of a point. A series' first point has none: its values may be those of days.
+
+        The counts are subtracted before buckets become values: the middle of a bucket moves with its bounds.
+        """
+        if temporality != AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE:
+            return counts_of(point)
+        try:
+            amount = amount_of(point)
+        except MalformedAmount:
+            return Counts()
+        series = series_of()
+        previous, _ = self._tracks.get(series, (None, now))
+        if previous is None and not self._has_room(now):
+            self._refused()
+            return Counts()
+        if previous and point.time_unix_nano < previous.end_ns and not previous.is_set_back(round(now * 1e9)):
+            return Counts()  # a late point
+        self._tracks[series] = Track(amount, point.start_time_unix_nano, point.time_unix_nano), now
+        self._tracks.move_to_end(series)
+        if previous is None:
+            return Counts()
+        try:
+            increase = previous.increase(amount, point.start_time_unix_nano)
+        except NotComparable:
+            return Counts()
+        gained = type(point)()
+        (amount if increase is None else increase).write(gained)
+        return counts_of(gained)
+
+    def end(self, series: bytes) -> None:
+        """Forgets a series that has ended: its next point is a first one."""
+        self._tracks.pop(series, None)
+
+    def _has_room(self, now: float) -> bool:
+        """Whether there is room for a series, if need be that of the one that is idle for longest."""
+        if len(self._tracks) < _MOST_SERIES:
+            return True
+        oldest = next(iter(self._tracks))
+        if now - self._tracks[oldest][1] <= _IDLE:
+            return False
+        del self._tracks[oldest]
+        return True

@@ -1,0 +1,195 @@
+"""A job, from the metrics that `phases` emits for jobs of several ranks, and the ranks that belong to it.
+
+A process that trains alone is a job of its own.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training.names import PHASES, launcher_of
+from otel_zernel_libraries.training.points import SeenValue
+from otel_zernel_libraries.training.programs import title_of
+from otel_zernel_libraries.training.state.processes import SeenProcess
+from otel_zernel_libraries.training.state.tables import LONGEST_TEXT, Entities
+
+LAUNCHER: Final = "zernel.job.launcher"
+_ALONE: Final = ""
+"""In a `JobKey`: the value is the id of the only rank."""
+_UNNAMED: Final = "zernel.world_size"
+"""Names a job that has no other name."""
+_MOST_RANKS: Final = 1024
+_PATIENCE: Final = 3.0
+"""Seconds that a rank of several waits for the first data of its job."""
+JobKey = tuple[str, str]
+"""The attribute that names the job, and its value, which is its id."""
+
+
+@dataclass(slots=True)
+class SeenJob:
+    """The newest comparison of the ranks of a job."""
+
+    key: JobKey
+    touched: float = 0.0
+    ended_at: float | None = None
+    name: str = ""
+    """For people."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """The numbers of its ranks by the id of the process."""
+    verdict: str = ""
+    step_s: float | None = None
+    transfer_s: float | None = None
+    lateness: dict[int, float] = field(default_factory=dict)
+    """By rank: the longest wait (s) of any rank for collectives minus its own, in a mean step."""
+    critical: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By rank and phase: the time (s) of critical paths."""
+
+    @property
+    def id(self) -> str:
+        return self.key[1]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is a rank that trains alone."""
+        return self.key[0] == _ALONE
+
+    @property
+    def launcher(self) -> str:
+        """`HOST/PID` of the process that has started its ranks, if that names it; else empty."""
+        return self.key[1] if self.key[0] == LAUNCHER else ""
+
+    def ordered_ranks(self) -> list[str]:
+        """The ids of its processes, in the order of their ranks."""
+        return sorted(self.ranks, key=lambda id_: (self.ranks[id_], id_))
+
+
+def job_key_of(resource: Mapping[str, AttributeValue]) -> JobKey | None:
+    """The attribute that names a job in the resource of its metrics. None if it is no resource of a job.
+
+    `phases` adds `service.name`; it is the name only if there is no other attribute.
+    """
+    if "process.pid" in resource:
+        return None
+    keys = [key for key in resource if key != "service.name"]
+    named = [key for key in keys if key in (LAUNCHER, "zernel.job.id", _UNNAMED)] or keys or ["service.name"]
+    key = named[0]
+    return (key, str(resource[key])) if key in resource else None
+
+
+class JobMembership:
+    """Each process belongs to one job. Times are monotonic, in s."""
+
+    def __init__(self, processes: Entities[SeenProcess], jobs: Entities[SeenJob]) -> None:
+        self._processes = processes
+        self._jobs = jobs
+        self.is_due = False
+        """Whether processes or jobs are new, or their names have changed."""
+
+    def live_as_long_as_their_ranks(self) -> None:
+        """Jobs of one rank have no data of their own."""
+        for job in self._jobs:
+            if job.is_alone and (rank := self._processes.get(job.id)):
+                job.touched, job.ended_at = rank.touched, rank.ended_at
+
+    def settle(self, now: float) -> None:
+        """Finds the job of each process if that is due, and gives the ranks their lateness."""
+        if self.is_due:
+            self._assign(now)
+        for job in filter(None, map(self._jobs.get, self._jobs.changed)):
+            for id_, number in job.ranks.items():
+                self._set_lateness(id_, job.lateness.get(number))
+
+    def _assign(self, now: float) -> None:
+        by_key = {job.key: job for job in self._jobs}
+        names = {name for name, _ in by_key}
+        for job in by_key.values():
+            job.ranks = {}
+        for process in self._processes:
+            job_of = _job_of(process, by_key, names) or self._alone(process, now)
+            if job_of:
+                job_of.ranks[process.id] = process.rank or 0
+            if not job_of or job_of.is_alone:
+                self._set_lateness(process.id, None)
+            id_ = job_of.id if job_of else ""
+            if id_ != process.job:
+                process.job = id_
+                self._processes.changed.add(process.id)
+        for id_, job in self._jobs.items():
+            if job.is_alone and not job.ranks:
+                self._jobs.remove(id_)
+            elif job.ranks and (first := self._processes.get(job.ordered_ranks()[0])):
+                job.name = title_of(first.attributes)[:LONGEST_TEXT]
+        self._jobs.left.clear()
+        self._jobs.changed.update(id_ for id_, _ in self._jobs.items())
+        self.is_due = any(not process.job for process in self._processes)
+
+    def _alone(self, process: SeenProcess, now: float) -> SeenJob | None:
+        """The job of a process that trains alone; None while it waits for the data of its job."""
+        job = self._jobs.get(process.id)
+        if job or (process.rank is not None and now - process.appeared < _PATIENCE):
+            return job
+        return self._jobs.place(process.id, SeenJob((_ALONE, process.id)), now)
+
+    def _set_lateness(self, id_: str, lateness_s: float | None) -> None:
+        process = self._processes.get(id_)
+        if process and process.lateness_s != lateness_s:
+            process.lateness_s = lateness_s
+            self._processes.changed.add(id_)
+
+
+def _job_of(process: SeenProcess, jobs: Mapping[JobKey, SeenJob], names: Collection[str]) -> SeenJob | None:
+    """The job of a launcher precedes those by other names: several launchers may have started jobs of one name."""
+    if process.rank is None:
+        return None
+    for name in sorted(names, key=lambda name: (name == _UNNAMED, name != LAUNCHER, name)):
+        value = launcher_of(process.attributes) if name == LAUNCHER else process.attributes.get(name)
+        if job := jobs.get((name, str(value))):
+            return job
+    return None
+
+
+def _verdict(job: SeenJob, seen: SeenValue) -> None:
+    name = seen.text("zernel.job.verdict")[:LONGEST_TEXT]
+    if seen.value:
+        job.verdict = name
+    elif job.verdict == name:
+        job.verdict = ""
+
+
+def _lateness(job: SeenJob, seen: SeenValue) -> None:
+    rank = seen.attributes.get("zernel.rank")
+    if not isinstance(rank, int):
+        return
+    if seen.value is None:
+        job.lateness.pop(rank, None)
+    elif rank in job.lateness or len(job.lateness) < _MOST_RANKS:
+        job.lateness[rank] = seen.value
+
+
+def _transfer(job: SeenJob, seen: SeenValue) -> None:
+    job.transfer_s = seen.value
+
+
+def _step(job: SeenJob, seen: SeenValue) -> None:
+    job.step_s = seen.value
+
+
+def _critical(job: SeenJob, seen: SeenValue) -> None:
+    rank, phase = seen.attributes.get("zernel.rank"), seen.text("zernel.phase")
+    if not isinstance(rank, int) or phase not in PHASES:
+        return
+    if seen.value is None:
+        job.critical.pop(rank, None)
+    elif rank in job.critical or len(job.critical) < _MOST_RANKS:
+        job.critical.setdefault(rank, {})[phase] = seen.value
+
+
+JOB_READERS: Final[Mapping[str, Callable[[SeenJob, SeenValue], None]]] = {
+    "zernel.job.verdict": _verdict,
+    "zernel.job.rank.lateness": _lateness,
+    "zernel.job.collective.transfer": _transfer,
+    "zernel.job.step.duration": _step,
+    "zernel.step.critical_path.time": _critical,
+}
+"""By metric: how its points change a job. A point without a recorded value ends its series."""

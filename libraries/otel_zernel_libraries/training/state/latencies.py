@@ -1,0 +1,43 @@
+"""The latencies of one process, or of all processes together."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training.durations import RecentDurations
+from otel_zernel_libraries.training.state.tables import LONGEST_TEXT
+
+LAUNCHES: Final = "zernel.cuda.launch.latency"
+COLLECTIVES: Final = "zernel.nccl.collective.duration"
+WAITS: Final = "zernel.dataloader.wait"
+_MOST_OPERATIONS: Final = 16
+
+
+@dataclass(slots=True)
+class Latencies:
+    """Durations (s) of the last minute."""
+
+    launches: RecentDurations = field(default_factory=RecentDurations)
+    """Of CUDA launches."""
+    waits: RecentDurations = field(default_factory=RecentDurations)
+    """Of waits for the DataLoader."""
+    collectives: dict[str, RecentDurations] = field(default_factory=dict)
+    """By operation (`all_reduce`); it may be empty."""
+
+    def of(self, metric: str, attributes: Mapping[str, AttributeValue]) -> RecentDurations | None:
+        """The distribution that a metric describes; None for one operation too many."""
+        if metric == LAUNCHES:
+            return self.launches
+        if metric == WAITS:
+            return self.waits
+        operation = str(attributes.get("zernel.nccl.operation", ""))[:LONGEST_TEXT]
+        if operation not in self.collectives and len(self.collectives) >= _MOST_OPERATIONS:
+            return None
+        return self.collectives.setdefault(operation, RecentDurations())
+
+    def all(self) -> Iterator[RecentDurations]:
+        """All distributions."""
+        yield self.launches
+        yield self.waits
+        yield from self.collectives.values()

@@ -1,0 +1,378 @@
+"""A training process, from the metrics and spans of `phases` and `ebpf`."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training.durations import Counts, RecentDurations
+from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
+from otel_zernel_libraries.training.points import SeenValue
+from otel_zernel_libraries.training.state.latencies import Latencies
+from otel_zernel_libraries.training.state.step_bars import StepBars
+from otel_zernel_libraries.training.state.step_rows import StepRows
+from otel_zernel_libraries.training.state.step_times import StepTimes
+from otel_zernel_libraries.training.state.tables import LONGEST_TEXT
+
+STEPS: Final = "zernel.step.duration"
+PASSES: Final = ("evaluation", "inference")
+"""The kinds of steps without a backward pass that count for a process that does not train."""
+_NS: Final = 1e9
+_SOURCES: Final = ("scopes", "threads", "signals")
+_MOST_MARKS: Final = 16
+_MOST_SERIES: Final = 256
+"""Series of one sum of a process: `phases` has at most 5 phases x 3 sources x 16 details."""
+Attributes = Mapping[str, AttributeValue]
+Key = TypeVar("Key")
+
+
+class SeriesSums(dict[Key, float], Generic[Key]):
+    """The newest value of each series of a cumulative sum, by the attributes that tell the series apart.
+
+    A series that has ended keeps its value, as evidence of the watched time, and is not current any more.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ended: set[Key] = set()
+
+    def take(self, key: Key, value: float | None) -> None:
+        """Takes a point; None ends the series."""
+        if value is None:
+            if key in self:
+                self._ended.add(key)
+        elif key in self or len(self) < _MOST_SERIES:
+            self[key] = value
+            self._ended.discard(key)
+
+    def current(self) -> dict[Key, float]:
+        """The series that have not ended."""
+        return {key: value for key, value in self.items() if key not in self._ended} if self._ended else self
+
+
+@dataclass(slots=True)
+class ProcessIncrease:
+    """The data that one process has reported since a reader took it."""
+
+    time_ns: int = 0
+    """Of the newest report (Unix time)."""
+    steps: Counts = field(default_factory=Counts)
+    """The durations of its steps."""
+    grown: dict[str, list[float]] = field(default_factory=dict)
+    """By source: the increase (s) of the time in each of `PHASES`."""
+
+
+class ProcessEnd(NamedTuple):
+    """The end of a process."""
+
+    time_ns: int
+    """Unix time."""
+    code: AttributeValue | None
+    """Its exit code, if it is known."""
+    signal: AttributeValue | None
+    """The name of the signal that ended it."""
+
+
+@dataclass(slots=True)
+class SeenProcess:
+    """The newest values of one training process, and its sums."""
+
+    attributes: dict[str, AttributeValue]
+    """Those of its resource."""
+    id: str = ""
+    """`HOST/PID/START`."""
+    command: tuple[str, ...] = ()
+    """Its command line; empty if nobody has read it."""
+    ancestors: tuple[int, ...] = ()
+    """The pids of its parent, grandparent and so on, if somebody has read them."""
+    appeared: float = 0.0
+    """When its first data arrived (monotonic, s)."""
+    touched: float = 0.0
+    ended_at: float | None = None
+    end: ProcessEnd | None = None
+    seen_ns: int = 0
+    """The time of its newest data (Unix time)."""
+    job: str = ""
+    """The id of its job; empty while it waits for the data of its job."""
+    lateness_s: float | None = None
+    """The longest wait of any rank of its job for collectives minus its own, in a mean step."""
+    gpu: str = ""
+    """The id of the GPU that was last seen with its memory."""
+
+    now_in: tuple[str, int] | None = None
+    """The phase that the kernel sees now, and its start (Unix time, ns)."""
+    phases: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
+    """By phase and source (`scopes`, `threads`, `signals`): the time (s) since it was first seen."""
+    grown: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By phase and source: the increase (s) of the time in the last report."""
+    reported_ns: int = 0
+    """The time of the last report of phases."""
+    shares: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By phase and source: the share of the time in the window of `phases`."""
+    details: SeriesSums[tuple[str, str, str]] = field(default_factory=SeriesSums)
+    """By phase, detail and source: the time (s) since it was first seen."""
+    lossy_details: SeriesSums[tuple[str, str, str]] = field(default_factory=SeriesSums)
+    """Like `details`: the part of it in steps in which events were lost."""
+    steps: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
+    """By kind and boundary: the number of steps."""
+    lossy_steps: SeriesSums[str] = field(default_factory=SeriesSums)
+    """By kind: the number of steps in which events were lost."""
+    step_rate: float | None = None
+    """Steps a second in the window of `phases`."""
+    jitter: float | None = None
+    """The standard deviation of the durations of steps by their mean, in the window of `phases`."""
+    verdict: str = ""
+    missing_marks: set[str] = field(default_factory=set)
+    """The values of `zernel.mark` in docs/spans.md."""
+    has_sampled_operators: bool = False
+    """Whether probes took more than `max_overhead`, so that some operators were not seen."""
+
+    trained_lately: RecentDurations = field(default_factory=RecentDurations)
+    """The durations of its steps with a backward pass."""
+    passed_lately: RecentDurations = field(default_factory=RecentDurations)
+    """The durations of its passes without gradients, as long as it does not train."""
+    increase: ProcessIncrease | None = None
+    """None if it has reported nothing since a reader took it."""
+    latencies: Latencies = field(default_factory=Latencies)
+    rows: StepRows = field(default_factory=StepRows)
+    """Its newest steps, if the state keeps them."""
+    bars: StepBars = field(default_factory=StepBars)
+    """All its steps, if the state keeps them."""
+    times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
+    """By kind: the durations of all its steps without lost events, if the state keeps them."""
+    lossy_times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
+    """The same of the steps in which events were lost."""
+
+    workers_now: dict[str, float] = field(default_factory=dict)
+    """The `count` of the workers of its DataLoader, their `cpu_time` and `io_wait` (s since the receiver started)."""
+    workers_first: dict[str, float] = field(default_factory=dict)
+    """The first values of `workers_now`."""
+    workers: int = 0
+    """The most workers at one time."""
+
+    @property
+    def pid(self) -> int:
+        """-1 if it is not known."""
+        pid = self.attributes.get("process.pid")
+        return pid if isinstance(pid, int) else -1
+
+    @property
+    def host(self) -> str:
+        return str(self.attributes.get("host.name", ""))
+
+    @property
+    def parent_pid(self) -> int:
+        """0 if it is not known."""
+        parent = self.attributes.get("process.parent_pid", 0)
+        return parent if isinstance(parent, int) else 0
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in a job of several ranks, else None."""
+        rank, size = self.attributes.get("zernel.rank"), self.attributes.get("zernel.world_size")
+        return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
+
+    @property
+    def trained(self) -> int:
+        """The number of steps with a backward pass."""
+        return int(sum(count for (kind, _), count in self.steps.items() if kind in TRAINED))
+
+    @property
+    def trained_lossy(self) -> int:
+        """The number of these steps in which events were lost."""
+        return int(sum(count for kind, count in self.lossy_steps.items() if kind in TRAINED))
+
+    @property
+    def trained_times(self) -> StepTimes:
+        """The durations of all steps with a backward pass."""
+        several = (times[kind] for times in (self.times, self.lossy_times) for kind in TRAINED if kind in times)
+        return StepTimes.joined(several)
+
+    @property
+    def source(self) -> str:
+        """The best source of its phases: `scopes` with steps, else `threads` or `signals`; empty if none is known."""
+        return best_source(known_sources(self.phases), has_steps=bool(self.steps))
+
+    @property
+    def worker_cpu_s(self) -> float:
+        """The CPU time of its workers since they were first seen."""
+        return self._since_first("cpu_time")
+
+    @property
+    def worker_io_wait_s(self) -> float:
+        """The time of its workers in uninterruptible sleep, which is I/O in most cases."""
+        return self._since_first("io_wait")
+
+    def has_step_kind(self, kinds: tuple[str, ...]) -> bool:
+        """Whether a step was of one of these kinds."""
+        return any(kind in kinds for kind, _ in self.steps.current())
+
+    def recent(self, metric: str, attributes: Attributes) -> RecentDurations | None:
+        """The distribution that a metric describes, if it is kept."""
+        if metric != STEPS:
+            return self.latencies.of(metric, attributes)
+        kind = attributes.get("zernel.step.kind")
+        if kind in TRAINED:
+            return self.trained_lately
+        return self.passed_lately if kind in PASSES and not self.has_step_kind(TRAINED) else None
+
+    def increase_at(self, time_ns: int) -> ProcessIncrease:
+        """The increase to which a report of this time belongs."""
+        self.increase = self.increase or ProcessIncrease()
+        self.increase.time_ns = max(self.increase.time_ns, time_ns)
+        return self.increase
+
+    def is_ageing(self, now: float) -> bool:
+        """Whether a distribution loses values now."""
+        several = (self.trained_lately, self.passed_lately, *self.latencies.all())
+        return any(durations.is_ageing(now) for durations in several)
+
+    def without_lossy_steps(self) -> "SeenProcess":
+        """The same process, without the steps in which events were lost."""
+        steps, left = SeriesSums[tuple[str, str]](), dict(self.lossy_steps)
+        for (kind, boundary), count in self.steps.items():
+            steps[kind, boundary] = count - min(left.get(kind, 0), count)
+            left[kind] = max(left.get(kind, 0) - count, 0)
+        bars = StepBars()
+        bars.bars = [bar for bar in self.bars.bars if not bar.is_lossy]
+        details = SeriesSums[tuple[str, str, str]]()
+        details.update({at: max(spent - self.lossy_details.get(at, 0.0), 0.0) for at, spent in self.details.items()})
+        return replace(
+            self,
+            steps=steps,
+            details=details,
+            bars=bars,
+            lossy_steps=SeriesSums(),
+            lossy_details=SeriesSums(),
+            lossy_times=defaultdict(StepTimes),
+        )
+
+    def _since_first(self, name: str) -> float:
+        return self.workers_now.get(name, 0.0) - self.workers_first.get(name, 0.0)
+
+
+def process_id_of(resource: Attributes) -> str:
+    """`HOST/PID/START`; empty if the resource is no process."""
+    pid, start = resource.get("process.pid"), resource.get("process.creation.time", "")
+    return f"{resource.get('host.name', '')}/{pid}/{start}" if isinstance(pid, int) else ""
+
+
+def known_sources(phases: Mapping[tuple[str, str], float]) -> set[str]:
+    """The sources in which a known phase has time."""
+    return {source for (phase, source), spent in phases.items() if phase != "unknown" and spent}
+
+
+def _workers(name: str) -> Callable[[SeenProcess, SeenValue], None]:
+    def read(process: SeenProcess, seen: SeenValue) -> None:
+        if seen.value is None:
+            process.workers_now.pop(name, None)
+            return
+        process.workers_now[name] = seen.value
+        process.workers_first.setdefault(name, seen.value)
+        if name == "count":
+            process.workers = max(process.workers, int(seen.value))
+
+    return read
+
+
+def _phase_time(process: SeenProcess, seen: SeenValue) -> None:
+    at = phase, source = seen.text("zernel.phase"), seen.text("zernel.phase.source")
+    if source not in _SOURCES or phase not in PHASES:
+        return
+    if seen.value is None:
+        process.grown.pop(at, None)
+    else:
+        if seen.time_ns != process.reported_ns:
+            process.reported_ns, process.grown = seen.time_ns, {}
+        process.grown[at] = grown = max(0.0, seen.value - process.phases.current().get(at, 0.0))
+        if grown:
+            by_phase = process.increase_at(seen.time_ns).grown.setdefault(source, [0.0] * len(PHASES))
+            by_phase[PHASES.index(phase)] += grown
+    process.phases.take(at, seen.value)
+
+
+def _phase_share(process: SeenProcess, seen: SeenValue) -> None:
+    at = phase, source = seen.text("zernel.phase"), seen.text("zernel.phase.source")
+    if seen.value is None:
+        process.shares.pop(at, None)
+    elif source in _SOURCES and phase in PHASES:
+        process.shares[at] = seen.value
+
+
+def _detail_of(seen: SeenValue) -> tuple[str, str, str]:
+    phase, source = seen.text("zernel.phase"), seen.text("zernel.phase.source")
+    return phase[:LONGEST_TEXT], seen.text("zernel.phase.detail")[:LONGEST_TEXT], source[:LONGEST_TEXT]
+
+
+def _detail_time(process: SeenProcess, seen: SeenValue) -> None:
+    process.details.take(_detail_of(seen), seen.value)
+
+
+def _lossy_time(process: SeenProcess, seen: SeenValue) -> None:
+    process.lossy_details.take(_detail_of(seen), seen.value)
+
+
+def _elapsed(process: SeenProcess, seen: SeenValue) -> None:
+    phase = seen.text("zernel.phase")
+    if seen.value is not None and phase in PHASES:
+        process.now_in = phase, seen.time_ns - round(seen.value * _NS)
+    elif process.now_in and process.now_in[0] == phase:
+        process.now_in = None
+
+
+def _steps(process: SeenProcess, seen: SeenValue) -> None:
+    at = seen.text("zernel.step.kind")[:LONGEST_TEXT], seen.text("zernel.step.boundary")[:LONGEST_TEXT]
+    process.steps.take(at, seen.value)
+
+
+def _lossy_steps(process: SeenProcess, seen: SeenValue) -> None:
+    process.lossy_steps.take(seen.text("zernel.step.kind")[:LONGEST_TEXT], seen.value)
+
+
+def _step_rate(process: SeenProcess, seen: SeenValue) -> None:
+    process.step_rate = seen.value
+
+
+def _jitter(process: SeenProcess, seen: SeenValue) -> None:
+    process.jitter = seen.value
+
+
+def _verdict(process: SeenProcess, seen: SeenValue) -> None:
+    name = seen.text("zernel.verdict")[:LONGEST_TEXT]
+    if seen.value:
+        process.verdict = name
+    elif process.verdict == name:
+        process.verdict = ""
+
+
+def _missing_mark(process: SeenProcess, seen: SeenValue) -> None:
+    mark = seen.text("zernel.mark")[:LONGEST_TEXT]
+    if seen.attributes.get("zernel.sampled"):
+        process.has_sampled_operators |= seen.value is not None
+    elif not seen.value:
+        process.missing_marks.discard(mark)
+    elif len(process.missing_marks) < _MOST_MARKS:
+        process.missing_marks.add(mark)
+
+
+PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
+    "zernel.phase.time": _phase_time,
+    "zernel.phase.fraction": _phase_share,
+    "zernel.phase.detail.time": _detail_time,
+    "zernel.phase.lossy.time": _lossy_time,
+    "zernel.steps": _steps,
+    "zernel.steps.lossy": _lossy_steps,
+    "zernel.step.rate": _step_rate,
+    "zernel.step.jitter": _jitter,
+    "zernel.verdict": _verdict,
+}
+"""By metric of `phases`: how its points change a process. They make a process that is new."""
+EBPF_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
+    "zernel.phase.elapsed": _elapsed,
+    "zernel.ebpf.missing_marks": _missing_mark,
+    "zernel.dataloader.workers": _workers("count"),
+    "zernel.dataloader.worker.cpu.time": _workers("cpu_time"),
+    "zernel.dataloader.worker.io.wait": _workers("io_wait"),
+}
+"""The same of `ebpf`, which emits them for every process that it watches: they make no training process."""
