@@ -56,7 +56,7 @@ def _below_the_first(tmux: Tmux) -> list[str]:
 
 
 async def assert_restored(tmux: Tmux, status: int | None) -> None:
-    await tmux.lacks("Straggler")
+    await tmux.lacks("delays the other")
     tmux.run("sh", "-c", "stty -a | tr ' ;' '\\n\\n' | grep -xE -e '-?(icanon|echo)' | tr '\\n' ' '; echo modes")
     await tmux.shows("icanon echo modes")
     assert "-icanon" not in tmux.screen()
@@ -70,7 +70,7 @@ def start(tmux: Tmux, *words: str, environ: str = "") -> None:
 
 async def test_the_terminal_shows_the_drawn_lines(tmux: Tmux, run: str) -> None:
     start(tmux, run)
-    await tmux.shows("Straggler", "q quit")
+    await tmux.shows("delays the other", "q quit")
     await compared(tmux, expected(run, 100, 24))
     tmux.keys("q")
     await assert_restored(tmux, 0)
@@ -78,7 +78,7 @@ async def test_the_terminal_shows_the_drawn_lines(tmux: Tmux, run: str) -> None:
 
 async def test_a_new_size_draws_anew(tmux: Tmux, run: str) -> None:
     start(tmux, run)
-    await tmux.shows("Straggler", "q quit")
+    await tmux.shows("delays the other", "q quit")
     for columns, rows in ((40, 16), (140, 30)):
         tmux.resize(columns, rows)
         await compared(tmux, expected(run, columns, rows))
@@ -86,7 +86,7 @@ async def test_a_new_size_draws_anew(tmux: Tmux, run: str) -> None:
 
 async def test_keys_change_the_screen(tmux: Tmux, run: str) -> None:
     start(tmux, run)
-    await tmux.shows("Straggler", "q quit")
+    await tmux.shows("delays the other", "q quit")
     tmux.keys("s", "s", "s", "s")
     await tmux.shows("sort: late, rank", "LATE▼")
     tmux.keys("Down", "Up")
@@ -107,20 +107,20 @@ async def test_keys_change_the_screen(tmux: Tmux, run: str) -> None:
 
 async def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(tmux: Tmux, run: str) -> None:
     tmux.run(PROGRAM, "watch", run)
-    await tmux.shows("Straggler", "q quit")
+    await tmux.shows("delays the other", "q quit")
     tmux.keys("C-z")
     await tmux.shows("Stopped")
-    assert "Straggler" not in tmux.screen()
+    assert "delays the other" not in tmux.screen()
     tmux.run("fg")
     await compared(tmux, expected(run, 100, 24))
     tmux.keys("q")
-    await tmux.lacks("Straggler")
+    await tmux.lacks("delays the other")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_restores_the_terminal(tmux: Tmux, run: str, number: signal.Signals) -> None:
     start(tmux, run)
-    await tmux.shows("Straggler", "q quit")
+    await tmux.shows("delays the other", "q quit")
     os.kill(_pid_of(run), number)
     await assert_restored(tmux, 128 + number)
 
@@ -133,7 +133,7 @@ async def test_an_error_restores_the_terminal_and_is_one_sentence(tmux: Tmux, tm
 
 async def test_colours_can_be_refused(tmux: Tmux, run: str) -> None:
     start(tmux, run)
-    await tmux.shows("Straggler", "q quit")
+    await tmux.shows("delays the other", "q quit")
     assert re.search(r"\x1b\[[0-9;]*4[2-5]m", tmux.coloured())
     tmux.keys("q")
     await tmux.shows("status=0,")
@@ -141,7 +141,7 @@ async def test_colours_can_be_refused(tmux: Tmux, run: str) -> None:
         tmux.run("clear")
         await tmux.lacks("status=")
         start(tmux, *words, environ=environ)
-        await tmux.shows("Straggler", "q quit")
+        await tmux.shows("delays the other", "q quit")
         assert not re.search(r"\x1b\[[0-9;]*[349][0-7]m", tmux.coloured())
         tmux.keys("q")
         await tmux.shows("status=0,")
@@ -151,7 +151,7 @@ async def test_a_dumb_terminal_gets_one_plain_table(tmux: Tmux, run: str) -> Non
     tmux.resize(120, 60)
     start(tmux, run, environ="TERM=dumb")
     screen = await tmux.shows("status=0,")
-    assert "! Straggler" in screen
+    assert "! Rank" in screen
     assert "q quit" not in screen
 
 
