@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel_libraries.training.interval_spans import Ending, ProcessSpan
 
 RANKS, RANKS_OF_HOST = 8, 4
 STRAGGLER = 5
@@ -151,30 +152,17 @@ def _compute(rank: Rank, step: Step) -> int:
 def killed_rank(now_ns: int) -> Rank:
     """Rank 3 as it was before its launcher started all ranks again, with the span of its end. It had another pid."""
     rank = Rank(3, now_ns, first_pid=4100)
-    rank.spans.append(_end(now_ns))
+    rank.spans.append(_end(rank.pid, now_ns))
     return rank
 
 
-def _end(now_ns: int) -> Span:
+def _end(pid: int, now_ns: int) -> Span:
     """The end of a process that was killed for lack of memory."""
     ends = now_ns - SECOND
-    attributes: dict[str, AttributeValue] = {
-        "zernel.interval": "process",
-        "zernel.process.end": "signal",
-        "zernel.process.signal": 9,
-        "process.signal": "SIGKILL",
-        "zernel.process.out_of_memory": True,
-    }
-    return Span(
-        trace_id=random.randbytes(16),
-        span_id=random.randbytes(8),
-        name="process",
-        kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=ends - 60 * SECOND,
-        end_time_unix_nano=ends,
-        attributes=key_values(attributes),
-        status=Status(code=Status.STATUS_CODE_ERROR),
-    )
+    killed = Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True)
+    span = ProcessSpan(pid, ends - 60 * SECOND, ends, killed).to_span()
+    span.trace_id, span.span_id = random.randbytes(16), random.randbytes(8)
+    return span
 
 
 def resource_of(rank: Rank) -> dict[str, AttributeValue]:

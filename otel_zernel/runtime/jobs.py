@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
+JOB_ID = "zernel.job.id"
+JOB_RUN = "zernel.job.run"
+TASK_ID = "zernel.task.id"
 _SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "AWS_BATCH_JOB_ID")
 """Set by Slurm, PBS, LSF, Grid Engine and AWS Batch. An array job of Slurm has an id for each of its tasks."""
 _LAUNCHER = "TORCHELASTIC_RUN_ID"
@@ -36,7 +39,7 @@ def job_id(environment: Mapping[str, str], host: str) -> str:
     It is `zernel.job.id` of `OTEL_RESOURCE_ATTRIBUTES`, else the id of the scheduler or of torchrun, else the address
     at which the ranks meet. A loopback address gets the name of the host in front of it.
     """
-    if given := _resource_attributes(environment).get("zernel.job.id"):
+    if given := _resource_attributes(environment).get(JOB_ID):
         return given
     address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     meeting = f"{address}:{port}" if address and port else ""
@@ -50,7 +53,7 @@ def job_run(environment: Mapping[str, str]) -> str:
     It is `zernel.job.run` of `OTEL_RESOURCE_ATTRIBUTES`, else the step of Slurm, else the id of mpirun's call. torchrun
     has none: it starts the ranks again within one step, and counts restarts separately on each host.
     """
-    if given := _resource_attributes(environment).get("zernel.job.run"):
+    if given := _resource_attributes(environment).get(JOB_RUN):
         return given
     if _LAUNCHER in environment:
         return ""
@@ -66,7 +69,7 @@ def names_own_job(environment: Mapping[str, str] | None) -> bool:
 
     True if the environment is not known.
     """
-    if environment is None or _resource_attributes(environment).get("zernel.job.id"):
+    if environment is None or _resource_attributes(environment).get(JOB_ID):
         return True
     return bool(_first_name(environment, _SCHEDULERS))
 
@@ -76,8 +79,8 @@ def job_attributes(environment: Mapping[str, str], host: str) -> dict[str, str]:
 
     The id of a task is in `OTEL_RESOURCE_ATTRIBUTES`, where the starter of a process puts it.
     """
-    found = {"zernel.job.id": job_id(environment, host)}
-    found["zernel.task.id"] = _resource_attributes(environment).get("zernel.task.id", "")
+    found = {JOB_ID: job_id(environment, host)}
+    found[TASK_ID] = _resource_attributes(environment).get(TASK_ID, "")
     return {name: value for name, value in found.items() if value}
 
 

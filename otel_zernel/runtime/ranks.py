@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-_NAMES: Final = ("zernel.rank", "zernel.world_size", "zernel.local_rank")
+RANK: Final = "zernel.rank"
+WORLD_SIZE: Final = "zernel.world_size"
+LOCAL_RANK: Final = "zernel.local_rank"
+_NAMES: Final = (RANK, WORLD_SIZE, LOCAL_RANK)
 _TORCHRUN: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 _MPI: Final = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
 """Set by Open MPI's mpirun."""
@@ -21,7 +24,7 @@ def rank_attributes(environment: Mapping[str, str]) -> dict[str, int]:
     if torchrun := _numbers(environment, _TORCHRUN):
         return torchrun
     for variables in (_MPI, _SLURM):
-        if {"zernel.rank", "zernel.world_size"} <= (found := _numbers(environment, variables)).keys():
+        if {RANK, WORLD_SIZE} <= (found := _numbers(environment, variables)).keys():
             return found
     return {}
 

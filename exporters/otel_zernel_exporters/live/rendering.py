@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_zernel_libraries.training import PHASES, PROGRAM, TRAINED, best_source
+from otel_zernel_libraries.training import PHASES, TRAINED, best_source, semconv
 from otel_zernel_libraries.training.durations import RecentDurations
 from otel_zernel_libraries.training.state import PASSES, SeenGpu, SeenJob, SeenProcess, known_sources
 
@@ -31,7 +31,7 @@ def rank_object(process: SeenProcess, now: float) -> dict[str, Any]:
         "host": process.attributes.get("host.name"),
         "pid": process.attributes.get("process.pid"),
         "gpu": process.gpu or None,
-        "program": process.attributes.get(PROGRAM),
+        "program": process.attributes.get(semconv.PROGRAM),
         "executable": process.attributes.get("process.executable.name"),
         **_current_phase(process, source),
         "source": source or None,

@@ -3,15 +3,13 @@
 from otel_zernel_libraries.training.distributions import distribution_of
 from otel_zernel_libraries.training.names import HARMLESS_THROTTLING, PHASES, TRAINED, best_source, launcher_of
 from otel_zernel_libraries.training.points import SeenValue, numbers_of, scalars_of
-from otel_zernel_libraries.training.programs import PROGRAM, script_of, title_of
+from otel_zernel_libraries.training.programs import script_of, title_of
 from otel_zernel_libraries.training.ranks import NOT_COMPARED, JobVerdict, RankTime, compare_ranks
 from otel_zernel_libraries.training.steps import (
-    MERGED_STEPS,
     BarSegment,
     Durations,
     StepBar,
     bar_of,
-    durations_attribute,
     joined_durations,
 )
 from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS, FEWEST_STEPS, PHASE_OF, verdict_of_shares
@@ -33,12 +31,10 @@ __all__ = [
     "ESSENTIAL_MARKS",
     "FEWEST_STEPS",
     "HARMLESS_THROTTLING",
-    "MERGED_STEPS",
     "NOT_COMPARED",
     "PHASES",
     "PHASE_OF",
     "PHASE_WORDS",
-    "PROGRAM",
     "THROTTLE_NAMES",
     "TRAINED",
     "VERDICT_WORDS",
@@ -53,7 +49,6 @@ __all__ = [
     "compare_ranks",
     "detail_name",
     "distribution_of",
-    "durations_attribute",
     "joined_durations",
     "launcher_of",
     "mark_names",

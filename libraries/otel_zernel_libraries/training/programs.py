@@ -6,9 +6,8 @@ from pathlib import PurePath
 from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 
-PROGRAM: Final = "zernel.program"
-"""The resource attribute with the script of a process."""
 _UNNAMED: Final = "unknown_service"
 """The name that OpenTelemetry gives to a program without one."""
 _INTERPRETER: Final = re.compile(r"(?:python|pypy)w?(?:[\d.]+[a-z]{0,2}(?:-[a-z]+\d*)?)?(?:\.exe)?")
@@ -22,9 +21,9 @@ _SHORT_WITH_VALUE: Final = re.compile(r"-(?!-)[^cmWX]*([cmWX])(.*)", re.DOTALL)
 def title_of(process: Mapping[str, AttributeValue], script: str = "") -> str:
     """The name that the user gave the job of a process, or the program's script: `train.py`."""
     service = str(process.get("service.name", ""))
-    if service and not service.startswith(_UNNAMED) and service != process.get("zernel.job.id"):
+    if service and not service.startswith(_UNNAMED) and service != process.get(semconv.JOB_ID):
         return service
-    names = (script, process.get(PROGRAM), process.get("process.executable.name"))
+    names = (script, process.get(semconv.PROGRAM), process.get("process.executable.name"))
     return next((str(name) for name in names if name), f"process {process.get('process.pid', '')}".rstrip())
 
 

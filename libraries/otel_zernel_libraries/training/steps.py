@@ -6,16 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from otel_zernel_libraries.training.step_spans import MergedStepsSpan, StepSpan
 
-from otel_zernel_libraries.training.names import PHASES
-from otel_zernel_libraries.training.points import scalars_of
-
-MERGED_STEPS: Final = "steps"
-"""The name of the span of several steps that were merged. That of a single step is `step`."""
-_NS = 1e9  # nanoseconds to the second
-_DURATIONS: Final = "zernel.step.durations"
 _MOST_DURATIONS: Final = 16
 """Different durations of merged steps. With more, neighbours become one."""
 Durations = tuple[tuple[int, int], ...]
@@ -83,33 +75,17 @@ def joined_durations(several: Iterable[Durations]) -> Durations:
     return tuple(ordered)
 
 
-def durations_attribute(durations_ns: Iterable[int]) -> KeyValue:
-    """The attribute of a span `steps` with the durations of its steps, in s."""
-    values = [AnyValue(double_value=duration / _NS) for duration in durations_ns]
-    return KeyValue(key=_DURATIONS, value=AnyValue(array_value=ArrayValue(values=values)))
-
-
-def bar_of(step: Span, segments: tuple[BarSegment, ...] = ()) -> StepBar:
-    """The bar of a span `step` or `steps`. A missing or wrong attribute counts as 0."""
-    named = scalars_of(step.attributes)
-    phase_s = (named.get(f"zernel.phase.{phase}", 0.0) for phase in PHASES)
-    number = named.get("zernel.step.number", 0)
-    durations = _durations_of(step) if step.name == MERGED_STEPS else []
+def bar_of(step: StepSpan | MergedStepsSpan, segments: tuple[BarSegment, ...] = ()) -> StepBar:
+    """The bar of a span `step` or `steps`."""
+    durations = step.durations_ns if isinstance(step, MergedStepsSpan) else ()
     return StepBar(
-        start_ns=step.start_time_unix_nano,
-        end_ns=step.end_time_unix_nano,
-        kind=str(named.get("zernel.step.kind", "")),
-        number=number if isinstance(number, int) else 0,
-        phase_ns=tuple(round(spent * _NS) if isinstance(spent, float | int) else 0 for spent in phase_s),
+        start_ns=step.start_ns,
+        end_ns=step.end_ns,
+        kind=step.kind,
+        number=step.number,
+        phase_ns=step.phase_ns,
         segments=segments,
         steps=max(len(durations), 1),
         durations=joined_durations([tuple((duration, 1) for duration in durations)]),
-        is_lossy=bool(named.get("zernel.step.lossy")),
+        is_lossy=isinstance(step, StepSpan) and step.is_lossy,
     )
-
-
-def _durations_of(steps: Span) -> list[int]:
-    """In ns."""
-    arrays = (pair.value.array_value.values for pair in steps.attributes if pair.key == _DURATIONS)
-    seconds = (value.double_value for values in arrays for value in values)
-    return [round(one * _NS) for one in seconds if math.isfinite(one) and one >= 0]

@@ -88,6 +88,8 @@ class Host:
         self._late.add(key[0], len(late), self.clock.now - min(late, default=0))
         if invalid := spans.invalid + len(spans.intervals) - len(intervals):
             self._context.drop(invalid, "invalid")
+        if spans.malformed:
+            self._context.drop(spans.malformed, "malformed_span")
 
     def add_point(self, point: InputPoint) -> None:
         """Adds a point of a process, of a GPU or of the receiver."""

@@ -8,7 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from otel_zernel.otlp.points import Attributes, key_values
+from otel_zernel_libraries.training.step_spans import JobStepSpan
 from otel_zernel_processors.phases.alignment.job_steps import JobStep
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
 from otel_zernel_processors.phases.config import TracesConfig, ns
@@ -56,9 +56,8 @@ class JobTraces:
         if roots := [_root(step, size) for step in chosen if step.has_root]:
             yield Batch(spans=traces_data(resource, roots))
         for step in chosen:
-            labels = {"zernel.job.step.number": step.number}
             for rank, (process, candidate) in held[step.seed].items():
-                yield from process.traces(labels, [candidate.of_rank(rank, step.seed)])
+                yield from process.traces([candidate.of_rank(rank, step.seed)], step.number)
             yield PAUSE
 
     def of_ranks(self, alone: Mapping[int, Iterable[RankStep]]) -> Iterator[Batch]:
@@ -73,7 +72,7 @@ class JobTraces:
         }
         for rank, (process, candidates) in sorted(chosen.items()):
             others = [one for other, (_, some) in sorted(chosen.items()) if other != rank for one in some]
-            yield from process.traces({}, candidates, {one.seed: _links(one, others) for one in candidates})
+            yield from process.traces(candidates, links={one.seed: _links(one, others) for one in candidates})
 
     def _held_by(self, steps: Mapping[int, RankStep]) -> dict[int, _Held]:
         """Those of a step's ranks that hold it."""
@@ -106,28 +105,13 @@ def _links(one: TraceCandidate, others: Iterable[TraceCandidate]) -> list[TraceC
 def _root(step: JobStep, size: int) -> Span:
     """The span of a step of a job: from the first rank's start to the last one's end."""
     ranks = step.ranks.values()
-    return Span(
-        trace_id=identifier(step.seed, 16),
-        span_id=root_span_id(step.seed),
-        name="job step",
-        kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=min(of_rank.start for of_rank in ranks),
-        end_time_unix_nano=max(of_rank.end for of_rank in ranks),
-        attributes=key_values(
-            {
-                "zernel.job.step.number": step.number,
-                "zernel.job.step.ranks": len(ranks),
-                "zernel.world_size": size,
-                **_critical(step, size),
-            }
-        ),
-    )
-
-
-def _critical(step: JobStep, size: int) -> Attributes:
-    """The critical path, if the step has all ranks of the job."""
-    path = step.critical_path if len(step.ranks) == size else None
-    if path is None:
-        return {}
-    times = {f"zernel.step.critical_path.{phase}": spent / 1e9 for phase, spent in path.phase_ns.items()}
-    return {"zernel.step.critical_path.rank": path.rank, "zernel.step.critical_path.phase": path.phase, **times}
+    span = JobStepSpan(
+        start_ns=min(of_rank.start for of_rank in ranks),
+        end_ns=max(of_rank.end for of_rank in ranks),
+        number=step.number,
+        ranks=len(ranks),
+        world_size=size,
+        critical_path=step.critical_path if len(ranks) == size else None,
+    ).to_span()
+    span.trace_id, span.span_id = identifier(step.seed, 16), root_span_id(step.seed)
+    return span

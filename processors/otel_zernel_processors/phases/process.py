@@ -212,7 +212,7 @@ class TrainingProcess:
             yield ends
         yield Batch(metrics=metrics_data(self.resource, metrics))
         if self._merger:
-            yield from trace_batches((iter([one]) for one in self._merger.pop(self._labels)), self.resource)
+            yield from trace_batches((iter([one]) for one in self._merger.pop(self.identity.pid)), self.resource)
 
     def pop_steps(self) -> tuple[list[RankStep], list[TraceCandidate]]:
         """Its steps as a rank since the last call, and those of the last report that may become traces."""
@@ -231,18 +231,19 @@ class TrainingProcess:
         """The traces of the last report's interval if no other rank is known."""
         _, candidates = self.pop_steps()
         if self._config.traces:
-            yield from self.traces({}, chosen_alone(candidates, self._config.traces))
+            yield from self.traces(chosen_alone(candidates, self._config.traces))
 
     def traces(
         self,
-        labels: Labels,
         chosen: Iterable[TraceCandidate],
+        job_number: int = 0,
         links: Mapping[str, Sequence[TraceCandidate]] = MappingProxyType({}),
     ) -> Iterator[Batch]:
-        """The spans of these steps. `labels` are attributes of the steps' spans; `links` are by the step's seed."""
-        sampler, common = self._sampler, {**self._labels, **labels}
-        if sampler:
-            spans = (sampler.trace_of(one, common, links.get(one.seed, ())) for one in chosen)
+        """The spans of these steps. `job_number` is that of the job's step, 0 without one. `links` are by the step's
+        seed."""
+        if sampler := self._sampler:
+            pid = self.identity.pid
+            spans = (sampler.trace_of(one, pid, job_number, links.get(one.seed, ())) for one in chosen)
             yield from trace_batches(spans, self.resource)
 
     @property

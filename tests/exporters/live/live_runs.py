@@ -1,25 +1,29 @@
 """A live exporter without a server, and the batches to feed it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_libraries.serving.api.live import apply_delta
+from otel_zernel_libraries.training.interval_spans import Ending, ProcessSpan
+from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan, StepSpan
 from tests.commands.why.recorded_runs import processed
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 Attributes = Mapping[str, AttributeValue]
 PROCESS: Attributes = {"host.name": "n1", "process.pid": 7, "process.creation.time": "2026-01-01T00:00:00Z"}
+EXIT = Ending("exit")
 RANK = "n1/7/2026-01-01T00:00:00Z"
 
 
@@ -100,36 +104,40 @@ def durations(*lasted: float, resource: Attributes = PROCESS, kind: str = "train
     return Batch(metrics)
 
 
-def step(number: int, start_ns: int, lasts_ns: int, resource: Attributes = PROCESS, trace: bytes = b"t" * 16) -> Batch:
-    """The trace of a step that only computes."""
-    traces = TracesData()
-    of_resource = traces.resource_spans.add(resource=Resource(attributes=key_values(resource)))
-    scope = of_resource.scope_spans.add()
-    scope.scope.name = "otel_zernel_processors.phases"
-    attributes: Attributes = {
-        "zernel.step.number": number,
-        "zernel.step.kind": "training",
-        "zernel.phase.gpu_compute": lasts_ns / 1e9,
-    }
-    scope.spans.add(
-        name="step",
-        trace_id=trace,
-        start_time_unix_nano=start_ns,
-        end_time_unix_nano=start_ns + lasts_ns,
-        attributes=key_values(attributes),
+def step(
+    number: int,
+    start_ns: int,
+    lasts_ns: int,
+    resource: Attributes = PROCESS,
+    trace: bytes = b"t" * 16,
+    phase_s: Sequence[float] | None = None,
+) -> Batch:
+    """The trace of a step that only computes, or has these times in each phase."""
+    made = StepSpan(
+        start_ns=start_ns,
+        end_ns=start_ns + lasts_ns,
+        number=number,
+        kind="training",
+        thread=1,
+        is_lossy=False,
+        overlap_ns=0,
+        phase_ns=tuple(round(one * SECOND) for one in phase_s) if phase_s else (0, lasts_ns, 0, 0, 0),
     )
-    return Batch(spans=traces)
+    return spans(made, resource, trace)
 
 
-def ended(resource: Attributes = PROCESS, **attributes: AttributeValue) -> Batch:
+def spans(made: StepSpan | JobStepSpan | ProcessSpan, resource: Attributes, trace: bytes = b"t" * 16) -> Batch:
+    """A batch with one span, in the scope of phases."""
+    span = made.to_span()
+    span.trace_id = trace
+    scope = ScopeSpans(scope=InstrumentationScope(name=SCOPE_NAME), spans=[span])
+    of_resource = ResourceSpans(resource=Resource(attributes=key_values(resource)), scope_spans=[scope])
+    return Batch(spans=TracesData(resource_spans=[of_resource]))
+
+
+def ended(resource: Attributes = PROCESS, ending: Ending = EXIT) -> Batch:
     """The span of a process that has ended."""
-    traces = TracesData()
-    of_resource = traces.resource_spans.add(resource=Resource(attributes=key_values(resource)))
-    named = {key.replace("_", "."): value for key, value in attributes.items()}
-    of_resource.scope_spans.add().spans.add(
-        name="process", start_time_unix_nano=START, end_time_unix_nano=START + SECOND, attributes=key_values(named)
-    )
-    return Batch(spans=traces)
+    return spans(ProcessSpan(1, START, START + SECOND, ending), resource)
 
 
 @cache

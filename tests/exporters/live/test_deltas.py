@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training.interval_spans import Ending
 from tests.exporters.live.live_runs import (
     PROCESS,
     RANK,
@@ -83,7 +84,7 @@ batches = st.one_of(
         st.integers(1, 50),
         st.integers(0, 9),
     ),
-    st.builds(lambda of: ended(of, zernel_process_end="exit", process_exit_code=1), processes),
+    st.builds(lambda of: ended(of, Ending("exit", exit_code=1)), processes),
 )
 actions = st.lists(st.one_of(batches, st.floats(0.1, 90), st.just("look")), max_size=40)
 

@@ -9,6 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.training.interval_spans import Ending
 from tests.exporters.live.live_runs import (
     PROCESS,
     RANK,
@@ -142,10 +143,7 @@ async def test_steps_with_a_backward_pass_count() -> None:
 
 async def test_an_ended_rank_shows_its_end_for_a_minute() -> None:
     run = LiveRun()
-    end = ended(zernel_process_end="signal")
-    end.edit_spans().resource_spans[0].scope_spans[0].spans[0].attributes.extend(
-        key_values({"process.signal": "SIGKILL"})
-    )
+    end = ended(ending=Ending("signal", signal=9, signal_name="SIGKILL"))
     state = await run.add(phase_times(gpu_compute=1.0), end)
     rank = state["ranks"][RANK]
     assert rank["ended"] == {"signal": "SIGKILL", "time": (START + SECOND) // MS}
@@ -158,14 +156,14 @@ async def test_an_ended_rank_shows_its_end_for_a_minute() -> None:
 
 async def test_late_data_does_not_revive_an_ended_rank() -> None:
     run = LiveRun()
-    await run.add(phase_times(gpu_compute=1.0), ended(zernel_process_end="exit"))
+    await run.add(phase_times(gpu_compute=1.0), ended(ending=Ending("exit")))
     run.after(40)
     await run.add(phase_times(gpu_compute=2.0))
     assert run.after(21)["ranks"] == {}
 
 
 async def test_a_program_that_a_process_becomes_is_no_end() -> None:
-    state = await LiveRun().add(phase_times(gpu_compute=1.0), ended(zernel_process_end="exec"))
+    state = await LiveRun().add(phase_times(gpu_compute=1.0), ended(ending=Ending("exec", program="sh")))
     assert "ended" not in state["ranks"][RANK]
 
 
@@ -191,7 +189,7 @@ async def test_the_oldest_ended_rank_leaves_for_a_new_one_and_no_living_one_does
     await run.add(phase_times({**PROCESS, "process.pid": 2000}, gpu_compute=1.0))
     assert run.dropped.counts["max_ranks"] == 1
     for pid in (5, 4):
-        await run.add(ended({**PROCESS, "process.pid": pid}, zernel_process_end="exit"))
+        await run.add(ended({**PROCESS, "process.pid": pid}, Ending("exit")))
         run.clock.advance(1)
     state = await run.add(phase_times({**PROCESS, "process.pid": 2000}, gpu_compute=1.0))
     pids = {rank["pid"] for rank in state["ranks"].values()}

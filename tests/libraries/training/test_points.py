@@ -5,10 +5,9 @@ import math
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric, NumberDataPoint
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.otlp.points import AttributeValue, key_values
-from otel_zernel_libraries.training import bar_of, numbers_of, scalars_of
+from otel_zernel_libraries.training import numbers_of, scalars_of
 
 
 def test_a_sum_and_a_gauge_have_numbers() -> None:
@@ -39,10 +38,3 @@ def test_lists_are_no_scalars() -> None:
     lists = KeyValue(key="l", value=AnyValue(array_value=ArrayValue()))
     scalars: dict[str, AttributeValue] = {"s": "x", "i": 1, "d": 0.5, "b": True}
     assert scalars_of([*key_values(scalars), lists]) == scalars
-
-
-def test_a_step_with_wrong_attributes_has_zeros() -> None:
-    span = Span(start_time_unix_nano=1, end_time_unix_nano=4)
-    span.attributes.extend(key_values({"zernel.step.number": "x", "zernel.phase.unknown": "y"}))
-    bar = bar_of(span)
-    assert (bar.number, bar.duration_ns, bar.phase_ns) == (0, 3, (0, 0, 0, 0, 0))

@@ -51,12 +51,44 @@ def resource_of(pid: int = 42, created: str = "2026-01-01T00:00:00Z", **more: At
 def span_of(kind: str, start: float, end: float, *, name: str = "", thread: int = 1, **more: AttributeValue) -> Span:
     """A span from `start` to `end`, in ms since START."""
     extra = {f"zernel.{key}".replace("_", "."): value for key, value in more.items()}
+    extra = {**_required(kind, name, extra), **extra}
     return Span(
         name=name or NAMES.get(kind, kind),
         start_time_unix_nano=START + round(start * MS),
         end_time_unix_nano=START + round(end * MS),
         attributes=key_values({"zernel.interval": kind, "thread.id": thread, **extra}),
     )
+
+
+def _required(kind: str, name: str, more: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+    """The attributes that each span of a kind has."""
+    match kind:
+        case "collective":
+            return {
+                "zernel.nccl.operation": name or "all_reduce",
+                "zernel.timing.source": "host_upper_bound",
+                "zernel.nccl.bytes": 8,
+                "zernel.nccl.communicator": "0x1",
+            }
+        case "operators":
+            model: dict[str, AttributeValue] = {
+                "zernel.operators.count": 1,
+                "zernel.operators.kind": "model",
+                "zernel.grad": True,
+            }
+            return {**model, "zernel.operators.end": "operator" if more.get("zernel.grad", True) else "region"}
+        case "process" | "worker":
+            worker = {"zernel.dataloader.worker.pid": 7} if kind == "worker" else {}
+            return {**worker, **_ENDINGS[str(more.get("zernel.process.end", "exec"))]}
+        case _:
+            return {}
+
+
+_ENDINGS: Mapping[str, Mapping[str, AttributeValue]] = {
+    "exec": {"zernel.process.end": "exec", "zernel.process.exec": "sh"},
+    "exit": {"process.exit.code": 0},
+    "signal": {"zernel.process.signal": 9, "process.signal": "SIGKILL"},
+}
 
 
 def batch_of(spans: Iterable[Span], resource: Resource | None = None) -> Batch:

@@ -1,12 +1,14 @@
 """The steps of one process on a time line, in bounded memory: neighbours are merged when there are too many."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_libraries.training.points import scalars_of
-from otel_zernel_libraries.training.steps import MERGED_STEPS, BarSegment, StepBar, bar_of, joined_durations
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.span_attributes import MalformedSpan
+from otel_zernel_libraries.training.step_spans import MergedStepsSpan, SegmentSpan, StepSpan, step_of
+from otel_zernel_libraries.training.steps import BarSegment, StepBar, bar_of, joined_durations
 
 MOST_BARS = 4096
 """Bars of one process. A screen has fewer pixels."""
@@ -76,20 +78,28 @@ def _joined(bars: Sequence[StepBar]) -> StepBar:
     )
 
 
-def bars_of(spans: Iterable[Span], *, with_segments: bool) -> Iterator[tuple[Span, StepBar]]:
-    """Each span `step` or `steps` of one process with its bar. A batch has whole traces, a step before its parts."""
-    steps: list[Span] = []
+def bars_of(
+    spans: Iterable[Span], on_malformed: Callable[[], None], *, with_segments: bool
+) -> Iterator[tuple[Span, StepBar]]:
+    """Each span `step` or `steps` of one process with its bar. A batch has whole traces, a step before its parts.
+
+    `on_malformed` is called for each span that lacks an attribute.
+    """
+    steps: list[tuple[Span, StepSpan | MergedStepsSpan]] = []
     parts: dict[bytes, list[BarSegment]] = {}
     for span in spans:
-        if span.name in ("step", MERGED_STEPS):
-            steps.append(span)
-            parts[span.span_id] = []
-        elif with_segments and span.parent_span_id in parts:
-            parts[span.parent_span_id].append(_segment(span))
-    return ((step, bar_of(step, longest_segments(parts[step.span_id]))) for step in steps)
+        try:
+            if step := step_of(span):
+                steps.append((span, step))
+                parts[span.span_id] = []
+            elif with_segments and span.parent_span_id in parts and not _is_repeated(span):
+                part = SegmentSpan.from_span(span)
+                parts[span.parent_span_id].append(BarSegment(part.phase, part.detail, part.start_ns, part.end_ns))
+        except MalformedSpan:
+            on_malformed()
+    return ((span, bar_of(step, longest_segments(parts[span.span_id]))) for span, step in steps)
 
 
-def _segment(span: Span) -> BarSegment:
-    named = scalars_of(span.attributes)
-    phase, detail = str(named.get("zernel.phase", "unknown")), str(named.get("zernel.phase.detail", span.name))
-    return BarSegment(phase, detail, span.start_time_unix_nano, span.end_time_unix_nano)
+def _is_repeated(span: Span) -> bool:
+    """Whether it repeats the span of a collective or a sync."""
+    return any(pair.key == semconv.INTERVAL for pair in span.attributes)

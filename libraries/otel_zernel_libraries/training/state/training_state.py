@@ -19,7 +19,9 @@ from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.training.distributions import HistogramPoint
 from otel_zernel_libraries.training.increases import DurationIncreases
+from otel_zernel_libraries.training.interval_spans import ProcessSpan, interval_of
 from otel_zernel_libraries.training.points import SeenValue, numbers_of, scalars_of
+from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.state.gpus import GPU_READERS, SeenGpu, gpu_id_of
 from otel_zernel_libraries.training.state.jobs import JOB_READERS, JobMembership, SeenJob, job_key_of
 from otel_zernel_libraries.training.state.latencies import COLLECTIVES, LAUNCHES, WAITS, Latencies
@@ -35,6 +37,7 @@ from otel_zernel_libraries.training.state.processes import (
 from otel_zernel_libraries.training.state.step_bars import bars_of
 from otel_zernel_libraries.training.state.step_rows import StepRows
 from otel_zernel_libraries.training.state.tables import LONGEST_TEXT, Entities, bounded
+from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan
 
 _MOST_PROCESSES: Final = 1024
 _MOST_GPUS: Final = 1024
@@ -46,7 +49,6 @@ _MOST_TRACES: Final = 1024
 """Steps of jobs whose critical rank is remembered until the steps of the ranks arrive."""
 _AGEING: Final = 5.0
 """Seconds between two looks for durations that are older than a minute."""
-_SCOPE: Final = "otel_zernel_processors.phases"
 Resource = Mapping[str, AttributeValue]
 Entity = TypeVar("Entity")
 
@@ -265,11 +267,11 @@ class TrainingState:
     def _add_spans(self, of_resource: ResourceSpans, now: float) -> None:
         resource = scalars_of(of_resource.resource.attributes)
         for scope in of_resource.scope_spans:
-            if scope.scope.name == _SCOPE:
+            if scope.scope.name == SCOPE_NAME:
                 for span in scope.spans:
-                    if span.name == "job step":
+                    if span.name == JobStepSpan.name:
                         self._add_job_step(span)
-                for span, bar in bars_of(scope.spans, with_segments=self._keeps_all_steps):
+                for span, bar in bars_of(scope.spans, self._refuse_malformed, with_segments=self._keeps_all_steps):
                     process = self.process_of(resource, {}, span.end_time_unix_nano, now)
                     if process and bar.duration_ns >= 0:
                         critical = self._critical.get(span.trace_id)
@@ -278,25 +280,38 @@ class TrainingState:
                         if self._keeps_all_steps:
                             process.bars.add(bar)
             for span in scope.spans:
-                if span.name == "process":
+                if span.name == ProcessSpan.kind:
                     self._add_end(span, resource, now)
 
     def _add_job_step(self, span: Span) -> None:
         """`phases` emits the step of a job before the steps of its ranks."""
-        rank = scalars_of(span.attributes).get("zernel.step.critical_path.rank")
-        if isinstance(rank, int):
-            self._critical[span.trace_id] = rank
+        try:
+            path = JobStepSpan.from_span(span).critical_path
+        except MalformedSpan:
+            self._refuse_malformed()
+            return
+        if path:
+            self._critical[span.trace_id] = path.rank
             if len(self._critical) > _MOST_TRACES:
                 self._critical.popitem(last=False)
 
     def _add_end(self, span: Span, resource: Resource, now: float) -> None:
-        process = self.process_of(resource, {}, span.end_time_unix_nano, now, is_end=True)
-        named = bounded(scalars_of(span.attributes))
-        if process is None or process.end or named.get("zernel.process.end") not in ("exit", "signal"):
+        try:
+            ended = interval_of(span)
+        except MalformedSpan:
+            self._refuse_malformed()
+            return
+        if not isinstance(ended, ProcessSpan):  # another program's span of this name
+            return
+        process, ending = self.process_of(resource, {}, ended.end_ns, now, is_end=True), ended.ending
+        if process is None or process.end or not ending.is_over:
             return
         process.ended_at = now if process.ended_at is None else process.ended_at
-        code, signal = named.get("process.exit.code"), named.get("process.signal")
-        process.end = ProcessEnd(span.end_time_unix_nano, code, signal)
+        code = ending.exit_code if ending.way == "exit" else None
+        process.end = ProcessEnd(ended.end_ns, code, ending.signal_name[:LONGEST_TEXT] or None)
+
+    def _refuse_malformed(self) -> None:
+        self._refuse("malformed_span")
 
     def _refuse(self, reason: str) -> None:
         self._dropped.append(reason)

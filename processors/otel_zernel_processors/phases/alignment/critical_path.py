@@ -6,22 +6,9 @@ includes the load of the step's batch, which the process itself counts as the en
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from otel_zernel_libraries.training.step_spans import CriticalPath
 from otel_zernel_processors.phases.alignment.rank_step import COLLECTIVE, RankStep
-
-
-class CriticalPath(NamedTuple):
-    """The rank that made a step as long as it was."""
-
-    rank: int
-    phase_ns: Mapping[str, int]
-    """The rank's time in each phase, from meeting to meeting. Its time in collectives is mostly the transfer itself."""
-
-    @property
-    def phase(self) -> str:
-        """The phase with the longest time."""
-        return max(sorted(self.phase_ns), key=lambda phase: self.phase_ns[phase])
 
 
 def critical_path(steps: Mapping[int, RankStep]) -> CriticalPath | None:

@@ -7,7 +7,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from otel_zernel_processors.phases.alignment.critical_path import CriticalPath, critical_path
+from otel_zernel_libraries.training.step_spans import CriticalPath
+from otel_zernel_processors.phases.alignment.critical_path import critical_path
 from otel_zernel_processors.phases.alignment.inference import LATEST, Meeting, meetings_of, offset
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
 from otel_zernel_processors.phases.alignment.sequences import CollectiveNumber

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
-
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _ISSUED_BY = frozenset({"data_loading", "optimizer"})
@@ -28,10 +26,11 @@ def first_number(closed: ClosedStep) -> CollectiveNumber | None:
     never the same for two steps, and all ranks choose the same one.
     """
     first: dict[tuple[int, str, str], int] = {}
+    """By communicator: its size, the id that its ranks share, and its address in the process."""
     for collective in closed.collectives:
-        if collective.span and (found := _number(collective.span)):
-            sequence, communicator = found
-            first[communicator] = min(sequence, first.get(communicator, sequence))
+        if (one := collective.collective) and one.sequence:
+            communicator = one.world_size, one.shared_communicator, one.communicator
+            first[communicator] = min(one.sequence, first.get(communicator, one.sequence))
     return max((CollectiveNumber(key[0], sequence, key[1]) for key, sequence in first.items()), default=None)
 
 
@@ -41,19 +40,3 @@ def issued_by_end(closed: ClosedStep) -> int:
     Only spans that every step of every rank has carry it. A wait has a span only if it was long.
     """
     return next((one.issued for one in reversed(closed.step.intervals) if one.kind in _ISSUED_BY), 0)
-
-
-def _number(span: Span) -> tuple[int, tuple[int, str, str]] | None:
-    """The number of a collective, and its communicator: the size, the shared id and the address in the process."""
-    sequence, size, shared, address = 0, 0, "", ""
-    for attribute in span.attributes:
-        key = attribute.key
-        if key == "zernel.collective.sequence":
-            sequence = attribute.value.int_value
-        elif key == "zernel.world_size":
-            size = attribute.value.int_value
-        elif key == "zernel.collective.communicator":
-            shared = attribute.value.string_value
-        elif key == "zernel.nccl.communicator":
-            address = attribute.value.string_value
-    return (sequence, (size, shared, address)) if sequence > 0 else None

@@ -7,10 +7,9 @@ from typing import Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel.otlp.points import Attributes, key_values
-from otel_zernel_libraries.training import MERGED_STEPS, TRAINED, durations_attribute
+from otel_zernel_libraries.training import PHASES, TRAINED
+from otel_zernel_libraries.training.step_spans import MergedStepsSpan
 from otel_zernel_processors.phases.emit.traces import TraceCandidate, identifier
-from otel_zernel_processors.phases.scopes.activities import PHASES
 
 _PARTS: Final = 100
 """Merged steps together last at most this part of an interval: a longer pause between two steps stays visible."""
@@ -33,27 +32,21 @@ class _MergedSteps:
         self.durations_ns.append(candidate.duration_ns)
         self.phase_ns.update(candidate.closed.attribution.phase_ns())
 
-    def span(self, common: Attributes) -> Span:
+    def span(self, pid: int) -> Span:
         step = self.first.closed.step
-        attributes = key_values(
-            {
-                **common,
-                "zernel.step.number": self.first.number,
-                "zernel.step.kind": self.kind,
-                "thread.id": step.thread,
-                "zernel.phase.source": "scopes",
-                **{f"zernel.phase.{phase}": self.phase_ns[phase] / 1e9 for phase in PHASES},
-            }
-        )
-        return Span(
-            trace_id=identifier(f"{self.first.seed} merged", 16),
-            span_id=identifier(f"{self.first.seed} merged", 8),
-            name=MERGED_STEPS,
-            kind=Span.SPAN_KIND_INTERNAL,
-            start_time_unix_nano=step.start,
-            end_time_unix_nano=self.end,
-            attributes=[*attributes, durations_attribute(self.durations_ns)],
-        )
+        span = MergedStepsSpan(
+            start_ns=step.start,
+            end_ns=self.end,
+            number=self.first.number,
+            kind=self.kind,
+            thread=step.thread,
+            pid=pid,
+            phase_ns=tuple(self.phase_ns[phase] for phase in PHASES),
+            durations_ns=tuple(self.durations_ns),
+        ).to_span()
+        seed = f"{self.first.seed} merged"
+        span.trace_id, span.span_id = identifier(seed, 16), identifier(seed, 8)
+        return span
 
 
 class StepMerger:
@@ -75,10 +68,10 @@ class StepMerger:
             self._merged.append(found)
         found.add(candidate)
 
-    def pop(self, common: Attributes) -> Iterator[Span]:
-        """The spans since the last call, in order. `common` are attributes of each."""
+    def pop(self, pid: int) -> Iterator[Span]:
+        """The spans since the last call, in order. `pid` is that of their process."""
         merged, self._merged, self._newest = self._merged, [], {}
-        return (one.span(common) for one in merged)
+        return (one.span(pid) for one in merged)
 
     def _fits(self, merged: _MergedSteps, end: int) -> bool:
         return end - merged.first.closed.step.start <= self._longest_ns and len(merged.durations_ns) < _MOST

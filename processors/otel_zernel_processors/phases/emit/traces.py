@@ -11,12 +11,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from otel_zernel.otlp.points import Attributes, key_values
+from otel_zernel_libraries.training import PHASES
+from otel_zernel_libraries.training.step_spans import SegmentSpan, StepSpan
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
 from otel_zernel_processors.phases.config import TracesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
-from otel_zernel_processors.phases.scopes.activities import PHASES
 from otel_zernel_processors.phases.scopes.attribution import Segment
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
@@ -145,22 +145,14 @@ class TraceSampler:
         return _every(number, self._config.sample)
 
     def trace_of(
-        self, candidate: TraceCandidate, common: Attributes, links: Sequence[TraceCandidate] = ()
+        self, candidate: TraceCandidate, pid: int, job_number: int = 0, links: Sequence[TraceCandidate] = ()
     ) -> Iterator[Span]:
-        """The spans of a step; the span of the step itself is the first. `common` are attributes of that span, `links`
-        the steps that it links to. Spans beyond `max_spans` are dropped and counted."""
-        step, room = candidate.closed.step, self._config.max_spans - 1
-        root = Span(
-            trace_id=candidate.trace_id,
-            span_id=candidate.span_id,
-            parent_span_id=candidate.parent,
-            name="step",
-            kind=Span.SPAN_KIND_INTERNAL,
-            start_time_unix_nano=step.start,
-            end_time_unix_nano=step.end,
-            attributes=key_values({**common, **_attributes(candidate)}),
-            links=[Span.Link(trace_id=link.trace_id, span_id=link.span_id) for link in links],
-        )
+        """The spans of a step; the span of the step itself is the first. `job_number` is that of the job's step, 0
+        without one. The span links to the steps in `links`. Spans beyond `max_spans` are dropped and counted."""
+        room = self._config.max_spans - 1
+        root = _step_span(candidate, pid, job_number).to_span()
+        root.trace_id, root.span_id, root.parent_span_id = candidate.trace_id, candidate.span_id, candidate.parent
+        root.links.extend(Span.Link(trace_id=link.trace_id, span_id=link.span_id) for link in links)
         yield root
         segments = candidate.closed.attribution.segments
         children = []
@@ -204,26 +196,27 @@ def traces_data(resource: Resource, spans: Iterable[Span]) -> TracesData:
     )
 
 
-def _attributes(candidate: TraceCandidate) -> Attributes:
+def _step_span(candidate: TraceCandidate, pid: int, job_number: int) -> StepSpan:
     step, attribution = candidate.closed.step, candidate.closed.attribution
     spent = attribution.phase_ns()
-    return {
-        "zernel.step.number": candidate.number,
-        "zernel.step.kind": step.kind,
-        **({"zernel.step.boundary": step.boundary} if step.boundary else {}),
-        "thread.id": step.thread,
-        "zernel.step.lossy": step.lossy,
-        "zernel.phase.source": "scopes",
-        "zernel.collective.overlap": attribution.overlap_ns / 1e9,
-        **{f"zernel.phase.{phase}": spent.get(phase, 0) / 1e9 for phase in PHASES},
-    }
+    return StepSpan(
+        start_ns=step.start,
+        end_ns=step.end,
+        number=candidate.number,
+        kind=step.kind,
+        boundary=step.boundary,
+        thread=step.thread,
+        pid=pid,
+        job_number=job_number,
+        is_lossy=step.lossy,
+        overlap_ns=attribution.overlap_ns,
+        phase_ns=tuple(spent.get(phase, 0) for phase in PHASES),
+    )
 
 
 def _child(parent: Span, position: int, segment: Segment) -> Span:
-    span = _below_parent(parent, f"{parent.span_id.hex()} {position} {segment.start}", segment)
-    span.name = segment.activity
-    span.attributes.extend(key_values({"zernel.phase": segment.phase, "zernel.phase.detail": segment.detail}))
-    return span
+    span = SegmentSpan(segment.activity, segment.start, segment.end, segment.phase, segment.detail).to_span()
+    return _below_parent(parent, f"{parent.span_id.hex()} {position} {segment.start}", span)
 
 
 def _repeated(closed: ClosedStep, long_sync_ns: int) -> list[ThreadInterval]:
@@ -246,21 +239,18 @@ def _below(
 
 
 def _repeat(root: Span, parent: Span, interval: ThreadInterval, span: Span) -> Span:
-    repeated = _below_parent(parent, f"{root.span_id.hex()} {interval[:5]}", interval)
-    repeated.name = interval.name
-    repeated.attributes.extend(span.attributes)
-    if span.HasField("status"):
-        repeated.status.CopyFrom(span.status)
-    return repeated
-
-
-def _below_parent(parent: Span, seed: str, period: Segment | ThreadInterval) -> Span:
-    """A span of the period without a name. Equal seeds give equal span ids."""
-    return Span(
-        trace_id=parent.trace_id,
-        span_id=identifier(seed, 8),
-        parent_span_id=parent.span_id,
+    repeated = Span(
+        name=interval.name,
         kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=period.start,
-        end_time_unix_nano=period.end,
+        start_time_unix_nano=interval.start,
+        end_time_unix_nano=interval.end,
+        attributes=span.attributes,
+        status=span.status if span.HasField("status") else None,
     )
+    return _below_parent(parent, f"{root.span_id.hex()} {interval[:5]}", repeated)
+
+
+def _below_parent(parent: Span, seed: str, span: Span) -> Span:
+    """The span, as a child of another. Equal seeds give equal span ids."""
+    span.trace_id, span.span_id, span.parent_span_id = parent.trace_id, identifier(seed, 8), parent.span_id
+    return span

@@ -17,14 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_attributes, encode_resource, key_values
+from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_attributes, encode_resource
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.interval_spans import CollectiveSpan, Ending, ProcessSpan, ThreadSpan, WorkerSpan
 from otel_zernel_receivers.ebpf.emit.ends import signal_name
-from otel_zernel_receivers.ebpf.emit.operators import Attributes, attributes_of_run, parts_of_runs
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import OUT_OF_MEMORY, Ending, Interval
+from otel_zernel_receivers.ebpf.emit.operators import parts_of_runs, run_of
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import OUT_OF_MEMORY, Interval
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending as KernelEnding
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
 from otel_zernel_receivers.ebpf.probes.catalogue import function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
@@ -47,13 +50,12 @@ def monotonic_to_unix_ns() -> int:
 
 
 _NUMBERS: dict[int, str] = {
-    Interval.COLLECTIVE: "zernel.collective.sequence",
-    Interval.DATA_LOADING: "zernel.collective.issued",
-    Interval.OPTIMIZER: "zernel.collective.issued",
+    Interval.COLLECTIVE: semconv.COLLECTIVE_SEQUENCE,
+    Interval.DATA_LOADING: semconv.COLLECTIVE_ISSUED,
+    Interval.OPTIMIZER: semconv.COLLECTIVE_ISSUED,
 }
 """The intervals whose spans have a number of a collective, and its attribute."""
 
-_LIVES = (Interval.PROCESS, Interval.WORKER)
 _FIXED_ID = 0x0280028002800280.to_bytes(8, "little")
 """NCCL's unique id begins with this constant (`NCCL_MAGIC`) if a job sets NCCL_COMM_ID, else with random bytes."""
 
@@ -140,10 +142,9 @@ class SpanEncoder:
     def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
         """Encodes a run of operators, which no other run equals."""
         tail = (fields.bytes, fields.communicator_size, fields.communicator)
-        attributes = _attributes(fields) | attributes_of_run(fields.name, tail, edges, knows_blocked=self.knows_blocked)
-        return Span(
-            name="operators", kind=Span.SPAN_KIND_INTERNAL, attributes=key_values(attributes)
-        ).SerializeToString()
+        phase = _phase_of(fields)
+        run = run_of(fields.name, fields.tid, phase, tail, edges, knows_blocked=self.knows_blocked)
+        return run.to_span().SerializeToString()
 
 
 def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
@@ -167,52 +168,51 @@ def _encode_number(interval: int, sequence: int) -> bytes:
     return encode_attributes({name: sequence}, 9) if name else b""
 
 
-def _attributes(fields: EventFields) -> Attributes:
-    """The attributes that every span has."""
-    return {
-        "thread.id": fields.tid,
-        "zernel.phase": Phase(fields.phase).name.lower(),
-        "zernel.interval": Interval(fields.interval).name.lower(),
-    }
+def _phase_of(fields: EventFields) -> str:
+    return Phase(fields.phase).name.lower()
 
 
 @lru_cache(maxsize=2048)
 def _encode_common(fields: EventFields) -> bytes:
     """The part of a span that many events share: everything but its ids and times."""
-    interval = Interval(fields.interval)
-    attributes = _attributes(fields)
-    if interval is Interval.COLLECTIVE:
-        attributes.update(_collective(fields))
-    if interval is Interval.USER:
-        attributes["zernel.scope.name"] = fields.name.decode(errors="replace")
-    if interval in _LIVES:
-        attributes.update(_ending(fields))
-    if interval is Interval.WORKER:
-        attributes["zernel.dataloader.worker.pid"] = attributes.pop("thread.id")
-    common = Span(
-        name=_name(interval, fields),
-        kind=Span.SPAN_KIND_INTERNAL,
-        attributes=key_values(attributes),
-        status=Status(code=Status.STATUS_CODE_ERROR) if _has_failed(interval, fields) else None,
-    )
-    return common.SerializeToString()
+    span = _span_of(fields).to_span()
+    if fields.is_abandoned:
+        span.status.code = Status.STATUS_CODE_ERROR
+    return span.SerializeToString()
 
 
-def _collective(fields: EventFields) -> dict[str, str | int]:
+def _span_of(fields: EventFields) -> ThreadSpan | CollectiveSpan | ProcessSpan | WorkerSpan:
+    """The span of an event that is no run of operators, without its times."""
+    match Interval(fields.interval):
+        case Interval.COLLECTIVE:
+            return _collective(fields)
+        case Interval.PROCESS:
+            return ProcessSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
+        case Interval.WORKER:
+            return WorkerSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
+        case interval:
+            kind, text = interval.name.lower(), fields.name.decode(errors="replace")
+            is_user = interval is Interval.USER
+            name = kind if is_user or interval is Interval.BACKWARD else text or function_of(fields.flags)
+            return ThreadSpan(kind, name, fields.tid, 0, 0, _phase_of(fields), scope_name=text if is_user else "")
+
+
+def _collective(fields: EventFields) -> CollectiveSpan:
     operation, timing = COLLECTIVES[fields.operation]
-    attributes: dict[str, str | int] = {
-        "zernel.nccl.operation": operation,
-        "zernel.timing.source": timing,
-        "zernel.nccl.bytes": min(fields.bytes, LARGEST_INTEGER),
-        "zernel.nccl.communicator": f"{fields.communicator:#x}",
-    }
-    if fields.name and fields.name != _FIXED_ID:
-        attributes["zernel.collective.communicator"] = _communicator_id(fields.name)
-    if fields.rank >= 0:
-        attributes["zernel.rank"] = fields.rank
-    if fields.communicator_size:
-        attributes["zernel.world_size"] = fields.communicator_size
-    return attributes
+    is_named = fields.name and fields.name != _FIXED_ID
+    return CollectiveSpan(
+        operation=operation,
+        thread=fields.tid,
+        start_ns=0,
+        end_ns=0,
+        phase=_phase_of(fields),
+        timing_source=timing,
+        bytes=min(fields.bytes, LARGEST_INTEGER),
+        communicator=f"{fields.communicator:#x}",
+        shared_communicator=_communicator_id(fields.name) if is_named else "",
+        rank=fields.rank if fields.rank >= 0 else None,
+        world_size=fields.communicator_size,
+    )
 
 
 def _communicator_id(unique_id: bytes) -> str:
@@ -220,27 +220,11 @@ def _communicator_id(unique_id: bytes) -> str:
     return blake2b(unique_id.ljust(8, b"\0"), digest_size=8).hexdigest()
 
 
-def _ending(fields: EventFields) -> dict[str, str | int]:
-    if fields.operation == Ending.EXECED:
-        return {"zernel.process.end": "exec", "zernel.process.exec": fields.name.decode(errors="replace")}
+def _ending(fields: EventFields) -> Ending:
+    if fields.operation == KernelEnding.EXECED:
+        return Ending("exec", program=fields.name.decode(errors="replace"))
     if os.WIFSIGNALED(fields.bytes):
-        ending: dict[str, str | int] = {
-            "zernel.process.end": "signal",
-            "zernel.process.signal": os.WTERMSIG(fields.bytes),
-            "process.signal": signal_name(os.WTERMSIG(fields.bytes)),
-        }
-        return {**ending, "zernel.process.out_of_memory": True} if fields.flags & OUT_OF_MEMORY else ending
-    return {"zernel.process.end": "exit", "process.exit.code": os.WEXITSTATUS(fields.bytes)}
-
-
-def _has_failed(interval: Interval, fields: EventFields) -> bool:
-    """Whether a scope was left open, or a process was killed or had an exit code other than 0."""
-    return bool(fields.is_abandoned) or (interval in _LIVES and fields.bytes != 0)
-
-
-def _name(interval: Interval, fields: EventFields) -> str:
-    if interval in (Interval.BACKWARD, Interval.USER, *_LIVES):
-        return interval.name.lower()
-    if interval is Interval.COLLECTIVE:
-        return COLLECTIVES[fields.operation][0]
-    return fields.name.decode(errors="replace") or function_of(fields.flags)
+        number = os.WTERMSIG(fields.bytes)
+        is_out_of_memory = bool(fields.flags & OUT_OF_MEMORY)
+        return Ending("signal", signal=number, signal_name=signal_name(number), is_out_of_memory=is_out_of_memory)
+    return Ending("exit", exit_code=os.WEXITSTATUS(fields.bytes))

@@ -17,7 +17,7 @@ from otel_zernel.otlp.points import Attributes
 from otel_zernel.runtime.host import host_name
 from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, job_run, service_name
 from otel_zernel.runtime.ranks import RANK_VARIABLES, rank_attributes
-from otel_zernel_libraries.training import PROGRAM
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
@@ -211,7 +211,7 @@ class Identities:
         attributes["process.executable.name"] = name = found.executable or found.name
         attributes["service.name"] = service_name(found.environment, name)
         if found.program:
-            attributes[PROGRAM] = found.program
+            attributes[semconv.PROGRAM] = found.program
         if job := job_id(found.environment, self._host):
             attributes["zernel.job.id"] = job
         if run := job_run(found.environment):

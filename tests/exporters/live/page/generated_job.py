@@ -4,7 +4,8 @@ import random
 from collections.abc import Iterator
 
 from otel_zernel.batch import Batch
-from tests.exporters.live.live_runs import SECOND, Attributes, durations, phase_times, points, step
+from otel_zernel_libraries.training.step_spans import CriticalPath, JobStepSpan
+from tests.exporters.live.live_runs import SECOND, Attributes, durations, phase_times, points, spans, step
 
 PHASES = ("data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown")
 JOB: Attributes = {"service.name": "pretrain-7b", "zernel.job.id": "pretrain-7b"}
@@ -94,23 +95,16 @@ class GeneratedJob:
         yield points("zernel.step.critical_path.time", critical, JOB, time_ns=now)
 
     def _job_step(self, number: int, start: int, lasts: float) -> Batch:
-        batch = step(number, start, int(lasts * 1e9), JOB, number.to_bytes(16, "big"))
-        span = batch.edit_spans().resource_spans[0].scope_spans[0].spans[0]
-        span.name = "job step"
-        span.attributes.add(key="zernel.step.critical_path.rank").value.int_value = self.straggler
-        return batch
+        path = CriticalPath(self.straggler, {"gpu_compute": 1})
+        end = start + int(lasts * 1e9)
+        made = JobStepSpan(
+            start_ns=start, end_ns=end, number=number, ranks=self.ranks, world_size=self.ranks, critical_path=path
+        )
+        return spans(made, JOB, number.to_bytes(16, "big"))
 
     def _step(self, rank: int, number: int, start: int, lasts: float, parts: list[float]) -> Batch:
-        batch = step(number, start, int(lasts * 1e9), self.process(rank), number.to_bytes(16, "big"))
-        (scope,) = batch.edit_spans().resource_spans[0].scope_spans
-        values = {f"zernel.phase.{phase}": one for phase, one in zip(PHASES, parts, strict=True)}
-        span = scope.spans[0]
-        kept = [one for one in span.attributes if not one.key.startswith("zernel.phase.")]
-        del span.attributes[:]
-        span.attributes.extend(kept)
-        for key, value in values.items():
-            span.attributes.add(key=key).value.double_value = value
-        return batch
+        trace = number.to_bytes(16, "big")
+        return step(number, start, int(lasts * 1e9), self.process(rank), trace, parts)
 
     def _gpu(self, rank: int, now: int) -> Iterator[Batch]:
         gpu: Attributes = {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.interval_spans import Ending
 from tests.commands.why.chromium import Tab, browsing, require_chromium
 from tests.exporters.live.live_runs import SECOND, Attributes, ended, phase_times
 from tests.exporters.live.page.generated_job import GeneratedJob
@@ -335,7 +336,7 @@ def test_a_training_without_steps_pauses(browser: tuple[Tab, Path]) -> None:
 def test_the_end_of_a_training_is_the_headline(browser: tuple[Tab, Path]) -> None:
     job = GeneratedJob(2, time.time_ns() - 5 * SECOND, straggler=0)
     with served_page(job.seconds(5)) as page, shown(browser[0], page, job) as opened:
-        ends = [ended(job.process(rank), zernel_process_end="exit", process_exit_code=rank) for rank in range(2)]
+        ends = [ended(job.process(rank), Ending("exit", exit_code=rank)) for rank in range(2)]
         page.add(ends)
         opened.wait(lambda: opened.text("h1").startswith("The training ended "))
         assert "rank 1 with exit code 1" in opened.text("h1")

@@ -9,6 +9,7 @@ from otel_zernel.batch import Batch
 from otel_zernel_commands.why.findings import Choice, report_on
 from otel_zernel_commands.why.findings.groups import groups_of
 from otel_zernel_commands.why.watch import watched_state
+from otel_zernel_libraries.training.interval_spans import Ending
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 from tests.commands.why.recorded_runs import circumstances
 from tests.exporters.live.live_runs import (
@@ -74,7 +75,7 @@ def training() -> Iterable[Batch]:
             host.value.string_value = str(process["host.name"])
         yield lasts
     yield from trained(ALONE, 4, 0.2)
-    yield ended(ALONE, zernel_process_end="exit", process_exit_code=0)
+    yield ended(ALONE, Ending("exit", exit_code=0))
     yield points("zernel.steps", [({"zernel.step.kind": "training"}, None)], ALONE)
     yield phase_times(ALONE, gpu_compute=None)
     yield from trained(REUSED, 9, 0.3)

@@ -1,8 +1,9 @@
 """The state honours the ends of series, stays in its bounds, and counts what it drops."""
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.interval_spans import Ending
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
-from tests.exporters.live.live_runs import PROCESS, START, Attributes, durations, ended, phase_times, points
+from tests.exporters.live.live_runs import PROCESS, START, Attributes, durations, ended, phase_times, points, step
 from tests.exporters.websocket.feeds import CUMULATIVE, LAUNCHES, explicit, memory, summary
 
 STEPS: Attributes = {"zernel.step.kind": "training"}
@@ -88,8 +89,8 @@ def test_histograms_and_summaries_of_the_same_calls_count_once() -> None:
 
 
 def test_a_process_ends_once_and_late_data_does_not_revive_it() -> None:
-    state = state_of(phase_times(gpu_compute=1.0), ended(zernel_process_end="signal", process_signal="SIGKILL"))
-    state.add(ended(zernel_process_end="exit", process_exit_code=0), 5.0)
+    state = state_of(phase_times(gpu_compute=1.0), ended(ending=Ending("signal", signal=9, signal_name="SIGKILL")))
+    state.add(ended(ending=Ending("exit", exit_code=0)), 5.0)
     state.add(phase_times(gpu_compute=2.0), 6.0)
     process = only_process(state)
     assert (process.ended_at, process.end and process.end.signal) == (0.0, "SIGKILL")
@@ -102,7 +103,7 @@ def test_an_ended_process_leaves_for_a_new_one_and_no_living_one_does() -> None:
     state = state_of(*(phase_times(process(pid), gpu_compute=1.0) for pid in range(1024)))
     state.add(phase_times(process(2000), gpu_compute=1.0), 0.0)
     assert state.take_dropped() == {"max_ranks": 1}
-    state.add(ended(process(5), zernel_process_end="exit"), 0.0)
+    state.add(ended(process(5), Ending("exit")), 0.0)
     state.add(phase_times(process(2000), gpu_compute=1.0), 0.0)
     pids = {process.pid for process in state.processes}
     assert len(pids) == 1024
@@ -143,3 +144,24 @@ def test_a_state_reads_only_the_metrics_that_its_reader_wants() -> None:
     state.add(memory(5), 0.0)
     state.add(durations(0.1, time_ns=START), 0.0)
     assert (len(state.gpus), len(state.memory), len(state.processes)) == (1, 0, 0)
+
+
+def test_a_span_that_lacks_an_attribute_is_dropped_and_counted() -> None:
+    batch = step(1, START, 1000)
+    del batch.edit_spans().resource_spans[0].scope_spans[0].spans[0].attributes[0]
+    exit_ = ended()
+    del exit_.edit_spans().resource_spans[0].scope_spans[0].spans[0].attributes[-1]
+    state = state_of(phase_times(gpu_compute=1.0), batch, exit_)
+    assert state.take_dropped() == {"malformed_span": 2}
+
+
+def test_a_span_of_another_program_with_the_name_of_one_is_not_read() -> None:
+    batch = Batch.join([step(1, START, 1000), ended()])
+    for resource in batch.edit_spans().resource_spans:
+        resource.scope_spans[0].scope.name = "train"
+        del resource.scope_spans[0].spans[0].attributes[:]
+    state = state_of(phase_times(gpu_compute=1.0), batch)
+    assert not state.take_dropped()
+    process = only_process(state)
+    assert process.end is None
+    assert process.bars.bars == []

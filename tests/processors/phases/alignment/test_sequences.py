@@ -1,8 +1,6 @@
 """The number of a step: that of its first collective on the largest communicator."""
 
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
-
-from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel_libraries.training.interval_spans import CollectiveSpan
 from otel_zernel_processors.phases.alignment.rank_step import RankSteps
 from otel_zernel_processors.phases.alignment.sequences import CollectiveNumber, first_number
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
@@ -10,18 +8,20 @@ from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 
-def span(**attributes: AttributeValue) -> Span:
-    return Span(attributes=key_values({f"zernel.{key.replace('__', '.')}": one for key, one in attributes.items()}))
-
-
 def collective(sequence: int, size: int, address: str, shared: str = "") -> ThreadInterval:
-    made = span(
-        collective__sequence=sequence,
+    made = CollectiveSpan(
+        "all_reduce",
+        thread=1,
+        start_ns=10,
+        end_ns=20,
+        timing_source="host_enqueue",
+        bytes=8,
+        communicator=address,
+        shared_communicator=shared,
+        sequence=sequence,
         world_size=size,
-        nccl__communicator=address,
-        **({"collective__communicator": shared} if shared else {}),
     )
-    return ThreadInterval(20, 10, 1, "collective", "all_reduce", False, made)
+    return ThreadInterval(20, 10, 1, "collective", "all_reduce", collective=made)
 
 
 def closed(*collectives: ThreadInterval, issued: int = 0) -> ClosedStep:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.testing import Dropped, make_context
-from otel_zernel_libraries.training import MERGED_STEPS, StepBar, bar_of
+from otel_zernel_libraries.training import StepBar, bar_of
+from otel_zernel_libraries.training.step_spans import MergedStepsSpan, step_of
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, spans_of
 
@@ -22,11 +23,11 @@ def shown(loop: Loop, most: int) -> tuple[list[StepBar], list[Span], Dropped]:
     config = PhasesProcessor.Config.model_validate({"interval": "1s", "traces": traces})
     processor = PhasesProcessor(config, make_context("processors", "phases"))
     spans = spans_of([*processor.process(batch_of(loop.spans)), *processor.flush()])
-    bars = [bar_of(span) for span in spans if span.name in ("step", MERGED_STEPS)]
+    bars = [bar_of(step) for span in spans if (step := step_of(span))]
     assert isinstance(processor.context.drop, Dropped)
     return (
         sorted(bars, key=lambda bar: bar.start_ns),
-        [s for s in spans if s.name == MERGED_STEPS],
+        [s for s in spans if s.name == MergedStepsSpan.name],
         processor.context.drop,
     )
 
@@ -55,7 +56,7 @@ def test_no_step_and_no_time_is_lost_at_any_limit(parts: list[tuple[int, float, 
     assert max(bar.longest_ns for bar in bars) == pytest.approx(max(bar.longest_ns for bar in all_of), abs=1000)
     for span in merged:
         lasts = span.end_time_unix_nano - span.start_time_unix_nano
-        assert lasts <= LONGEST or bar_of(span).steps == 1
+        assert lasts <= LONGEST or len(MergedStepsSpan.from_span(span).durations_ns) == 1
 
 
 def test_fast_steps_fill_the_time_line_without_a_hole() -> None:
@@ -74,6 +75,6 @@ def test_without_the_option_the_rest_is_dropped_and_counted() -> None:
     config = PhasesProcessor.Config.model_validate({"interval": "1h", "window": "1h", "traces": traces})
     processor = PhasesProcessor(config, make_context("processors", "phases"))
     spans = spans_of([*processor.process(batch_of(fast(Loop(), 100).load(0.1).spans)), *processor.flush()])
-    assert not [span for span in spans if span.name == MERGED_STEPS]
+    assert not [span for span in spans if span.name == MergedStepsSpan.name]
     assert isinstance(processor.context.drop, Dropped)
     assert processor.context.drop.counts["max_steps"] > 0

@@ -33,6 +33,7 @@ def test_the_other_marks_still_give_a_verdict() -> None:
 def test_the_kept_span_of_an_interval_does_not_change_with_its_batch() -> None:
     span = Span(name="cudaStreamSynchronize", start_time_unix_nano=1, end_time_unix_nano=2)
     span.attributes.add(key="zernel.interval").value.string_value = "sync"
+    span.attributes.add(key="thread.id").value.int_value = 1
     interval = interval_of(span)
     span.Clear()
     assert interval

@@ -1,0 +1,438 @@
+"""The spans of a training process that a receiver emits and `phases` reads.
+
+Each class is one kind of span in docs/spans.md, and writes and reads it. Times are ns since 1970.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeVar, get_args
+
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.span_attributes import MalformedSpan, SpanAttributes, span_of
+
+ThreadKind = Literal["data_loading", "optimizer", "zero_grad", "backward", "ddp", "user", "sync"]
+"""The values of `zernel.interval` of scopes and waits."""
+THREAD_KINDS: Final = frozenset(get_args(ThreadKind))
+_MOST_EDGES: Final = 64
+"""Edges of parts in one run; more are ignored."""
+COLLECTIVE: Final = "collective"
+"""The value of `zernel.interval` of collectives."""
+_THREAD_ID: Final = "thread.id"
+_new = tuple.__new__
+"""Makes a named tuple. Its own `__new__` takes twice as long."""
+_INTERVAL, _PHASE = semconv.INTERVAL, semconv.PHASE
+_NS: Final = 1e9  # nanoseconds to the second
+
+
+class ThreadSpan(NamedTuple):
+    """A scope of PyTorch or of the program, or a wait of the host, on one thread.
+
+    It is a tuple, because `phases` reads many thousands of them a second.
+    """
+
+    kind: str
+    """A `ThreadKind`. A newer receiver may know more."""
+    name: str
+    thread: int
+    start_ns: int
+    end_ns: int
+    phase: str = ""
+    """The phase that the kernel saw; empty if the receiver does not report it."""
+    issued: int = 0
+    """Of loads and optimizers: the number of the latest collective that had been issued; 0 if unknown."""
+    scope_name: str = ""
+    """Of `user`: the name that the program gave it; empty if unknown."""
+    failed: bool = False
+    """Whether an exception left the scope open."""
+
+    def to_span(self) -> Span:
+        attributes: dict[str, AttributeValue | None] = {
+            **_common(self.thread, self.phase, self.kind),
+            semconv.SCOPE_NAME: self.scope_name or None,
+            semconv.COLLECTIVE_ISSUED: self.issued or None,
+        }
+        return _with_status(span_of(self.name, self.start_ns, self.end_ns, attributes), failed=self.failed)
+
+    @classmethod
+    def from_span(cls, span: Span) -> Self:
+        """Raises `MalformedSpan`."""
+        return _read_as(cls, span)
+
+
+class CollectiveSpan(NamedTuple):
+    """A call of a collective, or the time until the end of the next wait for the GPU. A tuple like `ThreadSpan`."""
+
+    operation: str
+    """`all_reduce`. It is also the name of the span."""
+    thread: int
+    start_ns: int
+    end_ns: int
+    timing_source: str
+    """`host_enqueue`: the span covers only the call. `host_upper_bound`: until the collective has completed."""
+    bytes: int
+    communicator: str
+    """The communicator in its process."""
+    phase: str = ""
+    shared_communicator: str = ""
+    """The name of the communicator on all ranks; empty if it has none."""
+    sequence: int = 0
+    """The number of the collective among those of its communicator, from 1; 0 if unknown."""
+    rank: int | None = None
+    """The rank in the communicator; None if unknown."""
+    world_size: int = 0
+    """The ranks of the communicator; 0 if unknown."""
+
+    def to_span(self) -> Span:
+        attributes: dict[str, AttributeValue | None] = {
+            **_common(self.thread, self.phase, COLLECTIVE),
+            semconv.NCCL_OPERATION: self.operation,
+            semconv.TIMING_SOURCE: self.timing_source,
+            semconv.NCCL_BYTES: self.bytes,
+            semconv.NCCL_COMMUNICATOR: self.communicator,
+            semconv.COLLECTIVE_COMMUNICATOR: self.shared_communicator or None,
+            semconv.RANK: self.rank,
+            semconv.WORLD_SIZE: self.world_size or None,
+            semconv.COLLECTIVE_SEQUENCE: self.sequence or None,
+        }
+        return span_of(self.operation, self.start_ns, self.end_ns, attributes)
+
+    @classmethod
+    def from_span(cls, span: Span) -> Self:
+        """Raises `MalformedSpan`."""
+        return _read_as(cls, span)
+
+    @classmethod
+    def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
+        read = SpanAttributes(pairs)
+        return _new(
+            cls,
+            (
+                read.text(semconv.NCCL_OPERATION),
+                thread,
+                span.start_time_unix_nano,
+                span.end_time_unix_nano,
+                read.text(semconv.TIMING_SOURCE),
+                read.integer(semconv.NCCL_BYTES),
+                read.text(semconv.NCCL_COMMUNICATOR),
+                phase,
+                read.text(semconv.COLLECTIVE_COMMUNICATOR) if semconv.COLLECTIVE_COMMUNICATOR in pairs else "",
+                read.integer(semconv.COLLECTIVE_SEQUENCE) if semconv.COLLECTIVE_SEQUENCE in pairs else 0,
+                read.integer(semconv.RANK) if semconv.RANK in pairs else None,
+                read.integer(semconv.WORLD_SIZE) if semconv.WORLD_SIZE in pairs else 0,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A thread's doings in a period. None if the receiver does not report it."""
+
+    blocked_ns: int | None = None
+    """Time off the CPU by the thread's own will."""
+    file_faults: int | None = None
+    """Page faults on mapped files and shared memory."""
+    faults: int | None = None
+    """All page faults, in place of `file_faults` where the kernel cannot tell them apart."""
+    read: int | None = None
+    """Bytes that its system calls have read."""
+    copies: int | None = None
+    """Copies from the host to a device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorsSpan:
+    """A run of a model's operators on one thread."""
+
+    kind: ClassVar = "operators"
+
+    thread: int
+    start_ns: int
+    end_ns: int
+    phase: str = ""
+    count: int
+    """Operators that were probed."""
+    is_update: bool
+    """Whether they update all parameters at once, outside an optimizer's scope. Else they are a model's."""
+    ending: str
+    """`operator`, `region` or `next`: see docs/spans.md."""
+    grad: bool
+    """Whether gradients are on."""
+    parts: int = 1
+    covered_ns: int = 0
+    """The time within the parts, if there are several; 0 if unknown."""
+    edges_us: tuple[int, ...] = ()
+    """The beginning and the end of each part since the start of the span; empty if unknown."""
+    gap: Evidence = Evidence()
+    """Since the thread's previous mark."""
+    tail: Evidence = Evidence()
+    """After the last operator. The ebpf receiver reports no copies there."""
+
+    def to_span(self) -> Span:
+        has_parts = self.parts > 1
+        attributes: dict[str, AttributeValue | None] = {
+            **_common(self.thread, self.phase, self.kind),
+            semconv.OPERATORS_COUNT: self.count,
+            semconv.OPERATORS_KIND: "update" if self.is_update else "model",
+            semconv.OPERATORS_END: self.ending,
+            semconv.GRAD: self.grad,
+            semconv.OPERATORS_PARTS: self.parts if has_parts else None,
+            semconv.OPERATORS_TIME: self.covered_ns / _NS if has_parts else None,
+            semconv.OPERATORS_EDGES: " ".join(map(str, self.edges_us)) or None,
+            semconv.GAP_FILE_FAULTS: self.gap.file_faults,
+            semconv.GAP_FAULTS: self.gap.faults,
+            semconv.GAP_COPIES: self.gap.copies,
+            semconv.GAP_BLOCKED: _seconds(self.gap.blocked_ns),
+            semconv.GAP_READ: self.gap.read,
+            semconv.TAIL_FILE_FAULTS: self.tail.file_faults,
+            semconv.TAIL_FAULTS: self.tail.faults,
+            semconv.TAIL_READ: self.tail.read,
+            semconv.TAIL_COPIES: self.tail.copies,
+            semconv.TAIL_BLOCKED: _seconds(self.tail.blocked_ns),
+        }
+        return span_of("operators", self.start_ns, self.end_ns, attributes)
+
+    @classmethod
+    def from_span(cls, span: Span) -> Self:
+        """Raises `MalformedSpan`."""
+        return _read_as(cls, span)
+
+    @classmethod
+    def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
+        read = SpanAttributes(pairs)
+
+        def integer(name: str) -> int | None:
+            return read.integer(name) if name in read else None
+
+        def duration_ns(name: str) -> int | None:
+            return read.duration_ns(name) if name in read else None
+
+        return cls(
+            thread=thread,
+            start_ns=span.start_time_unix_nano,
+            end_ns=span.end_time_unix_nano,
+            phase=phase,
+            count=read.integer(semconv.OPERATORS_COUNT),
+            is_update=read.text(semconv.OPERATORS_KIND) == "update",
+            ending=read.text(semconv.OPERATORS_END),
+            grad=read.flag(semconv.GRAD),
+            parts=read.integer(semconv.OPERATORS_PARTS, 1),
+            covered_ns=read.duration_ns(semconv.OPERATORS_TIME, 0),
+            edges_us=_edges_of(read.text(semconv.OPERATORS_EDGES, "")),
+            gap=Evidence(
+                blocked_ns=duration_ns(semconv.GAP_BLOCKED),
+                file_faults=integer(semconv.GAP_FILE_FAULTS),
+                faults=integer(semconv.GAP_FAULTS),
+                read=integer(semconv.GAP_READ),
+                copies=integer(semconv.GAP_COPIES),
+            ),
+            tail=Evidence(
+                blocked_ns=duration_ns(semconv.TAIL_BLOCKED),
+                file_faults=integer(semconv.TAIL_FILE_FAULTS),
+                faults=integer(semconv.TAIL_FAULTS),
+                read=integer(semconv.TAIL_READ),
+                copies=integer(semconv.TAIL_COPIES),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process or a worker ended."""
+
+    way: Literal["exit", "signal", "exec"]
+    exit_code: int = 0
+    """Of `exit`."""
+    signal: int = 0
+    """Of `signal`: its number."""
+    signal_name: str = ""
+    """Of `signal`: `SIGKILL`."""
+    is_out_of_memory: bool = False
+    """Of `signal`: whether the kernel sent it because memory was used up."""
+    program: str = ""
+    """Of `exec`: the name of the new program."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the process is gone. After `exec` it runs another program."""
+        return self.way != "exec"
+
+    @property
+    def has_failed(self) -> bool:
+        return self.way == "signal" or self.exit_code != 0
+
+    def _attributes(self) -> dict[str, AttributeValue | None]:
+        match self.way:
+            case "exit":
+                return {semconv.PROCESS_END: "exit", "process.exit.code": self.exit_code}
+            case "signal":
+                return {
+                    semconv.PROCESS_END: "signal",
+                    semconv.PROCESS_SIGNAL: self.signal,
+                    "process.signal": self.signal_name,
+                    semconv.PROCESS_OUT_OF_MEMORY: self.is_out_of_memory or None,
+                }
+            case "exec":
+                return {semconv.PROCESS_END: "exec", semconv.PROCESS_EXEC: self.program}
+
+    @classmethod
+    def _of(cls, read: SpanAttributes) -> Self:
+        match read.text(semconv.PROCESS_END):
+            case "exit":
+                return cls("exit", exit_code=read.integer("process.exit.code"))
+            case "signal":
+                return cls(
+                    "signal",
+                    signal=read.integer(semconv.PROCESS_SIGNAL),
+                    signal_name=read.text("process.signal"),
+                    is_out_of_memory=read.flag(semconv.PROCESS_OUT_OF_MEMORY, False),
+                )
+            case "exec":
+                return cls("exec", program=read.text(semconv.PROCESS_EXEC))
+            case way:
+                raise MalformedSpan(f"{semconv.PROCESS_END} is {way!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpan:
+    """A process, from its first probed call to its end."""
+
+    kind: ClassVar = "process"
+
+    thread: int
+    start_ns: int
+    end_ns: int
+    ending: Ending
+    phase: str = ""
+
+    def to_span(self) -> Span:
+        attributes = {**_common(self.thread, self.phase, self.kind), **self.ending._attributes()}
+        return _with_status(span_of(self.kind, self.start_ns, self.end_ns, attributes), failed=self.ending.has_failed)
+
+    @classmethod
+    def from_span(cls, span: Span) -> Self:
+        """Raises `MalformedSpan`."""
+        return _read_as(cls, span)
+
+    @classmethod
+    def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
+        read = SpanAttributes(pairs)
+        return cls(
+            thread=thread,
+            start_ns=span.start_time_unix_nano,
+            end_ns=span.end_time_unix_nano,
+            ending=Ending._of(read),
+            phase=phase,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpan:
+    """A data-loading worker that failed, from its start to its end. Its resource is the process that it served."""
+
+    kind: ClassVar = "worker"
+
+    pid: int
+    start_ns: int
+    end_ns: int
+    ending: Ending
+    phase: str = ""
+
+    def to_span(self) -> Span:
+        attributes: dict[str, AttributeValue | None] = {
+            semconv.PHASE: self.phase or None,
+            semconv.INTERVAL: self.kind,
+            **self.ending._attributes(),
+            semconv.DATALOADER_WORKER_PID: self.pid,
+        }
+        return _with_status(span_of(self.kind, self.start_ns, self.end_ns, attributes), failed=self.ending.has_failed)
+
+    @classmethod
+    def from_span(cls, span: Span) -> Self:
+        """Raises `MalformedSpan`."""
+        return _read_as(cls, span)
+
+    @classmethod
+    def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
+        read = SpanAttributes(pairs)
+        return cls(
+            pid=read.integer(semconv.DATALOADER_WORKER_PID),
+            start_ns=span.start_time_unix_nano,
+            end_ns=span.end_time_unix_nano,
+            ending=Ending._of(read),
+            phase=phase,
+        )
+
+
+IntervalSpan = ThreadSpan | CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan
+_Kind = TypeVar("_Kind", bound=IntervalSpan)
+_DETAILED: Final[dict[str, type[CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan]]] = {
+    COLLECTIVE: CollectiveSpan,
+    OperatorsSpan.kind: OperatorsSpan,
+    ProcessSpan.kind: ProcessSpan,
+    WorkerSpan.kind: WorkerSpan,
+}
+"""By the value of `zernel.interval`: the kinds with required attributes of their own."""
+
+
+def interval_of(span: Span) -> IntervalSpan | None:
+    """Reads a span of any of these kinds; None if it has no `zernel.interval` and so belongs to another program.
+
+    Raises `MalformedSpan`.
+    """
+    kind = phase = ""
+    thread, more = 0, {}
+    for attribute in span.attributes:
+        key = attribute.key  # reading a field of a message dominates the cost of this function
+        if key == _THREAD_ID:
+            thread = attribute.value.int_value
+        elif key == _PHASE:
+            phase = attribute.value.string_value
+        elif key == _INTERVAL:
+            kind = attribute.value.string_value
+        else:
+            more[key] = attribute
+    if not kind:
+        return None
+    if not thread and kind != WorkerSpan.kind:
+        raise MalformedSpan(f"{_THREAD_ID} is missing or no number from 1")
+    if kind in _DETAILED:
+        return _DETAILED[kind]._read(span, thread, phase, more)
+    start, end, failed = span.start_time_unix_nano, span.end_time_unix_nano, span.HasField("status")
+    if not more:
+        return _new(ThreadSpan, (kind, span.name, thread, start, end, phase, 0, "", failed))
+    read = SpanAttributes(more)
+    issued, scope_name = read.integer(semconv.COLLECTIVE_ISSUED, 0), read.text(semconv.SCOPE_NAME, "")
+    return ThreadSpan(kind, span.name, thread, start, end, phase, issued, scope_name, failed)
+
+
+def _read_as(kind: type[_Kind], span: Span) -> _Kind:
+    interval = interval_of(span)
+    if not isinstance(interval, kind):
+        raise MalformedSpan(f"{_INTERVAL} is missing or of another kind")
+    return interval
+
+
+def _common(thread: int, phase: str, kind: str) -> dict[str, AttributeValue | None]:
+    return {_THREAD_ID: thread, semconv.PHASE: phase or None, semconv.INTERVAL: kind}
+
+
+def _with_status(span: Span, *, failed: bool) -> Span:
+    if failed:
+        span.status.code = Status.STATUS_CODE_ERROR
+    return span
+
+
+def _seconds(duration_ns: int | None) -> float | None:
+    return None if duration_ns is None else duration_ns / _NS
+
+
+def _edges_of(text: str) -> tuple[int, ...]:
+    """Times in us, separated by spaces; empty if they are not in order."""
+    edges = tuple(int(one) for one in text.split(maxsplit=_MOST_EDGES)[:_MOST_EDGES] if one.isdecimal())
+    is_valid = len(edges) % 2 == 0 and all(before <= after for before, after in pairwise(edges))
+    return edges if is_valid else ()

@@ -1,0 +1,347 @@
+"""The spans of docs/spans.md: what is written is read, and a span that lacks an attribute is an error."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.training import PHASES, bar_of
+from otel_zernel_libraries.training.interval_spans import (
+    THREAD_KINDS,
+    CollectiveSpan,
+    Ending,
+    Evidence,
+    IntervalSpan,
+    OperatorsSpan,
+    ProcessSpan,
+    ThreadSpan,
+    WorkerSpan,
+    interval_of,
+)
+from otel_zernel_libraries.training.span_attributes import MalformedSpan
+from otel_zernel_libraries.training.step_spans import (
+    CriticalPath,
+    JobStepSpan,
+    MergedStepsSpan,
+    SegmentSpan,
+    StepSpan,
+    step_of,
+)
+
+PAGE = Path(__file__).parents[3] / "docs" / "spans.md"
+AnySpan = IntervalSpan | StepSpan | MergedStepsSpan | SegmentSpan | JobStepSpan
+
+TEXT = st.text(min_size=1, max_size=20)
+TEXTS = st.just("") | TEXT
+COUNTS = st.integers(0, 2**63 - 1)
+NUMBERS = st.integers(1, 2**31)
+DURATIONS = st.integers(0, 2**50)
+"""Longer ones lose nanoseconds as seconds in a double: 2**50 ns are 13 days."""
+TIMES = st.integers(0, 2**63)
+MAYBE = st.none() | COUNTS
+PHASE_TIMES = st.tuples(*[DURATIONS] * len(PHASES))
+ENDINGS = st.one_of(
+    st.builds(Ending, st.just("exit"), exit_code=st.integers(0, 255)),
+    st.builds(Ending, st.just("signal"), signal=st.integers(1, 64), signal_name=TEXT, is_out_of_memory=st.booleans()),
+    st.builds(Ending, st.just("exec"), program=TEXT),
+)
+EVIDENCE = st.builds(Evidence, st.none() | DURATIONS, MAYBE, MAYBE, MAYBE, MAYBE)
+COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
+EDGES = st.lists(st.integers(0, 65535), max_size=16).map(lambda times: tuple(sorted(times + times)))
+
+
+def with_parts(run: OperatorsSpan) -> OperatorsSpan:
+    return run if run.parts > 1 else replace(run, covered_ns=0)
+
+
+SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
+    "thread": st.builds(
+        ThreadSpan,
+        kind=st.sampled_from(sorted(THREAD_KINDS)),
+        name=TEXTS,
+        thread=NUMBERS,
+        issued=st.just(0) | NUMBERS,
+        scope_name=TEXTS,
+        failed=st.booleans(),
+        **COMMON,
+    ),
+    "collective": st.builds(
+        CollectiveSpan,
+        operation=TEXT,
+        thread=NUMBERS,
+        timing_source=TEXT,
+        bytes=COUNTS,
+        communicator=TEXT,
+        shared_communicator=TEXTS,
+        sequence=st.just(0) | NUMBERS,
+        rank=MAYBE,
+        world_size=st.just(0) | NUMBERS,
+        **COMMON,
+    ),
+    "operators": st.builds(
+        OperatorsSpan,
+        thread=NUMBERS,
+        count=COUNTS,
+        is_update=st.booleans(),
+        ending=st.sampled_from(["operator", "region", "next"]),
+        grad=st.booleans(),
+        parts=st.integers(1, 16),
+        covered_ns=DURATIONS,
+        edges_us=EDGES,
+        gap=EVIDENCE,
+        tail=EVIDENCE,
+        **COMMON,
+    ).map(with_parts),
+    "process": st.builds(ProcessSpan, thread=NUMBERS, ending=ENDINGS, **COMMON),
+    "worker": st.builds(WorkerSpan, pid=NUMBERS, ending=ENDINGS, **COMMON),
+    "step": st.builds(
+        StepSpan,
+        start_ns=TIMES,
+        end_ns=TIMES,
+        number=NUMBERS,
+        kind=TEXT,
+        boundary=TEXTS,
+        thread=NUMBERS,
+        pid=st.just(0) | NUMBERS,
+        job_number=st.just(0) | NUMBERS,
+        is_lossy=st.booleans(),
+        overlap_ns=DURATIONS,
+        phase_ns=PHASE_TIMES,
+    ),
+    "steps": st.builds(
+        MergedStepsSpan,
+        start_ns=TIMES,
+        end_ns=TIMES,
+        number=NUMBERS,
+        kind=TEXT,
+        thread=NUMBERS,
+        pid=st.just(0) | NUMBERS,
+        phase_ns=PHASE_TIMES,
+        durations_ns=st.lists(DURATIONS).map(tuple),
+    ),
+    "segment": st.builds(SegmentSpan, TEXT, TIMES, TIMES, st.sampled_from(PHASES), TEXT),
+    "job step": st.builds(
+        JobStepSpan,
+        start_ns=TIMES,
+        end_ns=TIMES,
+        number=NUMBERS,
+        ranks=NUMBERS,
+        world_size=NUMBERS,
+        critical_path=st.none()
+        | st.builds(
+            CriticalPath, st.integers(0, 2**31), st.dictionaries(st.sampled_from(PHASES), DURATIONS, min_size=1)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPANS)
+@given(data=st.data())
+def test_a_span_is_read_as_it_was_written(kind: str, data: st.DataObject) -> None:
+    span = data.draw(SPANS[kind])
+    sent = Span.FromString(span.to_span().SerializeToString())
+    assert type(span).from_span(sent) == span
+    if isinstance(span, IntervalSpan):
+        assert interval_of(sent) == span
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of span, with all attributes that it may have."""
+
+    span: AnySpan
+    optional: frozenset[str]
+    """Attributes that a span of this kind may lack."""
+
+
+PHASE = "zernel.phase"
+ALL = Evidence(blocked_ns=1, file_faults=2, faults=3, read=4, copies=5)
+PARTS = {"zernel.operators.parts", "zernel.operators.time", "zernel.operators.edges"}
+GAPS = {f"zernel.gap.{name}" for name in ("file.faults", "faults", "copies", "blocked", "read")}
+TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "blocked", "read")}
+SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
+KINDS: dict[str, Kind] = {
+    "data_loading": Kind(
+        ThreadSpan("data_loading", "load", 1, 2, 3, "unknown", issued=4), frozenset({PHASE, "zernel.collective.issued"})
+    ),
+    "sync": Kind(ThreadSpan("sync", "c10d::Work::wait", 1, 2, 3, "unknown"), frozenset({PHASE})),
+    "user": Kind(
+        ThreadSpan("user", "user", 1, 2, 3, "unknown", scope_name="a"), frozenset({PHASE, "zernel.scope.name"})
+    ),
+    "collective": Kind(
+        CollectiveSpan("send", 1, 2, 3, "host_enqueue", 0, "0x1", "unknown", "ab", 4, 0, 2), frozenset({PHASE, *SHARED})
+    ),
+    "operators": Kind(
+        OperatorsSpan(
+            thread=1,
+            start_ns=2,
+            end_ns=3,
+            phase="gpu_compute",
+            count=0,
+            is_update=False,
+            ending="next",
+            grad=False,
+            parts=2,
+            covered_ns=5,
+            edges_us=(0, 1, 2, 3),
+            gap=ALL,
+            tail=ALL,
+        ),
+        frozenset({PHASE, *PARTS, *GAPS, *TAILS}),
+    ),
+    "operators that are one part": Kind(
+        OperatorsSpan(thread=1, start_ns=2, end_ns=3, count=1, is_update=True, ending="region", grad=True), frozenset()
+    ),
+    "process that exits": Kind(ProcessSpan(1, 2, 3, Ending("exit"), "unknown"), frozenset({PHASE})),
+    "process that is killed": Kind(
+        ProcessSpan(1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"),
+        frozenset({PHASE, "zernel.process.out_of_memory"}),
+    ),
+    "process that executes": Kind(ProcessSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE})),
+    "worker that exits": Kind(WorkerSpan(1, 2, 3, Ending("exit", exit_code=1), "unknown"), frozenset({PHASE})),
+    "worker that is killed": Kind(
+        WorkerSpan(1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"),
+        frozenset({PHASE, "zernel.process.out_of_memory"}),
+    ),
+    "worker that executes": Kind(WorkerSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE})),
+    "step": Kind(
+        StepSpan(
+            start_ns=1,
+            end_ns=2,
+            number=3,
+            kind="training",
+            boundary="loader",
+            thread=4,
+            pid=5,
+            job_number=6,
+            is_lossy=False,
+            overlap_ns=0,
+            phase_ns=(0, 1, 2, 3, 4),
+        ),
+        frozenset({"zernel.step.boundary", "process.pid", "zernel.job.step.number", "zernel.phase.source"}),
+    ),
+    "steps": Kind(
+        MergedStepsSpan(
+            start_ns=1,
+            end_ns=2,
+            number=3,
+            kind="training",
+            thread=4,
+            pid=5,
+            phase_ns=(0, 1, 2, 3, 4),
+            durations_ns=(1, 2),
+        ),
+        frozenset({"process.pid", "zernel.phase.source"}),
+    ),
+    "segment": Kind(SegmentSpan("forward", 1, 2, "gpu_compute", "forward"), frozenset()),
+    "job step that lacks a rank": Kind(JobStepSpan(start_ns=1, end_ns=2, number=3, ranks=3, world_size=4), frozenset()),
+    "job step": Kind(
+        JobStepSpan(
+            start_ns=1,
+            end_ns=2,
+            number=3,
+            ranks=4,
+            world_size=4,
+            critical_path=CriticalPath(0, {"data_loading": 2, "unknown": 1}),
+        ),
+        frozenset({"zernel.step.critical_path.rank", "zernel.step.critical_path.unknown"}),
+    ),
+}
+CASES = [(kind, pair.key) for kind, case in KINDS.items() for pair in case.span.to_span().attributes]
+
+
+def changed(kind: str, key: str, change: Callable[[Span, int], None]) -> Span:
+    span = KINDS[kind].span.to_span()
+    change(span, [pair.key for pair in span.attributes].index(key))
+    return span
+
+
+def remove(span: Span, at: int) -> None:
+    del span.attributes[at]
+
+
+def misspell(span: Span, at: int) -> None:
+    span.attributes[at].key += "s"
+
+
+def mistype(span: Span, at: int) -> None:
+    span.attributes[at].value.bytes_value = b"x"
+
+
+@pytest.mark.parametrize(("kind", "key"), CASES)
+@pytest.mark.parametrize("change", [remove, misspell])
+def test_a_span_without_an_attribute_that_it_needs_is_malformed(
+    kind: str, key: str, change: Callable[[Span, int], None]
+) -> None:
+    span, case = changed(kind, key, change), KINDS[kind]
+    if key in case.optional:
+        assert type(case.span).from_span(span) != case.span or key == "zernel.phase.source"
+    else:
+        with pytest.raises(MalformedSpan):
+            type(case.span).from_span(span)
+
+
+@pytest.mark.parametrize(("kind", "key"), [case for case in CASES if case[1] not in (PHASE, "zernel.phase.source")])
+def test_a_span_with_an_attribute_of_another_type_is_malformed(kind: str, key: str) -> None:
+    with pytest.raises(MalformedSpan):
+        type(KINDS[kind].span).from_span(changed(kind, key, mistype))
+
+
+def test_a_span_of_another_program_is_of_no_kind() -> None:
+    span = Span(name="process", attributes=key_values({"thread.id": 1, "zernel.process.end": "exit"}))
+    assert interval_of(span) is None
+    assert step_of(span) is None
+    with pytest.raises(MalformedSpan):
+        ProcessSpan.from_span(span)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+def test_a_time_that_is_none_is_malformed(seconds: float) -> None:
+    span = KINDS["step"].span.to_span()
+    next(pair for pair in span.attributes if pair.key == "zernel.phase.unknown").value.double_value = seconds
+    with pytest.raises(MalformedSpan):
+        StepSpan.from_span(span)
+
+
+@given(SPANS["steps"])
+def test_the_bar_of_merged_steps_has_all_of_them(span: AnySpan) -> None:
+    assert isinstance(span, MergedStepsSpan)
+    assert bar_of(span).steps == max(len(span.durations_ns), 1)
+    assert bar_of(span).phase_ns == span.phase_ns
+
+
+def on_the_page() -> dict[str, tuple[set[str], set[str]]]:
+    """By kind of span: the attributes that all spans have, and those that some have, by the tables of docs/spans.md."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for line in PAGE.read_text("utf-8").splitlines():
+        match line.strip("|").split("|"):
+            case [kinds, always, some] if NAMES.search(always):
+                for kind in re.findall("`(.+?)`", kinds):
+                    found[kind] = set(NAMES.findall(always)), set(NAMES.findall(some))
+    return found
+
+
+NAMES = re.compile(r"`((?:zernel|process|thread)\.[A-Za-z0-9_.]+)`")
+ANY_PHASE = re.compile(rf"({'|'.join(PHASES)})$")
+
+
+def test_the_page_has_the_attributes_of_each_kind() -> None:
+    spans: defaultdict[str, list[tuple[set[str], set[str]]]] = defaultdict(list)
+    """By kind: the attributes of each of its cases, and those that are optional."""
+    for name, case in KINDS.items():
+        written = {pair.key for pair in case.span.to_span().attributes}
+        of_any_phase = {ANY_PHASE.sub("PHASE", key) for key in written}
+        spans[name.split(" that ")[0]].append((of_any_phase, {ANY_PHASE.sub("PHASE", key) for key in case.optional}))
+    expected = {}
+    for kind, cases in spans.items():
+        always = set.intersection(*(written - optional for written, optional in cases))
+        expected[kind] = always, set.union(*(written for written, _ in cases)) - always
+    alike = {"optimizer": "data_loading", "zero_grad": "sync", "backward": "sync", "ddp": "sync"}
+    assert on_the_page() == expected | {kind: expected[other] for kind, other in alike.items()}
