@@ -1,7 +1,7 @@
 """Fetched records on their way into the pipelines: parts of partitions, joined to one batch."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch, Signal
@@ -144,6 +144,3 @@ def batch_of_parts(signal: Signal, parts: Iterable[FetchedPart]) -> Batch:
     data = b"".join(value for part in parts for value in part.values)
     known = seen if signal == "metrics" else None
     return Batch.of_signal(signal, data, sum(part.items for part in parts), known)
-
-
-OnFetch = Callable[[Fetch], None]

@@ -1,8 +1,8 @@
 """What requests ask for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from otel_zernel.text import quoted
 from otel_zernel_extensions.query.config import QueryConfig
@@ -164,8 +164,3 @@ def _mark(parameters: Parameters, order: str) -> bytes:
     parts: dict[str, Sequence[str]] = {name: parameters.all(name) for name in (*SHORT_NAMES, "metric", *TIMES)}
     parts |= {f"label[{name}]": sorted(values) for name, values in parameters.labels.items()}
     return mark_of({**{name: values for name, values in parts.items() if values}, "sort": [order]})
-
-
-def accepted_by(headers: Mapping[str, Any]) -> str:
-    """The header Accept."""
-    return str(headers.get("accept", ""))

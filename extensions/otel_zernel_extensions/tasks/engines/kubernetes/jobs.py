@@ -25,11 +25,6 @@ def job_name(task_id: str) -> str:
     return _PREFIX + task_id
 
 
-def task_id_of(name: str) -> str:
-    """The inverse of `job_name`."""
-    return name.removeprefix(_PREFIX)
-
-
 def selector(instance: str) -> str:
     """Selects the Jobs and the pods of this collector."""
     return f"{_MANAGED}=otel-zernel,{INSTANCE_LABEL}={instance}"
