@@ -3,17 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_zernel_libraries.training import PHASES, TRAINED, best_source, semconv
+from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv
 from otel_zernel_libraries.training.durations import RecentDurations
 from otel_zernel_libraries.training.state import PASSES, SeenGpu, SeenJob, SeenProcess, known_sources
 
-_LIMITING: Final = {
-    "input_bound": "data_loading",
-    "communication_bound": "nccl_collective",
-    "optimizer_bound": "optimizer_step",
-    "compute_bound": "gpu_compute",
-}
-"""By verdict: the phase whose share it is based on."""
 _GPU_FIELDS: Final = (
     *("utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
     *("memory_used", "memory_total", "power", "power_limit", "temperature"),
@@ -114,7 +107,7 @@ def _verdict(process: SeenProcess, source: str) -> dict[str, Any] | None:
     if not process.verdict:
         return None
     evidence: dict[str, Any] = {}
-    if phase := _LIMITING.get(process.verdict):
+    if phase := PHASE_OF.get(process.verdict):
         evidence[phase] = round(process.shares.get((phase, source), 0.0), 4)
     elif process.verdict == "unstable" and process.jitter is not None:
         evidence["jitter"] = round(process.jitter, 4)
