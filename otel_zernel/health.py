@@ -1,5 +1,6 @@
 """The collector's state: components report problems, and the `health_check` extension shows them."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -95,21 +96,25 @@ class Health:
     dropped_by: dict[str, Counter[str]] = field(default_factory=dict)
     """The same items, by the path of the component and the reason."""
 
+    _counting: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Held while items are counted: components drop some in threads."""
+
     def counted(self, component: str, drop: Callable[[int, str], None]) -> Callable[[int, str], None]:
         """The function `drop(count, reason)` of a component, whose counts are added to `dropped`, too."""
         own = self.dropped_by.setdefault(component, Counter())
 
         def drop_both(count: int, reason: str) -> None:
-            self.dropped[reason] += count
-            own[reason] += count
-            drop(count, reason)
+            with self._counting:
+                self.dropped[reason] += count
+                own[reason] += count
+                drop(count, reason)
 
         return drop_both
 
     def lost_by(self, component: str) -> Counter[str]:
         """The items that a component has dropped, by reason, without those that were repeated."""
         dropped = self.dropped_by.get(component, Counter[str]())
-        return Counter({reason: count for reason, count in dropped.items() if reason != REPEATED})
+        return Counter({reason: count for reason, count in dropped.copy().items() if reason != REPEATED})
 
     def show_queue(self, exporter: str, queue: ShownQueue) -> Callable[[], None]:
         """Adds the queue of an exporter. The result removes it."""

@@ -30,27 +30,27 @@ RUNS = 5
 
 def spans_of(name: str, count: int = SPANS) -> bytes:
     """An encoded batch of `count` spans: the recorded loop of a process, repeated."""
-    origin, spans = _process(name)
-    return _encoded(origin, list(_repeated(spans, count)))
+    origin, spans = recorded_process(name)
+    return encoded_spans(origin, list(repeated_spans(spans, count)))
 
 
 def one_step(count: int = SPANS) -> bytes:
     """The same between two loads: the spans between two data loads are repeated."""
-    origin, recorded = _process("AdamW")
-    spans = list(_repeated(recorded, 3 * count))
+    origin, recorded = recorded_process("AdamW")
+    spans = list(repeated_spans(recorded, 3 * count))
     within = [span for span in spans if "DataLoader" not in span.name][: count - 2]
     loads = [span for span in spans if "DataLoader" in span.name]
     after = next(span for span in loads if span.start_time_unix_nano > within[-1].end_time_unix_nano)
-    return _encoded(origin, [loads[0], *within, after])
+    return encoded_spans(origin, [loads[0], *within, after])
 
 
 def without_loader(count: int = SPANS) -> bytes:
     """The AdamW loop without the spans of its DataLoader: its steps follow from the backward passes."""
-    origin, spans = _process("AdamW")
-    return _encoded(origin, list(_repeated([span for span in spans if "DataLoader" not in span.name], count)))
+    origin, spans = recorded_process("AdamW")
+    return encoded_spans(origin, list(repeated_spans([span for span in spans if "DataLoader" not in span.name], count)))
 
 
-def _process(name: str) -> tuple[ResourceSpans, list[Span]]:
+def recorded_process(name: str) -> tuple[ResourceSpans, list[Span]]:
     """The first process of a recording: its resource and its spans."""
     lines = gzip.decompress((RECORDED / name / "spans.jsonl.gz").read_bytes()).splitlines()
     resources = [resource for line in lines for resource in parse_spans_json(line).resource_spans]
@@ -58,7 +58,7 @@ def _process(name: str) -> tuple[ResourceSpans, list[Span]]:
     return own[0], [span for resource in own for scope in resource.scope_spans for span in scope.spans]
 
 
-def _repeated(spans: list[Span], count: int) -> Iterator[Span]:
+def repeated_spans(spans: list[Span], count: int) -> Iterator[Span]:
     spans.sort(key=lambda span: span.end_time_unix_nano)
     lasts = spans[-1].end_time_unix_nano - min(span.start_time_unix_nano for span in spans)
     for number in range(count):
@@ -69,7 +69,7 @@ def _repeated(spans: list[Span], count: int) -> Iterator[Span]:
         yield span
 
 
-def _encoded(origin: ResourceSpans, spans: list[Span]) -> bytes:
+def encoded_spans(origin: ResourceSpans, spans: list[Span]) -> bytes:
     scope = ScopeSpans(scope=origin.scope_spans[0].scope, spans=spans)
     return TracesData(resource_spans=[ResourceSpans(resource=origin.resource, scope_spans=[scope])]).SerializeToString()
 

@@ -1,7 +1,6 @@
 """The batch: OTLP messages on their way through a pipeline."""
 
 from collections.abc import Collection, Iterable, Set
-from contextlib import suppress
 from typing import cast
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
@@ -12,7 +11,7 @@ from otel_zernel.batch.content import Content
 from otel_zernel.batch.counts import ItemCount
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import ALL_SIGNALS, MESSAGE_TYPES, SIGNALS, Signal, SignalData
-from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel.runtime.threads import compute
 
 
 class Batch:
@@ -242,8 +241,7 @@ class Batch:
         A large message takes 5 ms a MiB, and mending one up to 0.5 s a MiB. Reading raises the errors.
         """
         if not self.is_readable(signals):
-            with suppress(RuntimeError):  # no thread can start: reading does the work
-                await run_in_thread(lambda: self._try_to_read(signals))
+            await compute(lambda: self._try_to_read(signals))
 
     def _try_to_read(self, signals: Collection[Signal]) -> None:
         for signal, content in self._contents.items():

@@ -122,7 +122,8 @@ class Content:
     def editable(self, holder: object) -> "Content":
         """A content that `holder` may change: this one if no other living batch holds it, else a copy."""
         if self._holders is not None and len(self._holders) > 1:
-            self._holders.discard(holder)
-            return Content(self._signal, self._new_message())
+            own = Content(self._signal, self._new_message())
+            self._holders.discard(holder)  # only now may another thread edit this content
+            return own
         self._message, self._encoded, self._count, self._temporalities = self.message, None, None, None
         return self

@@ -27,6 +27,8 @@ class _Pause(Batch):
         raise TypeError("PAUSE carries no data and must not be edited")
 
 
+ITEMS_AT_ONCE: Final = 50
+"""Items that Python code looks at or changes in about 2 ms."""
 LONGEST_PREPARATION: Final = 0.5
 """Seconds that `Processor.prepare` may take. It is then cancelled."""
 PAUSE: Final[Batch] = _Pause()
@@ -42,9 +44,10 @@ class Processor(Component, ABC):
 
     belongs_first: ClassVar[bool] = False
     """Whether it should be the first processor of its pipeline. Another place is a warning."""
-    heavy_modules: ClassVar[tuple[str, ...]] = ()
-    """Names of modules that `process` imports. The pipeline imports them in a thread before the first batch, so that
-    the collector starts quickly and the import does not block the event loop."""
+    items_at_once: int | None = None
+    """The most items of a batch that it processes in the event loop, mostly `ITEMS_AT_ONCE`. It gets larger batches in
+    a thread, where `tick` and `flush` run, too. They must not touch what its tasks in the event loop change. None if
+    all of its work is short."""
     interval: float | None = None
     """Seconds between calls of `tick`; None for no calls."""
 
@@ -73,7 +76,7 @@ class Processor(Component, ABC):
     def process(self, batch: Batch) -> Iterable[Batch]:
         """The batches that replace `batch` downstream. The processor owns `batch` and may edit it.
 
-        Work of more than 10 ms is split: a generator yields a finished batch or `PAUSE` between two pieces.
+        If it takes more than a few ms, it belongs into a thread: see `items_at_once`.
         """
 
     def admit(self, batch: Batch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from otel_zernel.batch import Batch
 from otel_zernel.component import Emit, Insist, PartialScrape, Scraper, ScraperConfig
 from otel_zernel.errors import CannotStart, Refused, Rejected
-from otel_zernel.runtime.threads import ScrapeThread
+from otel_zernel.runtime.threads import WorkerThread
 from otel_zernel.telemetry import ScraperMetrics
 
 
@@ -31,7 +31,7 @@ class ScrapeLoop:
     async def run(self, emit: Emit) -> None:
         """Scrapes at the interval until cancelled."""
         clock = self._context.clock
-        thread = ScrapeThread(f"scrape {self._context.id}")
+        thread = WorkerThread(f"scrape {self._context.id}")
         try:
             await clock.sleep(self._config.initial_delay)
             due = clock.monotonic()
@@ -42,7 +42,7 @@ class ScrapeLoop:
         finally:
             thread.close(self._scraper.close)
 
-    async def _scrape(self, thread: ScrapeThread, emit: Emit) -> None:
+    async def _scrape(self, thread: WorkerThread, emit: Emit) -> None:
         batch = await self._result(thread)
         count = batch.item_count
         if not count:
@@ -62,7 +62,7 @@ class ScrapeLoop:
         except Rejected:
             return
 
-    async def _result(self, thread: ScrapeThread) -> Batch:
+    async def _result(self, thread: WorkerThread) -> Batch:
         """The points of one scrape, empty if it fails. Raises `CannotStart`."""
         try:
             if thread.busy:

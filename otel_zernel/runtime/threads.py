@@ -1,12 +1,14 @@
-"""Blocking work in threads, awaited by the event loop."""
+"""Blocking work, and work that computes for long, in threads that the event loop awaits."""
 
 import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import cache
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -27,8 +29,21 @@ async def run_in_thread(
         raise
 
 
-class ScrapeThread:
-    """A daemon thread that runs one call at a time. A call that hangs blocks neither the event loop nor the exit."""
+async def compute(work: Callable[[], T]) -> T:
+    """Runs work that computes for long and waits for nothing, as `run_in_thread`.
+
+    All such work shares one thread, so the event loop competes with one thread for Python's lock. If that thread
+    cannot start, the event loop does the work.
+    """
+    try:
+        thread = _computing()
+    except RuntimeError:
+        return work()
+    return await run_in_thread(work, thread)
+
+
+class WorkerThread(Executor):
+    """A daemon thread that runs one call after the other. One that hangs blocks neither the event loop nor the exit."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -40,15 +55,19 @@ class ScrapeThread:
         """Whether a call is running."""
         return self._last is not None and not self._last.done()
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """Runs the function and returns its result, or raises its exception. Must not be called while busy."""
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Runs the function after the calls before."""
         future: Future[T] = Future()
         self._last = future
-        self._calls.put((future, function))
-        return await asyncio.wrap_future(future)
+        self._calls.put((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Runs the function after the calls before, and returns its result, or raises its exception."""
+        return await asyncio.wrap_future(self.submit(function))
 
     def close(self, last: Callable[[], object] = lambda: None) -> None:
-        """Ends the thread after the running call and then `last`. Does not wait."""
+        """Ends the thread after the calls before and then `last`. Does not wait."""
         self._calls.put((Future(), last))
         self._calls.put(None)
 
@@ -60,3 +79,9 @@ class ScrapeThread:
                 future.set_result(function())
             except BaseException as error:  # noqa: BLE001  # raised again in `call`
                 future.set_exception(error)
+            del future, function
+
+
+@cache
+def _computing() -> WorkerThread:
+    return WorkerThread("computing")

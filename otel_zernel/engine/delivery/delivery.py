@@ -2,21 +2,23 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import reduce
 from types import TracebackType
 from typing import Self
 
 from otel_zernel.batch import Batch, ItemCount, Signal
-from otel_zernel.component import Exporter
+from otel_zernel.component import ITEMS_AT_ONCE, PAUSE, Exporter
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig
 from otel_zernel.engine.delivery.consumers import Consumers
 from otel_zernel.engine.delivery.losses import Losses
 from otel_zernel.engine.delivery.progress import LONGEST_PAUSE
 from otel_zernel.engine.delivery.sending import Interrupted, Sender
 from otel_zernel.engine.queues import DurableQueue, MemoryQueue, Queue, Request, UnsafeBatch, open_durable
+from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.errors import DecodeError
+from otel_zernel.runtime.threads import compute
 from otel_zernel.telemetry import ExporterMetrics
 
 
@@ -220,17 +222,22 @@ class Delivery:
         """Whether a batch has to pass through `prepare` first."""
         return self.exporter.prepares(batch)
 
-    def prepare(self, batch: Batch, *, dropped: bool) -> Iterator[Batch]:
-        """The batches to hand over in place of this one, and `PAUSE`. If the exporter fails, the batch is lost."""
+    async def prepare(self, batch: Batch, unbroken: Unbroken, *, dropped: bool) -> Sequence[Batch]:
+        """The batches to hand over in place of this one. If the exporter fails, the batch is lost."""
         counts = batch.counts
+
+        def prepared() -> list[Batch]:
+            return [one for one in self.exporter.prepare(batch, dropped=dropped) if one is not PAUSE]
+
         try:
-            yield from self.exporter.prepare(batch, dropped=dropped)
+            return await unbroken.wait(compute(prepared)) if counts.total > ITEMS_AT_ONCE else prepared()
         except DecodeError as error:
             self._losses.undecodable(counts, error)
         except Exception as error:
             self._losses.unprepared(counts)
             context = self.exporter.context
             context.logger.exception("Dropped %s: the exporter failed before they were queued: %r", counts, error)
+        return ()
 
     def put(self, batch: Batch) -> asyncio.Future[None] | None:
         """Queues a batch of one signal. It may exceed the capacity, since the processor's input was admitted.

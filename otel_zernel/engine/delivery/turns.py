@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from otel_zernel.batch import Signal
 from otel_zernel.batch.identities import Identity, identities_of
 from otel_zernel.engine.queues import Request
-from otel_zernel.engine.yielding import Yielder
+from otel_zernel.engine.unbroken import Unbroken
+from otel_zernel.runtime.threads import compute
 
 MOST_ITEMS: Final = 8192
 MOST_BYTES: Final = 2 << 20
@@ -16,8 +17,8 @@ MOST_WAITING: Final = 256
 MOST_BYTES_WAITING: Final = 4 << 20
 """The requests that wait for their turn, and their bytes, at which the queue keeps the others."""
 
-_SOME: Final = 100
-"""Resources that take less than 1 ms."""
+_SMALL: Final = 64 << 10
+"""Bytes of metrics whose targets are read in less than 3 ms."""
 
 
 class Turn(NamedTuple):
@@ -67,14 +68,14 @@ class TargetTurns:
 
     async def add(self, requests: Iterable[Request]) -> None:
         """The requests wait behind the others. Calls must not overlap."""
-        with Yielder() as yielder:
-            added = [await self._wait(request, yielder) for request in requests]
+        with Unbroken() as unbroken:
+            added = [await self._wait(request, unbroken) for request in requests]
             self._waiting += added
 
     async def add_refused(self, parts: Iterable[Request]) -> None:
         """The parts of a refused request, which has not ended yet, wait before the others, each alone."""
-        with Yielder() as yielder:
-            added = [await self._wait(part, yielder, alone=True) for part in parts]
+        with Unbroken() as unbroken:
+            added = [await self._wait(part, unbroken, alone=True) for part in parts]
             self._waiting[:0] = added
 
     def next(self, without: Collection[Signal], *, join: bool) -> Turn | None:
@@ -115,8 +116,8 @@ class TargetTurns:
 
     async def replace(self, request: Request, parts: Iterable[Request]) -> None:
         """Parts of a request that still waits take its place, each alone. Without parts it waits no longer."""
-        with Yielder() as yielder:
-            added = [await self._wait(part, yielder, alone=True) for part in parts]
+        with Unbroken() as unbroken:
+            added = [await self._wait(part, unbroken, alone=True) for part in parts]
             for place, waiting in enumerate(self._waiting):
                 if waiting.request is request:
                     self._waiting[place : place + 1] = added
@@ -136,15 +137,16 @@ class TargetTurns:
         """The request is delivered, given up or given back, or others no longer wait for it."""
         self._sending.pop(request, None)
 
-    async def _wait(self, request: Request, yielder: Yielder, *, alone: bool = False) -> _Waiting:
-        """Reads the targets of the request. There may be thousands, so other tasks run meanwhile."""
-        targets: set[Identity] = set()
+    async def _wait(self, request: Request, unbroken: Unbroken, *, alone: bool = False) -> _Waiting:
+        """Reads the targets of the request. There may be thousands."""
+        targets: frozenset[Identity] = frozenset()
         if self._needed and request.batch.has_metrics:  # the order of spans and log records does not matter
-            for number, identity in enumerate(identities_of(request.batch.bytes_of("metrics")), 1):
-                targets.add(identity)
-                if number % _SOME == 0:
-                    await yielder.yield_if_due()
-        return _Waiting(request, frozenset(targets), alone)
+            metrics = request.batch.bytes_of("metrics")
+            if len(metrics) <= _SMALL:
+                targets = frozenset(identities_of(metrics))
+            else:
+                targets = await unbroken.wait(compute(lambda: frozenset(identities_of(metrics))))
+        return _Waiting(request, targets, alone)
 
     def _joins(self, waiting: _Waiting, taken: list[_Waiting]) -> bool:
         batches = [one.request.batch for one in (*taken, waiting)]

@@ -110,9 +110,6 @@ class FanOut:
             async with lock:
                 if lock is not self._pipelines[0].lock:  # a reload has connected other pipelines
                     continue
-                for pipeline in self._pipelines:
-                    if not pipeline.loaded:
-                        await pipeline.load()
                 full = self._full(batch)
                 busy = self._busy(batch, full, metrics, paced=paced) if full else None
                 if not busy:

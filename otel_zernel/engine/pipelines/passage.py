@@ -7,7 +7,7 @@ from typing import Self
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.yielding import Yielder
+from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.errors import Refused
 
 FullQueues = Mapping[Delivery, frozenset[Signal]]
@@ -22,7 +22,8 @@ class Passage:
 
     def __init__(self, full: FullQueues | None = None, counted: frozenset[Delivery] = frozenset()) -> None:
         """`full` queues drop these signals. For those in `counted`, the batch is in `enqueue_failed` already."""
-        self.yielder = Yielder()
+        self.unbroken = Unbroken()
+        """Awaits the work for the batch."""
         self._full = full or {}
         self._counted = counted
         self._direct: list[tuple[Delivery, Batch]] = []
@@ -45,14 +46,14 @@ class Passage:
 
     def __enter__(self) -> Self:
         """A cancellation inside is raised at the end. The batches that are not sent then are counted."""
-        self.yielder.__enter__()
+        self.unbroken.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self.yielder.__exit__(kind, error, traceback)
+            self.unbroken.__exit__(kind, error, traceback)
         except asyncio.CancelledError:
             self._abandon()
             raise

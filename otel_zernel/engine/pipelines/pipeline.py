@@ -1,18 +1,17 @@
 """The path of a batch: from a receiver's `emit` through the processors of its pipelines into the exporters' queues."""
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import chain
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import LONGEST_PREPARATION, PAUSE, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.passage import FullQueues, Passage
+from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.errors import DecodeError
-from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel.runtime.threads import compute
 from otel_zernel.telemetry import ProcessorMetrics
 
 
@@ -41,23 +40,31 @@ class Stage:
         except Exception as error:
             context.logger.exception("The processor failed to prepare a batch: %r", error)
 
-    def process(self, batch: Batch) -> Iterator[Batch]:
-        count = batch.item_count
+    async def process(self, batch: Batch, unbroken: Unbroken) -> Sequence[Batch]:
+        count, at_once = batch.item_count, self.processor.items_at_once
         self.metrics.incoming(count)
-        yield from self._guard(lambda: self.processor.process(batch), count)
+        in_thread = unbroken if at_once is not None and count > at_once else None
+        return await self._outputs(lambda: self.processor.process(batch), in_thread, count)
 
-    def tick(self) -> Iterator[Batch]:
-        yield from self._guard(lambda: self.processor.tick(self.processor.context.clock.time_ns()))
+    async def tick(self, unbroken: Unbroken) -> Sequence[Batch]:
+        clock, in_thread = self.processor.context.clock, None if self.processor.items_at_once is None else unbroken
+        return await self._outputs(lambda: self.processor.tick(clock.time_ns()), in_thread)
 
-    def flush(self) -> Iterator[Batch]:
-        yield from self._guard(self.processor.flush)
+    async def flush(self, unbroken: Unbroken) -> Sequence[Batch]:
+        in_thread = None if self.processor.items_at_once is None else unbroken
+        return await self._outputs(self.processor.flush, in_thread)
 
-    def _guard(self, call: Callable[[], Iterable[Batch]], at_stake: int = 0) -> Iterator[Batch]:
+    async def _outputs(
+        self, call: Callable[[], Iterable[Batch]], in_thread: Unbroken | None, at_stake: int = 0
+    ) -> Sequence[Batch]:
+        """The outputs of a call, up to its failure. `in_thread` awaits the thread; None for no thread."""
+        outputs: list[Batch] = []
+
+        def collect() -> None:
+            outputs.extend(one for one in call() if one is not PAUSE and one.item_count)  # counting may take long
+
         try:
-            for output in call():
-                if output is not PAUSE:
-                    self.metrics.outgoing(output.item_count)
-                yield output
+            await in_thread.wait(compute(collect)) if in_thread else collect()
         except DecodeError as error:
             context = self.processor.context
             context.logger.error("Dropped %d items: the received bytes are not valid OTLP: %s", at_stake, error)
@@ -66,14 +73,16 @@ class Stage:
             context = self.processor.context
             context.logger.exception("The processor failed; dropping %d items: %r", at_stake, error)
             context.drop(at_stake, "processor_error")
+        self.metrics.outgoing(sum(output.item_count for output in outputs))
+        return outputs
 
 
 class Pipeline:
     """A row of processors, and the exporters behind them.
 
     Pipelines that share a receiver or an exporter share `lock`. It is held while batches move through them: a processor
-    that yields `PAUSE` is not called with another batch meanwhile, and a queue that had room for a batch still has it
-    when the batch arrives. It is not held while a batch is written to a disk.
+    that works in a thread is not called with another batch meanwhile, and a queue that had room for a batch still has
+    it when the batch arrives. It is not held while a batch is written to a disk.
     """
 
     def __init__(
@@ -89,7 +98,6 @@ class Pipeline:
         self.deliveries = tuple(deliveries)
         self._stages = tuple(stages)
         self._signals = signals
-        self._heavy_modules = {name for stage in stages for name in stage.processor.heavy_modules}
         self._emitting: set[asyncio.Task[None]] = set()
 
     @property
@@ -111,16 +119,6 @@ class Pipeline:
             return ()
         return None if self._stages else [one for one in self.deliveries if signal in one.exporter.signals]
 
-    @property
-    def loaded(self) -> bool:
-        """Whether the heavy modules of the processors are imported."""
-        return not self._heavy_modules
-
-    async def load(self) -> None:
-        """Imports the heavy modules of the processors in a thread. The caller holds `lock`."""
-        await run_in_thread(lambda: _import(self._heavy_modules))
-        self._heavy_modules = set()
-
     def admit(self, batch: Batch) -> None:
         """Raises `Refused` if a processor does not accept the batch now."""
         if self._signals.intersection(batch.signals):
@@ -141,7 +139,7 @@ class Pipeline:
     async def flush(self) -> None:
         """Queues the batches that the processors still hold, also in full queues."""
         for position, stage in enumerate(self._stages):
-            await self._emit(stage.flush(), position + 1, None)
+            await self._emit(stage.flush, position + 1, None)
 
     async def flush_held(self, leaving: Container[Stage]) -> Passage:
         """Queues the batches that these stages still hold. The caller holds `lock`, and completes the result."""
@@ -149,7 +147,7 @@ class Pipeline:
         with passage:
             for position, stage in enumerate(self._stages):
                 if stage in leaving:
-                    await self._run(stage.flush(), position + 1, passage)
+                    await self._run(await stage.flush(passage.unbroken), position + 1, passage)
         return passage
 
     async def _tick(self, stage: Stage, position: int) -> None:
@@ -160,16 +158,18 @@ class Pipeline:
             await clock.sleep(max(0.0, stage.due - clock.monotonic()))
             full = await self._full()
             stage.due = max(stage.due + interval, clock.monotonic())
-            emitting = asyncio.create_task(self._emit(stage.tick(), position + 1, full), name=f"tick of {self.name}")
+            emitting = asyncio.create_task(self._emit(stage.tick, position + 1, full), name=f"tick of {self.name}")
             self._emitting.add(emitting)
             emitting.add_done_callback(self._emitting.discard)
             await asyncio.shield(emitting)  # a reload ends this loop, and must not lose the output of a tick
 
-    async def _emit(self, batches: Iterable[Batch], position: int, full: FullQueues | None) -> None:
+    async def _emit(
+        self, call: Callable[[Unbroken], Awaitable[Sequence[Batch]]], position: int, full: FullQueues | None
+    ) -> None:
         passage = Passage(full)
         async with self.lock:
             with passage:
-                await self._run(batches, position, passage)
+                await self._run(await call(passage.unbroken), position, passage)
         await passage.complete()
 
     async def _full(self) -> FullQueues:
@@ -188,21 +188,21 @@ class Pipeline:
                 return full
             await next(iter(holding or full)).wait_for_room()
 
-    async def _run(self, batches: Iterable[Batch], position: int, passage: Passage) -> None:
+    async def _run(self, batches: Sequence[Batch], position: int, passage: Passage) -> None:
         """Runs batches through the stages from `position` on, one output of a processor after the other."""
         for batch in batches:
-            if batch is not PAUSE and batch.item_count:
-                if position < len(self._stages):
-                    await self._run_stage(self._stages[position], batch, position + 1, passage)
-                else:
-                    await self._queue(batch, passage)
-            await passage.yielder.yield_if_due()
+            if len(batches) > 1:  # together they may take long
+                await passage.unbroken.wait(asyncio.sleep(0))
+            if position < len(self._stages):
+                await self._run_stage(self._stages[position], batch, position + 1, passage)
+            else:
+                await self._queue(batch, passage)
 
     async def _run_stage(self, stage: Stage, batch: Batch, next_position: int, passage: Passage) -> None:
         await _make_readable(batch, stage.processor.reads, passage)
         if stage.prepares:
-            await passage.yielder.complete(stage.prepare(batch))
-        await self._run(stage.process(batch), next_position, passage)
+            await passage.unbroken.wait(stage.prepare(batch))
+        await self._run(await stage.process(batch, passage.unbroken), next_position, passage)
 
     async def _queue(self, batch: Batch, passage: Passage) -> None:
         """Queues each signal by itself, so that a retry after a failure of one signal does not repeat the other."""
@@ -217,25 +217,18 @@ class Pipeline:
     async def _prepare(self, batch: Batch, delivery: Delivery, passage: Passage) -> None:
         """Queues what the exporter makes of the batch."""
         await _make_readable(batch, batch.signals, passage)
-        for prepared in delivery.prepare(batch.copy(), dropped=passage.drops(batch, delivery)):
-            if prepared is PAUSE:
-                await passage.yielder.yield_if_due()
-            elif prepared.item_count:
+        dropped = passage.drops(batch, delivery)
+        for prepared in await delivery.prepare(batch.copy(), passage.unbroken, dropped=dropped):
+            if prepared.item_count:
                 passage.hand_over(prepared, delivery)
 
 
 async def _make_readable(batch: Batch, signals: Collection[Signal], passage: Passage) -> None:
     """Lets a component read the batch without holding the event loop for long."""
     if not batch.is_readable(signals):
-        await passage.yielder.complete(batch.make_readable(signals))
+        await passage.unbroken.wait(batch.make_readable(signals))
 
 
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
     """The batch without the other signals: the batch itself if it has none of them, since a part of it is a copy."""
     return batch if signals.issuperset(batch.signals) else batch.only(signals)
-
-
-def _import(modules: Iterable[str]) -> None:
-    for module in modules:
-        with suppress(Exception):  # the processor raises it again, where its batch is counted
-            import_module(module)

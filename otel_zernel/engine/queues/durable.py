@@ -1,6 +1,7 @@
 """The queue on a disk: a batch is safe when it is stored there, and stays there until it is delivered or given up."""
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues.entries import Entry, counts_of, total
 from otel_zernel.engine.queues.queue import Lease, Queue
 from otel_zernel.engine.queues.read_ahead import ReadAhead
-from otel_zernel.engine.yielding import Yielder
 from otel_zernel.runtime.garbage import collection_deferred
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.storage import DataLost, Journal, Record, StorageFailed, TooLarge
 
 CACHE = 64 << 20
@@ -75,17 +76,18 @@ class DurableQueue(Queue):
     async def restore(self) -> None:
         """Adds the batches that the journal has. To be called once, before the queue is used.
 
-        There may be a million of them, so other tasks run meanwhile, and a cancellation ends it early.
+        There may be a million of them, so a thread does it, and a cancellation ends it early.
         """
-        with collection_deferred(), Yielder() as yielder:
-            for record in self._journal.records():
+        cancelled = threading.Event()
+        await run_in_thread(lambda: self._restore(cancelled), interrupt=cancelled.set)
+
+    def _restore(self, cancelled: threading.Event) -> None:
+        with collection_deferred():
+            for record in takewhile(lambda _: not cancelled.is_set(), self._journal.records()):
                 entry = self._entry_of(record)
                 self._room.take(record.signal, entry.size)
                 self._stored = self._stored.plus(entry.counts)
                 self._append(entry)
-                await yielder.yield_if_due()
-                if yielder.cancelled:
-                    break
 
     @property
     def problem(self) -> str | None:

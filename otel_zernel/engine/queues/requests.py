@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from otel_zernel.batch import Batch, Signal, split_batch
 from otel_zernel.engine.queues.queue import Lease
-from otel_zernel.engine.yielding import Yielder
+from otel_zernel.runtime.threads import compute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,11 +81,6 @@ async def join_and_split(group: Sequence[Request], max_size: int) -> list[Reques
 
 
 async def _split(batch: Batch, max_size: int) -> list[Batch]:
-    pieces = []
-    if batch.item_count > max_size:
-        await batch.make_readable()
-    with Yielder() as yielder:
-        for piece in split_batch(batch, max_size):
-            pieces.append(piece)
-            await yielder.yield_if_due()
-    return pieces or [batch]
+    if batch.item_count <= max_size:
+        return [batch]
+    return await compute(lambda: list(split_batch(batch, max_size))) or [batch]

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
-from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.component import ITEMS_AT_ONCE, PAUSE, Context, Processor
 from otel_zernel_libraries.attributes import AttributeChanges, changes_by, compiled, names_used_by, write
 from otel_zernel_libraries.conditions import LAYOUTS, Item, selection_test
 from otel_zernel_libraries.conditions import Context as ItemContext
@@ -20,6 +20,7 @@ class AttributesProcessor(Processor):
 
     Config = AttributesConfig
     stability = "beta"
+    items_at_once = ITEMS_AT_ONCE
 
     def __init__(self, config: AttributesConfig, context: Context) -> None:
         super().__init__(config, context)

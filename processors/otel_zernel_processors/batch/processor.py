@@ -42,6 +42,8 @@ class BatchProcessor(Processor):
         super().__init__(config, context)
         self._pending: dict[Signal, PendingBatches] = {signal: PendingBatches() for signal in SIGNALS}
         self._at_once = not config.timeout or not config.send_batch_size
+        self.items_at_once = 0 if config.send_batch_max_size else None
+        """To join is fast; to split, it parses."""
         self.interval = None if self._at_once else max(config.timeout / _TICKS, _SHORTEST_TICK)
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from functools import partial
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
-from otel_zernel.component import Context, Processor
+from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel.component.forms import DataForms
 from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed
 from otel_zernel_processors.filter.config import FilterConfig
@@ -21,6 +21,7 @@ class FilterProcessor(Processor):
 
     Config = FilterConfig
     stability = "beta"
+    items_at_once = ITEMS_AT_ONCE
 
     def __init__(self, config: FilterConfig, context: Context) -> None:
         super().__init__(config, context)

@@ -6,7 +6,7 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.component import ITEMS_AT_ONCE, PAUSE, Context, Processor
 from otel_zernel_libraries.conditions import to_any_value
 from otel_zernel_processors.metricstransform.combining import combine, mismatch
 from otel_zernel_processors.metricstransform.config import MetricsTransformConfig, Transform
@@ -22,6 +22,7 @@ class MetricsTransformProcessor(Processor):
     Config = MetricsTransformConfig
     stability = "beta"
     signals = frozenset({"metrics"})
+    items_at_once = ITEMS_AT_ONCE
 
     def __init__(self, config: MetricsTransformConfig, context: Context) -> None:
         super().__init__(config, context)

@@ -19,7 +19,7 @@ class PercentilesProcessor(Processor):
     Config = PercentilesConfig
     stability = "beta"
     signals = frozenset({"metrics"})
-    heavy_modules = ("otel_zernel_processors.percentiles.aggregation",)
+    items_at_once = 0  # the first batch imports numpy
 
     def __init__(self, config: PercentilesConfig, context: Context) -> None:
         super().__init__(config, context)

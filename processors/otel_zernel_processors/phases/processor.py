@@ -31,6 +31,7 @@ class PhasesProcessor(Processor):
 
     Config = PhasesConfig
     stability = "alpha"
+    items_at_once = 0
 
     def __init__(self, config: PhasesConfig, context: Context) -> None:
         super().__init__(config, context)

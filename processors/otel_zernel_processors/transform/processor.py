@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
-from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.component import ITEMS_AT_ONCE, PAUSE, Context, Processor
 from otel_zernel.text import one_line
 from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed, Item, compile_condition
 from otel_zernel_processors.transform.config import ErrorMode, StatementGroup, TransformConfig
@@ -59,6 +59,7 @@ class TransformProcessor(Processor):
 
     Config = TransformConfig
     stability = "beta"
+    items_at_once = ITEMS_AT_ONCE
 
     def __init__(self, config: TransformConfig, context: Context) -> None:
         super().__init__(config, context)

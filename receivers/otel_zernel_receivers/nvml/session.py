@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from otel_zernel.runtime.threads import ScrapeThread
+from otel_zernel.runtime.threads import WorkerThread
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.events import XidListener
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable, OnQueryError
@@ -75,7 +75,7 @@ class DriverThread:
         self._on_error = on_error
         self._sessions = sessions
         self._in_use = in_use
-        self._thread = ScrapeThread("nvml")
+        self._thread = WorkerThread("nvml")
 
     @property
     def busy(self) -> bool:

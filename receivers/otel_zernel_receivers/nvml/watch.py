@@ -8,7 +8,7 @@ from opentelemetry.metrics import Counter
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist
 from otel_zernel.errors import Refused, Rejected
-from otel_zernel.runtime.threads import ScrapeThread
+from otel_zernel.runtime.threads import WorkerThread
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
 from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
@@ -44,7 +44,7 @@ class GpuScraping:
         self._config = config
         self._context = context
         self._timeouts = timeouts
-        self._thread = ScrapeThread(f"nvml {index}")
+        self._thread = WorkerThread(f"nvml {index}")
         self._call: asyncio.Task[Batch] | None = None
         self._error: str | None = None
 

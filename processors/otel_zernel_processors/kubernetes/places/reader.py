@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from otel_zernel.runtime.threads import ScrapeThread
+from otel_zernel.runtime.threads import WorkerThread
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlace, ProcessPlaces
 
 _AT_ONCE: Final = 256
@@ -23,7 +23,7 @@ class PlaceReader:
 
     def __init__(self, places: ProcessPlaces) -> None:
         self._places = places
-        self._thread: ScrapeThread | None = None
+        self._thread: WorkerThread | None = None
         self._began = 0.0
         self._found: deque[tuple[ProcessKey, ProcessPlace | None]] = deque()
 
@@ -42,7 +42,7 @@ class PlaceReader:
         if self._is_busy:
             return False
         if keys:
-            self._thread = self._thread or ScrapeThread("kubernetes")
+            self._thread = self._thread or WorkerThread("kubernetes")
             self._began = time.monotonic()
             await self._thread.call(lambda: self._read(keys[:_AT_ONCE]))
             self.take()

@@ -241,7 +241,7 @@ async def test_a_batch_that_a_processor_refuses_was_seen_by_no_processor() -> No
                 await emit(batch)
             assert refused.value.after == 3.0
         assert counted("otelcol_receiver_refused_metric_points") == 1
-        assert (list(keeper.flush()), closed.processor.seen) == ([], 0)
+        assert (list(keeper.processor.flush()), closed.processor.seen) == ([], 0)
         closed.processor.closed = False
         await emit(batch)
         assert (values_of(keeper.flush()), closed.processor.seen) == ([1.0], 1)

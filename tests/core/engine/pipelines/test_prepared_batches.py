@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from functools import partial
 
 from otel_zernel.batch import ALL_SIGNALS, Batch
-from otel_zernel.component import PAUSE
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.engine.pipelines.pipeline import Pipeline
@@ -31,7 +30,6 @@ class Totalling(Sink):
         if value == 14:
             raise DecodeError("damaged")
         self.total += value
-        yield PAUSE
         point = batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0]
         point.as_double = self.total
         yield batch

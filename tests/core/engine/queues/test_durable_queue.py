@@ -13,7 +13,6 @@ from otel_zernel.component import Extension
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.queues import open_durable
-from otel_zernel.engine.yielding import LONGEST_SLICE
 from otel_zernel.errors import CannotStart, Refused, Retryable
 from otel_zernel.testing import make_context, until
 from tests.core.engine.journals import Disk, MemoryStorage
@@ -141,7 +140,7 @@ async def test_a_smaller_limit_frees_the_memory_of_batches_that_are_on_the_disk(
 async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> None:
     machine = Machine()
     await stored(machine, 20)
-    machine.disk.slowness = 2 * LONGEST_SLICE
+    machine.disk.slowness = 0.01
     turns = 0
 
     async def count_turns() -> None:
@@ -160,7 +159,7 @@ async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> 
 async def test_a_cancelled_start_stops_looking_for_stored_batches_and_closes_the_journal() -> None:
     machine = Machine()
     await stored(machine, 20)
-    machine.disk.slowness = 2 * LONGEST_SLICE
+    machine.disk.slowness = 0.01
     context = make_context("exporters", "sink/0", extensions={"storage": machine.storage})
     config = SendingQueueConfig.model_validate({"storage": "storage"})
     machine.disk.listed = 0

@@ -1,0 +1,141 @@
+"""A processor that works in a thread lets other tasks run, and is neither interrupted nor called again meanwhile."""
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import ITEMS_AT_ONCE, ComponentConfig, Context, Processor
+from otel_zernel.engine.pipelines.pipeline import Stage
+from otel_zernel.errors import DecodeError
+from otel_zernel.testing import until
+from tests.core.engine.wiring import stage_of, wiring
+from tests.core.parts import Doubler, batch_of, values_of
+
+LARGE = tuple(map(float, range(ITEMS_AT_ONCE + 1)))
+
+
+class Gated(Processor):
+    """Works in a thread on every batch, and waits there until the test opens the gate."""
+
+    items_at_once = 0
+
+    def __init__(self, config: ComponentConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.gate = threading.Event()
+        self.inside = self.interrupted = 0
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        self.interrupted += self.inside
+        self.inside = 1
+        assert self.gate.wait(30)
+        yield batch
+        self.inside = 0
+
+
+class Placed(Doubler):
+    """Records the threads in which it works."""
+
+    items_at_once = ITEMS_AT_ONCE
+    interval = 3600.0
+
+    def __init__(self, config: ComponentConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.threads: list[int] = []
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        self.threads.append(threading.get_ident())
+        return super().process(batch)
+
+    def flush(self) -> Iterable[Batch]:
+        self.threads.append(threading.get_ident())
+        return ()
+
+
+class Failing(Gated):
+    """Fails after its first output."""
+
+    error: Exception = ValueError("broken")
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        yield batch.copy()
+        raise self.error
+
+
+class Undecodable(Failing):
+    error = DecodeError("damaged")
+
+
+def gated() -> tuple[Stage, Gated]:
+    stage = stage_of(Gated)
+    assert isinstance(stage.processor, Gated)
+    return stage, stage.processor
+
+
+async def test_a_processor_that_works_in_a_thread_is_not_called_with_another_batch() -> None:
+    async with wiring() as it:
+        delivery, (stage, processor) = await it.delivery(), gated()
+        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
+        emitting = [asyncio.create_task(emit(batch_of(value))) for value in (1.0, 2.0, 3.0)]
+        await until(lambda: processor.inside)  # other tasks run meanwhile: this one
+        processor.gate.set()
+        await asyncio.gather(*emitting)
+        await delivery.drain()
+        assert processor.interrupted == 0
+        assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
+
+
+async def test_only_large_batches_and_the_flush_leave_the_event_loop() -> None:
+    async with wiring() as it:
+        stage = stage_of(Placed)
+        assert isinstance(stage.processor, Placed)
+        pipeline = it.pipeline("p", [stage], [await it.delivery()])
+        emit = it.emit_into(pipeline)
+        await emit(batch_of(*LARGE[1:]))
+        await emit(batch_of(*LARGE))
+        await pipeline.flush()
+        here = threading.get_ident()
+        assert [thread == here for thread in stage.processor.threads] == [True, False, False]
+
+
+async def test_a_receiver_that_is_cancelled_during_a_batch_still_queues_all_of_it() -> None:
+    async with wiring() as it:
+        deliveries = [await it.delivery(), await it.delivery()]
+        stages = [gated(), gated()]
+        pipelines = [it.pipeline(f"p{n}", [stages[n][0]], [deliveries[n]]) for n in range(2)]
+        emitting = asyncio.create_task(it.emit_into(*pipelines)(batch_of(1.0)))
+        await until(lambda: stages[0][1].inside)
+        emitting.cancel()
+        for _, processor in stages:
+            processor.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await emitting
+        await asyncio.gather(*(delivery.drain() for delivery in deliveries))
+        assert [values_of(sink.batches) for sink in it.sinks] == [[1.0], [1.0]]
+
+
+async def test_a_batch_cancelled_before_an_exporter_without_a_queue_sends_it_is_counted_as_lost() -> None:
+    async with wiring() as it:
+        delivery, (stage, processor) = await it.delivery(enabled=False), gated()
+        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
+        emitting = asyncio.create_task(emit(batch_of(1.0, 2.0)))
+        await until(lambda: processor.inside)
+        emitting.cancel()
+        processor.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await emitting
+        assert (emit.accepted.points, delivery.lost, it.sinks[0].batches) == (2, 2, [])
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(Failing, "processor_error"), (Undecodable, "undecodable")])
+async def test_a_failure_in_the_thread_is_counted_and_keeps_the_outputs_before_it(
+    kind: type[Processor], reason: str
+) -> None:
+    async with wiring() as it:
+        delivery, stage = await it.delivery(), stage_of(kind)
+        await it.emit_into(it.pipeline("p", [stage], [delivery]))(batch_of(1.0, 2.0))
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [1.0, 2.0]
+        assert stage.processor.context.drop.counts == {reason: 2}  # type: ignore[attr-defined]  # `Dropped`
