@@ -1,24 +1,19 @@
-"""The cost of the phases processor on recorded training loops: CPU time per span, and time that blocks the loop.
+"""The cost of the phases processor on recorded training loops: CPU time per span.
 
 Garbage collection of imported modules does not count.
 """
 
-import asyncio
 import gc
 import gzip
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from benchmarks import BenchmarkRow
-from otel_zernel.batch import ALL_SIGNALS, Batch
-from otel_zernel.engine.pipelines.passage import Passage
-from otel_zernel.engine.pipelines.pipeline import Pipeline, Stage
+from otel_zernel.batch import Batch
 from otel_zernel.otlp.json import parse_spans_json
-from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 
@@ -85,32 +80,6 @@ def cpu_s(encoded: bytes) -> float:
     return time.thread_time() - began
 
 
-def longest_hold_s(encoded: bytes) -> float:
-    """The longest CPU time, in s, for which a pipeline blocked the event loop while it processed the batch."""
-    return asyncio.run(_held(Batch.from_bytes(spans=encoded)))
-
-
-async def _held(batch: Batch) -> float:
-    stage = Stage(_processor(), Instruments(NoOpMeter("benchmark")).processor("phases", "training"))
-    pipeline = Pipeline("training", [stage], [], ALL_SIGNALS, asyncio.Lock())
-    longest, last = 0.0, time.thread_time()
-
-    async def watch() -> None:
-        nonlocal longest, last
-        while True:
-            longest, last = max(longest, time.thread_time() - last), time.thread_time()
-            await asyncio.sleep(0)
-
-    watching = asyncio.create_task(watch())
-    await asyncio.sleep(0)
-    with Passage() as passage:
-        await pipeline.accept(batch, passage)
-    await pipeline.flush()
-    await asyncio.sleep(0)
-    watching.cancel()
-    return longest
-
-
 def _processor() -> PhasesProcessor:
     return PhasesProcessor(PhasesProcessor.Config(max_spans=2 * SPANS), make_context("processors", "phases"))
 
@@ -123,9 +92,5 @@ def run() -> list[BenchmarkRow]:
     batches |= {"no DataLoader": without_loader(), "all between two loads": one_step()}
     for name, encoded in batches.items():
         cost = min(cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
-        held = min(longest_hold_s(encoded) for _ in range(RUNS)) * 1e3
         rows.append(BenchmarkRow(f"phases: CPU time, {name}", f"{cost:.1f} us/span"))
-        rows.append(
-            BenchmarkRow(f"phases: event loop blocked, 10,000 spans, {name}", f"{held:.1f} ms", "<= 10 ms", held <= 10)
-        )
     return rows

@@ -16,13 +16,12 @@ from otel_zernel.component.component import (
 )
 from otel_zernel.component.emit import Emit, ImmediateEmit, Insist, PacedEmit
 from otel_zernel.component.exporter import Exporter
-from otel_zernel.component.processor import ITEMS_AT_ONCE, LONGEST_PREPARATION, PAUSE, Processor
+from otel_zernel.component.processor import ITEMS_AT_ONCE, LONGEST_PREPARATION, Processor
 from otel_zernel.component.receiver import PartialScrape, Receiver, Scraper, ScraperConfig
 
 __all__ = [
     "ITEMS_AT_ONCE",
     "LONGEST_PREPARATION",
-    "PAUSE",
     "Component",
     "ComponentConfig",
     "Context",

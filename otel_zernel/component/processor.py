@@ -3,36 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from types import TracebackType
-from typing import ClassVar, Final, NoReturn, Self
+from typing import ClassVar, Final, Self
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component.component import Component
-
-
-class _Pause(Batch):
-    """An empty batch that cannot be edited, because all processors share it."""
-
-    __slots__ = ()
-
-    def edit_metrics(self) -> NoReturn:
-        raise TypeError("PAUSE carries no data and must not be edited")
-
-    def edit_spans(self) -> NoReturn:
-        raise TypeError("PAUSE carries no data and must not be edited")
-
-    def edit_logs(self) -> NoReturn:
-        raise TypeError("PAUSE carries no data and must not be edited")
-
-    def edit(self, signal: Signal) -> NoReturn:
-        raise TypeError("PAUSE carries no data and must not be edited")
-
 
 ITEMS_AT_ONCE: Final = 50
 """Items that Python code looks at or changes in about 2 ms."""
 LONGEST_PREPARATION: Final = 0.5
 """Seconds that `Processor.prepare` may take. It is then cancelled."""
-PAUSE: Final[Batch] = _Pause()
-"""A processor yields this between two pieces of work. The pipeline then lets other tasks run, and forwards nothing."""
 
 
 class Processor(Component, ABC):

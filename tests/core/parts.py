@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from pydantic import Field
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE, Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
+from otel_zernel.component import Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
 from otel_zernel.delivery_config import RemoteExporterConfig
@@ -210,7 +210,6 @@ def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
     return [
         metric
         for batch in batches
-        if batch is not PAUSE
         for resource in MetricsData.FromString(batch.bytes_of("metrics")).resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics

@@ -80,7 +80,7 @@ class KafkaExporter(Exporter):
         return self._bounds is not None and self._bounds.concerns(batch)
 
     def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        return (batch,) if self._bounds is None else self._bounds.convert(batch, self.context.drop)
+        return (batch if self._bounds is None else self._bounds.convert(batch, self.context.drop),)
 
     async def export(self, batch: Batch) -> None:
         if not self._is_open:

@@ -36,16 +36,12 @@ class ConvertingExporter(Exporter):
         return self._settles(batch) or self._converts(batch)
 
     def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        def converted(settled: Batch) -> Iterable[Batch]:
-            if self._conversion is None or not self._conversion.concerns(settled):
-                return (settled,)
-            if dropped and not self._conversion.counts_dropped:
-                return (settled,)
-            return self._conversion.convert(settled, self.context.drop)
-
-        if self._bounds is None or not self._bounds.concerns(batch):
-            return converted(batch)
-        return self._bounds.before(batch, self.context.drop, converted)
+        if self._bounds is not None and self._bounds.concerns(batch):
+            batch = self._bounds.convert(batch, self.context.drop)
+        conversion = self._conversion
+        if conversion is None or not conversion.concerns(batch) or (dropped and not conversion.counts_dropped):
+            return (batch,)
+        return (conversion.convert(batch, self.context.drop),)
 
     def _settle_to_fixed_bounds(self) -> None:
         """For batches that come from now on. It leaves moving bounds as they are if these are configured so."""

@@ -69,7 +69,7 @@ class PrometheusExporter(Exporter):
         return self._bounds is not None and self._bounds.concerns(batch)
 
     def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        return (batch,) if self._bounds is None else self._bounds.convert(batch, self.context.drop)
+        return (batch if self._bounds is None else self._bounds.convert(batch, self.context.drop),)
 
     async def export(self, batch: Batch) -> None:
         """Updates the page in a thread: a large batch must not block the event loop."""

@@ -74,12 +74,9 @@ class PrometheusRemoteWriteExporter(Exporter):
         return self._totals.concerns(batch) or (self._bounds is not None and self._bounds.concerns(batch))
 
     def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        if self._bounds is None or not self._bounds.concerns(batch):
-            return self._totals.convert(batch, self.context.drop)
-        return self._bounds.before(batch, self.context.drop, self._added_up)
-
-    def _added_up(self, batch: Batch) -> Iterable[Batch]:
-        return self._totals.convert(batch, self.context.drop) if self._totals.concerns(batch) else (batch,)
+        if self._bounds is not None and self._bounds.concerns(batch):
+            batch = self._bounds.convert(batch, self.context.drop)
+        return (self._totals.convert(batch, self.context.drop) if self._totals.concerns(batch) else batch,)
 
     async def export(self, batch: Batch) -> None:
         await self._posting.renew()

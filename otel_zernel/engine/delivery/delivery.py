@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from otel_zernel.batch import Batch, ItemCount, Signal
-from otel_zernel.component import ITEMS_AT_ONCE, PAUSE, Exporter
+from otel_zernel.component import ITEMS_AT_ONCE, Exporter
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig
 from otel_zernel.engine.delivery.consumers import Consumers
 from otel_zernel.engine.delivery.losses import Losses
@@ -227,7 +227,7 @@ class Delivery:
         counts = batch.counts
 
         def prepared() -> list[Batch]:
-            return [one for one in self.exporter.prepare(batch, dropped=dropped) if one is not PAUSE]
+            return list(self.exporter.prepare(batch, dropped=dropped))
 
         try:
             return await unbroken.wait(compute(prepared)) if counts.total > ITEMS_AT_ONCE else prepared()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.component import LONGEST_PREPARATION, PAUSE, Processor
+from otel_zernel.component import LONGEST_PREPARATION, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.passage import FullQueues, Passage
 from otel_zernel.engine.unbroken import Unbroken
@@ -61,7 +61,7 @@ class Stage:
         outputs: list[Batch] = []
 
         def collect() -> None:
-            outputs.extend(one for one in call() if one is not PAUSE and one.item_count)  # counting may take long
+            outputs.extend(one for one in call() if one.item_count)  # counting may take long
 
         try:
             await in_thread.wait(compute(collect)) if in_thread else collect()

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from otel_zernel.batch import SIGNALS, Batch, Signal, split_batch
-from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.component import Context, Processor
 from otel_zernel.errors import DecodeError
 from otel_zernel_processors.batch.config import BatchConfig
 
@@ -85,7 +85,6 @@ class BatchProcessor(Processor):
                 pending.add(piece, now)
             else:
                 yield piece
-            yield PAUSE
 
     def _joined(self, signal: Signal, batches: Sequence[Batch]) -> Batch:
         """One batch, joined byte to byte. Only if it must be split it is parsed: batches that are not OTLP are lost."""

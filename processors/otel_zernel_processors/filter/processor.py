@@ -1,6 +1,6 @@
 """The filter processor."""
 
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
@@ -45,7 +45,7 @@ class FilterProcessor(Processor):
         try:
             for signal, rules in self._rules.items():
                 if batch.count_of(signal):
-                    yield from self._filter(batch, signal, rules)
+                    self._filter(batch, signal, rules)
         except ConditionFailed as failed:
             count = batch.item_count
             self.context.logger.error("Dropped %d items, because error_mode is propagate: %s", count, failed)
@@ -55,9 +55,8 @@ class FilterProcessor(Processor):
         if kept:
             yield batch if len(kept) == len(batch.signals) else batch.only(kept)
 
-    def _filter(self, batch: Batch, signal: Signal, rules: Rules) -> Generator[Batch, None, None]:
+    def _filter(self, batch: Batch, signal: Signal, rules: Rules) -> None:
         layout, before = LAYOUTS[signal], batch.count_of(signal)
-        removals = yield from RuleWalk(layout, rules).removals(batch.message(signal))
-        if removals:
+        if removals := RuleWalk(layout, rules).removals(batch.message(signal)):
             remove(batch.edit(signal), layout, removals)
             self._filtered[signal].add(before - batch.count_of(signal), {"filter": self.context.id})

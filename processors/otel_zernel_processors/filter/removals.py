@@ -1,15 +1,12 @@
 """Finds what the rules drop, and removes it from a message."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel_libraries.conditions import Context, Item, Layout
 from otel_zernel_processors.filter.rules import Rules
 
-_ITEMS_UNTIL_PAUSE = 50
 _MOST_RUNS = 200  # from so many gaps on, copying the rest is faster than closing them
 
 
@@ -26,15 +23,14 @@ class Removal(NamedTuple):
 
 
 class RuleWalk:
-    """Walks through a message with the rules of its signal. Yields `PAUSE` between pieces of work."""
+    """Walks through a message with the rules of its signal."""
 
     def __init__(self, layout: Layout, rules: Rules) -> None:
         self._layout = layout
         self._rules = rules
         self._at = Item()
-        self._seen = 0
 
-    def removals(self, message: Any) -> Generator[Batch, None, list[Removal]]:
+    def removals(self, message: Any) -> list[Removal]:
         """The parts to remove, in the order of the message."""
         found: list[Removal] = []
         for number, resource in enumerate(self._layout.resources(message)):
@@ -47,10 +43,10 @@ class RuleWalk:
                 if self._drops("scope"):
                     found.append(Removal(number, inner))
                 else:
-                    found += yield from self._items(number, inner, self._layout.items(scope))
+                    found += self._items(number, inner, self._layout.items(scope))
         return found
 
-    def _items(self, resource: int, scope: int, items: Sequence[Any]) -> Generator[Batch, None, list[Removal]]:
+    def _items(self, resource: int, scope: int, items: Sequence[Any]) -> list[Removal]:
         """The removals in one scope."""
         found: list[Removal] = []
         whole, part = self._layout.contexts
@@ -58,20 +54,16 @@ class RuleWalk:
             return found
         for number, item in enumerate(items):
             self._layout.enter(self._at, item)
-            yield from self._pauses()
             if self._drops(whole):
                 found.append(Removal(resource, scope, number))
-            elif part in self._rules:
-                parts = yield from self._parts(item, part)
-                if parts:
-                    found.append(Removal(resource, scope, number, tuple(parts)))
+            elif part in self._rules and (parts := self._parts(item, part)):
+                found.append(Removal(resource, scope, number, tuple(parts)))
         return found
 
-    def _parts(self, item: Any, context: Context | None) -> Generator[Batch, None, list[int]]:
+    def _parts(self, item: Any, context: Context | None) -> list[int]:
         found = []
         for number, part in enumerate(self._layout.parts(item)):
             self._layout.enter_part(self._at, part)
-            yield from self._pauses()
             if context and self._drops(context):
                 found.append(number)
         return found
@@ -79,11 +71,6 @@ class RuleWalk:
     def _drops(self, context: Context) -> bool:
         tests = self._rules.get(context, ())
         return any(test(self._at) for test in tests)
-
-    def _pauses(self) -> Iterator[Batch]:
-        self._seen += 1
-        if self._seen % _ITEMS_UNTIL_PAUSE == 0:
-            yield PAUSE
 
 
 def remove(message: Any, layout: Layout, removals: Sequence[Removal]) -> None:

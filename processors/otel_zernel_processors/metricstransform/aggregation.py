@@ -1,20 +1,17 @@
 """Adds up data points with equal labels and times."""
 
 import statistics
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
-from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
 from otel_zernel_libraries.histograms.temporality.reading import amount_of
 from otel_zernel_processors.metricstransform.config import Aggregation
 from otel_zernel_processors.metricstransform.numbers import to_integer
 from otel_zernel_processors.metricstransform.selecting import delete, points_of
 
-_POINTS_UNTIL_PAUSE = 100
 _REDUCE: dict[Aggregation, Callable[[Sequence[float]], float]] = {
     "sum": sum,
     "mean": lambda values: sum(values) / len(values),
@@ -25,7 +22,7 @@ _REDUCE: dict[Aggregation, Callable[[Sequence[float]], float]] = {
 }
 
 
-def aggregate(metric: Metric, indexes: Sequence[int], kind: Aggregation) -> Generator[Batch, None, None]:
+def aggregate(metric: Metric, indexes: Sequence[int], kind: Aggregation) -> None:
     """Merges those of the data points at `indexes` that have equal labels and times. Summaries stay as they are.
 
     Numbers are merged as `kind` says, histograms by adding their buckets.
@@ -34,16 +31,12 @@ def aggregate(metric: Metric, indexes: Sequence[int], kind: Aggregation) -> Gene
         return
     groups: dict[tuple[Any, ...], list[int]] = {}
     every, is_delta = points_of(metric), _is_delta(metric)
-    for number, index in enumerate(indexes):
+    for index in indexes:
         groups.setdefault(_key(every[index], is_delta), []).append(index)
-        if number % _POINTS_UNTIL_PAUSE == 0:
-            yield PAUSE
     gone: list[int] = []
-    for number, (first, *others) in enumerate(groups.values()):
+    for first, *others in groups.values():
         if others and _merge(every[first], [every[index] for index in others], kind):
             gone += others
-        if number % _POINTS_UNTIL_PAUSE == 0:
-            yield PAUSE
     delete(metric, sorted(gone))
 
 

@@ -1,10 +1,9 @@
 """Combines several metrics into one."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel.batch import Batch
 from otel_zernel_processors.metricstransform import labels
 from otel_zernel_processors.metricstransform.aggregation import aggregate
 from otel_zernel_processors.metricstransform.config import Transform
@@ -37,9 +36,7 @@ def _labels(metric: Metric) -> set[str]:
     return {pair.key for point in points_of(metric) for pair in point.attributes}
 
 
-def combine(
-    metrics: Sequence[Metric], transform: Transform, selector: MetricSelector
-) -> Generator[Batch, None, Metric]:
+def combine(metrics: Sequence[Metric], transform: Transform, selector: MetricSelector) -> Metric:
     """One metric with the data points of all, aggregated. Groups of the expression become labels."""
     combined = Metric()
     combined.CopyFrom(metrics[0])
@@ -53,7 +50,7 @@ def combine(
             point.CopyFrom(every[index])
             labels.put(point, added)
     if transform.aggregation_type:
-        yield from aggregate(combined, range(len(points_of(combined))), transform.aggregation_type)
+        aggregate(combined, range(len(points_of(combined))), transform.aggregation_type)
     return combined
 
 

@@ -1,50 +1,39 @@
 """The operations of a transform on the data points of one metric."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel import __version__
-from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel_processors.metricstransform import labels
 from otel_zernel_processors.metricstransform.aggregation import aggregate
 from otel_zernel_processors.metricstransform.config import MetricOperation
 from otel_zernel_processors.metricstransform.numbers import scale, toggle_type
 from otel_zernel_processors.metricstransform.selecting import delete, points_of
 
-_POINTS_UNTIL_PAUSE = 100
-
-
 Choose = Callable[[Metric], list[int]]
 """The indexes of the data points to change."""
 
 
-def operate(metric: Metric, operations: Sequence[MetricOperation], choose: Choose) -> Generator[Batch, None, None]:
-    """Applies the operations, in order, to the chosen data points. Yields `PAUSE` between."""
+def operate(metric: Metric, operations: Sequence[MetricOperation], choose: Choose) -> None:
+    """Applies the operations, in order, to the chosen data points."""
     for operation in operations:
         chosen = choose(metric)
         if operation.action == "delete_label_value":
             every = points_of(metric)
             delete(metric, [index for index in chosen if _has_value(every[index], operation)])
             continue
-        yield from _each(metric, chosen, _change(operation))
+        every, change = points_of(metric), _change(operation)
+        for index in chosen:
+            change(every[index])
         if operation.aggregation_type and operation.action.startswith("aggregate"):
-            yield from aggregate(metric, chosen, operation.aggregation_type)
+            aggregate(metric, chosen, operation.aggregation_type)
 
 
 def every_point(metric: Metric) -> list[int]:
     """Chooses all data points."""
     return list(range(len(points_of(metric))))
-
-
-def _each(metric: Metric, indexes: Sequence[int], change: Callable[[Any], None]) -> Generator[Batch, None, None]:
-    every = points_of(metric)
-    for number, index in enumerate(indexes):
-        change(every[index])
-        if number % _POINTS_UNTIL_PAUSE == 0:
-            yield PAUSE
 
 
 def _change(operation: MetricOperation) -> Callable[[Any], None]:

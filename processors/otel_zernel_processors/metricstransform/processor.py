@@ -1,19 +1,17 @@
 """The metrics transform processor."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import ITEMS_AT_ONCE, PAUSE, Context, Processor
+from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel_libraries.conditions import to_any_value
 from otel_zernel_processors.metricstransform.combining import combine, mismatch
 from otel_zernel_processors.metricstransform.config import MetricsTransformConfig, Transform
 from otel_zernel_processors.metricstransform.operations import every_point, operate
 from otel_zernel_processors.metricstransform.selecting import MetricSelector, keep, points_of
-
-Pauses = Generator[Batch, None, None]
 
 
 class MetricsTransformProcessor(Processor):
@@ -29,11 +27,11 @@ class MetricsTransformProcessor(Processor):
         self._transforms = [(transform, MetricSelector(transform)) for transform in config.transforms]
         self._warned: set[str] = set()
 
-    def process(self, batch: Batch) -> Iterator[Batch]:
-        """The batch, edited only if a transform is about one of its metrics. Yields `PAUSE` between pieces of work."""
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        """The batch, edited only if a transform is about one of its metrics."""
         if self._concerns(batch.metrics):
-            yield from self._transform(batch.edit_metrics())
-        yield batch
+            self._transform(batch.edit_metrics())
+        return (batch,)
 
     def _concerns(self, metrics: MetricsData) -> bool:
         """Whether a transform is about one of these metrics."""
@@ -41,7 +39,7 @@ class MetricsTransformProcessor(Processor):
         names = {metric.name for scope in scopes for metric in scope.metrics}
         return any(selector.names(name) for name in names for _, selector in self._transforms)
 
-    def _transform(self, metrics: MetricsData) -> Pauses:
+    def _transform(self, metrics: MetricsData) -> None:
         grouped: list[ResourceMetrics] = []
         for resource in metrics.resource_metrics:
             for scope in resource.scope_metrics:
@@ -49,23 +47,23 @@ class MetricsTransformProcessor(Processor):
                     if transform.action == "group":
                         grouped += _group(resource, scope, transform, selector)
                     else:
-                        yield from self._apply(scope, transform, selector)
+                        self._apply(scope, transform, selector)
             _drop_empty(resource.scope_metrics, "metrics")
         _drop_empty(metrics.resource_metrics, "scope_metrics")
         metrics.resource_metrics.extend(grouped)
 
-    def _apply(self, scope: ScopeMetrics, transform: Transform, selector: MetricSelector) -> Pauses:
+    def _apply(self, scope: ScopeMetrics, transform: Transform, selector: MetricSelector) -> None:
         selected = [index for index, metric in enumerate(scope.metrics) if selector.selects(metric)]
         if not selected:
             return
         if transform.action == "update":
-            yield from _update(scope, selected, transform, selector)
+            _update(scope, selected, transform, selector)
         elif transform.action == "insert":
-            yield from _insert(scope, selected, transform, selector)
+            _insert(scope, selected, transform, selector)
         elif reason := mismatch([scope.metrics[index] for index in selected]):
             self._warn(transform, reason)
         else:
-            yield from _combine(scope, selected, transform, selector)
+            _combine(scope, selected, transform, selector)
 
     def _warn(self, transform: Transform, reason: str) -> None:
         if transform.include not in self._warned:
@@ -73,36 +71,34 @@ class MetricsTransformProcessor(Processor):
             self.context.logger.warning("Cannot combine the metrics %s: %s", transform.include, reason)
 
 
-def _update(scope: ScopeMetrics, indexes: list[int], transform: Transform, selector: MetricSelector) -> Pauses:
+def _update(scope: ScopeMetrics, indexes: list[int], transform: Transform, selector: MetricSelector) -> None:
     gone = []
     for index in indexes:
         metric = scope.metrics[index]
         had_points = bool(points_of(metric))
-        yield from operate(metric, transform.operations, selector.chosen)
+        operate(metric, transform.operations, selector.chosen)
         metric.name = selector.new_name(metric.name)
         if had_points and not points_of(metric):
             gone.append(index)
-        yield PAUSE
     for index in reversed(gone):
         del scope.metrics[index]
 
 
-def _insert(scope: ScopeMetrics, indexes: list[int], transform: Transform, selector: MetricSelector) -> Pauses:
+def _insert(scope: ScopeMetrics, indexes: list[int], transform: Transform, selector: MetricSelector) -> None:
     for index in indexes:
         metric = Metric()
         metric.CopyFrom(scope.metrics[index])
         keep(metric, selector.chosen(metric))
         had_points = bool(points_of(metric))
-        yield from operate(metric, transform.operations, every_point)
+        operate(metric, transform.operations, every_point)
         metric.name = selector.new_name(metric.name)
         if points_of(metric) or not had_points:
             scope.metrics.append(metric)
-        yield PAUSE
 
 
-def _combine(scope: ScopeMetrics, indexes: list[int], transform: Transform, selector: MetricSelector) -> Pauses:
-    combined = yield from combine([scope.metrics[index] for index in indexes], transform, selector)
-    yield from operate(combined, transform.operations, every_point)
+def _combine(scope: ScopeMetrics, indexes: list[int], transform: Transform, selector: MetricSelector) -> None:
+    combined = combine([scope.metrics[index] for index in indexes], transform, selector)
+    operate(combined, transform.operations, every_point)
     for index in reversed(indexes):
         _take(scope, index, selector)
     if points_of(combined):

@@ -1,7 +1,7 @@
 """Counts the values of batches, and makes their distributions."""
 
 import math
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE, Context
+from otel_zernel.component import Context
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
@@ -19,8 +19,6 @@ from otel_zernel_processors.percentiles.counts.window import WindowCounts
 from otel_zernel_processors.percentiles.emit.report import PercentilesReport
 from otel_zernel_processors.percentiles.intake.intake import Intake
 
-_METRICS = 2_000
-"""Metrics between yields while a batch loses those that were counted, 3 ms of work."""
 _COUNTED = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 
 
@@ -43,31 +41,28 @@ class Aggregation:
         kept = self._exemplars if self._totals else None  # summaries have no exemplars
         self._intake = Intake(config, context, self._table, self._counts, began_ns, kept)
         self._report = PercentilesReport(config, self._table, self._counts, self._totals, self._exemplars)
-        self._unreported = False
         self._ticked_ns = 0
         self._named = lru_cache(4096)(self._is_named)
 
-    def process(self, batch: Batch) -> Iterator[Batch]:
-        """Counts the configured metrics, and passes on the others. Yields `PAUSE` after every 5 ms of work."""
-        found = yield from self._count(batch.metrics)
-        if not found or self._config.pass_through:
-            yield batch
-        else:
-            yield from self._rest(batch)
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        """Counts the configured metrics, and passes on the others."""
+        if not self._count(batch.metrics) or self._config.pass_through:
+            return (batch,)
+        return self._rest(batch)
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """The outputs of all series, and points without a recorded value for series that end."""
         step = self._counts.close()
         ended = self._expire(now_ns - self._idle_ns)
-        self._ticked_ns, self._unreported = now_ns, False
+        self._ticked_ns, self._intake.has_counted = now_ns, False
         yield from self._report.ends(ended, now_ns)
         yield from self._report.batches(now_ns, step)
 
     def flush(self) -> Iterable[Batch]:
         """The outputs, if there are values since the last tick."""
-        return self.tick(self._clock.time_ns()) if self._unreported else ()
+        return self.tick(self._clock.time_ns()) if self._intake.has_counted else ()
 
-    def _count(self, metrics: MetricsData) -> Generator[Batch, None, bool]:
+    def _count(self, metrics: MetricsData) -> bool:
         """Counts the points of the configured metrics. Returns whether there were any."""
         now_ns, found = self._clock.time_ns(), False
         for resource in metrics.resource_metrics:
@@ -77,10 +72,8 @@ class Aggregation:
                 if counted:
                     found, encoded_scope = True, scope.scope.SerializeToString()
                 for metric in counted:
-                    for _ in self._intake.collect(encoded_resource, encoded_scope, metric, now_ns):
-                        self._unreported |= self._intake.count(now_ns)
-                        yield PAUSE
-        self._unreported |= self._intake.count(now_ns)
+                    self._intake.collect(encoded_resource, encoded_scope, metric, now_ns)
+        self._intake.count(now_ns)
         return found
 
     def _counts_metric(self, metric: Metric) -> bool:
@@ -90,16 +83,12 @@ class Aggregation:
         return any(fnmatchcase(name, pattern) for pattern in self._config.metrics)
 
     def _rest(self, batch: Batch) -> Iterator[Batch]:
-        """The batch without the counted metrics, if it has others. Yields `PAUSE` after every 3 ms of work."""
-        metrics, pieces = batch.edit_metrics(), 0
+        """The batch without the counted metrics, if it has others."""
+        metrics = batch.edit_metrics()
         for resource in metrics.resource_metrics:
             for scope in resource.scope_metrics:
-                pieces += len(scope.metrics)
                 _keep(scope.metrics, [not self._counts_metric(metric) for metric in scope.metrics])
             _keep(resource.scope_metrics, [len(scope.metrics) > 0 for scope in resource.scope_metrics])
-            if pieces >= _METRICS:
-                pieces = 0
-                yield PAUSE
         _keep(metrics.resource_metrics, [len(resource.scope_metrics) > 0 for resource in metrics.resource_metrics])
         if metrics.resource_metrics:
             yield batch

@@ -46,7 +46,7 @@ class PercentilesProcessor(Processor):
         return Aggregation(self.config, self.context, self._began_ns)
 
     def process(self, batch: Batch) -> Iterable[Batch]:
-        """Counts the configured metrics, and passes on the others. Yields `PAUSE` after every 5 ms of work."""
+        """Counts the configured metrics, and passes on the others."""
         return self.aggregation.process(batch)
 
     def tick(self, now_ns: int) -> Iterable[Batch]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.job_report import RankCounts, job_metrics
@@ -16,9 +15,6 @@ from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
 from otel_zernel_processors.phases.rank_reports import HostReport, RankReport, Run, by_process
 from otel_zernel_processors.phases.results.ranks import JobVerdictTracker
-
-_CHUNK = 64
-"""Steps whose critical paths are found at a time: about 1 ms with 8 ranks."""
 
 
 class FollowedJob:
@@ -142,13 +138,7 @@ class FollowedJob:
         run.steps.size = self._size
         if not run.steps.has_ids:
             run.steps.run = run.identity(self._size)
-        work = run.steps.update({rank: one.steps for rank, one in ranks.items()}, origins, now)
-        try:
-            while True:
-                next(work)
-                yield PAUSE
-        except StopIteration as done:
-            steps, alone = done.value
+        steps, alone = run.steps.update({rank: one.steps for rank, one in ranks.items()}, origins, now)
         for rank, one in ranks.items():
             one.process.align(run.steps.offsets.get(rank), run.steps.run if run.steps.has_ids else None)
         yield from self._finish(steps)
@@ -178,10 +168,8 @@ class FollowedJob:
         yield Batch(metrics=metrics_data(self._resource, metrics))
 
     def _finish(self, steps: list[JobStep]) -> Iterator[Batch]:
-        for position, step in enumerate(steps, 1):
+        for step in steps:
             self._add_path(step)
-            if position % _CHUNK == 0:
-                yield PAUSE
         if self._traces:
             yield from self._traces.of_steps(steps, self._resource, self._size)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE, Context
+from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import metrics_data
@@ -119,34 +119,32 @@ class Host:
         for series in (*self._registry.ended.pop_expired(self.clock.now + LINGER_NS), self._series):
             yield Batch(metrics=series.end_all(self.clock.now))
 
-    def advance(self, until: int) -> Iterator[Batch]:
-        """Closes the steps that are complete by `until` (ns). Yields only `PAUSE`."""
+    def advance(self, until: int) -> None:
+        """Closes the steps that are complete by `until` (ns)."""
         for process in self.processes.values():
-            for _ in process.advance(until):
-                yield PAUSE
+            process.advance(until)
 
     def end(self) -> Iterator[Batch]:
         """Ends all processes and makes the last report."""
         self._ended += self._registry.clear()
         for process in self._ended:
-            for _ in process.end():
-                yield PAUSE
+            process.end()
         yield from self.report(self.clock.now)
 
     def report(self, now: int) -> Iterator[Batch]:
         """The reports on all processes and on the host at `now` (ns)."""
-        yield from self.advance(now)
+        self.advance(now)
         self._late.log(self.name, now)
         yield from self._end_expired(now)
         for worker in self._registry.dismiss_workers():
             yield Batch(metrics=worker.series.end_all(now))
         for key in [key for key, process in self.processes.items() if process.is_over(now)]:
-            yield from self._retire(key, now)
+            self._retire(key, now)
         ended, self._ended = self._ended, []
         followed = [one for one in (*self.processes.values(), *ended) if 0 < one.first_seen <= now]
         self.reported = followed
         self._losses.keep_only({pid for pid, _ in self.processes})
-        yield from self._share_out(followed, now - ns(self._config.idle_timeout))
+        self._share_out(followed, now - ns(self._config.idle_timeout))
         for process in followed:
             yield from process.report(now)
         self._transitions += sum(process.totals.transitions.total() for process in ended)
@@ -156,8 +154,7 @@ class Host:
     def _create(self, key: ProcessKey, resource: Resource) -> TrainingProcess:
         identity = ProcessIdentity(self.name, *key)
         process = TrainingProcess(identity, resource, self._config, self._context)
-        for _ in process.advance(self._registry.ended.processed_until(key)):
-            pass  # it has no spans yet
+        process.advance(self._registry.ended.processed_until(key))
         for period in self._losses.of(identity.pid):
             process.add_loss(period)
         return process
@@ -207,10 +204,9 @@ class Host:
             *(lasted / 1e9, self.name or "this host", interval),
         )
 
-    def _retire(self, key: ProcessKey, now: int) -> Iterator[Batch]:
+    def _retire(self, key: ProcessKey, now: int) -> None:
         process = self._registry.retire(key, now)
-        for _ in process.end():
-            yield PAUSE
+        process.end()
         self._registry.ended.set_processed(key, process.processed_until, now)
         self._ended.append(process)
 
@@ -221,7 +217,7 @@ class Host:
             if all(series.resource != process.series.resource for process in self.processes.values()):
                 yield Batch(metrics=series.end_all(now))
 
-    def _share_out(self, processes: list[TrainingProcess], at_latest: int) -> Iterator[Batch]:
+    def _share_out(self, processes: list[TrainingProcess], at_latest: int) -> None:
         """Divides each GPU's usage among the processes that use PyTorch, CUDA or NCCL.
 
         DataLoader workers inherit their trainer's local rank and do not count.
@@ -229,8 +225,7 @@ class Host:
         users = [process.gpu_user for process in processes if process.is_ml]
         for process in processes:
             process.forget_phases(at_latest)
-        for _ in self._gpus.share_out(users, at_latest):
-            yield PAUSE
+        self._gpus.share_out(users, at_latest)
 
     def _report_tasks(self, now: int) -> Iterator[Batch]:
         """The metrics of the host as a whole."""

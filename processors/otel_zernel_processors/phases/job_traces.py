@@ -7,7 +7,6 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel_libraries.training.step_spans import JobStepSpan
 from otel_zernel_processors.phases.alignment.job_steps import JobStep
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
@@ -58,7 +57,6 @@ class JobTraces:
         for step in chosen:
             for rank, (process, candidate) in held[step.seed].items():
                 yield from process.traces([candidate.of_rank(rank, step.seed)], step.number)
-            yield PAUSE
 
     def of_ranks(self, alone: Mapping[int, Iterable[RankStep]]) -> Iterator[Batch]:
         """The traces of steps that could not be aligned, with links between those of the same time."""

@@ -40,9 +40,6 @@ from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader
 from otel_zernel_processors.phases.signals.thread_states import ThreadStates
 
-_CHUNK = 64
-"""Intervals processed at a time: a few tenths of 1 ms."""
-
 
 class TrainingProcess:
     """Follows one process from its first span or point to its last."""
@@ -181,19 +178,14 @@ class TrainingProcess:
         """Ends a series of one of its gauges."""
         self._signals.end_level(point)
 
-    def advance(self, until: int) -> Iterator[None]:
-        """Closes the steps that are complete by `until` (ns), and later ones if too many intervals wait. Yields often,
-        so that others get the event loop."""
-        until = max(until, self._timeline.early_until())
-        while self._timeline.is_behind(until):
-            yield from self._add_steps(self._timeline.advance(until, _CHUNK))
-            yield
-        yield from self._add_steps(self._timeline.advance(until))
+    def advance(self, until: int) -> None:
+        """Closes the steps that are complete by `until` (ns), and later ones if too many intervals wait."""
+        self._add_steps(self._timeline.advance(max(until, self._timeline.early_until())))
 
-    def end(self) -> Iterator[None]:
-        """Closes all steps, because the process has ended. Yields like `advance`."""
-        yield from self.advance(self._timeline.last_end)
-        yield from self._add_steps(self._timeline.end())
+    def end(self) -> None:
+        """Closes all steps, because the process has ended."""
+        self.advance(self._timeline.last_end)
+        self._add_steps(self._timeline.end())
 
     def forget_phases(self, before: int) -> None:
         """Removes the phases before this time (ns) that wait for samples of the GPU."""
@@ -278,12 +270,10 @@ class TrainingProcess:
         self.first_seen = self.first_seen or start
         self.last_seen = max(self.last_seen, end)
 
-    def _add_steps(self, steps: Iterable[ClosedStep]) -> Iterator[None]:
+    def _add_steps(self, steps: Iterable[ClosedStep]) -> None:
         for closed in steps:
-            yield from closed.prepare()
             self.totals.add_step(closed)
-            if (step := closed.step).is_long:
-                yield
+            step = closed.step
             self._durations.add(step.kind, step.end - step.start, is_lossy=step.lossy)
             self._history.add(closed.attribution.segments)
             self._add_step(closed)

@@ -1,11 +1,11 @@
 """The phases processor: reads spans and signals of training processes, and emits their phases."""
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.component import Context, Processor
 from otel_zernel.component.forms import DataForms, Form, Names
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
@@ -16,10 +16,6 @@ from otel_zernel_processors.phases.intake.other_spans import OtherSpans
 from otel_zernel_processors.phases.jobs import Jobs
 from otel_zernel_processors.phases.process import TrainingProcess
 
-_PIECE = 256
-"""Spans of one scope, or points, after which others get the event loop."""
-_PIECES = 64
-"""Smaller pieces after which others get the event loop."""
 _PATIENCE = 10.0
 """Seconds without any data after which a warning is logged: a receiver may take some to attach."""
 _LIVE_NS = 300_000_000_000
@@ -63,15 +59,12 @@ class PhasesProcessor(Processor):
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Consumes the spans with the attribute `zernel.interval` and reads metrics. All else passes unchanged."""
-        for number, point in enumerate(input_points(batch.metrics), 1):
-            host = self._host(point.host)
-            if host:
+        for point in input_points(batch.metrics):
+            if host := self._host(point.host):
                 host.add_point(point)
-            if number % _PIECE == 0:
-                yield PAUSE
         rest: Batch | None = batch
         if self.config.source in ("auto", "scopes"):
-            others = yield from self._read(batch.spans)
+            others = self._read(batch.spans)
             if others is not None and not self.config.pass_through:
                 rest = _with_spans(batch, others)
         if rest is not None:
@@ -110,26 +103,20 @@ class PhasesProcessor(Processor):
         yield from self._jobs.end()
         self._hosts, self._here = {}, None
 
-    def _read(self, spans: TracesData) -> Generator[Batch, None, OtherSpans | None]:
+    def _read(self, spans: TracesData) -> OtherSpans | None:
         """Reads all spans; returns those without the attribute `zernel.interval`, or None if all spans are such.
 
         The traces of another phases processor repeat the spans of collectives and syncs. They pass unchanged.
         """
         others, used = OtherSpans(), 0
-        pieces = (
-            (resource, scope, scope.spans[at : at + _PIECE])
-            for resource in spans.resource_spans
-            for scope in resource.scope_spans
-            for at in range(0, len(scope.spans), _PIECE)
-        )
-        for number, (resource, scope, piece) in enumerate(pieces, 1):
-            read = SpanInput(others=list(piece)) if scope.scope.name == SCOPE.name else read_spans(piece)
-            others.add(resource, scope, read.others)
-            if read.count:
-                used += read.count
-                self._add_spans(resource, read)
-            if len(piece) == _PIECE or number % _PIECES == 0:
-                yield PAUSE
+        for resource in spans.resource_spans:
+            for scope in resource.scope_spans:
+                own = scope.scope.name == SCOPE.name
+                read = SpanInput(others=list(scope.spans)) if own else read_spans(scope.spans)
+                others.add(resource, scope, read.others)
+                if read.count:
+                    used += read.count
+                    self._add_spans(resource, read)
         return others if used else None
 
     def _add_spans(self, resource: ResourceSpans, spans: SpanInput) -> None:
@@ -175,7 +162,7 @@ class PhasesProcessor(Processor):
             yield from self._jobs.add(self._reported(), name, clock, due, is_whole=clock.heard >= due)
             yield from self._jobs.advance()
         for host in hosts.values():
-            yield from host.advance(watermark(host))
+            host.advance(watermark(host))
         yield from self._jobs.advance()
 
     def _reported(self) -> list[TrainingProcess]:

@@ -1,17 +1,15 @@
 """The transform processor."""
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
-from otel_zernel.component import ITEMS_AT_ONCE, PAUSE, Context, Processor
+from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel.text import one_line
 from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed, Item, compile_condition
 from otel_zernel_processors.transform.config import ErrorMode, StatementGroup, TransformConfig
 from otel_zernel_processors.transform.statements import CompiledStatement, compile_statement
-
-_ITEMS_UNTIL_PAUSE = 50
 
 
 @dataclass(slots=True)
@@ -70,18 +68,18 @@ class TransformProcessor(Processor):
         """The signals that have statements."""
         return [signal for signal, statements in self._statements.items() if statements]
 
-    def process(self, batch: Batch) -> Iterator[Batch]:
-        """The batch, edited only if a statement changes an item. Yields `PAUSE` between pieces of work."""
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        """The batch, edited only if a statement changes an item."""
         try:
             for signal, statements in self._statements.items():
                 if statements and batch.count_of(signal):
-                    yield from _run(batch, signal, statements)
+                    _run(batch, signal, statements)
         except ConditionFailed as failed:
             count = batch.item_count
             self.context.logger.error("Dropped %d items, because error_mode is propagate: %s", count, failed)
             self.context.drop(count, "statement_error")
-            return
-        yield batch
+            return ()
+        return (batch,)
 
     def _compile(self, signal: Signal) -> Iterator[GuardedStatement]:
         for group in self.config.groups(signal):
@@ -94,31 +92,18 @@ class TransformProcessor(Processor):
             yield GuardedStatement(statement, conditions, group.error_mode or self.config.error_mode, self.context)
 
 
-def _run(batch: Batch, signal: Signal, statements: Sequence[GuardedStatement]) -> Generator[Batch, None, None]:
+def _run(batch: Batch, signal: Signal, statements: Sequence[GuardedStatement]) -> None:
     """Runs the statements. If none of them would change an item as it is, none changes one in any order."""
     for number, statement in enumerate(statements):
-        found = yield from _would_change(batch.message(signal), signal, statement)
-        if found:
+        if any(statement.changes(item) for item in _items(batch.message(signal), signal, statement)):
             for one in statements[number:]:
-                yield from _apply(batch.edit(signal), signal, one)
+                for item in _items(batch.edit(signal), signal, one):
+                    one.apply(item)
             return
 
 
-def _would_change(message: Any, signal: Signal, statement: GuardedStatement) -> Generator[Batch, None, bool]:
+def _items(message: Any, signal: Signal, statement: GuardedStatement) -> Iterator[Item]:
+    """The same item for each, moved on."""
     item = Item()
-    walk = LAYOUTS[signal].walk(message, statement.statement.context, item)
-    for number, _ in enumerate(walk):
-        if statement.changes(item):
-            return True
-        if number % _ITEMS_UNTIL_PAUSE == _ITEMS_UNTIL_PAUSE - 1:
-            yield PAUSE
-    return False
-
-
-def _apply(message: Any, signal: Signal, statement: GuardedStatement) -> Iterator[Batch]:
-    item = Item()
-    walk = LAYOUTS[signal].walk(message, statement.statement.context, item)
-    for number, _ in enumerate(walk):
-        statement.apply(item)
-        if number % _ITEMS_UNTIL_PAUSE == _ITEMS_UNTIL_PAUSE - 1:
-            yield PAUSE
+    for _ in LAYOUTS[signal].walk(message, statement.statement.context, item):
+        yield item

@@ -6,7 +6,6 @@ from typing import Any
 
 from benchmarks.training.runs import recorded
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel.otlp.points import key_values
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
@@ -42,7 +41,7 @@ def processed(name: str, *, is_job: bool = False) -> list[Batch]:
     if is_job:
         batches = list(map(partial(_with_ranks, pids=sorted(truth["pid"] for truth in truths)), batches))
     results = chain(chain.from_iterable(map(processor.process, batches)), processor.flush())
-    return [batch for batch in results if batch is not PAUSE]
+    return list(results)
 
 
 def _with_ranks(batch: Batch, pids: list[int]) -> Batch:

@@ -13,7 +13,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.conditions import from_any_value
@@ -26,7 +25,7 @@ def processor(*actions: dict[str, Any], **options: Any) -> AttributesProcessor:
 
 
 def run(one: AttributesProcessor, batch: Batch) -> Batch:
-    [passed] = [output for output in one.process(batch) if output is not PAUSE]
+    [passed] = one.process(batch)
     return passed
 
 
@@ -208,12 +207,6 @@ def test_include_selects_spans_by_kind_and_name() -> None:
     include = selection(span_names=["a"], span_kinds=["Server"])
     one = processor({"key": "k", "value": 1, "action": "insert"}, include=include)
     assert attributes_of(run(one, Batch(spans=spans))) == [{}, {"k": 1}]
-
-
-def test_long_work_is_split() -> None:
-    outputs = list(processor({"key": "k", "value": 1, "action": "insert"}).process(points(*[{}] * 1000)))
-    assert sum(output is PAUSE for output in outputs) >= 20
-    assert attributes_of(outputs[-1]) == [{"k": 1}] * 1000
 
 
 KEYS = st.sampled_from("abcd")

@@ -10,7 +10,6 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.batch import BatchProcessor
 from tests.core.parts import batch_of, values_of
@@ -22,8 +21,8 @@ def processor(clock: FakeClock | None = None, **options: Any) -> BatchProcessor:
 
 
 def sent(outputs: Iterable[Batch]) -> list[list[float]]:
-    """The values of each batch that is not `PAUSE`."""
-    return [values_of([batch]) for batch in outputs if batch is not PAUSE]
+    """The values of each batch."""
+    return [values_of([batch]) for batch in outputs]
 
 
 def logs(*bodies: str) -> Batch:

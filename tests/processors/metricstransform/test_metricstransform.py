@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from otel_zernel import __version__
-from otel_zernel.component import PAUSE
 from tests.processors.metricstransform.transforming import after, batch_with, gauge, processor, run, update
 
 
@@ -146,15 +145,6 @@ def test_a_copy_in_another_pipeline_is_not_changed() -> None:
     other = batch.copy()
     run(processor({"include": "m", "action": "update", "new_name": "n"}), batch)
     assert other.metrics.resource_metrics[0].scope_metrics[0].metrics[0].name == "m"
-
-
-def test_long_work_is_split() -> None:
-    many = gauge("m", *((number, {"n": str(number)}) for number in range(1000)))
-    outputs = list(
-        processor(*update({"action": "aggregate_labels", "aggregation_type": "sum"})).process(batch_with(many))
-    )
-    assert sum(one is PAUSE for one in outputs) >= 20
-    assert outputs[-1].point_count == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_libraries.conditions import from_any_value
@@ -22,7 +21,7 @@ def processor(**options: Any) -> TransformProcessor:
 
 
 def run(one: TransformProcessor, batch: Batch) -> Batch | None:
-    outputs = [output for output in one.process(batch) if output is not PAUSE]
+    outputs = list(one.process(batch))
     assert len(outputs) <= 1
     return outputs[0] if outputs else None
 
@@ -223,16 +222,6 @@ def test_error_mode_propagate_drops_and_counts_the_batch() -> None:
     assert run(one, metrics()) is None
     assert isinstance(one.context.drop, Dropped)
     assert one.context.drop.counts == {"statement_error": 3}
-
-
-def test_long_work_is_split() -> None:
-    message = MetricsData()
-    gauge = message.resource_metrics.add().scope_metrics.add().metrics.add(name="x").gauge
-    for value in range(1000):
-        gauge.data_points.add(as_double=value)
-    one = processor(metric_statements=['set(datapoint.attributes["k"], 1) where datapoint.value_double > 900'])
-    outputs = list(one.process(Batch(metrics=message)))
-    assert sum(output is PAUSE for output in outputs) >= 20
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar, Generic
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import Clock
-from otel_zernel.component import PAUSE
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
@@ -18,8 +17,6 @@ from otel_zernel_libraries.histograms.temporality.identity import StreamIdentity
 from otel_zernel_libraries.histograms.temporality.memory import AnyTrack, SeriesMemory
 from otel_zernel_libraries.histograms.temporality.reading import amount_of
 
-_PIECE = 50
-"""Work between two pauses, about 2 ms: 1 for each point, and 1 for each 256 bytes of it."""
 _KINDS = frozenset({"sum", "histogram", "exponential_histogram"})
 
 
@@ -51,29 +48,25 @@ class Conversion(ABC, Generic[AnyTrack]):
         except DecodeError:  # the bytes stay as they are: the backend reports the error
             return False
 
-    def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Iterator[Batch]:
-        """The converted batch, after a `PAUSE` for each 2 ms of work. It edits the batch.
+    def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Batch:
+        """The batch, converted.
 
         `drop(count, reason)` counts lost points: `max_series`, `out_of_order` or `invalid`.
         """
         lost: Counter[str] = Counter()
         metrics = batch.edit_metrics()
-        done, now_ns = 0, self._clock.time_ns()
+        now_ns = self._clock.time_ns()
         self.expire(now_ns)
         for resource in metrics.resource_metrics:
             encoded_resource = resource.resource.SerializeToString()
             for scope in resource.scope_metrics:
                 encoded_scope = scope.scope.SerializeToString()
                 for metric in scope.metrics:
-                    for work in self._convert_metric(encoded_resource, encoded_scope, metric, now_ns, lost):
-                        done += work
-                        if done >= _PIECE:
-                            done = 0
-                            yield PAUSE
+                    self._convert_metric(encoded_resource, encoded_scope, metric, now_ns, lost)
                 remove_empty(scope.metrics)
         for reason, count in lost.items():
             drop(count, reason)
-        yield batch
+        return batch
 
     def limit(self, config: SeriesMemoryConfig) -> None:
         """Changes the limits of the memory."""
@@ -95,10 +88,7 @@ class Conversion(ABC, Generic[AnyTrack]):
         """Whether metrics of this kind are converted."""
         return kind in _KINDS
 
-    def _convert_metric(
-        self, resource: bytes, scope: bytes, metric: Metric, now_ns: int, lost: Counter[str]
-    ) -> Iterator[int]:
-        """Yields the work after each point."""
+    def _convert_metric(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int, lost: Counter[str]) -> None:
         kind = metric.WhichOneof("data") or ""
         data = getattr(metric, kind, None)
         if data is None or getattr(data, "aggregation_temporality", None) != self.source:
@@ -119,7 +109,6 @@ class Conversion(ABC, Generic[AnyTrack]):
                 if kept < index:
                     data_points[kept].CopyFrom(point)
                 kept += 1
-            yield 1 + (point.ByteSize() >> 8)
         del data_points[kept:]
 
     def _convert(self, series: bytes, point: Any, now_ns: int, *, monotonic: bool) -> bool:

@@ -4,14 +4,14 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric
 
 from otel_zernel.batch import EXPLICIT_HISTOGRAMS, Batch
 from otel_zernel.clock import Clock
-from otel_zernel.component import PAUSE, Context
+from otel_zernel.component import Context
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.points import forget_moving_bounds, has_moving_bounds
 from otel_zernel.otlp.staleness import has_no_value
@@ -24,9 +24,6 @@ from otel_zernel_libraries.histograms.temporality.identity import StreamIdentity
 from otel_zernel_libraries.histograms.temporality.memory import SeriesMemory
 from otel_zernel_libraries.histograms.temporality.track import Track
 from otel_zernel_libraries.histograms.temporality.watched import MovingMetric, SettledTrack, WatchedSeries
-
-_PIECE = 50
-"""Points between two pauses, about 2 ms."""
 
 Grid = Callable[[str, str], Sequence[float]]
 """The fixed bounds of a metric, by its name and its unit."""
@@ -59,56 +56,34 @@ class SettledBounds:
         except DecodeError:  # the bytes stay as they are: the backend reports the error
             return False
 
-    def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Iterator[Batch]:
-        """The batch with settled bounds, after a `PAUSE` for each 2 ms of work. It edits the batch only if it must.
+    def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Batch:
+        """The batch with settled bounds. It edits the batch only if it must.
 
         `drop(count, reason)` counts lost points: `max_series`, `out_of_order` or `invalid`.
         """
-        now_ns, done = self._clock.time_ns(), 0
+        now_ns = self._clock.time_ns()
         self._memory.expire(now_ns)
-        moving = set[tuple[int, int, int]]()
-        for place, stream, metric in _explicit(batch.metrics.resource_metrics):
-            moves = yield from self._moves(stream, metric, now_ns)
-            if moves:
-                moving.add(place)
-            done += len(metric.histogram.data_points) % _PIECE
-            if done >= _PIECE:
-                done = 0
-                yield PAUSE
-        if moving:
-            yield from self._edited(batch, moving, drop, now_ns)
-        yield batch
+        explicit = _explicit(batch.metrics.resource_metrics)
+        if moving := {place for place, stream, metric in explicit if self._moves(stream, metric, now_ns)}:
+            self._edit(batch, moving, drop, now_ns)
+        return batch
 
-    def before(
-        self, batch: Batch, drop: Callable[[int, str], None], then: Callable[[Batch], Iterable[Batch]]
-    ) -> Iterator[Batch]:
-        """The results of `then`, which gets the batch with settled bounds, and each `PAUSE`."""
-        for settled in self.convert(batch, drop):
-            if settled is PAUSE:
-                yield PAUSE
-            else:
-                yield from then(settled)
-
-    def _edited(
+    def _edit(
         self, batch: Batch, moving: set[tuple[int, int, int]], drop: Callable[[int, str], None], now_ns: int
-    ) -> Iterator[Batch]:
+    ) -> None:
         lost: Counter[str] = Counter()
-        resources, done = batch.edit_metrics().resource_metrics, 0
+        resources = batch.edit_metrics().resource_metrics
         for place, stream, metric in list(_explicit(resources)):
             if place in moving:
-                for work in self._settle(stream, metric, now_ns, lost):
-                    done += work
-                    if done >= _PIECE:
-                        done = 0
-                        yield PAUSE
+                self._settle(stream, metric, now_ns, lost)
         for resource in resources:
             for scope in resource.scope_metrics:
                 remove_empty(scope.metrics)
         for reason, count in lost.items():
             drop(count, reason)
 
-    def _moves(self, stream: StreamIdentity, metric: Metric, now_ns: int) -> Generator[Batch, None, bool]:
-        """Whether the bounds of a metric move. If not, remembers those of its series. Yields pauses."""
+    def _moves(self, stream: StreamIdentity, metric: Metric, now_ns: int) -> bool:
+        """Whether the bounds of a metric move. If not, remembers those of its series."""
         if has_moving_bounds(metric):
             return True
         known = self._memory.get(stream.digest)
@@ -117,9 +92,7 @@ class SettledBounds:
             return True
         watched: dict[bytes, WatchedSeries] = {}
         is_cumulative = metric.histogram.aggregation_temporality == CUMULATIVE
-        for number, point in enumerate(metric.histogram.data_points, 1):
-            if number % _PIECE == 0:
-                yield PAUSE
+        for point in metric.histogram.data_points:
             if not point.bucket_counts or has_no_value(point):
                 continue
             try:
@@ -132,15 +105,13 @@ class SettledBounds:
                 self._memory.set(stream.digest, MovingMetric(), now_ns)
                 return True
             watched[series] = track
-        if self._memory.get(stream.digest) is not None:  # another batch moved them during a pause
-            return True
         for series, track in watched.items():
             if self._memory.get(series) is not None or not self._memory.is_full:
                 self._memory.set(series, track, now_ns)
         return False
 
-    def _settle(self, stream: StreamIdentity, metric: Metric, now_ns: int, lost: Counter[str]) -> Iterator[int]:
-        """Replaces the points of the metric. Yields the work after each: 1, and 1 for each 16 buckets."""
+    def _settle(self, stream: StreamIdentity, metric: Metric, now_ns: int, lost: Counter[str]) -> None:
+        """Replaces the points of the metric."""
         former = Metric()
         former.CopyFrom(metric)
         forget_moving_bounds(metric)
@@ -157,7 +128,6 @@ class SettledBounds:
                 lost[str(reason)] += 1
             else:
                 _copy(point, data.data_points.add(), settled)
-            yield 1 + (len(point.bucket_counts) >> 4)
 
     def _settled(
         self,

@@ -1,7 +1,7 @@
 """Counts the points of metrics in the histograms of their series."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -33,12 +33,7 @@ from otel_zernel_processors.percentiles.intake.number_points import number_runs
 
 _NO_SLOT = -1  # the slot of points without a recorded value
 _KNOWN = 4  # cached metrics and points for each of max_series
-
-# Pieces of work between yields, about 5 ms. A metric and a run of number points are one piece each. A new metric of a
-# resource, and a new series, are several. So is a histogram point, depending on its buckets.
-_PIECES = 500
-_NEW = 8
-_HISTOGRAM, _BUCKETS = 3, 64
+_HISTOGRAMS = 500  # counted together: each takes memory for all of its buckets
 
 MetricKey = tuple[bytes, bytes, str, str, bool]
 """Encoded resource, encoded scope, name and unit of an input metric, and whether it is a histogram."""
@@ -76,23 +71,23 @@ class Intake:
         self._runs: list[int] = []
         self._doubles = bytearray()
         self._histograms: list[tuple[int, HistogramState]] = []
-        self._pieces = 0
+        self.has_counted = False
+        """Whether it has counted values since this was set to False."""
 
-    def collect(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> Iterator[None]:
-        """Collects the points of a gauge, sum or histogram. Call `count` at each yield."""
+    def collect(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> None:
+        """Collects the points of a gauge, sum or histogram. Call `count` after the last metric."""
         kind = metric.WhichOneof("data")
         key = resource, scope, metric.name, metric.unit, kind not in ("gauge", "sum")
         stream = self._streams.get(key) or self._cache(key, metric.description)
-        self._pieces += 1
         match kind:
             case "gauge":
-                yield from self._collect_numbers(stream, self._slots_of[key], metric.gauge.SerializeToString(), now_ns)
+                self._collect_numbers(stream, self._slots_of[key], metric.gauge.SerializeToString(), now_ns)
             case "sum":
-                yield from self._collect_numbers(stream, self._slots_of[key], metric.sum.SerializeToString(), now_ns)
+                self._collect_numbers(stream, self._slots_of[key], metric.sum.SerializeToString(), now_ns)
             case "histogram":
-                yield from self._collect_histogram(key, stream, metric.histogram, now_ns)
+                self._collect_histogram(key, stream, metric.histogram, now_ns)
             case "exponential_histogram":
-                yield from self._collect_histogram(key, stream, metric.exponential_histogram, now_ns)
+                self._collect_histogram(key, stream, metric.exponential_histogram, now_ns)
 
     def expire(self, before_ns: int, slots_freed: bool) -> None:
         """Forgets series without points since `before_ns`; clears the cache of slots if some were freed."""
@@ -107,7 +102,6 @@ class Intake:
         encoded = b"".join(delimited(1, pair) for pair in attributes)
         stream = self._streams[key] = PercentileStream(encoded, scope, name, unit, is_histogram, description)
         self._slots_of[key] = {}
-        self._pieces += _NEW
         return stream
 
     def _make_room(self) -> None:
@@ -121,9 +115,7 @@ class Intake:
         self._slots_of.clear()
         self._known_size = 0
 
-    def _collect_numbers(
-        self, stream: PercentileStream, slots: dict[bytes, int], encoded: bytes, now_ns: int
-    ) -> Iterator[None]:
+    def _collect_numbers(self, stream: PercentileStream, slots: dict[bytes, int], encoded: bytes, now_ns: int) -> None:
         for rest, doubles in number_runs(encoded):
             slot = slots.get(rest)
             if slot is None:
@@ -134,9 +126,6 @@ class Intake:
                 self._slots.append(slot)
                 self._runs.append(len(doubles) // 8)
                 self._doubles += doubles
-            self._pieces += 1
-            if self._pieces >= _PIECES:
-                yield
 
     def _find(self, stream: PercentileStream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
         point = parse(NumberDataPoint, rest)
@@ -144,7 +133,6 @@ class Intake:
             self._end(stream, point.attributes, now_ns)
             return _NO_SLOT
         slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
-        self._pieces += _NEW
         if slot is not None:
             self._make_room()
             slots[rest] = slot
@@ -152,7 +140,7 @@ class Intake:
 
     def _collect_histogram(
         self, key: MetricKey, stream: PercentileStream, histogram: Histogram | ExponentialHistogram, now_ns: int
-    ) -> Iterator[None]:
+    ) -> None:
         temporality = histogram.aggregation_temporality
         if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
             self._lost["temporality"] += len(histogram.data_points)
@@ -162,11 +150,10 @@ class Intake:
             if has_no_value(point):
                 self._increases.end((key, encode_attributes(point.attributes, None)))
                 self._end(stream, point.attributes, now_ns)
-                self._pieces += 1
             elif reason := self._collect_point(key, stream, point, now_ns, is_cumulative=is_cumulative):
                 self._lost[reason] += 1
-            if self._pieces >= _PIECES:
-                yield
+            if len(self._histograms) >= _HISTOGRAMS:
+                self.count(now_ns)
 
     def _end(self, stream: PercentileStream, attributes: Sequence[KeyValue], now_ns: int) -> None:
         """Marks the end of a series. With `group_by`, other series may be merged into it: it does not end."""
@@ -191,13 +178,12 @@ class Intake:
         self._histograms.append((slot, state))
         if self._exemplars is not None and point.exemplars:
             self._exemplars.add(slot, point.exemplars)
-        self._pieces += _HISTOGRAM + len(state.buckets.keys) // _BUCKETS
         return None
 
-    def count(self, now_ns: int) -> bool:
-        """Counts all collected values. Returns whether there were any."""
+    def count(self, now_ns: int) -> None:
+        """Counts all collected values."""
         slots, runs, doubles, histograms = self._slots, self._runs, self._doubles, self._histograms
-        self._slots, self._runs, self._doubles, self._histograms, self._pieces = [], [], bytearray(), [], 0
+        self._slots, self._runs, self._doubles, self._histograms = [], [], bytearray(), []
         if slots:
             slots_of_values = np.repeat(np.array(slots, np.int64), runs)
             self._count_values(slots_of_values, np.frombuffer(bytes(doubles), "<f8"), now_ns)
@@ -206,7 +192,7 @@ class Intake:
         for reason, lost in (+self._lost).items():
             self._context.drop(lost, reason)
         self._lost.clear()
-        return bool(slots or histograms)
+        self.has_counted |= bool(slots or histograms)
 
     def _count_values(self, slots: Ints, values: Floats, now_ns: int) -> None:
         good = values >= 0

@@ -1,7 +1,7 @@
 """Joins the steps of a job's ranks into steps of the job."""
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -15,8 +15,6 @@ from otel_zernel_processors.phases.alignment.sequences import CollectiveNumber
 
 _FEWEST = 3
 """Fewer steps do not show whether numbers agree with times."""
-_CHUNK = 256
-"""Steps of ranks that take about 1 ms."""
 _APART = 0.5
 """Ranks on one host that leave the same collective further apart than this share of a step have not left the same."""
 _MOMENT_NS = 4_000_000_000
@@ -108,16 +106,14 @@ class JobSteps:
 
     def update(
         self, steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin], now: int
-    ) -> Generator[None, None, AlignedSteps]:
+    ) -> AlignedSteps:
         """Adds the new steps of some ranks up to the report at `now` (ns); returns the steps of the job that are
-        complete. `origins` are those of all ranks. Yields often, so that others get the event loop."""
+        complete. `origins` are those of all ranks."""
         alone: dict[int, list[RankStep]] = defaultdict(list)
         contradicts = _contradicts(steps, origins)
         self._is_contradicted = self._is_contradicted if contradicts is None else contradicts
         described = self._counted if _are_counted(steps) and not self._is_contradicted else self._inferred
-        for position, (rank, step, found) in enumerate(described(steps, origins, now), 1):
-            if position % _CHUNK == 0:
-                yield
+        for rank, step, found in described(steps, origins, now):
             if found:
                 self._waiting.setdefault(found.key, found).ranks[rank] = step
             else:

@@ -10,7 +10,6 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel_libraries.training import PHASES
 from otel_zernel_libraries.training.step_spans import SegmentSpan, StepSpan
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
@@ -21,7 +20,7 @@ from otel_zernel_processors.phases.scopes.attribution import Segment
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _PIECE = 256
-"""Spans of one batch of traces, at least: they take about 2 ms to build."""
+"""Spans of one batch of traces, at least."""
 _SPARE = 8
 """Times `slowest`: steps that a rank holds until its job has chosen the slowest ones that all ranks hold."""
 
@@ -166,13 +165,10 @@ class TraceSampler:
 
 
 def trace_batches(traces: Iterable[Iterator[Span]], resource: Resource) -> Iterator[Batch]:
-    """Batches of whole traces, with `PAUSE` between them."""
+    """Batches of whole traces."""
     spans: list[Span] = []
     for trace in traces:
-        for span in trace:
-            spans.append(span)
-            if len(spans) % _PIECE == 0:
-                yield PAUSE
+        spans += trace
         if len(spans) >= _PIECE:
             yield Batch(spans=traces_data(resource, spans))
             spans = []

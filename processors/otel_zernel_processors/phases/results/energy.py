@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -117,8 +117,8 @@ class GpuEnergy:
             kind = "idle" if point.name == "hw.gpu.utilization" else "energy"
             self._samples.append(GpuSample(before[0], point.time, kind, amount))
 
-    def share_out(self, users: Sequence[tuple[EnergyHistory, GpuUsage]], at_latest: int) -> Iterator[None]:
-        """Divides the samples equally among the users; yields after each sample.
+    def share_out(self, users: Sequence[tuple[EnergyHistory, GpuUsage]], at_latest: int) -> None:
+        """Divides the samples equally among the users.
 
         A sample waits until all users' phases are known for its time, but not if it ended before `at_latest` (ns).
         """
@@ -127,7 +127,6 @@ class GpuEnergy:
             sample = self._samples.popleft()
             for history, usage in users:
                 _add(usage, sample, history.shares(sample.start, sample.end), len(users))
-            yield
         needed = min([*(one.start for one in self._samples), *(time for time, _ in self._last.values())], default=0)
         for history, _ in users:
             history.forget(needed)

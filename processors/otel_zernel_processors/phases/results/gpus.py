@@ -1,6 +1,6 @@
 """The GPUs of one host, and the processes that use them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.intake.inputs import InputPoint
@@ -36,13 +36,13 @@ class HostGpus:
         gpu = self._gpus.get(self._known(index))
         return (gpu.utilization.at(now) if gpu else None) or 0.0
 
-    def share_out(self, users: Iterable[GpuUser], at_latest: int) -> Iterator[None]:
+    def share_out(self, users: Iterable[GpuUser], at_latest: int) -> None:
         """Divides what each GPU used among its users; see `GpuEnergy.share_out`."""
         of_gpu: dict[str, list[tuple[EnergyHistory, GpuUsage]]] = {}
         for user in users:
             of_gpu.setdefault(self._known(user.gpu), []).append((user.history, user.usage))
         for index, gpu in self._gpus.items():
-            yield from gpu.share_out(of_gpu.get(index, []), at_latest)
+            gpu.share_out(of_gpu.get(index, []), at_latest)
 
     def _known(self, index: str) -> str:
         """The index itself. For an unknown (empty) one: the index of the host's only GPU, if it has one."""

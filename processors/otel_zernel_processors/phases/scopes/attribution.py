@@ -20,14 +20,13 @@ that phase.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.intake.intervals import RUNS, ThreadInterval
 from otel_zernel_processors.phases.scopes.activities import DETAIL_OF, PHASE_OF
 from otel_zernel_processors.phases.scopes.cuts import (
-    CHUNK,
     COLLECTIVE,
     ENQUEUE,
     IS_SCOPE,
@@ -90,46 +89,19 @@ class Attribution(NamedTuple):
 
 def attribute(step: Step, in_flight: Sequence[TimeRange], bridge_ns: int) -> Attribution:
     """The attribution of a step. `in_flight` are the times of the process's collectives."""
-    work = attribute_in_chunks(step, in_flight, bridge_ns)
-    try:
-        while True:
-            next(work)
-    except StopIteration as done:
-        attribution: Attribution = done.value
-        return attribution
-
-
-def attribute_in_chunks(
-    step: Step, in_flight: Sequence[TimeRange], bridge_ns: int
-) -> Generator[None, None, Attribution]:
-    """Returns the attribution of a step. For a long step it yields every few ms, so that others get the event loop."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
-    is_long = step.is_long
     marks = marks_of(step, bridge_ns) if step.has_runs else None
-    if is_long:
-        yield
     covered = _covered(step.intervals, marks)
     if flights:
         waits = union((start, end) for start, end, at in covered if at == SYNC)
         covered += [(start, end, COLLECTIVE) for start, end in intersection(waits, flights)]
         covered += _short_waits(covered, flights, bridge_ns)
-    if is_long:
-        yield
     bounds = _work(step)
     if marks is None and step.boundary != "loader":
         marks = marks_of(step, bridge_ns)
     gaps = _gaps(step, marks, bounds, bridge_ns) if marks and not step.lossy else []
-    if is_long:
-        yield
     covered.sort()
-    if is_long:
-        yield
-    cuts = yield from cuts_of(step, covered, bounds, gaps)
-    segments = []
-    for segment in _joined(cuts, bridge_ns):
-        segments.append(segment)
-        if len(segments) % CHUNK == 0:
-            yield
+    segments = list(_joined(cuts_of(step, covered, bounds, gaps), bridge_ns))
     exposed = [(start, end) for start, end, activity in segments if activity == "collective"] if flights else []
     return Attribution(segments, length(flights) - length(intersection(flights, exposed)) if flights else 0)
 

@@ -1,6 +1,6 @@
 """Cuts a step where the activity of its thread changes, by the precedence of activities."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from otel_zernel_processors.phases.scopes.gaps import Gap
 from otel_zernel_processors.phases.scopes.steps import Step
@@ -21,8 +21,6 @@ _CALLS = range(ENQUEUE, ACTIVITIES.index("forward"))
 IS_SCOPE = tuple(at != COLLECTIVE and at not in _CALLS for at in range(len(ACTIVITIES)))
 _WINNER = ["", *(ACTIVITIES[(mask & -mask).bit_length() - 1] for mask in range(1, 1 << len(ACTIVITIES)))]
 """By a bit mask of activities that overlap: the one that wins; empty for no activity."""
-CHUNK = 1024
-"""Cuts or segments after which a pause is due."""
 
 Cut = tuple[int, int, str]
 """[start, end) in ns, and the activity of the thread."""
@@ -32,29 +30,18 @@ Edge = tuple[int, int, int]
 """A time (ns), whether an interval begins (1), ends (-1) or neither (0) there, and its precedence."""
 
 
-def cuts_of(
-    step: Step, covered: Sequence[Cover], bounds: TimeRange, gaps: Sequence[Gap]
-) -> Generator[None, None, list[Cut]]:
+def cuts_of(step: Step, covered: Sequence[Cover], bounds: TimeRange, gaps: Sequence[Gap]) -> list[Cut]:
     """Cuts the step where its activity changes. `covered` is sorted."""
     if step.works_until is None:
         in_a_row = _cuts_in_a_row(step, covered, Uncovered(step, bounds, gaps), gaps)
         if in_a_row is not None:
             return in_a_row
-    uncovered, cuts = Uncovered(step, bounds, gaps), list[Cut]()
+    uncovered = Uncovered(step, bounds, gaps)
     activity_at = uncovered.at if gaps else uncovered.of_step
     edges = _edges(step, covered, [*bounds, *(at for start, end, _ in gaps for at in (start, end))])
-    if step.is_long:
-        yield
-    swept = (
-        _swept_in_layers(step, edges, covered, activity_at)
-        if _are_nested(covered)
-        else _swept(step, edges, activity_at)
-    )
-    for cut in swept:
-        cuts.append(cut)
-        if len(cuts) % CHUNK == 0:
-            yield
-    return cuts
+    if _are_nested(covered):
+        return list(_swept_in_layers(step, edges, covered, activity_at))
+    return list(_swept(step, edges, activity_at))
 
 
 def _cuts_in_a_row(

@@ -14,9 +14,6 @@ Boundary = Literal["loader", "optimizer", "backward", ""]
 """What divides the steps of a thread: returns of its DataLoader, its optimizer, or its backward passes. Empty if it
 does not train."""
 
-_MANY = 250
-"""Intervals of a step whose attribution takes more than 1 ms."""
-
 
 @dataclass(slots=True)
 class Step:
@@ -42,8 +39,3 @@ class Step:
     """The id of the thread."""
     has_runs: bool = False
     """Whether it has runs of operators."""
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the step has so many intervals that each pass over them takes long."""
-        return len(self.intervals) > _MANY

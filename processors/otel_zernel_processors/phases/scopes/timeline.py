@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
-from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute, attribute_in_chunks
+from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
@@ -41,11 +41,6 @@ class ClosedStep:
         if self._attribution is None:
             self._attribution = attribute(self.step, self.in_flight, self.bridge_ns)
         return self._attribution
-
-    def prepare(self) -> Iterator[None]:
-        """Computes the attribution. For a long step it yields often, so that others get the event loop."""
-        if self._attribution is None:
-            self._attribution = yield from attribute_in_chunks(self.step, self.in_flight, self.bridge_ns)
 
 
 class Timeline:
@@ -132,11 +127,10 @@ class Timeline:
         """Whether intervals that ended by `until` (ns) are not processed yet."""
         return bool(self._waiting) and self._first <= until
 
-    def advance(self, until: int, at_most: int | None = None) -> Iterator[ClosedStep]:
-        """Processes the intervals that ended by `until` (ns), or `at_most` of them; yields the steps that this
-        closes."""
+    def advance(self, until: int) -> Iterator[ClosedStep]:
+        """Processes the intervals that ended by `until` (ns); yields the steps that this closes."""
         feed = self._threads.feed
-        for order, interval in self._next(until, at_most) if self.is_behind(until) else ():
+        for order, interval in self._next(until) if self.is_behind(until) else ():
             if order != self._last:  # a batch that is sent again repeats its spans
                 if interval.kind == "collective":
                     self._hold(interval)
@@ -151,12 +145,11 @@ class Timeline:
         yield from self.advance(max(self.until, self.last_end))
         yield from map(self._closed, self._threads.end())
 
-    def _next(self, until: int, at_most: int | None) -> list[tuple[Order, ThreadInterval]]:
+    def _next(self, until: int) -> list[tuple[Order, ThreadInterval]]:
         """Removes the intervals that come next. Most arrive in order, which makes sorting them cheap."""
         waiting = self._waiting
         self._sort()
         ready = bisect_right(waiting, until, key=_end)
-        ready = ready if at_most is None else min(ready, at_most)
         some = waiting[:ready]
         del waiting[:ready]
         self._first = waiting[0][1].end if waiting else 0

@@ -244,7 +244,7 @@ async def test_a_batch_that_a_processor_refuses_was_seen_by_no_processor() -> No
         assert (list(keeper.processor.flush()), closed.processor.seen) == ([], 0)
         closed.processor.closed = False
         await emit(batch)
-        assert (values_of(keeper.flush()), closed.processor.seen) == ([1.0], 1)
+        assert (values_of(keeper.processor.flush()), closed.processor.seen) == ([1.0], 1)
 
 
 async def test_a_queue_holds_no_more_than_its_bytes_whatever_its_size() -> None:

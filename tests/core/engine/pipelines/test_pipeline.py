@@ -46,7 +46,7 @@ async def test_a_batch_that_no_queue_takes_is_refused_before_any_processor_gets_
         await emit(batch_of(2.0))
         with pytest.raises(Refused, match="sink/1"):
             await emit(batch_of(3.0))
-        assert values_of(keeper.flush()) == [1.0, 2.0]
+        assert values_of(keeper.processor.flush()) == [1.0, 2.0]
         for sink, delivery in zip(it.sinks, deliveries, strict=True):
             sink.gate.set()
             await delivery.drain()

@@ -39,7 +39,7 @@ class RunningConversion:
         data.resource_metrics.add().scope_metrics.add().metrics.extend(metrics)
         batch = Batch.from_bytes(metrics=data.SerializeToString())
         assert self.conversion.concerns(batch)
-        return metrics_of(self.conversion.convert(batch, self.dropped))
+        return metrics_of([self.conversion.convert(batch, self.dropped)])
 
     def points(self, *metrics: Metric) -> list[Any]:
         """The points of the converted batch."""

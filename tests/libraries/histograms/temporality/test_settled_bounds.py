@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ScopeMetrics
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
 from otel_zernel.otlp.points import Descriptor, encode_metric, has_moving_bounds, key_values
 from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.testing import Dropped, FakeClock
@@ -49,7 +48,7 @@ class Settling:
         batch = Batch.from_bytes(metrics=data.SerializeToString())
         if not self.bounds.concerns(batch):
             return list(metrics)
-        [settled] = [one for one in self.bounds.convert(batch, self.dropped) if one is not PAUSE]
+        settled = self.bounds.convert(batch, self.dropped)
         return [metric for scope in settled.metrics.resource_metrics[0].scope_metrics for metric in scope.metrics]
 
 
@@ -142,7 +141,7 @@ def test_bounds_that_stay_are_forwarded_as_the_bytes_that_arrived() -> None:
         data = MetricsData()
         data.resource_metrics.add().scope_metrics.add().metrics.append(one([1, 2], [time, 0, 0], time=time))
         encoded = data.SerializeToString() + b"\xfa\x3e\x01x"  # an unknown field, which a new encoding would move
-        [settled] = settling.bounds.convert(Batch.from_bytes(metrics=encoded), settling.dropped)
+        settled = settling.bounds.convert(Batch.from_bytes(metrics=encoded), settling.dropped)
         assert settled.bytes_of("metrics") == encoded
         assert settled.metrics.resource_metrics[0].scope_metrics[0].metrics[0].HasField("histogram")
 
@@ -236,14 +235,3 @@ def test_a_watched_series_keeps_a_digest_of_its_bounds_only() -> None:
     assert [len(digest) for digest in kept] == [16, 16]
     assert not WatchedSeries(long, is_cumulative=False).moves_to(WatchedSeries(long, is_cumulative=False))
     assert WatchedSeries(long, is_cumulative=False).moves_to(WatchedSeries(short, is_cumulative=False))
-
-
-def test_a_metric_with_many_series_gives_the_loop_pauses() -> None:
-    metric = one([1, 2], [1, 2, 3])
-    [point] = metric.histogram.data_points
-    metric.histogram.data_points.extend([point] * 999)
-    settling, data = Settling(max_series=2000), MetricsData()
-    data.resource_metrics.add().scope_metrics.add().metrics.append(metric)
-    made = list(settling.bounds.convert(Batch(metrics=data), settling.dropped))
-    assert made.count(PAUSE) == 20
-    assert made[-1].point_count == 1000

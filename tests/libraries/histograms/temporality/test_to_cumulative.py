@@ -6,12 +6,8 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE
-from otel_zernel.testing import Dropped, FakeClock
-from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, ToCumulative
 from tests.libraries.histograms.temporality.running import (
     CUMULATIVE,
     RunningConversion,
@@ -277,15 +273,3 @@ def test_gauges_and_cumulative_metrics_stay_as_they_are() -> None:
     unspecified = sum_of([(0, 10, 5)], temporality=0)
     found = running.convert(gauge, cumulative, unspecified, sum_of([(0, 10, 5)], gpu="1"))
     assert found[:3] == [gauge, cumulative, unspecified]
-
-
-def test_a_large_batch_yields_to_the_event_loop() -> None:
-    data = MetricsData()
-    metric = sum_of([(0, 10, 1)] * 1000)
-    for number, point in enumerate(metric.sum.data_points):
-        point.attributes.add(key="n").value.int_value = number
-    data.resource_metrics.add().scope_metrics.add().metrics.append(metric)
-    conversion = ToCumulative(SeriesMemoryConfig(), FakeClock())
-    made = list(conversion.convert(Batch(metrics=data), Dropped()))
-    assert made.count(PAUSE) == 20
-    assert made[-1].point_count == len(conversion) == 1000

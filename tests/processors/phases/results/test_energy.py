@@ -30,7 +30,7 @@ HALF = (10.0, 10.5, "data_loading"), (10.5, 12.0, "gpu_compute")
 
 def spent(one: GpuEnergy, *users: EnergyHistory, at_latest: int = 0) -> list[GpuUsage]:
     sums = [GpuUsage() for _ in users]
-    list(one.share_out(list(zip(users, sums, strict=True)), at_latest))
+    one.share_out(list(zip(users, sums, strict=True)), at_latest)
     return sums
 
 
@@ -68,7 +68,7 @@ def test_a_sample_waits_until_the_phases_of_its_time_are_known() -> None:
     (used,) = spent(one, known)
     assert sum(used.joules.values()) == 100
     known.add_period(12 * S, 14 * S, "gpu_compute")
-    list(one.share_out([(known, used)], 0))
+    one.share_out([(known, used)], 0)
     assert sum(used.joules.values()) == 300
 
 

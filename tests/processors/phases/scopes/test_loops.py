@@ -258,7 +258,7 @@ def test_the_division_into_batches_makes_no_difference(name: str, seed: int) -> 
         timeline.add(interval)
     until = min(interval.end for interval in intervals)
     while until < timeline.last_end:
-        steps += timeline.advance(until, chance.randrange(1, 9))
+        steps += timeline.advance(until)
         until += chance.randrange(30 * MS)
     steps += timeline.end()
     assert [one.attribution for one in steps] == [one.attribution for one in closed(spans)]
