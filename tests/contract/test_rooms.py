@@ -161,7 +161,7 @@ HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel_processors.phases": [
         {
             *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "rank_reports"),
-            *("process", "ended_processes", "process_identity", "process_registry", "report_schedule"),
+            *("process", "process_phases", "process_steps", "process_registry"),
         },
         {"emit"},
         {"results"},
@@ -300,7 +300,6 @@ MOST_METHODS, MOST_IMPORTS = 15, 25
 WIDE_CLASSES = {"Delivery", "ProcessRows"}
 WIDE_FILES = {
     "otel_zernel_libraries.store.postgres.postgres_writer",
-    "otel_zernel_processors.phases.process",
     "otel_zernel_receivers.csv.reading",
     "otel_zernel_receivers.ebpf.emit.metrics",
     "otel_zernel_receivers.ebpf.session",

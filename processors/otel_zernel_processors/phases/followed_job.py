@@ -140,7 +140,7 @@ class FollowedJob:
             run.steps.run = run.identity(self._size)
         steps, alone = run.steps.update({rank: one.steps for rank, one in ranks.items()}, origins, now)
         for rank, one in ranks.items():
-            one.process.align(run.steps.offsets.get(rank), run.steps.run if run.steps.has_ids else None)
+            one.process.steps.align(run.steps.offsets.get(rank), run.steps.run if run.steps.has_ids else None)
         yield from self._finish(steps)
         if self._traces:
             yield from self._traces.of_ranks(alone)

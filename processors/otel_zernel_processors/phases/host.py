@@ -14,19 +14,41 @@ from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
 from otel_zernel_processors.phases.emit.services import OWN_SERVICE
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
-from otel_zernel_processors.phases.ended_processes import LINGER_NS, ProcessKey
 from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.intake.inputs import GPU, LOSSES, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
 from otel_zernel_processors.phases.intake.late_spans import LateSpans
 from otel_zernel_processors.phases.intake.losses import LossLog
 from otel_zernel_processors.phases.intake.watermark import Watermark
-from otel_zernel_processors.phases.process import TrainingProcess
-from otel_zernel_processors.phases.process_identity import ProcessIdentity
-from otel_zernel_processors.phases.process_registry import ProcessRegistry, key_of
-from otel_zernel_processors.phases.report_schedule import ReportSchedule
+from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
+from otel_zernel_processors.phases.process_registry import LINGER_NS, ProcessKey, ProcessRegistry, key_of
 from otel_zernel_processors.phases.results.gpus import HostGpus
 from otel_zernel_processors.phases.signals.rules import PhasePeriod, uses_gpu
+
+_MANY = 1000
+"""After a pause in the data, at most this many missed reports are made up for."""
+
+
+class ReportSchedule:
+    """A report is due at every whole multiple of the interval."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self._interval = interval_ns
+        self._next = 0
+
+    def due(self, since: int, until: int) -> Iterator[int]:
+        """The times (ns) at which reports are due after `since`, the host's first time, up to `until`. Each time is
+        yielded once, and a time counts as reported when the next one is requested."""
+        if not since:
+            return
+        if not self._next:
+            self._next = (since // self._interval + 1) * self._interval
+        if until - self._next > _MANY * self._interval:
+            yield self._next
+            self._next = until // self._interval * self._interval
+        while self._next <= until:
+            yield self._next
+            self._next += self._interval
 
 
 class Host:
@@ -147,7 +169,7 @@ class Host:
         self._share_out(followed, now - ns(self._config.idle_timeout))
         for process in followed:
             yield from process.report(now)
-        self._transitions += sum(process.totals.transitions.total() for process in ended)
+        self._transitions += sum(process.phases.totals.transitions.total() for process in ended)
         if followed:
             yield from self._report_tasks(now)
 
@@ -156,20 +178,20 @@ class Host:
         process = TrainingProcess(identity, resource, self._config, self._context)
         process.advance(self._registry.ended.processed_until(key))
         for period in self._losses.of(identity.pid):
-            process.add_loss(period)
+            process.phases.add_loss(period)
         return process
 
     def _add_loss(self, point: InputPoint) -> None:
         period = self._losses.add(point)
         for process in self.processes.values() if period else ():
             if period and period.concerns(process.identity.pid):
-                process.add_loss(period)
+                process.phases.add_loss(period)
 
     def _add_point_of_process(self, point: InputPoint, pid: int) -> None:
         key = (pid, key_of(point.resource)[1])
         if math.isnan(point.value):
             if ended := self._registry.find(key):
-                ended.end_level(point)
+                ended.phases.end_level(point)
             return
         if self._is_new_worker(key, point.resource, trains=uses_gpu(point.name)):
             return
@@ -207,7 +229,7 @@ class Host:
     def _retire(self, key: ProcessKey, now: int) -> None:
         process = self._registry.retire(key, now)
         process.end()
-        self._registry.ended.set_processed(key, process.processed_until, now)
+        self._registry.ended.set_processed(key, process.phases.until, now)
         self._ended.append(process)
 
     def _end_expired(self, now: int) -> Iterator[Batch]:
@@ -222,16 +244,16 @@ class Host:
 
         DataLoader workers inherit their trainer's local rank and do not count.
         """
-        users = [process.gpu_user for process in processes if process.is_ml]
+        users = [process.phases.user_of(process.gpu) for process in processes if process.phases.is_ml]
         for process in processes:
-            process.forget_phases(at_latest)
+            process.phases.forget(at_latest)
         self._gpus.share_out(users, at_latest)
 
     def _report_tasks(self, now: int) -> Iterator[Batch]:
         """The metrics of the host as a whole."""
         processes = self.processes.values()
-        tasks = [Task(process.is_ml, process.totals.phase, process.window) for process in processes]
-        transitions = self._transitions + sum(process.totals.transitions.total() for process in processes)
+        tasks = [Task(one.phases.is_ml, one.phases.totals.phase, one.window) for one in processes]
+        transitions = self._transitions + sum(one.phases.totals.transitions.total() for one in processes)
         metrics = scheduler_metrics(tasks, transitions, self.clock.since, now)
         about = {"host.name": self.name, "service.name": OWN_SERVICE, "service.instance.id": self.name}
         resource = Resource(attributes=key_values(about))

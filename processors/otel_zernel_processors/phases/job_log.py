@@ -8,8 +8,7 @@ from typing import Any
 from otel_zernel.component import Logger
 from otel_zernel.text import printable
 from otel_zernel_libraries.training import JobVerdict, mark_names, verdict_words
-from otel_zernel_processors.phases.process import TrainingProcess
-from otel_zernel_processors.phases.process_identity import ProcessIdentity
+from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 
 _HOSTS = 8
 """Hosts that a line names."""
@@ -59,7 +58,7 @@ class JobLog:
             if name in self._seen or len(ranks) == next(iter(ranks.values())).attributes.get("zernel.world_size")
         }
         self._seen = set(jobs)
-        alone = {one.identity: _process(one) for one in single if one.totals.steps}
+        alone = {one.identity: _process(one) for one in single if one.phases.totals.steps}
         self._log_changes(self._jobs, known)
         self._log_changes(self._processes, alone)
         self._jobs, self._processes = known, alone

@@ -56,7 +56,7 @@ class JobTraces:
             yield Batch(spans=traces_data(resource, roots))
         for step in chosen:
             for rank, (process, candidate) in held[step.seed].items():
-                yield from process.traces([candidate.of_rank(rank, step.seed)], step.number)
+                yield from process.steps.traces(process.resource, [candidate.of_rank(rank, step.seed)], step.number)
 
     def of_ranks(self, alone: Mapping[int, Iterable[RankStep]]) -> Iterator[Batch]:
         """The traces of steps that could not be aligned, with links between those of the same time."""
@@ -70,7 +70,8 @@ class JobTraces:
         }
         for rank, (process, candidates) in sorted(chosen.items()):
             others = [one for other, (_, some) in sorted(chosen.items()) if other != rank for one in some]
-            yield from process.traces(candidates, links={one.seed: _links(one, others) for one in candidates})
+            links = {one.seed: _links(one, others) for one in candidates}
+            yield from process.steps.traces(process.resource, candidates, links=links)
 
     def _held_by(self, steps: Mapping[int, RankStep]) -> dict[int, _Held]:
         """Those of a step's ranks that hold it."""

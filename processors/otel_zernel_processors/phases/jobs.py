@@ -52,7 +52,7 @@ class Jobs:
         here = [process for process in single if process.identity.host == name]
         self._log.log_processes(here)
         for process in here:
-            yield from process.own_traces()
+            yield from process.steps.own_traces(process.resource)
         for job, ranks in sorted(jobs.items()):
             followed = self._followed.setdefault(job, FollowedJob(job, self._config, self._log))
             size = _world_size(next(iter(ranks.values())))

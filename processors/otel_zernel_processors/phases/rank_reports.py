@@ -48,7 +48,7 @@ class HostReport(NamedTuple):
 
 def rank_report(rank: int, process: TrainingProcess) -> RankReport:
     """Takes the process's steps since the last call."""
-    return RankReport(rank, process, process.window, process.has_new_verdict, *process.pop_steps())
+    return RankReport(rank, process, process.window, process.has_new_verdict, *process.steps.pop())
 
 
 def replaces(process: TrainingProcess, other: TrainingProcess) -> bool:
@@ -56,7 +56,7 @@ def replaces(process: TrainingProcess, other: TrainingProcess) -> bool:
 
     If no data reports the end, the process must have made a step: others with the same rank may only serve it.
     """
-    if process is other or not (other.ended or process.totals.steps):
+    if process is other or not (other.ended or process.phases.totals.steps):
         return False
     return process.first_seen >= (other.ended or other.last_seen)
 

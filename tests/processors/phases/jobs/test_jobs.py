@@ -11,8 +11,7 @@ from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.jobs import Jobs
-from otel_zernel_processors.phases.process import TrainingProcess
-from otel_zernel_processors.phases.process_identity import ProcessIdentity
+from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 from tests.processors.phases.processing import feed, make, run
 from tests.processors.phases.training import Loop, attributes_of, batch_of, gauge_batch, resource_of, span_of, values_of
 
@@ -170,7 +169,7 @@ def test_the_work_of_a_report_grows_with_the_processes_and_not_with_the_jobs_bes
             process = TrainingProcess(ProcessIdentity("node", pid, ""), resource, config, context)
             process.attributes = Counted(process.attributes)
             process.first_seen, process.last_seen = 10**9, 2 * 10**9
-            process.totals.steps["training", "loader"] = 100
+            process.phases.totals.steps["training", "loader"] = 100
             processes.append(process)
         Counted.reads = 0
         jobs = Jobs(config, context)
