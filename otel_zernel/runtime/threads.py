@@ -29,7 +29,7 @@ async def run_in_thread(
         raise
 
 
-async def compute(work: Callable[[], T]) -> T:
+async def compute(work: Callable[[], T], interrupt: Callable[[], object] = lambda: None) -> T:
     """Runs work that computes for long and waits for nothing, as `run_in_thread`.
 
     All such work shares one thread, so the event loop competes with one thread for Python's lock. If that thread
@@ -39,7 +39,7 @@ async def compute(work: Callable[[], T]) -> T:
         thread = _computing()
     except RuntimeError:
         return work()
-    return await run_in_thread(work, thread)
+    return await run_in_thread(work, thread, interrupt)
 
 
 class WorkerThread(Executor):

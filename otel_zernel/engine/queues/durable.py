@@ -15,7 +15,7 @@ from otel_zernel.engine.queues.entries import Entry, counts_of, total
 from otel_zernel.engine.queues.queue import Lease, Queue
 from otel_zernel.engine.queues.read_ahead import ReadAhead
 from otel_zernel.runtime.garbage import collection_deferred
-from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel.runtime.threads import compute
 from otel_zernel.storage import DataLost, Journal, Record, StorageFailed, TooLarge
 
 CACHE = 64 << 20
@@ -79,7 +79,7 @@ class DurableQueue(Queue):
         There may be a million of them, so a thread does it, and a cancellation ends it early.
         """
         cancelled = threading.Event()
-        await run_in_thread(lambda: self._restore(cancelled), interrupt=cancelled.set)
+        await compute(lambda: self._restore(cancelled), cancelled.set)
 
     def _restore(self, cancelled: threading.Event) -> None:
         with collection_deferred():
