@@ -69,7 +69,7 @@ THIS: Final = Release("this", ROOT)
 
 def last_release(folder: Path) -> Release:
     """The last release, from the history of this repository. Skips the test if the history does not have it."""
-    command = ("git", "-C", str(ROOT), "archive", LAST_RELEASE, "otel_zernel", *_ROOTS[2:], "pyproject.toml")
+    command = ("git", "-C", str(ROOT), "archive", LAST_RELEASE, "otel_zernel", *_ROOTS[2:], "docs", "pyproject.toml")
     try:
         archive = subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:

@@ -1,6 +1,7 @@
 """Collectors of the last release and of this one work together, and this one goes on where the last one stopped."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,29 @@ Received = tuple[list[str], list[str]]
 @pytest.fixture(scope="session")
 def last(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return last_release(tmp_path_factory.mktemp("last-release"))
+
+
+def test_no_option_and_no_metric_of_the_last_release_is_gone_without_advice(last: Release) -> None:
+    page = (ROOT / "docs/migration.md").read_text("utf-8")
+    gone = {*options_of(last.sources), *metrics_of(last.sources)} - {*options_of(ROOT), *metrics_of(ROOT)}
+    assert {name for _, name in gone if f"| `{name}` |" not in page} == set()
+
+
+def options_of(sources: Path) -> set[tuple[str, str]]:
+    """The keys in the sample of each component, which has all of them, some behind `#`."""
+    samples = {path.parent.name: path.read_text("utf-8") for path in sources.glob("*/otel_zernel_*/*/sample.yaml")}
+    assert len(samples) > 30
+    return {
+        (type_, key)
+        for type_, text in samples.items()
+        for key in re.findall(r"^[# ]*(\w+):(?: |$)", text, re.MULTILINE)
+    }
+
+
+def metrics_of(sources: Path) -> set[tuple[str, str]]:
+    names = re.findall(r"^\| `([a-z][\w.]+)` \|", (sources / "docs/metrics.md").read_text("utf-8"), re.MULTILINE)
+    assert len(names) > 300
+    return {("", name) for name in names}
 
 
 async def test_another_release_loses_and_changes_nothing(
