@@ -11,7 +11,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel_exporters.live.columns import BOUNDS, HEAT_LENGTH, SHARES_LENGTH, ColumnHistory, JobColumns
 from otel_zernel_exporters.live.deltas import StateChanges
-from otel_zernel_exporters.live.rendering import gpu_object, job_object, rank_object
+from otel_zernel_exporters.live.rendering import gpu_object, job_object, lone_job_object, rank_object
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.serving.api.live import SCHEMA
 from otel_zernel_libraries.training.state import MEMORY_READERS, TrainingState
@@ -140,12 +140,10 @@ class LiveState:
             self._replace("gpus", id_, gpu_object(gpu) if gpu else None, changes)
         for id_ in training.jobs.take_changed():
             job = training.jobs.get(id_)
-            if job is None and id_ in self._rendered["jobs"]:
-                changes.remove(["heat", "columns", id_], ["shares", id_])
-            self._replace("jobs", id_, job_object(job) if job else None, changes)
-        columns.forget_all_but(self._rendered["jobs"])
+            self._replace_job(id_, job_object(job) if job else None, changes)
         for id_ in training.processes.take_changed():
-            self._compare_process(id_, changes, now)
+            self._replace_process(id_, changes, now)
+        columns.forget_all_but(self._rendered["jobs"])
         for id_, history in columns.heat.items():
             changes.append("heat", id_, history.take_new())
         for id_, history in columns.shares.items():
@@ -155,19 +153,24 @@ class LiveState:
         self._time_ms = self._clock.time_ns() // 1_000_000
         self._publish(changes, is_followed=is_followed)
 
-    def _compare_process(self, id_: str, changes: StateChanges, now: float) -> None:
+    def _replace_process(self, id_: str, changes: StateChanges, now: float) -> None:
+        """Renders a process, its job if it trains alone, and its new steps."""
         process = self._training.processes.get(id_)
-        had_rows = id_ in self._rendered["ranks"]
+        if process is None and id_ in self._rendered["ranks"]:
+            changes.remove(["timeline", id_])
         self._replace("ranks", id_, rank_object(process, now) if process else None, changes)
-        if process is None:
-            if had_rows:
-                changes.remove(["timeline", id_])
-            return
-        rows, is_whole = process.rows.take_new()
-        if is_whole:
-            changes.set([["timeline", id_], rows])
-        elif rows:
-            changes.append("timeline", id_, rows)
+        self._replace_job(id_, lone_job_object(process) if process and process.job == id_ else None, changes)
+        if process:
+            rows, is_whole = process.rows.take_new()
+            if is_whole:
+                changes.set([["timeline", id_], rows])
+            else:
+                changes.append("timeline", id_, rows)
+
+    def _replace_job(self, id_: str, after: dict[str, Any] | None, changes: StateChanges) -> None:
+        if after is None and id_ in self._rendered["jobs"]:
+            changes.remove(["heat", "columns", id_], ["shares", id_])
+        self._replace("jobs", id_, after, changes)
 
     def _replace(self, table: str, id_: str, after: dict[str, Any] | None, changes: StateChanges) -> None:
         changes.compare([table, id_], self._rendered[table].get(id_), after)

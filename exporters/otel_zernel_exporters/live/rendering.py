@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv
+from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
 from otel_zernel_libraries.training.durations import RecentDurations
-from otel_zernel_libraries.training.state import PASSES, SeenGpu, SeenJob, SeenProcess, known_sources
+from otel_zernel_libraries.training.state import LONGEST_TEXT, PASSES, SeenGpu, SeenJob, SeenProcess, known_sources
 
 _GPU_FIELDS: Final = (
     *("utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
@@ -64,8 +64,13 @@ def gpu_object(gpu: SeenGpu) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def lone_job_object(process: SeenProcess) -> dict[str, Any]:
+    """The job of a process that trains alone."""
+    return {"name": title_of(process.attributes)[:LONGEST_TEXT], "ranks": [process.id]}
+
+
 def job_object(job: SeenJob) -> dict[str, Any]:
-    """A job."""
+    """A job of several ranks."""
     fields: dict[str, Any] = {
         "name": job.name or None,
         "ranks": job.ordered_ranks(),

@@ -76,9 +76,7 @@ def groups_of(processes: Iterable[SeenProcess], jobs: Entities[SeenJob]) -> list
     for process in training:
         if process.rank is not None:
             job = jobs.get(process.job)
-            is_compared = job is not None and not job.is_alone
-            key = process.job if is_compared else (process.host, process.parent_pid)
-            ranks = of_job.setdefault(key, _Ranks(job if is_compared else None))
+            ranks = of_job.setdefault(job.id if job else (process.host, process.parent_pid), _Ranks(job))
             before = ranks.by_rank.get(process.rank)
             if before is None or process.trained >= before.trained:  # a restarted rank
                 ranks.by_rank[process.rank] = process

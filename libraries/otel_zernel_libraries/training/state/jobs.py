@@ -1,6 +1,6 @@
-"""A job, from the metrics that `phases` emits for jobs of several ranks, and the ranks that belong to it.
+"""A job of several ranks, from the metrics that `phases` emits for it, and the processes that belong to it.
 
-A process that trains alone is a job of its own.
+A process that trains alone is a job of its own: the id of the job is that of the process.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -15,8 +15,6 @@ from otel_zernel_libraries.training.state.processes import SeenProcess
 from otel_zernel_libraries.training.state.tables import LONGEST_TEXT, Entities
 
 LAUNCHER: Final = "zernel.job.launcher"
-_ALONE: Final = ""
-"""In a `JobKey`: the value is the id of the only rank."""
 _UNNAMED: Final = "zernel.world_size"
 """Names a job that has no other name."""
 _MOST_RANKS: Final = 1024
@@ -50,11 +48,6 @@ class SeenJob:
         return self.key[1]
 
     @property
-    def is_alone(self) -> bool:
-        """Whether it is a rank that trains alone."""
-        return self.key[0] == _ALONE
-
-    @property
     def launcher(self) -> str:
         """`HOST/PID` of the process that has started its ranks, if that names it; else empty."""
         return self.key[1] if self.key[0] == LAUNCHER else ""
@@ -77,65 +70,38 @@ def job_key_of(resource: Mapping[str, AttributeValue]) -> JobKey | None:
     return (key, str(resource[key])) if key in resource else None
 
 
-class JobMembership:
-    """Each process belongs to one job. Times are monotonic, in s."""
+def assign(processes: Entities[SeenProcess], jobs: Entities[SeenJob], now: float) -> bool:
+    """Finds the job of each process. Returns whether a process still waits for the first data of its job."""
+    by_key = {job.key: job for job in jobs}
+    names = {name for name, _ in by_key}
+    for job in by_key.values():
+        job.ranks = {}
+    for process in processes:
+        if job_of := _job_of(process, by_key, names):
+            job_of.ranks[process.id] = process.rank or 0
+        elif process.lateness_s is not None:
+            process.lateness_s = None
+            processes.changed.add(process.id)
+        waits = process.rank is not None and process.job != process.id and now - process.appeared < _PATIENCE
+        id_ = job_of.id if job_of else "" if waits else process.id
+        if id_ != process.job:
+            process.job = id_
+            processes.changed.add(process.id)
+    for job in by_key.values():
+        if job.ranks and (first := processes.get(job.ordered_ranks()[0])):
+            job.name = title_of(first.attributes)[:LONGEST_TEXT]
+        jobs.changed.add(job.id)
+    return any(not process.job for process in processes)
 
-    def __init__(self, processes: Entities[SeenProcess], jobs: Entities[SeenJob]) -> None:
-        self._processes = processes
-        self._jobs = jobs
-        self.is_due = False
-        """Whether processes or jobs are new, or their names have changed."""
 
-    def live_as_long_as_their_ranks(self) -> None:
-        """Jobs of one rank have no data of their own."""
-        for job in self._jobs:
-            if job.is_alone and (rank := self._processes.get(job.id)):
-                job.touched, job.ended_at = rank.touched, rank.ended_at
-
-    def settle(self, now: float) -> None:
-        """Finds the job of each process if that is due, and gives the ranks their lateness."""
-        if self.is_due:
-            self._assign(now)
-        for job in filter(None, map(self._jobs.get, self._jobs.changed)):
-            for id_, number in job.ranks.items():
-                self._set_lateness(id_, job.lateness.get(number))
-
-    def _assign(self, now: float) -> None:
-        by_key = {job.key: job for job in self._jobs}
-        names = {name for name, _ in by_key}
-        for job in by_key.values():
-            job.ranks = {}
-        for process in self._processes:
-            job_of = _job_of(process, by_key, names) or self._alone(process, now)
-            if job_of:
-                job_of.ranks[process.id] = process.rank or 0
-            if not job_of or job_of.is_alone:
-                self._set_lateness(process.id, None)
-            id_ = job_of.id if job_of else ""
-            if id_ != process.job:
-                process.job = id_
-                self._processes.changed.add(process.id)
-        for id_, job in self._jobs.items():
-            if job.is_alone and not job.ranks:
-                self._jobs.remove(id_)
-            elif job.ranks and (first := self._processes.get(job.ordered_ranks()[0])):
-                job.name = title_of(first.attributes)[:LONGEST_TEXT]
-        self._jobs.left.clear()
-        self._jobs.changed.update(id_ for id_, _ in self._jobs.items())
-        self.is_due = any(not process.job for process in self._processes)
-
-    def _alone(self, process: SeenProcess, now: float) -> SeenJob | None:
-        """The job of a process that trains alone; None while it waits for the data of its job."""
-        job = self._jobs.get(process.id)
-        if job or (process.rank is not None and now - process.appeared < _PATIENCE):
-            return job
-        return self._jobs.place(process.id, SeenJob((_ALONE, process.id)), now)
-
-    def _set_lateness(self, id_: str, lateness_s: float | None) -> None:
-        process = self._processes.get(id_)
-        if process and process.lateness_s != lateness_s:
-            process.lateness_s = lateness_s
-            self._processes.changed.add(id_)
+def spread_lateness(processes: Entities[SeenProcess], jobs: Entities[SeenJob]) -> None:
+    """Gives the ranks of the jobs that have changed their lateness."""
+    for job in filter(None, map(jobs.get, jobs.changed)):
+        for id_, number in job.ranks.items():
+            process, lateness = processes.get(id_), job.lateness.get(number)
+            if process and process.lateness_s != lateness:
+                process.lateness_s = lateness
+                processes.changed.add(id_)
 
 
 def _job_of(process: SeenProcess, jobs: Mapping[JobKey, SeenJob], names: Collection[str]) -> SeenJob | None:

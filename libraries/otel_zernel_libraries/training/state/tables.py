@@ -34,7 +34,6 @@ class Entities(Generic[Entity]):
         self._expiration = expiration
         self._kept_after_end = kept_after_end
         self._refused = refused
-        self._bounded_elsewhere: set[str] = set()
         self.changed: set[str] = set()
         """The ids that have changed, or left, since the last `take_changed`."""
         self.left: list[Entity] = []
@@ -63,22 +62,13 @@ class Entities(Generic[Entity]):
             self.changed.update(self._all.keys() & {id_})
             return found
         if found is None:
-            is_full = len(self._all) - len(self._bounded_elsewhere) >= self._most
-            if len(id_) > LONGEST_TEXT or (is_full and not self._make_room()):
+            if len(id_) > LONGEST_TEXT or (len(self._all) >= self._most and not self._make_room()):
                 self._refused()
                 return None
             found = self._all[id_] = make()
         found.touched = now
         self.changed.add(id_)
         return found
-
-    def place(self, id_: str, entity: Entity, now: float) -> Entity:
-        """Adds a new entity that does not count for the limit: it belongs to an entity of another table."""
-        self._bounded_elsewhere.add(id_)
-        self._all[id_] = entity
-        entity.touched = now
-        self.changed.add(id_)
-        return entity
 
     def sweep(self, now: float) -> None:
         """Removes the entities that ended `kept_after_end` ago, or have no data for `expiration`."""
@@ -90,7 +80,6 @@ class Entities(Generic[Entity]):
     def remove(self, id_: str) -> None:
         """Removes an entity that is there."""
         self.left.append(self._all.pop(id_))
-        self._bounded_elsewhere.discard(id_)
         self.changed.add(id_)
 
     def change_all(self) -> None:
@@ -103,8 +92,7 @@ class Entities(Generic[Entity]):
         return sorted(taken)
 
     def _make_room(self) -> bool:
-        counted = ((entity.ended_at, id_) for id_, entity in self._all.items() if id_ not in self._bounded_elsewhere)
-        ended = [(at, id_) for at, id_ in counted if at is not None]
+        ended = [(entity.ended_at, id_) for id_, entity in self._all.items() if entity.ended_at is not None]
         if not ended:
             return False
         self.remove(min(ended)[1])

@@ -23,7 +23,7 @@ from otel_zernel_libraries.training.interval_spans import ProcessSpan, interval_
 from otel_zernel_libraries.training.points import SeenValue, numbers_of, scalars_of
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.state.gpus import GPU_READERS, SeenGpu, gpu_id_of
-from otel_zernel_libraries.training.state.jobs import JOB_READERS, JobMembership, SeenJob, job_key_of
+from otel_zernel_libraries.training.state.jobs import JOB_READERS, SeenJob, assign, job_key_of, spread_lateness
 from otel_zernel_libraries.training.state.latencies import COLLECTIVES, LAUNCHES, WAITS, Latencies
 from otel_zernel_libraries.training.state.memory import MEMORY_READERS, SeenMemory, memory_key_of
 from otel_zernel_libraries.training.state.processes import (
@@ -42,7 +42,7 @@ from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan
 _MOST_PROCESSES: Final = 1024
 _MOST_GPUS: Final = 1024
 _MOST_JOBS: Final = 128
-"""Jobs of several ranks. Those of one rank are as many as the processes."""
+"""Jobs of several ranks."""
 _MOST_MEMORIES: Final = 1024
 """Pairs of a process and a GPU."""
 _MOST_TRACES: Final = 1024
@@ -95,7 +95,8 @@ class TrainingState:
         """Those of all processes together, also of processes that do not train."""
         self.touched = -math.inf
         """When the newest data that was read arrived."""
-        self._membership = JobMembership(self.processes, self.jobs)
+        self._are_jobs_due = False
+        """Whether processes or jobs are new, or their names have changed."""
         self._rows = rows
         self._keeps_all_steps = keeps_all_steps
         self._appeared = appeared
@@ -121,17 +122,18 @@ class TrainingState:
 
     def settle(self, now: float) -> None:
         """Lets the old leave, and finds the job of each process."""
-        self._membership.live_as_long_as_their_ranks()
         for table in (self.processes, self.gpus, self.jobs, self.memory):
             table.sweep(now)
         for process in self.processes.left:
             if self._by_pid.get(at := (process.host, process.pid)) == process.id:
                 del self._by_pid[at]
-        self._membership.is_due |= bool(self.processes.left or self.jobs.left)
+        self._are_jobs_due |= bool(self.processes.left or self.jobs.left)
         for left in (self.processes.left, self.gpus.left, self.jobs.left, self.memory.left):
             left.clear()
         self.memory.changed.clear()  # no reader follows them
-        self._membership.settle(now)
+        if self._are_jobs_due:
+            self._are_jobs_due = assign(self.processes, self.jobs, now)
+        spread_lateness(self.processes, self.jobs)
         if now - self._aged >= _AGEING:
             self._aged = now
             self.processes.changed.update(process.id for process in self.processes if process.is_ageing(now))
@@ -174,7 +176,7 @@ class TrainingState:
         process.seen_ns = max(process.seen_ns, time_ns)
         if is_process and not resource.items() <= process.attributes.items():
             process.attributes = bounded({**process.attributes, **resource})
-            self._membership.is_due = True
+            self._are_jobs_due = True
         if is_new:
             self._appeared(process)
         self._by_pid[at] = id_
@@ -209,7 +211,7 @@ class TrainingState:
             return None
         is_new = self.jobs.get(key[1]) is None
         job = self.jobs.touch(key[1], lambda: SeenJob(key), now, is_end=seen.value is None)
-        self._membership.is_due |= is_new and job is not None
+        self._are_jobs_due |= is_new and job is not None
         return job
 
     def memory_at(self, seen: SeenValue, now: float) -> SeenMemory | None:
