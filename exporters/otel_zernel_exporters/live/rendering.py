@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
 from otel_zernel_libraries.training.durations import RecentDurations
-from otel_zernel_libraries.training.state import LONGEST_TEXT, PASSES, SeenGpu, SeenJob, SeenProcess, known_sources
+from otel_zernel_libraries.training.points import LONGEST_TEXT
+from otel_zernel_libraries.training.state import PASSES, SeenGpu, SeenJob, SeenProcess, known_sources
 
 _GPU_FIELDS: Final = (
     *("utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),

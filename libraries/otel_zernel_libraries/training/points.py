@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
@@ -10,6 +10,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
 
+LONGEST_TEXT: Final = 256
+"""Characters of a text that comes from a sender."""
 _SCALARS = frozenset({"string_value", "int_value", "double_value", "bool_value"})
 
 
@@ -24,8 +26,8 @@ class SeenValue(NamedTuple):
     resource: Mapping[str, AttributeValue]
 
     def text(self, key: str) -> str:
-        """An attribute of the point as text; empty if it is missing."""
-        return str(self.attributes.get(key, ""))
+        """An attribute of the point as text, cut to its longest; empty if it is missing."""
+        return str(self.attributes.get(key, ""))[:LONGEST_TEXT]
 
 
 def numbers_of(metric: Metric, resource: Mapping[str, AttributeValue]) -> Iterator[SeenValue]:

@@ -17,13 +17,12 @@ from otel_zernel_libraries.training.state.processes import (
 from otel_zernel_libraries.training.state.step_bars import StepBars, merged
 from otel_zernel_libraries.training.state.step_rows import Row, StepRows
 from otel_zernel_libraries.training.state.step_times import StepTimes
-from otel_zernel_libraries.training.state.tables import LONGEST_TEXT, Entities
+from otel_zernel_libraries.training.state.tables import Entities
 from otel_zernel_libraries.training.state.training_state import TrainingState
 
 __all__ = [
     "COLLECTIVES",
     "LAUNCHES",
-    "LONGEST_TEXT",
     "MEMORY_READERS",
     "PASSES",
     "WAITS",

@@ -7,8 +7,7 @@ from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training.names import HARMLESS_THROTTLING
-from otel_zernel_libraries.training.points import SeenValue
-from otel_zernel_libraries.training.state.tables import LONGEST_TEXT
+from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue
 
 _MOST_CODES: Final = 64
 """Codes of XID errors, and reasons for lower clocks, of one GPU."""
@@ -128,7 +127,7 @@ def _active(gpu: SeenGpu, seen: SeenValue) -> None:
 
 
 def _throttled(gpu: SeenGpu, seen: SeenValue) -> None:
-    reason = seen.text("zernel.gpu.throttle.reason")[:LONGEST_TEXT]
+    reason = seen.text("zernel.gpu.throttle.reason")
     if not seen.value or reason in HARMLESS_THROTTLING:
         gpu.throttled.discard(reason)
     elif len(gpu.throttled) < _MOST_CODES:
@@ -139,8 +138,8 @@ def _throttled(gpu: SeenGpu, seen: SeenValue) -> None:
 
 def _xid(gpu: SeenGpu, seen: SeenValue) -> None:
     """The end of a series removes its code: the collector of the GPU has begun again."""
-    code = seen.text("zernel.gpu.xid.code")[:LONGEST_TEXT]
-    of_instance = code, seen.text("zernel.gpu.mig.gpu_instance")[:LONGEST_TEXT]
+    code = seen.text("zernel.gpu.xid.code")
+    of_instance = code, seen.text("zernel.gpu.mig.gpu_instance")
     if not seen.value:
         gpu.xid.pop(of_instance, None)
         gpu.last_xids.discard(code)

@@ -9,10 +9,11 @@ from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training.names import PHASES, launcher_of
-from otel_zernel_libraries.training.points import SeenValue
+from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue
 from otel_zernel_libraries.training.programs import title_of
 from otel_zernel_libraries.training.state.processes import SeenProcess
-from otel_zernel_libraries.training.state.tables import LONGEST_TEXT, Entities
+from otel_zernel_libraries.training.state.readers import chosen, gauge
+from otel_zernel_libraries.training.state.tables import Entities
 
 LAUNCHER: Final = "zernel.job.launcher"
 _UNNAMED: Final = "zernel.world_size"
@@ -115,14 +116,6 @@ def _job_of(process: SeenProcess, jobs: Mapping[JobKey, SeenJob], names: Collect
     return None
 
 
-def _verdict(job: SeenJob, seen: SeenValue) -> None:
-    name = seen.text("zernel.job.verdict")[:LONGEST_TEXT]
-    if seen.value:
-        job.verdict = name
-    elif job.verdict == name:
-        job.verdict = ""
-
-
 def _lateness(job: SeenJob, seen: SeenValue) -> None:
     rank = seen.attributes.get("zernel.rank")
     if not isinstance(rank, int):
@@ -131,14 +124,6 @@ def _lateness(job: SeenJob, seen: SeenValue) -> None:
         job.lateness.pop(rank, None)
     elif rank in job.lateness or len(job.lateness) < _MOST_RANKS:
         job.lateness[rank] = seen.value
-
-
-def _transfer(job: SeenJob, seen: SeenValue) -> None:
-    job.transfer_s = seen.value
-
-
-def _step(job: SeenJob, seen: SeenValue) -> None:
-    job.step_s = seen.value
 
 
 def _critical(job: SeenJob, seen: SeenValue) -> None:
@@ -152,10 +137,10 @@ def _critical(job: SeenJob, seen: SeenValue) -> None:
 
 
 JOB_READERS: Final[Mapping[str, Callable[[SeenJob, SeenValue], None]]] = {
-    "zernel.job.verdict": _verdict,
+    "zernel.job.verdict": chosen("verdict", "zernel.job.verdict"),
     "zernel.job.rank.lateness": _lateness,
-    "zernel.job.collective.transfer": _transfer,
-    "zernel.job.step.duration": _step,
+    "zernel.job.collective.transfer": gauge("transfer_s"),
+    "zernel.job.step.duration": gauge("step_s"),
     "zernel.step.critical_path.time": _critical,
 }
 """By metric: how its points change a job. A point without a recorded value ends its series."""

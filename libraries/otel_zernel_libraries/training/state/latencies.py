@@ -6,7 +6,7 @@ from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training.durations import RecentDurations
-from otel_zernel_libraries.training.state.tables import LONGEST_TEXT
+from otel_zernel_libraries.training.points import LONGEST_TEXT
 
 LAUNCHES: Final = "zernel.cuda.launch.latency"
 COLLECTIVES: Final = "zernel.nccl.collective.duration"

@@ -1,11 +1,12 @@
 """The GPU memory of processes, as gauges report it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training.points import SeenValue
+from otel_zernel_libraries.training.state.readers import Read, gauge
 
 _LONGEST_TEXT: Final = 64
 
@@ -38,18 +39,10 @@ def _either(seen: SeenValue, key: str, default: AttributeValue | None = None) ->
     return seen.attributes.get(key, seen.resource.get(key, default))
 
 
-def _used(memory: SeenMemory, seen: SeenValue) -> None:
-    memory.used = seen.value
-
-
-def _peak(memory: SeenMemory, seen: SeenValue) -> None:
-    memory.peak = seen.value
-
-
-MEMORY_READERS: Final[Mapping[str, Callable[[SeenMemory, SeenValue], None]]] = {
-    "zernel.cuda.memory.used": _used,
-    "zernel.gpu.memory.used": _used,
-    "zernel.cuda.memory.peak": _peak,
-    "zernel.gpu.memory.peak": _peak,
+MEMORY_READERS: Final[Mapping[str, Read]] = {
+    "zernel.cuda.memory.used": gauge("used"),
+    "zernel.gpu.memory.used": gauge("used"),
+    "zernel.cuda.memory.peak": gauge("peak"),
+    "zernel.gpu.memory.peak": gauge("peak"),
 }
 """By metric: how its points change the memory of a process. The end of `used` removes it."""

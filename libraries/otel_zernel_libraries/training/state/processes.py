@@ -10,16 +10,17 @@ from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
 from otel_zernel_libraries.training.points import SeenValue
 from otel_zernel_libraries.training.state.latencies import Latencies
+from otel_zernel_libraries.training.state.readers import chosen, gauge
 from otel_zernel_libraries.training.state.step_bars import StepBars
 from otel_zernel_libraries.training.state.step_rows import StepRows
 from otel_zernel_libraries.training.state.step_times import StepTimes
-from otel_zernel_libraries.training.state.tables import LONGEST_TEXT
 
 STEPS: Final = "zernel.step.duration"
 PASSES: Final = ("evaluation", "inference")
 """The kinds of steps without a backward pass that count for a process that does not train."""
 _NS: Final = 1e9
 _SOURCES: Final = ("scopes", "threads", "signals")
+_DETAIL: Final = ("zernel.phase", "zernel.phase.detail", "zernel.phase.source")
 _MOST_MARKS: Final = 16
 _MOST_SERIES: Final = 256
 """Series of one sum of a process: `phases` has at most 5 phases x 3 sources x 16 details."""
@@ -263,6 +264,17 @@ def known_sources(phases: Mapping[tuple[str, str], float]) -> set[str]:
     return {source for (phase, source), spent in phases.items() if phase != "unknown" and spent}
 
 
+def _sum(field: str, *names: str) -> Callable[[SeenProcess, SeenValue], None]:
+    """Reads a cumulative sum whose series differ in these attributes."""
+
+    def read(process: SeenProcess, seen: SeenValue) -> None:
+        texts = tuple(map(seen.text, names))
+        sums: SeriesSums[object] = getattr(process, field)
+        sums.take(texts if len(texts) > 1 else texts[0], seen.value)
+
+    return read
+
+
 def _workers(name: str) -> Callable[[SeenProcess, SeenValue], None]:
     def read(process: SeenProcess, seen: SeenValue) -> None:
         if seen.value is None:
@@ -300,19 +312,6 @@ def _phase_share(process: SeenProcess, seen: SeenValue) -> None:
         process.shares[at] = seen.value
 
 
-def _detail_of(seen: SeenValue) -> tuple[str, str, str]:
-    phase, source = seen.text("zernel.phase"), seen.text("zernel.phase.source")
-    return phase[:LONGEST_TEXT], seen.text("zernel.phase.detail")[:LONGEST_TEXT], source[:LONGEST_TEXT]
-
-
-def _detail_time(process: SeenProcess, seen: SeenValue) -> None:
-    process.details.take(_detail_of(seen), seen.value)
-
-
-def _lossy_time(process: SeenProcess, seen: SeenValue) -> None:
-    process.lossy_details.take(_detail_of(seen), seen.value)
-
-
 def _elapsed(process: SeenProcess, seen: SeenValue) -> None:
     phase = seen.text("zernel.phase")
     if seen.value is not None and phase in PHASES:
@@ -321,33 +320,8 @@ def _elapsed(process: SeenProcess, seen: SeenValue) -> None:
         process.now_in = None
 
 
-def _steps(process: SeenProcess, seen: SeenValue) -> None:
-    at = seen.text("zernel.step.kind")[:LONGEST_TEXT], seen.text("zernel.step.boundary")[:LONGEST_TEXT]
-    process.steps.take(at, seen.value)
-
-
-def _lossy_steps(process: SeenProcess, seen: SeenValue) -> None:
-    process.lossy_steps.take(seen.text("zernel.step.kind")[:LONGEST_TEXT], seen.value)
-
-
-def _step_rate(process: SeenProcess, seen: SeenValue) -> None:
-    process.step_rate = seen.value
-
-
-def _jitter(process: SeenProcess, seen: SeenValue) -> None:
-    process.jitter = seen.value
-
-
-def _verdict(process: SeenProcess, seen: SeenValue) -> None:
-    name = seen.text("zernel.verdict")[:LONGEST_TEXT]
-    if seen.value:
-        process.verdict = name
-    elif process.verdict == name:
-        process.verdict = ""
-
-
 def _missing_mark(process: SeenProcess, seen: SeenValue) -> None:
-    mark = seen.text("zernel.mark")[:LONGEST_TEXT]
+    mark = seen.text("zernel.mark")
     if seen.attributes.get("zernel.sampled"):
         process.has_sampled_operators |= seen.value is not None
     elif not seen.value:
@@ -359,13 +333,13 @@ def _missing_mark(process: SeenProcess, seen: SeenValue) -> None:
 PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
     "zernel.phase.time": _phase_time,
     "zernel.phase.fraction": _phase_share,
-    "zernel.phase.detail.time": _detail_time,
-    "zernel.phase.lossy.time": _lossy_time,
-    "zernel.steps": _steps,
-    "zernel.steps.lossy": _lossy_steps,
-    "zernel.step.rate": _step_rate,
-    "zernel.step.jitter": _jitter,
-    "zernel.verdict": _verdict,
+    "zernel.phase.detail.time": _sum("details", *_DETAIL),
+    "zernel.phase.lossy.time": _sum("lossy_details", *_DETAIL),
+    "zernel.steps": _sum("steps", "zernel.step.kind", "zernel.step.boundary"),
+    "zernel.steps.lossy": _sum("lossy_steps", "zernel.step.kind"),
+    "zernel.step.rate": gauge("step_rate"),
+    "zernel.step.jitter": gauge("jitter"),
+    "zernel.verdict": chosen("verdict", "zernel.verdict"),
 }
 """By metric of `phases`: how its points change a process. They make a process that is new."""
 EBPF_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {

@@ -5,9 +5,8 @@ from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training.points import LONGEST_TEXT
 
-LONGEST_TEXT: Final = 256
-"""Characters of an id, and of a text that comes from a sender."""
 _MOST_ATTRIBUTES: Final = 64
 
 

@@ -20,7 +20,7 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.training.distributions import HistogramPoint
 from otel_zernel_libraries.training.increases import DurationIncreases
 from otel_zernel_libraries.training.interval_spans import ProcessSpan, interval_of
-from otel_zernel_libraries.training.points import SeenValue, numbers_of, scalars_of
+from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue, numbers_of, scalars_of
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.state.gpus import GPU_READERS, SeenGpu, gpu_id_of
 from otel_zernel_libraries.training.state.jobs import JOB_READERS, SeenJob, assign, job_key_of, spread_lateness
@@ -36,7 +36,7 @@ from otel_zernel_libraries.training.state.processes import (
 )
 from otel_zernel_libraries.training.state.step_bars import bars_of
 from otel_zernel_libraries.training.state.step_rows import StepRows
-from otel_zernel_libraries.training.state.tables import LONGEST_TEXT, Entities, bounded
+from otel_zernel_libraries.training.state.tables import Entities, bounded
 from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan
 
 _MOST_PROCESSES: Final = 1024
