@@ -13,6 +13,7 @@ from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.runtime.garbage import freeze_newer
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel.types import Address
 from otel_zernel_exporters.live import LiveExporter
@@ -120,6 +121,8 @@ async def _many_ranks() -> list[BenchmarkRow]:
     context = make_context("exporters", "live", clock=SystemClock())
     exporter = LiveExporter(LiveExporter.Config.model_validate({"api": None}), context)
     seconds = [Batch.join(list(_second(number, 1024, 20 if number == 1 else 1, segments=0))) for number in range(1, 8)]
+    sys.setswitchinterval(0.0005)  # that of a collector
+    freeze_newer()
     idle = await _lateness(asyncio.sleep(3))
     await exporter.export(seconds.pop(0))
     rows = []
