@@ -30,6 +30,24 @@ def _sum(
     return DeclaredMetric(name, unit, "sum", description, attributes, when, own=True)
 
 
+DROPPED_ITEMS = _sum(
+    "zernel.dropped_items",
+    "{item}",
+    "Dropped metric points, spans and log records, by component and reason.",
+    ("kind", "component", "reason"),
+    "from the first loss on",
+)
+RECEIVER_RESTARTS = _sum(
+    "zernel.receiver.restarts",
+    "{restart}",
+    "Restarts of crashed receivers.",
+    ("receiver",),
+    "from the first one on",
+)
+QUEUE_BYTES = _gauge("zernel.exporter.queue.bytes", "By", "Memory of the waiting batches.", _EXPORTER, _REMOTE)
+QUEUE_AGE = _gauge(
+    "zernel.exporter.queue.oldest_age", "s", "Time that the oldest batch has waited.", _EXPORTER, _REMOTE
+)
 METRICS = by_name(
     *_items("receiver_accepted", "{} that the pipelines accepted.", _RECEIVER, "from the first one on"),
     *_items(
@@ -73,22 +91,10 @@ METRICS = by_name(
     ),
     _gauge("otelcol_exporter_queue_size", "{batches}", "Waiting, in units of `sizer`.", _EXPORTER, _REMOTE),
     _gauge("otelcol_exporter_queue_capacity", "{batches}", "The most that may wait.", _EXPORTER, _REMOTE),
-    _gauge("zernel.exporter.queue.bytes", "By", "Memory of the waiting batches.", _EXPORTER, _REMOTE),
-    _gauge("zernel.exporter.queue.oldest_age", "s", "Time that the oldest batch has waited.", _EXPORTER, _REMOTE),
-    _sum(
-        "zernel.dropped_items",
-        "{item}",
-        "Dropped metric points, spans and log records, by component and reason.",
-        ("kind", "component", "reason"),
-        "from the first loss on",
-    ),
-    _sum(
-        "zernel.receiver.restarts",
-        "{restart}",
-        "Restarts of crashed receivers.",
-        ("receiver",),
-        "from the first one on",
-    ),
+    QUEUE_BYTES,
+    QUEUE_AGE,
+    DROPPED_ITEMS,
+    RECEIVER_RESTARTS,
     _sum("otelcol_process_uptime", "s", "Time since the collector started."),
     _sum("otelcol_process_cpu_seconds", "s", "CPU time of the collector's process, user and system."),
     _gauge("otelcol_process_memory_rss", "By", "Resident memory of the collector's process.", (), "always"),

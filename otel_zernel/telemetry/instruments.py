@@ -10,7 +10,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.clock import Clock
 from otel_zernel.runtime.memory import resident_memory
-from otel_zernel.telemetry.declared import METRICS
+from otel_zernel.telemetry.declared import DROPPED_ITEMS, METRICS, QUEUE_AGE, QUEUE_BYTES, RECEIVER_RESTARTS
 
 _EXPORTER_OUTCOMES = ("sent", "send_failed", "enqueue_failed")
 _ITEM_NAMES: Mapping[Signal, tuple[str, str]] = {
@@ -141,14 +141,12 @@ class Instruments:
         self._meter = meter
         self._totals: dict[str, RunningTotals] = {}
         """By the name of the counter."""
-        self._dropped = self._counter(
-            "zernel.dropped_items", "{item}", "Dropped metric points, spans and log records, by component and reason."
-        )
-        self._restarts = self._counter("zernel.receiver.restarts", "{restart}", "Restarts of crashed receivers.")
+        self._dropped = self._counter(*DROPPED_ITEMS.counter)
+        self._restarts = self._counter(*RECEIVER_RESTARTS.counter)
         self._queue_size = self._gauge("otelcol_exporter_queue_size")
         self._queue_capacity = self._gauge("otelcol_exporter_queue_capacity")
-        self._queue_bytes = self._gauge("zernel.exporter.queue.bytes", "By")
-        self._queue_age = self._gauge("zernel.exporter.queue.oldest_age", "s")
+        self._queue_bytes = self._gauge(QUEUE_BYTES.name, "By")
+        self._queue_age = self._gauge(QUEUE_AGE.name, "s")
 
     def dropper(self, kind: str, component: str) -> Callable[[int, str], None]:
         """The function `drop(count, reason)` of one component."""

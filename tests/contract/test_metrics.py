@@ -12,6 +12,7 @@ from docs import metrics as page
 from otel_zernel.batch import Batch, points
 from otel_zernel.component.declaration import DeclaredMetric
 from otel_zernel.testing import Downstream, make_context
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_receivers.otlp_json_file import OtlpJsonFileReceiver
 
@@ -47,15 +48,23 @@ def folders() -> list[str]:
 
 def names(tree: ast.AST) -> Iterator[str]:
     """The texts in a module; the variable parts of a formatted text as `*`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, ast.JoinedStr):
-            yield formatted(node)
+    return (text for node in ast.walk(tree) if (text := text_of(node)) is not None)
 
 
-def formatted(node: ast.JoinedStr) -> str:
-    return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+def text_of(node: ast.AST) -> str | None:
+    """The text of a literal or of a constant of `semconv`."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(text_of(part) or "*" for part in parts)
+        case ast.FormattedValue(value=value):
+            return text_of(value)
+        case ast.Attribute(value=ast.Name(id="semconv"), attr=constant):
+            name = getattr(semconv, constant)
+            return name if isinstance(name, str) else None
+        case _:
+            return None
 
 
 def emitted(tree: ast.AST) -> Iterator[str]:
@@ -64,9 +73,8 @@ def emitted(tree: ast.AST) -> Iterator[str]:
         if not (isinstance(node, ast.Call) and node.args):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        first = node.args[0]
-        text = formatted(first) if isinstance(first, ast.JoinedStr) else getattr(first, "value", None)
-        if called in EMITTING and isinstance(text, str) and NAME.fullmatch(text.replace("*", "x")):
+        text = text_of(node.args[0])
+        if called in EMITTING and text and NAME.fullmatch(text.replace("*", "x")):
             yield text
 
 
@@ -109,7 +117,8 @@ def by_constants(folder: str) -> set[str]:
     for module in modules(folder):
         for name in imported & vars(module).keys():
             value = getattr(module, name)
-            found |= {one.name for one in (value.values() if isinstance(value, dict) else [value])}
+            values = value.values() if isinstance(value, dict) else [value]
+            found |= {one.name for one in values if not isinstance(one, str)}
     return found
 
 
@@ -120,6 +129,36 @@ def modules(folder: str) -> Iterator[object]:
         for path in root.glob("otel_zernel*/**/declared.py"):
             if page.folder_of(path) == folder:
                 yield importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+
+
+PRODUCT = ("otel_zernel", "commands", "deploy", "exporters", "extensions", "libraries", "processors", "receivers")
+VOCABULARY = {name for key, name in vars(semconv).items() if key.isupper() and isinstance(name, str)}
+"""The names that several components share, with the few that the core itself needs."""
+
+
+def literals() -> dict[Path, list[str]]:
+    """The texts of the product that begin as a name of ours, outside the vocabulary. Formatted ones are in parts."""
+    found: dict[Path, list[str]] = {}
+    for path in (path for root in PRODUCT for path in sorted((page.ROOT / root).rglob("*.py"))):
+        if "libraries/otel_zernel_libraries/training" not in path.as_posix():
+            texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+            found[path] = [text for text in texts if isinstance(text, str) and text.startswith("zernel.")]
+    return found
+
+
+def test_every_constant_has_the_name_of_its_value() -> None:
+    for key, name in vars(semconv).items():
+        if key.isupper():
+            assert key == name.removeprefix("zernel.").replace(".", "_").upper()
+
+
+def test_every_attribute_on_the_page_is_declared() -> None:
+    """In the vocabulary, or once in a component."""
+    own = {text for texts in literals().values() for text in texts}
+    shown = {
+        name for table in DECLARED.values() for metric in table.values() for name in (metric.name, *metric.attributes)
+    }
+    assert {name for name in shown if name.startswith("zernel.")} - VOCABULARY - own == set()
 
 
 def test_the_page_is_current() -> None:

@@ -28,6 +28,7 @@ from otel_zernel_libraries.gpu_names.dcgm import (
     implied_descriptor,
 )
 from otel_zernel_libraries.gpu_names.dcgm_fields import field_of
+from otel_zernel_libraries.training import semconv
 
 Texts = dict[str, str]
 
@@ -37,12 +38,12 @@ _IN_COLUMNS = {
     "hw.id": "uuid",
     "hw.model": "modelName",
     "host.name": "Hostname",
-    "zernel.gpu.index": "gpu_id",
-    "zernel.gpu.device": "device",
+    semconv.GPU_INDEX: "gpu_id",
+    semconv.GPU_DEVICE: "device",
     **{attribute: column for column, attribute in KUBERNETES.items()},
 }
 _IN_LABELS = {attribute: label for label, attribute in LABELS.items()}
-_REPEATED = frozenset({"hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index"})
+_REPEATED = frozenset({"hw.type", "hw.name", "hw.model", "hw.parent", semconv.GPU_INDEX})
 _IMPLIED = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]*")
@@ -83,7 +84,7 @@ class CsvRows:
 
 def _reason(metric: Metric, about: Mapping[str, str]) -> str | None:
     """Why the points of the metric cannot be rows; None if they can."""
-    if not ("hw.id" in about or "zernel.gpu.index" in about):
+    if not ("hw.id" in about or semconv.GPU_INDEX in about):
         return "no GPU"
     if metric.WhichOneof("data") not in ("gauge", "sum"):
         return "no number"

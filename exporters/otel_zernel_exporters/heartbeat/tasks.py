@@ -9,6 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetr
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.heartbeat.usage import Attributes, scalars, values
+from otel_zernel_libraries.training import semconv
 
 _MOST_PROCESSES = 16384
 _ProcessId = tuple[str, int]
@@ -55,7 +56,7 @@ class RunningTasks:
         """Reads the metrics of a batch."""
         for resource in metrics.resource_metrics:
             about = scalars(resource.resource.attributes)
-            task, pid = about.get("zernel.task.id") or about.get("zernel.job.id"), about.get("process.pid")
+            task, pid = about.get(semconv.TASK_ID) or about.get(semconv.JOB_ID), about.get("process.pid")
             if task and isinstance(pid, int):
                 self._take_process(resource, str(task), (_host_of(about), pid), now)
             elif about.get("hw.type") == "gpu":
@@ -84,7 +85,7 @@ class RunningTasks:
         """The nvml receiver names the processes of a GPU in the points of `zernel.gpu.process.*`."""
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                if metric.name == "zernel.gpu.process.memory.usage":
+                if metric.name == semconv.GPU_PROCESS_MEMORY_USAGE:
                     for attributes, _ in values(metric):
                         pid = attributes.get("process.pid")
                         if isinstance(pid, int) and len(self._gpus) < _MOST_PROCESSES:

@@ -11,6 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.training import semconv
 
 Attributes = Mapping[str, str | int]
 _IDLE = frozenset({"idle", "iowait", "wait"})
@@ -74,7 +75,7 @@ class LatestUsage:
             case "system.cpu.time" if self.scope == "host":
                 self.host_name = str(about.get("host.name", self.host_name))
                 self._take_cpu_time(metric, now)
-            case "zernel.cgroup.cpu.time" if self.scope == "cgroup":
+            case semconv.CGROUP_CPU_TIME if self.scope == "cgroup":
                 self.host_name = str(about.get("host.name", self.host_name))
                 self._take_cgroup_time(metric, now)
             case name if name in _PLAIN:
@@ -109,7 +110,7 @@ class LatestUsage:
             return
         stamp = metric.sum.data_points[0].time_unix_nano / 1e9
         seconds = sum(value for _, value in values(metric))
-        limit = self._recent("zernel.cgroup.cpu.limit", now) or self._recent("system.cpu.logical.count", now)
+        limit = self._recent(semconv.CGROUP_CPU_LIMIT, now) or self._recent("system.cpu.logical.count", now)
         elapsed = stamp - self._modes.get("at", stamp)
         if limit and elapsed > 0:
             spent = max(seconds - self._modes["spent"], 0.0)
@@ -141,7 +142,9 @@ class LatestUsage:
     def memory(self, now: float) -> float | None:
         """The share of the memory that is used."""
         if self.scope == "cgroup":
-            used, limit = (self._recent(f"zernel.cgroup.memory.{name}", now) for name in ("usage", "limit"))
+            used, limit = (
+                self._recent(name, now) for name in (semconv.CGROUP_MEMORY_USAGE, semconv.CGROUP_MEMORY_LIMIT)
+            )
             limit = limit or self._recent("system.memory.limit", now)
         else:
             used, limit = self._recent("system.memory.usage used", now), self._memory_total(now)
@@ -174,10 +177,10 @@ class LatestUsage:
     def capacity(self, now: float) -> Capacity:
         """The totals."""
         cgroup = self.scope == "cgroup"
-        cpus = (self._recent("zernel.cgroup.cpu.limit", now) if cgroup else None) or self._recent(
+        cpus = (self._recent(semconv.CGROUP_CPU_LIMIT, now) if cgroup else None) or self._recent(
             "system.cpu.logical.count", now
         )
-        memory = (self._recent("zernel.cgroup.memory.limit", now) if cgroup else None) or self._memory_total(now)
+        memory = (self._recent(semconv.CGROUP_MEMORY_LIMIT, now) if cgroup else None) or self._memory_total(now)
         gpus = sum(now - found.at <= self.stale_after for found in self._gpus.values())
         return Capacity(cpus or 0.0, memory or 0.0, self._space("used", now) + self._space("free", now), float(gpus))
 
@@ -190,8 +193,8 @@ class LatestUsage:
 
 _PLAIN = frozenset(
     {
-        *("system.cpu.logical.count", "system.memory.limit", "zernel.cgroup.cpu.limit"),
-        *("zernel.cgroup.memory.usage", "zernel.cgroup.memory.limit"),
+        *("system.cpu.logical.count", "system.memory.limit", semconv.CGROUP_CPU_LIMIT),
+        *(semconv.CGROUP_MEMORY_USAGE, semconv.CGROUP_MEMORY_LIMIT),
     }
 )
 """Metrics with one point, whose value is taken as it is."""

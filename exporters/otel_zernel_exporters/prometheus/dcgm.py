@@ -23,6 +23,7 @@ from otel_zernel_libraries.gpu_names.dcgm_fields import METRICS, field_of, field
 from otel_zernel_libraries.gpu_names.dcgm_help import HELP
 from otel_zernel_libraries.prometheus.labels import value_text
 from otel_zernel_libraries.prometheus.stream import attributes_key, number_key
+from otel_zernel_libraries.training import semconv
 
 _KNOWN = 50_000
 """Remembered series: 500 bytes each."""
@@ -30,15 +31,15 @@ DCGM = "DCGM_"
 """The beginning of the names of all fields of DCGM and metrics of dcgm-exporter."""
 
 LABELS: Mapping[str, tuple[str, ...]] = {
-    "gpu": ("zernel.gpu.index",),
+    "gpu": (semconv.GPU_INDEX,),
     "UUID": ("hw.parent", "hw.id"),
-    "pci_bus_id": ("zernel.gpu.pci.bus_id", "pci_bus_id"),
-    "device": ("zernel.gpu.device",),
+    "pci_bus_id": (semconv.GPU_PCI_BUS_ID, "pci_bus_id"),
+    "device": (semconv.GPU_DEVICE,),
     "modelName": ("hw.model",),
     "hostname": ("host.name", "hostname", "Hostname"),
     "DCGM_FI_DRIVER_VERSION": ("hw.driver_version",),
-    "GPU_I_PROFILE": ("zernel.gpu.mig.profile", "GPU_I_PROFILE"),
-    "GPU_I_ID": ("zernel.gpu.mig.gpu_instance", "GPU_I_ID"),
+    "GPU_I_PROFILE": (semconv.GPU_MIG_PROFILE, "GPU_I_PROFILE"),
+    "GPU_I_ID": (semconv.GPU_MIG_GPU_INSTANCE, "GPU_I_ID"),
     **{label: (attribute,) for label, attribute in KUBERNETES.items()},
 }
 """The attributes of points or resources by label of dcgm-exporter. The first one that exists counts: the UUID of a MIG
@@ -223,7 +224,7 @@ def _find_part(
 
 
 def _is_gpu(about: Mapping[str, str]) -> bool:
-    return about.get("hw.type", "gpu") == "gpu" and ("hw.id" in about or "zernel.gpu.index" in about)
+    return about.get("hw.type", "gpu") == "gpu" and ("hw.id" in about or semconv.GPU_INDEX in about)
 
 
 def _labels(names: Mapping[str, tuple[str, ...]], about: Mapping[str, str], own: Mapping[str, str]) -> bytes:

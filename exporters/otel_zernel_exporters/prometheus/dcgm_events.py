@@ -13,11 +13,12 @@ from otel_zernel_exporters.prometheus.dcgm_sums import points_of
 from otel_zernel_libraries.gpu_names.nvidia_smi import THROTTLE_BITS
 from otel_zernel_libraries.gpu_names.xids import xid_text
 from otel_zernel_libraries.prometheus.stream import attributes_key
+from otel_zernel_libraries.training import semconv
 
 WINDOW_NS = 300 * 10**9
 """The window of dcgm-exporter's defaults."""
 _WINDOW_LABEL = {"window_size_in_ms": str(WINDOW_NS // 10**6)}
-_REASONS, _XIDS, _LAST_XID = "zernel.gpu.throttle.active", "zernel.gpu.xid.errors", "zernel.gpu.xid.last"
+_REASONS, _XIDS, _LAST_XID = semconv.GPU_THROTTLE_ACTIVE, semconv.GPU_XID_ERRORS, semconv.GPU_XID_LAST
 COUNTED = frozenset({_REASONS, _XIDS, _LAST_XID})
 """The metrics that have events."""
 _CLOCK_COUNT, _XID_COUNT = "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_XID_ERRORS_COUNT"
@@ -91,10 +92,10 @@ class Events:
             return
         window.newest_value = max(window.newest_value, point.time_unix_nano)
         if metric.name == _REASONS:
-            event = _CLOCK_EVENTS.get(THROTTLE_BITS.get(own.get("zernel.gpu.throttle.reason", ""), 0), "")
+            event = _CLOCK_EVENTS.get(THROTTLE_BITS.get(own.get(semconv.GPU_THROTTLE_REASON, ""), 0), "")
             count = float(bool(event and (point.as_double or point.as_int)))
         elif metric.name == _XIDS:
-            event = own.get("zernel.gpu.xid.code", "")
+            event = own.get(semconv.GPU_XID_CODE, "")
             count = _increase(window, metric, point)
         else:
             return

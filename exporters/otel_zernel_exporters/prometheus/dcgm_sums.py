@@ -9,9 +9,10 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.gpu_names.dcgm_help import HELP
 from otel_zernel_libraries.gpu_names.nvidia_smi import THROTTLE_BITS
 from otel_zernel_libraries.prometheus.stream import attributes_key
+from otel_zernel_libraries.training import semconv
 
-_REASONS = "zernel.gpu.throttle.active"
-_NVLINK, _LINK = "zernel.gpu.nvlink.throughput", "zernel.gpu.nvlink.link.throughput"
+_REASONS = semconv.GPU_THROTTLE_ACTIVE
+_NVLINK, _LINK = semconv.GPU_NVLINK_THROUGHPUT, semconv.GPU_NVLINK_LINK_THROUGHPUT
 SUMMED = frozenset({_REASONS, _NVLINK, _LINK})
 """The metrics that are summed."""
 _NVLINK_UNIT = 1 / 1024e3
@@ -33,12 +34,12 @@ class SummedSeries(NamedTuple):
 def part_of(metric: str, attributes: Mapping[str, str]) -> SummedSeries | None:
     """The sum that a series belongs to, if any."""
     if metric == _REASONS:
-        bit = THROTTLE_BITS.get(attributes.get("zernel.gpu.throttle.reason", ""))
+        bit = THROTTLE_BITS.get(attributes.get(semconv.GPU_THROTTLE_REASON, ""))
         return SummedSeries("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", float(bit), 1) if bit else None
     if "network.io.direction" not in attributes:
         return None
     field = f"L{attributes.get('zernel.gpu.nvlink.link')}" if metric == _LINK else "TOTAL"
-    source = attributes.get("zernel.gpu.counter.source", "")
+    source = attributes.get(semconv.GPU_COUNTER_SOURCE, "")
     return SummedSeries(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_{field}", _NVLINK_UNIT, 2, source)
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from otel_zernel.otlp.points import Attributes, AttributeValue, Descriptor
 from otel_zernel_libraries.gpu_names.descriptions import DESCRIPTIONS
+from otel_zernel_libraries.training import semconv
 
 COLUMNS = (
     "timestamp",
@@ -43,11 +44,11 @@ TYPES: Mapping[str, Literal["gauge", "sum", "up_down"]] = {
 INTEGERS = frozenset(
     {
         "process.pid",
-        "zernel.gpu.xid.code",
-        "zernel.gpu.numa_node",
-        "zernel.gpu.mig.gpu_instance",
-        "zernel.gpu.mig.compute_instance",
-        "zernel.gpu.nvlink.link",
+        semconv.GPU_XID_CODE,
+        semconv.GPU_NUMA_NODE,
+        semconv.GPU_MIG_GPU_INSTANCE,
+        semconv.GPU_MIG_COMPUTE_INSTANCE,
+        semconv.GPU_NVLINK_LINK,
     }
 )
 """Attributes with integer values. Their label text is read as an integer."""
@@ -81,15 +82,15 @@ def _up_down(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Mea
 _ATTRIBUTES = {
     "task": "hw.gpu.task",
     "location": "hw.sensor_location",
-    "domain": "zernel.gpu.clock.domain",
-    "engine": "zernel.gpu.engine",
+    "domain": semconv.GPU_CLOCK_DOMAIN,
+    "engine": semconv.GPU_ENGINE,
     "direction": "network.io.direction",
-    "source": "zernel.gpu.counter.source",
+    "source": semconv.GPU_COUNTER_SOURCE,
     "error": "error.type",
     "limit": "hw.limit_type",
-    "available": "zernel.gpu.row_remap.availability",
-    "policy": "zernel.gpu.violation.policy",
-    "link": "zernel.gpu.nvlink.link",
+    "available": semconv.GPU_ROW_REMAP_AVAILABILITY,
+    "policy": semconv.GPU_VIOLATION_POLICY,
+    "link": semconv.GPU_NVLINK_LINK,
 }
 ATTRIBUTES = frozenset(_ATTRIBUTES.values())
 """The attributes that tell the fields of one metric apart."""
@@ -105,7 +106,7 @@ def _measure(
 
 
 def _active(engine: str) -> Measure:
-    return _gauge("zernel.gpu.engine.active", "1", engine=engine)
+    return _gauge(semconv.GPU_ENGINE_ACTIVE, "1", engine=engine)
 
 
 def _limit(location: str, limit: str) -> Measure:
@@ -113,14 +114,14 @@ def _limit(location: str, limit: str) -> Measure:
 
 
 def _banks(available: str) -> Measure:
-    return _up_down("zernel.gpu.memory.row_remap.banks", "{bank}", available=available)
+    return _up_down(semconv.GPU_MEMORY_ROW_REMAP_BANKS, "{bank}", available=available)
 
 
-def _throughput(bus: str, scale: float, source: str, **more: AttributeValue) -> Measure:
-    return _gauge(f"zernel.gpu.{bus}.throughput", "By/s", scale, source=source, **more)
+def _throughput(name: str, scale: float, source: str, **more: AttributeValue) -> Measure:
+    return _gauge(name, "By/s", scale, source=source, **more)
 
 
-_ECC_METRICS = {"volatile": "hw.errors", "aggregate": "zernel.gpu.ecc.lifetime_errors"}
+_ECC_METRICS = {"volatile": "hw.errors", "aggregate": semconv.GPU_ECC_LIFETIME_ERRORS}
 """Errors since the driver was loaded, and those over the board's lifetime: a sum over both would count errors twice."""
 
 
@@ -135,81 +136,83 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_GPU_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="general"),
     "DCGM_FI_DEV_ENC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="encoder"),
     "DCGM_FI_DEV_DEC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="decoder"),
-    "DCGM_FI_DEV_MEM_COPY_UTIL": _gauge("zernel.gpu.memory.bandwidth.utilization", "1", PERCENT),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": _gauge(semconv.GPU_MEMORY_BANDWIDTH_UTILIZATION, "1", PERCENT),
     "DCGM_FI_DEV_FB_USED": _up_down("hw.gpu.memory.usage", "By", MIB),
     "DCGM_FI_DEV_FB_TOTAL": _up_down("hw.gpu.memory.limit", "By", MIB),
-    "DCGM_FI_DEV_FB_FREE": _gauge("zernel.gpu.memory.free", "By", MIB),
-    "DCGM_FI_DEV_FB_RESERVED": _gauge("zernel.gpu.memory.reserved", "By", MIB),
+    "DCGM_FI_DEV_FB_FREE": _gauge(semconv.GPU_MEMORY_FREE, "By", MIB),
+    "DCGM_FI_DEV_FB_RESERVED": _gauge(semconv.GPU_MEMORY_RESERVED, "By", MIB),
     "DCGM_FI_DEV_FB_USED_PERCENT": _gauge("hw.gpu.memory.utilization", "1"),  # a ratio from 0 to 1, despite its name
-    "DCGM_FI_DEV_BAR1_USED": _up_down("zernel.gpu.memory.bar1.usage", "By", MIB),
-    "DCGM_FI_DEV_BAR1_TOTAL": _up_down("zernel.gpu.memory.bar1.limit", "By", MIB),
+    "DCGM_FI_DEV_BAR1_USED": _up_down(semconv.GPU_MEMORY_BAR1_USAGE, "By", MIB),
+    "DCGM_FI_DEV_BAR1_TOTAL": _up_down(semconv.GPU_MEMORY_BAR1_LIMIT, "By", MIB),
     "DCGM_FI_DEV_GPU_TEMP": _gauge("hw.temperature", "Cel", location="gpu"),
-    "DCGM_FI_DEV_GPU_TEMP_LIMIT": _gauge("zernel.gpu.temperature.margin", "Cel"),
+    "DCGM_FI_DEV_GPU_TEMP_LIMIT": _gauge(semconv.GPU_TEMPERATURE_MARGIN, "Cel"),
     "DCGM_FI_DEV_MEMORY_TEMP": _gauge("hw.temperature", "Cel", location="memory"),
     "DCGM_FI_DEV_SHUTDOWN_TEMP": _limit("gpu", "high.critical"),
     "DCGM_FI_DEV_SLOWDOWN_TEMP": _limit("gpu", "throttled"),
     "DCGM_FI_DEV_GPU_MAX_OP_TEMP": _limit("gpu", "high.degraded"),
     "DCGM_FI_DEV_MEM_MAX_OP_TEMP": _limit("memory", "high.degraded"),
     "DCGM_FI_DEV_POWER_USAGE": _gauge("hw.power", "W"),
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT": _gauge("zernel.gpu.power.limit", "W"),
-    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": _gauge("zernel.gpu.power.limit.enforced", "W"),
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF": _gauge("zernel.gpu.power.limit.default", "W"),
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN": _gauge("zernel.gpu.power.limit.min", "W"),
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX": _gauge("zernel.gpu.power.limit.max", "W"),
-    "DCGM_FI_DEV_POWER_USAGE_INSTANT": _gauge("zernel.gpu.power.instant", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT": _gauge(semconv.GPU_POWER_LIMIT, "W"),
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": _gauge(semconv.GPU_POWER_LIMIT_ENFORCED, "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF": _gauge(semconv.GPU_POWER_LIMIT_DEFAULT, "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN": _gauge(semconv.GPU_POWER_LIMIT_MIN, "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX": _gauge(semconv.GPU_POWER_LIMIT_MAX, "W"),
+    "DCGM_FI_DEV_POWER_USAGE_INSTANT": _gauge(semconv.GPU_POWER_INSTANT, "W"),
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _sum("hw.energy", "J", MILLI),
     "DCGM_FI_DEV_FAN_SPEED": _gauge("hw.fan.speed_ratio", "1", PERCENT),
-    "DCGM_FI_DEV_SM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="sm"),
-    "DCGM_FI_DEV_MEM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="memory"),
-    "DCGM_FI_DEV_VIDEO_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="video"),
-    "DCGM_FI_DEV_APP_SM_CLOCK": _gauge("zernel.gpu.clock.application", "Hz", MHZ, domain="sm"),
-    "DCGM_FI_DEV_APP_MEM_CLOCK": _gauge("zernel.gpu.clock.application", "Hz", MHZ, domain="memory"),
-    "DCGM_FI_DEV_MAX_SM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="sm"),
-    "DCGM_FI_DEV_MAX_MEM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="memory"),
-    "DCGM_FI_DEV_MAX_VIDEO_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="video"),
-    "DCGM_FI_DEV_PSTATE": _gauge("zernel.gpu.performance_state", ""),
-    "DCGM_FI_DEV_PCIE_LINK_GEN": _gauge("zernel.gpu.pcie.link.generation", ""),
-    "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": _gauge("zernel.gpu.pcie.link.generation.limit", ""),
-    "DCGM_FI_DEV_PCIE_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width", "{lane}"),
-    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width.limit", "{lane}"),
+    "DCGM_FI_DEV_SM_CLOCK": _gauge(semconv.GPU_CLOCK, "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_MEM_CLOCK": _gauge(semconv.GPU_CLOCK, "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_VIDEO_CLOCK": _gauge(semconv.GPU_CLOCK, "Hz", MHZ, domain="video"),
+    "DCGM_FI_DEV_APP_SM_CLOCK": _gauge(semconv.GPU_CLOCK_APPLICATION, "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_APP_MEM_CLOCK": _gauge(semconv.GPU_CLOCK_APPLICATION, "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_MAX_SM_CLOCK": _gauge(semconv.GPU_CLOCK_LIMIT, "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_MAX_MEM_CLOCK": _gauge(semconv.GPU_CLOCK_LIMIT, "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_MAX_VIDEO_CLOCK": _gauge(semconv.GPU_CLOCK_LIMIT, "Hz", MHZ, domain="video"),
+    "DCGM_FI_DEV_PSTATE": _gauge(semconv.GPU_PERFORMANCE_STATE, ""),
+    "DCGM_FI_DEV_PCIE_LINK_GEN": _gauge(semconv.GPU_PCIE_LINK_GENERATION, ""),
+    "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": _gauge(semconv.GPU_PCIE_LINK_GENERATION_LIMIT, ""),
+    "DCGM_FI_DEV_PCIE_LINK_WIDTH": _gauge(semconv.GPU_PCIE_LINK_WIDTH, "{lane}"),
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _gauge(semconv.GPU_PCIE_LINK_WIDTH_LIMIT, "{lane}"),
     # The driver reports a sample in KB/s, the profiler an average in By/s. dcgm-exporter calls the sample a counter.
-    "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="transmit"),
-    "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="receive"),
-    "DCGM_FI_PROF_PCIE_TX_BYTES": _throughput("pcie", 1.0, "profiler", direction="transmit"),
-    "DCGM_FI_PROF_PCIE_RX_BYTES": _throughput("pcie", 1.0, "profiler", direction="receive"),
-    "DCGM_FI_PROF_NVLINK_TX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="transmit"),
-    "DCGM_FI_PROF_NVLINK_RX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="receive"),
+    "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": _throughput(semconv.GPU_PCIE_THROUGHPUT, 1e3, "driver", direction="transmit"),
+    "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": _throughput(semconv.GPU_PCIE_THROUGHPUT, 1e3, "driver", direction="receive"),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": _throughput(semconv.GPU_PCIE_THROUGHPUT, 1.0, "profiler", direction="transmit"),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": _throughput(semconv.GPU_PCIE_THROUGHPUT, 1.0, "profiler", direction="receive"),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": _throughput(semconv.GPU_NVLINK_THROUGHPUT, 1.0, "profiler", direction="transmit"),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": _throughput(semconv.GPU_NVLINK_THROUGHPUT, 1.0, "profiler", direction="receive"),
     # The sum of both directions, in 1000 KiB/s: DCGM divides NVML's KiB/s by 1000 (dcgm-exporter's pull request 658).
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": _throughput("nvlink", 1024e3, "driver"),
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": _throughput(semconv.GPU_NVLINK_THROUGHPUT, 1024e3, "driver"),
     **{
-        f"DCGM_FI_DEV_NVLINK_BANDWIDTH_L{link}": _throughput("nvlink.link", 1024e3, "driver", link=link)
+        f"DCGM_FI_DEV_NVLINK_BANDWIDTH_L{link}": _throughput(
+            semconv.GPU_NVLINK_LINK_THROUGHPUT, 1024e3, "driver", link=link
+        )
         for link in range(NVLINKS)
     },
-    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _sum("zernel.gpu.pcie.replays", "{replay}"),
-    "DCGM_FI_DEV_XID_ERRORS": _gauge("zernel.gpu.xid.last", ""),  # the code of the last error, not a count
-    "DCGM_FI_DEV_VGPU_LICENSE_STATUS": _gauge("zernel.gpu.vgpu.licensed", ""),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _sum(semconv.GPU_PCIE_REPLAYS, "{replay}"),
+    "DCGM_FI_DEV_XID_ERRORS": _gauge(semconv.GPU_XID_LAST, ""),  # the code of the last error, not a count
+    "DCGM_FI_DEV_VGPU_LICENSE_STATUS": _gauge(semconv.GPU_VGPU_LICENSED, ""),
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": _ecc("corrected", "volatile"),
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": _ecc("uncorrected", "volatile"),
     "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": _ecc("corrected", "aggregate"),
     "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": _ecc("uncorrected", "aggregate"),
-    "DCGM_FI_DEV_RETIRED_SBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="corrected"),
-    "DCGM_FI_DEV_RETIRED_DBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="uncorrected"),
-    "DCGM_FI_DEV_RETIRED_PENDING": _gauge("zernel.gpu.memory.retired_pages.pending", ""),
-    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="corrected"),
-    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="uncorrected"),
+    "DCGM_FI_DEV_RETIRED_SBE": _sum(semconv.GPU_MEMORY_RETIRED_PAGES, "{page}", error="corrected"),
+    "DCGM_FI_DEV_RETIRED_DBE": _sum(semconv.GPU_MEMORY_RETIRED_PAGES, "{page}", error="uncorrected"),
+    "DCGM_FI_DEV_RETIRED_PENDING": _gauge(semconv.GPU_MEMORY_RETIRED_PAGES_PENDING, ""),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": _sum(semconv.GPU_MEMORY_REMAPPED_ROWS, "{row}", error="corrected"),
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": _sum(semconv.GPU_MEMORY_REMAPPED_ROWS, "{row}", error="uncorrected"),
     "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX": _banks("max"),
     "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH": _banks("high"),
     "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL": _banks("partial"),
     "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW": _banks("low"),
     "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE": _banks("none"),
-    "DCGM_FI_DEV_ROW_REMAP_PENDING": _gauge("zernel.gpu.memory.row_remap.pending", ""),
-    "DCGM_FI_DEV_ROW_REMAP_FAILURE": _gauge("zernel.gpu.memory.row_remap.failed", ""),
-    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="crc_flit"),
-    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="crc_data"),
-    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="replay"),
-    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="recovery"),
+    "DCGM_FI_DEV_ROW_REMAP_PENDING": _gauge(semconv.GPU_MEMORY_ROW_REMAP_PENDING, ""),
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": _gauge(semconv.GPU_MEMORY_ROW_REMAP_FAILED, ""),
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": _sum(semconv.GPU_NVLINK_ERRORS, "{error}", error="crc_flit"),
+    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": _sum(semconv.GPU_NVLINK_ERRORS, "{error}", error="crc_data"),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": _sum(semconv.GPU_NVLINK_ERRORS, "{error}", error="replay"),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _sum(semconv.GPU_NVLINK_ERRORS, "{error}", error="recovery"),
     **{
-        f"DCGM_FI_DEV_{name}_VIOLATION": _sum("zernel.gpu.violation.time", "s", NANO, policy=policy)
+        f"DCGM_FI_DEV_{name}_VIOLATION": _sum(semconv.GPU_VIOLATION_TIME, "s", NANO, policy=policy)
         for name, policy in (
             ("POWER", "power"),
             ("THERMAL", "thermal"),
@@ -227,7 +230,7 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_PROF_PIPE_FP16_ACTIVE": _active("fp16"),
     "DCGM_FI_PROF_PIPE_INT_ACTIVE": _active("integer"),
     "DCGM_FI_PROF_DRAM_ACTIVE": _active("dram"),
-    "DCGM_FI_PROF_SM_OCCUPANCY": _gauge("zernel.gpu.sm.occupancy", "1"),
+    "DCGM_FI_PROF_SM_OCCUPANCY": _gauge(semconv.GPU_SM_OCCUPANCY, "1"),
 }
 """Measures by DCGM field, with the names before DCGM 4.6. The csv exporter writes these names."""
 

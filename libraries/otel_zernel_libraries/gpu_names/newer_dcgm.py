@@ -9,6 +9,7 @@ from dataclasses import replace
 from otel_zernel.otlp.points import Descriptor
 from otel_zernel_libraries.gpu_names.dcgm import FIELDS, Measure
 from otel_zernel_libraries.gpu_names.descriptions import DESCRIPTIONS
+from otel_zernel_libraries.training import semconv
 
 NEWER_LABELS = {"hostname": "Hostname", "DCGM_FI_SYSTEM_DRIVER_VERSION": "DCGM_FI_DRIVER_VERSION"}
 """The labels that dcgm-exporter 4.8.3 (`hostname`) and 4.9.0 have renamed, and their names before."""
@@ -98,9 +99,9 @@ _POLICIES = {
 
 
 def _violation(policy: str) -> Measure:
-    name = "zernel.gpu.violation.time"
+    name = semconv.GPU_VIOLATION_TIME
     descriptor = Descriptor(name, "s", "sum", DESCRIPTIONS[name])
-    return Measure(descriptor, attributes={"zernel.gpu.violation.policy": policy})
+    return Measure(descriptor, attributes={semconv.GPU_VIOLATION_POLICY: policy})
 
 
 NEWER_FIELDS: Mapping[str, Measure] = {

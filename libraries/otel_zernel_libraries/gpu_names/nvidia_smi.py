@@ -20,14 +20,15 @@ from otel_zernel_libraries.gpu_names.nvidia_smi_cells import (
     performance_state,
     quantity,
 )
+from otel_zernel_libraries.training import semconv
 
 TIMESTAMP = "timestamp"
 TEXTS: Mapping[str, str] = {
-    "index": "zernel.gpu.index",
+    "index": semconv.GPU_INDEX,
     "uuid": "hw.id",
     "name": "hw.model",
     "serial": "hw.serial_number",
-    "pci.bus_id": "zernel.gpu.pci.bus_id",
+    "pci.bus_id": semconv.GPU_PCI_BUS_ID,
     "driver_version": "hw.driver_version",
     "vbios_version": "hw.firmware_version",
 }
@@ -99,6 +100,11 @@ class Field:
 
 
 _Kind = Literal["gauge", "sum", "up_down"]
+_CLOCKS = {
+    "current": semconv.GPU_CLOCK,
+    "max": semconv.GPU_CLOCK_LIMIT,
+    "applications": semconv.GPU_CLOCK_APPLICATION,
+}
 
 
 def _field(
@@ -123,14 +129,14 @@ def _field(
 _ATTRIBUTES = {
     "task": "hw.gpu.task",
     "location": "hw.sensor_location",
-    "domain": "zernel.gpu.clock.domain",
+    "domain": semconv.GPU_CLOCK_DOMAIN,
     "error": "error.type",
-    "reason": "zernel.gpu.throttle.reason",
-    "counter": "zernel.gpu.ecc.counter",
-    "where": "zernel.gpu.ecc.location",
-    "available": "zernel.gpu.row_remap.availability",
-    "mode": "zernel.gpu.compute_mode",
-    "state": "zernel.gpu.fabric.state",
+    "reason": semconv.GPU_THROTTLE_REASON,
+    "counter": semconv.GPU_ECC_COUNTER,
+    "where": semconv.GPU_ECC_LOCATION,
+    "available": semconv.GPU_ROW_REMAP_AVAILABILITY,
+    "mode": semconv.GPU_COMPUTE_MODE,
+    "state": semconv.GPU_FABRIC_STATE,
 }
 _TASKS = {"gpu": "general", "encoder": "encoder", "decoder": "decoder", "jpeg": "jpeg", "ofa": "ofa"}
 _REASONS = {
@@ -165,7 +171,7 @@ _ECC_LOCATIONS = (
 )
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 _FABRIC_STATES = {"not started": "not_started", "in progress": "in_progress", "completed": "completed"}
-_ECC_TOTALS = {"volatile": "hw.errors", "aggregate": "zernel.gpu.ecc.lifetime_errors"}
+_ECC_TOTALS = {"volatile": "hw.errors", "aggregate": semconv.GPU_ECC_LIFETIME_ERRORS}
 
 
 def _ecc(error: str, counter: str) -> list[Field]:
@@ -174,7 +180,7 @@ def _ecc(error: str, counter: str) -> list[Field]:
     by_location = (
         _field(
             f"{column}.{where}",
-            "zernel.gpu.ecc.errors",
+            semconv.GPU_ECC_ERRORS,
             "{error}",
             kind="sum",
             error=error,
@@ -187,7 +193,7 @@ def _ecc(error: str, counter: str) -> list[Field]:
 
 
 def _reason(field: str, bit: int, reason: str) -> list[Field]:
-    metric = "zernel.gpu.throttle.active"
+    metric = semconv.GPU_THROTTLE_ACTIVE
     return [
         _field(f"clocks_event_reasons.{field}", metric, "", read=FLAG, reason=reason),
         _field("clocks_event_reasons.active", metric, "", read=bit_of_mask(bit), reason=reason),
@@ -196,36 +202,36 @@ def _reason(field: str, bit: int, reason: str) -> list[Field]:
 
 _ALL = [
     *(_field(f"utilization.{unit}", "hw.gpu.utilization", "1", "%", task=task) for unit, task in _TASKS.items()),
-    _field("utilization.memory", "zernel.gpu.memory.bandwidth.utilization", "1", "%"),
+    _field("utilization.memory", semconv.GPU_MEMORY_BANDWIDTH_UTILIZATION, "1", "%"),
     _field("memory.used", "hw.gpu.memory.usage", "By", "MiB", "up_down"),
     _field("memory.total", "hw.gpu.memory.limit", "By", "MiB", "up_down"),
-    _field("memory.free", "zernel.gpu.memory.free", "By", "MiB"),
-    _field("memory.reserved", "zernel.gpu.memory.reserved", "By", "MiB"),
+    _field("memory.free", semconv.GPU_MEMORY_FREE, "By", "MiB"),
+    _field("memory.reserved", semconv.GPU_MEMORY_RESERVED, "By", "MiB"),
     _field("temperature.gpu", "hw.temperature", "Cel", location="gpu"),
     _field("temperature.memory", "hw.temperature", "Cel", location="memory"),
-    _field("temperature.gpu.tlimit", "zernel.gpu.temperature.margin", "Cel"),
+    _field("temperature.gpu.tlimit", semconv.GPU_TEMPERATURE_MARGIN, "Cel"),
     _field("power.draw", "hw.power", "W", "W"),
     _field("power.draw.average", "hw.power", "W", "W"),
-    _field("power.draw.instant", "zernel.gpu.power.instant", "W", "W"),
-    _field("power.limit", "zernel.gpu.power.limit", "W", "W"),
-    _field("enforced.power.limit", "zernel.gpu.power.limit.enforced", "W", "W"),
-    _field("power.default_limit", "zernel.gpu.power.limit.default", "W", "W"),
-    _field("power.min_limit", "zernel.gpu.power.limit.min", "W", "W"),
-    _field("power.max_limit", "zernel.gpu.power.limit.max", "W", "W"),
-    _field("module.power.draw.average", "zernel.gpu.module.power", "W", "W"),
+    _field("power.draw.instant", semconv.GPU_POWER_INSTANT, "W", "W"),
+    _field("power.limit", semconv.GPU_POWER_LIMIT, "W", "W"),
+    _field("enforced.power.limit", semconv.GPU_POWER_LIMIT_ENFORCED, "W", "W"),
+    _field("power.default_limit", semconv.GPU_POWER_LIMIT_DEFAULT, "W", "W"),
+    _field("power.min_limit", semconv.GPU_POWER_LIMIT_MIN, "W", "W"),
+    _field("power.max_limit", semconv.GPU_POWER_LIMIT_MAX, "W", "W"),
+    _field("module.power.draw.average", semconv.GPU_MODULE_POWER, "W", "W"),
     *(
-        _field(f"clocks.{which}.{domain}", f"zernel.gpu.clock{suffix}", "Hz", "MHz", domain=domain)
-        for which, suffix in (("current", ""), ("max", ".limit"), ("applications", ".application"))
+        _field(f"clocks.{which}.{domain}", name, "Hz", "MHz", domain=domain)
+        for which, name in _CLOCKS.items()
         for domain in ("graphics", "sm", "memory", "video")
         if which != "applications" or domain in ("graphics", "memory")
     ),
     _field("fan.speed", "hw.fan.speed_ratio", "1", "%"),
-    _field("pstate", "zernel.gpu.performance_state", "", read=performance_state),
+    _field("pstate", semconv.GPU_PERFORMANCE_STATE, "", read=performance_state),
     *(one for field, (bit, reason) in _REASONS.items() for one in _reason(field, bit, reason)),
     *(
         _field(
             f"clocks_event_reasons_counters.{reason}",
-            "zernel.gpu.throttle.time",
+            semconv.GPU_THROTTLE_TIME,
             "s",
             "us",
             "sum",
@@ -233,32 +239,32 @@ _ALL = [
         )
         for reason in _TIMED_REASONS
     ),
-    _field("pcie.link.gen.current", "zernel.gpu.pcie.link.generation", ""),
-    _field("pcie.link.gen.gpucurrent", "zernel.gpu.pcie.link.generation", ""),
-    _field("pcie.link.gen.max", "zernel.gpu.pcie.link.generation.limit", ""),
-    _field("pcie.link.width.current", "zernel.gpu.pcie.link.width", "{lane}"),
-    _field("pcie.link.width.max", "zernel.gpu.pcie.link.width.limit", "{lane}"),
-    _field("ecc.mode.current", "zernel.gpu.ecc.enabled", "", read=FLAG),
+    _field("pcie.link.gen.current", semconv.GPU_PCIE_LINK_GENERATION, ""),
+    _field("pcie.link.gen.gpucurrent", semconv.GPU_PCIE_LINK_GENERATION, ""),
+    _field("pcie.link.gen.max", semconv.GPU_PCIE_LINK_GENERATION_LIMIT, ""),
+    _field("pcie.link.width.current", semconv.GPU_PCIE_LINK_WIDTH, "{lane}"),
+    _field("pcie.link.width.max", semconv.GPU_PCIE_LINK_WIDTH_LIMIT, "{lane}"),
+    _field("ecc.mode.current", semconv.GPU_ECC_ENABLED, "", read=FLAG),
     *(one for error in ("corrected", "uncorrected") for counter in _ECC_TOTALS for one in _ecc(error, counter)),
     _field(
         "retired_pages.single_bit_ecc.count",
-        _PAGES := "zernel.gpu.memory.retired_pages",
+        _PAGES := semconv.GPU_MEMORY_RETIRED_PAGES,
         "{page}",
         kind="sum",
         error="corrected",
     ),
     _field("retired_pages.double_bit.count", _PAGES, "{page}", kind="sum", error="uncorrected"),
-    _field("retired_pages.pending", "zernel.gpu.memory.retired_pages.pending", "", read=FLAG),
+    _field("retired_pages.pending", semconv.GPU_MEMORY_RETIRED_PAGES_PENDING, "", read=FLAG),
     _field(
-        "remapped_rows.correctable", _ROWS := "zernel.gpu.memory.remapped_rows", "{row}", kind="sum", error="corrected"
+        "remapped_rows.correctable", _ROWS := semconv.GPU_MEMORY_REMAPPED_ROWS, "{row}", kind="sum", error="corrected"
     ),
     _field("remapped_rows.uncorrectable", _ROWS, "{row}", kind="sum", error="uncorrected"),
-    _field("remapped_rows.pending", "zernel.gpu.memory.row_remap.pending", "", read=FLAG),
-    _field("remapped_rows.failure", "zernel.gpu.memory.row_remap.failed", "", read=FLAG),
+    _field("remapped_rows.pending", semconv.GPU_MEMORY_ROW_REMAP_PENDING, "", read=FLAG),
+    _field("remapped_rows.failure", semconv.GPU_MEMORY_ROW_REMAP_FAILED, "", read=FLAG),
     *(
         _field(
             f"remapped_rows.histogram.{left}",
-            "zernel.gpu.memory.row_remap.banks",
+            semconv.GPU_MEMORY_ROW_REMAP_BANKS,
             "{bank}",
             "",
             "up_down",
@@ -266,20 +272,20 @@ _ALL = [
         )
         for left in ("max", "high", "partial", "low", "none")
     ),
-    _field("mig.mode.current", "zernel.gpu.mig.enabled", "", read=FLAG),
-    _field("persistence_mode", "zernel.gpu.persistence.enabled", "", read=FLAG),
+    _field("mig.mode.current", semconv.GPU_MIG_ENABLED, "", read=FLAG),
+    _field("persistence_mode", semconv.GPU_PERSISTENCE_ENABLED, "", read=FLAG),
     *(
-        _field("compute_mode", "zernel.gpu.compute_mode", "", read=is_state(mode, _COMPUTE_MODES), mode=mode)
+        _field("compute_mode", semconv.GPU_COMPUTE_MODE, "", read=is_state(mode, _COMPUTE_MODES), mode=mode)
         for mode in _COMPUTE_MODES
     ),
     *(
-        _field("fabric.state", "zernel.gpu.fabric.state", "", read=is_state(word, tuple(_FABRIC_STATES)), state=state)
+        _field("fabric.state", semconv.GPU_FABRIC_STATE, "", read=is_state(word, tuple(_FABRIC_STATES)), state=state)
         for word, state in _FABRIC_STATES.items()
     ),
-    _field("gpu_recovery_action", "zernel.gpu.recovery_action", "", read=ACTION),
-    _field("encoder.stats.sessionCount", "zernel.gpu.encoder.sessions", "{session}"),
-    _field("encoder.stats.averageFps", "zernel.gpu.encoder.frame_rate", "{frame}/s"),
-    _field("encoder.stats.averageLatency", "zernel.gpu.encoder.latency", "s", "us"),
+    _field("gpu_recovery_action", semconv.GPU_RECOVERY_ACTION, "", read=ACTION),
+    _field("encoder.stats.sessionCount", semconv.GPU_ENCODER_SESSIONS, "{session}"),
+    _field("encoder.stats.averageFps", semconv.GPU_ENCODER_FRAME_RATE, "{frame}/s"),
+    _field("encoder.stats.averageLatency", semconv.GPU_ENCODER_LATENCY, "s", "us"),
 ]
 
 

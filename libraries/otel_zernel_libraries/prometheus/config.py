@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from otel_zernel.component import ComponentConfig
+from otel_zernel_libraries.training import semconv
 
 
 def _label(name: str) -> str:
@@ -29,8 +30,8 @@ class ResourceLabelsConfig(ComponentConfig):
 
 
 IDENTITY = (
-    *("host.name", "process.executable.name", "zernel.rank", "zernel.job.id"),
+    *("host.name", "process.executable.name", semconv.RANK, semconv.JOB_ID),
     *("k8s.namespace.name", "k8s.pod.name", "k8s.container.name"),
-    *("hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index"),
+    *("hw.type", "hw.name", "hw.model", "hw.parent", semconv.GPU_INDEX),
 )
 """The resource attributes that say which host, process, rank, job, pod or GPU a series is about."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.kubernetes.places.processes import ProcessPlace
 from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
 
@@ -27,7 +28,7 @@ class PodAttributes:
             "k8s.pod.uid": pod.uid,
             "k8s.node.name": pod.node,
             **pod.owners,
-            "zernel.job.id": job.id,
+            semconv.JOB_ID: job.id,
             **(job.attributes or {}),
         }
         found |= {f"k8s.pod.label.{key}": value for key, value in pod.labels.items() if self.is_label(key)}
@@ -45,7 +46,7 @@ def of_place(place: ProcessPlace, pod: KubernetesPod | None) -> dict[str, Value]
         "container.id": container.container_id,
         "k8s.pod.uid": container.pod_uid,
         "k8s.container.name": name,
-        "zernel.job.id": container.slurm_job,
+        semconv.JOB_ID: container.slurm_job,
     }
     return {name: value for name, value in found.items() if value}
 
@@ -59,8 +60,8 @@ def changes(
     """
     wanted = {name: value for name, value in found.items() if name not in existing}
     job = pod.job if pod else None
-    if job and job.id and job.is_one and not names_job and existing.get("zernel.job.id") != job.id:
-        wanted["zernel.job.id"] = job.id
+    if job and job.id and job.is_one and not names_job and existing.get(semconv.JOB_ID) != job.id:
+        wanted[semconv.JOB_ID] = job.id
     if pod and str(existing.get("service.name", "")).startswith(_UNKNOWN_SERVICE):
         wanted["service.name"] = (job.name if job else "") or pod.name
     return wanted

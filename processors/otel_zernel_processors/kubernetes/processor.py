@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Finding, Processor
 from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.doctor import findings
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes
@@ -113,12 +114,12 @@ class KubernetesProcessor(Processor):
         pod = self._table.by_name(holder.namespace, holder.pod)
         found = {
             **self._boards.attributes(holder.device),
-            "zernel.gpu.sharing": holder.device.sharing,
-            "zernel.gpu.claim": holder.claim,
+            semconv.GPU_SHARING: holder.device.sharing,
+            semconv.GPU_CLAIM: holder.claim,
             "k8s.namespace.name": holder.namespace,
             "k8s.pod.name": holder.pod,
             "k8s.container.name": holder.container,
-            "zernel.job.id": pod.job.id if pod else "",
+            semconv.JOB_ID: pod.job.id if pod else "",
         }
         return {name: value for name, value in found.items() if value}
 

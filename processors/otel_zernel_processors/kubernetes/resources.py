@@ -10,6 +10,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import points
 from otel_zernel.batch.parsing import parse
 from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes, changes, of_place
 from otel_zernel_processors.kubernetes.lookup import FoundPod, PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey
@@ -19,7 +20,7 @@ from otel_zernel_processors.kubernetes.seen import Attributes, SeenResources, pl
 
 GPU_PROCESS: Final = "zernel.gpu.process."
 """The metrics of a GPU whose points have a process each."""
-_OF_POINTS: Final = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "zernel.job.id")
+_OF_POINTS: Final = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name", semconv.JOB_ID)
 _REMEMBERED: Final = 4096
 """Resources whose result is remembered."""
 
@@ -32,7 +33,7 @@ def process_points(resource: ResourceMetrics) -> Iterator[tuple[Any, ProcessKey]
                 for point in points(metric):
                     attributes = plain(point.attributes)
                     pid = attributes.get("process.pid")
-                    if isinstance(pid, int) and pid > 0 and "zernel.process.pid_namespace" not in attributes:
+                    if isinstance(pid, int) and pid > 0 and semconv.PROCESS_PID_NAMESPACE not in attributes:
                         yield point, ProcessKey(pid)
 
 

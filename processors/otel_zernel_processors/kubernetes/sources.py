@@ -17,7 +17,7 @@ from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
-from otel_zernel_processors.kubernetes.declared import FAILURES, FORGOTTEN, PROCESSES
+from otel_zernel_processors.kubernetes.declared import FAILURES, FORGOTTEN, OUTCOME, PROCESSES, SOURCE
 from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory
 from otel_zernel_processors.kubernetes.gpus.kubelet import Kubelet
 from otel_zernel_processors.kubernetes.lookup import PodLookup
@@ -119,7 +119,7 @@ class Sources:
             await self._list_pods()
         for key in missing:
             if not self._lookup.missing([key]):
-                self._processes.add(1, {"zernel.outcome": self._outcome(key)})
+                self._processes.add(1, {OUTCOME: self._outcome(key)})
 
     def _outcome(self, key: ProcessKey) -> str:
         found = self._lookup.of_process(key)
@@ -203,7 +203,7 @@ class Sources:
         return pod is not None and pod.has_ended
 
     def _failed(self, source: str, problem: str) -> None:
-        self._failures.add(1, {"zernel.source": source})
+        self._failures.add(1, {SOURCE: source})
         self._problems[source] = problem
         self._context.report(problem)
         if due := self._logged.add(source):

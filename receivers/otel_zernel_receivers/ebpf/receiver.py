@@ -12,6 +12,7 @@ from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 
@@ -43,7 +44,7 @@ class EbpfReceiver(Receiver):
         from otel_zernel_receivers.ebpf.emit.families import OPERATION_FAMILIES
 
         histograms = {one.duration.name: None for one in OPERATION_FAMILIES.values()}
-        return DataForms(emits={"moving_bounds": tuple(histograms), "interval_spans": ("zernel.interval",)})
+        return DataForms(emits={"moving_bounds": tuple(histograms), "interval_spans": (semconv.INTERVAL,)})
 
     @classmethod
     def examine(cls, config: EbpfConfig | None = None) -> Iterable[Finding]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from otel_zernel_libraries.training import semconv
+
 CPU, MODE = "cpu.logical_number", "cpu.mode"
 MEMORY_STATE, SLAB_STATE = "system.memory.state", "system.memory.linux.slab.state"
 HUGEPAGES_STATE = "system.memory.linux.hugepages.state"
@@ -18,6 +20,7 @@ CONNECTION_STATE, TRANSPORT = "network.connection.state", "network.transport"
 PAGING_STATE, PAGING_DIRECTION = "system.paging.state", "system.paging.direction"
 FAULT_TYPE = "system.paging.fault.type"
 PROCESS_STATE, SWITCH_TYPE = "process.state", "process.context_switch.type"
+PRESSURE_TIME, PRESSURE_SHARE = "zernel.pressure.time", "zernel.pressure.share"
 RESOURCE, STALL, PRESSURE_OF = "zernel.pressure.resource", "zernel.pressure.stall", "zernel.pressure.scope"
 
 _FILESYSTEM = (DEVICE, MOUNT, FS_MODE, FS_TYPE)
@@ -151,27 +154,27 @@ METRICS = _by_name(
         ),
         HostMetric("paging", "system.paging.faults", "{fault}", "sum", "Page faults.", (FAULT_TYPE,)),
         HostMetric(
-            *("pressure", "zernel.pressure.time", "s", "sum"),
+            *("pressure", PRESSURE_TIME, "s", "sum"),
             "Time in which some or all threads waited for the resource (PSI).",
             (RESOURCE, STALL, PRESSURE_OF),
         ),
         HostMetric(
-            *("pressure", "zernel.pressure.share", "1", "gauge"),
+            *("pressure", PRESSURE_SHARE, "1", "gauge"),
             "Share of the last 10 s in which some or all threads waited for the resource (PSI).",
             (RESOURCE, STALL, PRESSURE_OF),
         ),
-        HostMetric("cgroup", "zernel.cgroup.cpu.time", "s", "sum", "CPU time of the cgroup."),
+        HostMetric("cgroup", semconv.CGROUP_CPU_TIME, "s", "sum", "CPU time of the cgroup."),
         HostMetric(
-            *("cgroup", "zernel.cgroup.cpu.throttled.time", "s", "sum"),
+            *("cgroup", semconv.CGROUP_CPU_THROTTLED_TIME, "s", "sum"),
             "Time in which the cgroup's threads were stopped because its CPU quota was used up.",
         ),
-        HostMetric("cgroup", "zernel.cgroup.cpu.limit", "{cpu}", "up_down", "CPUs that the cgroup may use."),
+        HostMetric("cgroup", semconv.CGROUP_CPU_LIMIT, "{cpu}", "up_down", "CPUs that the cgroup may use."),
         HostMetric(
-            *("cgroup", "zernel.cgroup.memory.usage", "By", "up_down"),
+            *("cgroup", semconv.CGROUP_MEMORY_USAGE, "By", "up_down"),
             "Memory of the cgroup, without the file cache that the kernel can drop at once.",
         ),
-        HostMetric("cgroup", "zernel.cgroup.memory.limit", "By", "up_down", "Memory that the cgroup may use."),
-        HostMetric("cgroup", "zernel.cgroup.memory.oom_kills", "{kill}", "sum", "Processes killed for lack of memory."),
+        HostMetric("cgroup", semconv.CGROUP_MEMORY_LIMIT, "By", "up_down", "Memory that the cgroup may use."),
+        HostMetric("cgroup", semconv.CGROUP_MEMORY_OOM_KILLS, "{kill}", "sum", "Processes killed for lack of memory."),
         HostMetric(
             *("processes", "system.process.count", "{process}", "up_down", "Processes by state."), (PROCESS_STATE,)
         ),

@@ -9,6 +9,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel.runtime.threads import WorkerThread
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
 from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
@@ -82,7 +83,7 @@ class GpuScraping:
         self.hung = not done
         self._error = None
         if self.hung:
-            gpu = {"hw.id": slot.gpu.board.identity.uuid} if slot.gpu else {"zernel.gpu.index": slot.index}
+            gpu = {"hw.id": slot.gpu.board.identity.uuid} if slot.gpu else {semconv.GPU_INDEX: slot.index}
             self._timeouts.add(1, gpu)
             return Batch()
         call, self._call = self._call, None

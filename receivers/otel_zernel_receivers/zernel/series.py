@@ -9,6 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, Descriptor, key_values
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.zernel.declared import (
     COLLECTIVE_DURATION,
     DATALOADER_WAIT,
@@ -22,7 +23,7 @@ from otel_zernel_receivers.zernel.message import FeedMessage
 _SCOPE: Final = "otel_zernel_receivers.zernel"
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _Attributes = tuple[tuple[str, AttributeValue], ...]
-_ALL_REDUCE: Final[_Attributes] = (("zernel.nccl.operation", "all_reduce"),)
+_ALL_REDUCE: Final[_Attributes] = ((semconv.NCCL_OPERATION, "all_reduce"),)
 
 
 class _SeriesKey(NamedTuple):
@@ -94,7 +95,7 @@ class FeedSeries:
 def _numbers(message: FeedMessage) -> Iterator[tuple[_SeriesKey, float]]:
     for (pid, gpu), (used, peak) in message.memory.items():
         index: AttributeValue = int(gpu) if gpu.isdecimal() and len(gpu) < 10 else gpu
-        attributes: _Attributes = (("process.pid", pid), ("zernel.gpu.index", index))
+        attributes: _Attributes = (("process.pid", pid), (semconv.GPU_INDEX, index))
         yield _SeriesKey(MEMORY_USED, attributes), used
         yield _SeriesKey(MEMORY_PEAK, attributes), peak
     if message.last_update_ms:

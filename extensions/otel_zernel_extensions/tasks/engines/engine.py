@@ -8,6 +8,7 @@ from typing import Final, Literal, Self
 from urllib.parse import quote
 
 from otel_zernel.errors import ZernelError
+from otel_zernel.runtime.jobs import JOB_ID, TASK_ID
 
 ObservedStatus = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
@@ -169,7 +170,7 @@ def task_environment(task: TaskSpec) -> dict[str, str]:
     """
     job = task.env.get("ZERNEL_JOB_ID") or task.id
     given = task.env.get("OTEL_RESOURCE_ATTRIBUTES", "").rstrip(", ")
-    ids = f"zernel.job.id={quote(job)},zernel.task.id={task.id}"
+    ids = f"{JOB_ID}={quote(job)},{TASK_ID}={task.id}"
     return {
         "OTEL_SERVICE_NAME": task.name or job,
         "ZERNEL_JOB_ID": job,

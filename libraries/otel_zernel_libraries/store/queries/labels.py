@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_zernel_libraries.training import semconv
+
 SHORT_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "host_id": ("host.name",),
-    "gpu_id": ("zernel.gpu.index", "hw.id"),
+    "gpu_id": (semconv.GPU_INDEX, "hw.id"),
     "uuid": ("hw.id",),
     "model": ("hw.model", "hw.name"),
-    "job": ("zernel.job.id", "k8s.job.name"),
+    "job": (semconv.JOB_ID, "k8s.job.name"),
 }
 """The attributes that a short name stands for. The first that a series has is its value."""
 _ALTERNATIVES: Final = ("gpu_id",)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from otel_zernel_libraries.training import semconv
+
 Sharing = Literal["exclusive", "time_slicing", "mig", "mig_time_slicing"]
 """How a container shares its GPU. MPS counts as time slicing: the ids of both only say that there are replicas."""
 
@@ -72,8 +74,8 @@ class GpuBoards:
 
     def learn(self, resource: Mapping[str, object]) -> None:
         """Remembers a GPU from the attributes of its resource."""
-        uuid, device = str(resource.get("hw.id", "")), str(resource.get("zernel.gpu.device", ""))
-        parent, instance = resource.get("hw.parent"), resource.get("zernel.gpu.mig.gpu_instance")
+        uuid, device = str(resource.get("hw.id", "")), str(resource.get(semconv.GPU_DEVICE, ""))
+        parent, instance = resource.get("hw.parent"), resource.get(semconv.GPU_MIG_GPU_INSTANCE)
         if uuid and parent:
             self._parents[uuid] = str(parent)
         if uuid and device:
@@ -88,5 +90,5 @@ class GpuBoards:
             parts = {"hw.id": "", "hw.parent": uuid}
         else:
             parts = {"hw.id": uuid, "hw.parent": self._parents.get(uuid, "")}
-        parts["zernel.gpu.allocated_device"] = "" if parts["hw.id"] else device.name
+        parts[semconv.GPU_ALLOCATED_DEVICE] = "" if parts["hw.id"] else device.name
         return {name: value for name, value in parts.items() if value}

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from otel_zernel_libraries.training import semconv
+
 _SLURM: Final = "scheduler.slinky.slurm.net/slurm-jobid"
 """Set by Slinky's slurm-bridge: the pod runs as a job of Slurm."""
 _NAMES: Final = (
@@ -57,10 +59,10 @@ def job_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace:
     if not id_:
         return PodJob()
     found: dict[str, str | int | None] = {
-        "zernel.job.replica": _first(_REPLICAS, labels),
-        "zernel.job.index": _number(_first(_INDEXES, labels) or _first(_INDEXES, annotations)),
-        "zernel.job.attempt": _number(labels.get(_ATTEMPT, "")),
-        "zernel.job.queue": labels.get(_QUEUE),
+        semconv.JOB_REPLICA: _first(_REPLICAS, labels),
+        semconv.JOB_INDEX: _number(_first(_INDEXES, labels) or _first(_INDEXES, annotations)),
+        semconv.JOB_ATTEMPT: _number(labels.get(_ATTEMPT, "")),
+        semconv.JOB_QUEUE: labels.get(_QUEUE),
     }
     return PodJob(
         id_,

@@ -1,6 +1,7 @@
 """The resource of a GPU, which is the same in all GPU layouts."""
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 
 
 def gpu_resource(*, uuid: str, index: str, model: str, hostname: str, device: str = "") -> dict[str, AttributeValue]:
@@ -14,7 +15,7 @@ def gpu_resource(*, uuid: str, index: str, model: str, hostname: str, device: st
         "hw.vendor": "NVIDIA",
         "hw.id": uuid or index,
         "hw.model": model,
-        "zernel.gpu.index": int(index) if index.isascii() and index.isdecimal() and len(index) < 10 else index,
-        "zernel.gpu.device": device,
+        semconv.GPU_INDEX: int(index) if index.isascii() and index.isdecimal() and len(index) < 10 else index,
+        semconv.GPU_DEVICE: device,
     }
     return {name: value for name, value in attributes.items() if value != ""}

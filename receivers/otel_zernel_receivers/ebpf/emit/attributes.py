@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from otel_zernel.otlp.points import NUMBER_ATTRIBUTES, encode_attributes
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
 from otel_zernel_receivers.ebpf.emit.families import OPERATION_FAMILIES
 from otel_zernel_receivers.ebpf.probes.calls import Phase
@@ -13,10 +14,10 @@ def of_series(pid: int, operation: int, phase: int, is_sample: bool, field: int)
     attributes: dict[str, str | int] = {
         "process.pid": pid,
         **OPERATION_FAMILIES[operation].attributes,
-        "zernel.phase": Phase(phase).name.lower(),
+        semconv.PHASE: Phase(phase).name.lower(),
     }
     if is_sample:
-        attributes["zernel.sampled"] = True
+        attributes[semconv.SAMPLED] = True
     return encode_attributes(attributes, field)
 
 
@@ -27,21 +28,21 @@ def of_process(pid: int) -> bytes:
 
 @lru_cache(maxsize=512)
 def of_phase(pid: int, phase: int) -> bytes:
-    return encode_attributes({"process.pid": pid, "zernel.phase": Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
+    return encode_attributes({"process.pid": pid, semconv.PHASE: Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
 
 
 @lru_cache(maxsize=1024)
 def of_thread_state(pid: int, state: str, is_sample: bool) -> bytes:
-    attributes: dict[str, str | int] = {"process.pid": pid, "zernel.thread.state": state}
+    attributes: dict[str, str | int] = {"process.pid": pid, semconv.THREAD_STATE: state}
     if is_sample:
-        attributes["zernel.sampled"] = True
+        attributes[semconv.SAMPLED] = True
     return encode_attributes(attributes, NUMBER_ATTRIBUTES)
 
 
 @lru_cache(maxsize=512)
 def of_device(pid: int, device: int | None) -> bytes:
     index = "unknown" if device is None else device
-    return encode_attributes({"process.pid": pid, "zernel.gpu.index": index}, NUMBER_ATTRIBUTES)
+    return encode_attributes({"process.pid": pid, semconv.GPU_INDEX: index}, NUMBER_ATTRIBUTES)
 
 
 def of_end(end: ProcessEnd) -> tuple[str, bool, bytes]:

@@ -20,6 +20,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Logger
 from otel_zernel.otlp.points import Attributes, AttributeValue, key_values
 from otel_zernel.text import printable
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import OUT_OF_MEMORY, Ending, Interval
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
@@ -28,7 +29,7 @@ from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__)
 _LINES = 20
 """Ends that one reading logs in lines of their own. Programs may start and end by the thousand."""
-_ORIGIN = ("host.name", "zernel.rank")
+_ORIGIN = ("host.name", semconv.RANK)
 """The attributes of the resource that the points of ends repeat."""
 
 
@@ -84,7 +85,7 @@ class ProcessEnd:
 
     def sentence(self) -> str:
         """`Rank 3 (python3, pid 812) on node-1 was killed by SIGKILL: out of memory`."""
-        rank, host = self.attributes.get("zernel.rank"), self.attributes["host.name"]
+        rank, host = self.attributes.get(semconv.RANK), self.attributes["host.name"]
         process = f"({printable(self.name)}, pid {self.pid})"
         served = f"rank {rank}" if rank is not None else f"process {self.attributes['process.pid']}"
         if self.is_worker:
@@ -173,12 +174,12 @@ def _record(end: ProcessEnd) -> LogRecord:
         observed_time_unix_nano=end.time_ns,
         severity_number=severity,
         severity_text="ERROR" if end.has_failed else "INFO",
-        event_name="zernel.dataloader.worker.end" if end.is_worker else "zernel.process.end",
+        event_name=semconv.DATALOADER_WORKER_END if end.is_worker else semconv.PROCESS_END,
         body=AnyValue(string_value=end.sentence()),
         attributes=key_values(_attributes(end)),
     )
 
 
 def _attributes(end: ProcessEnd) -> Mapping[str, AttributeValue]:
-    worker = {"zernel.dataloader.worker.pid": end.pid} if end.is_worker else {}
-    return {**end.reason, **worker, "zernel.process.out_of_memory": end.out_of_memory}
+    worker = {semconv.DATALOADER_WORKER_PID: end.pid} if end.is_worker else {}
+    return {**end.reason, **worker, semconv.PROCESS_OUT_OF_MEMORY: end.out_of_memory}

@@ -4,101 +4,102 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel.otlp.points import Descriptor
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.emit.encoding import metric
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, HOST_ENQUEUE, Operation
 
 LAUNCH_LATENCY = metric(
-    "zernel.cuda.launch.latency", "s", "histogram", "Time to put work into the GPU's queue, not to execute it."
+    semconv.CUDA_LAUNCH_LATENCY, "s", "histogram", "Time to put work into the GPU's queue, not to execute it."
 )
-SYNC_WAIT = metric("zernel.cuda.sync.wait", "s", "histogram", "Time that the host waits for the GPU.")
-COPY_LATENCY = metric("zernel.cuda.copy.latency", "s", "histogram", "Duration of copy calls on the host.")
-COPY_SIZE = metric("zernel.cuda.copy.size", "By", "sum", "Bytes copied by successful calls.")
-CUDA_ERRORS = metric("zernel.cuda.errors", "{error}", "sum", "CUDA calls that failed.")
+SYNC_WAIT = metric(semconv.CUDA_SYNC_WAIT, "s", "histogram", "Time that the host waits for the GPU.")
+COPY_LATENCY = metric(semconv.CUDA_COPY_LATENCY, "s", "histogram", "Duration of copy calls on the host.")
+COPY_SIZE = metric(semconv.CUDA_COPY_SIZE, "By", "sum", "Bytes copied by successful calls.")
+CUDA_ERRORS = metric(semconv.CUDA_ERRORS, "{error}", "sum", "CUDA calls that failed.")
 MEMORY_USED = metric(
-    "zernel.cuda.memory.used",
+    semconv.CUDA_MEMORY_USED,
     "By",
     "gauge",
     "GPU memory that the process allocated and did not free since the receiver attached.",
 )
 MEMORY_PEAK = metric(
-    "zernel.cuda.memory.peak", "By", "gauge", "Highest `zernel.cuda.memory.used` since the receiver attached."
+    semconv.CUDA_MEMORY_PEAK, "By", "gauge", "Highest `zernel.cuda.memory.used` since the receiver attached."
 )
-ALLOCATIONS = metric("zernel.cuda.memory.allocations", "{allocation}", "sum", "Successful allocations.")
-FREES = metric("zernel.cuda.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
+ALLOCATIONS = metric(semconv.CUDA_MEMORY_ALLOCATIONS, "{allocation}", "sum", "Successful allocations.")
+FREES = metric(semconv.CUDA_MEMORY_FREES, "{allocation}", "sum", "Allocations that were freed.")
 DATALOADER_WAIT = metric(
-    "zernel.dataloader.wait", "s", "histogram", "Time that a training loop waits for its next batch of data."
+    semconv.DATALOADER_WAIT, "s", "histogram", "Time that a training loop waits for its next batch of data."
 )
 COLLECTIVE_ENQUEUE = metric(
-    "zernel.nccl.collective.enqueue.duration", "s", "histogram", "Time to put collectives into the GPU's queue."
+    semconv.NCCL_COLLECTIVE_ENQUEUE_DURATION, "s", "histogram", "Time to put collectives into the GPU's queue."
 )
 COLLECTIVE_DURATION = metric(
-    "zernel.nccl.collective.duration",
+    semconv.NCCL_COLLECTIVE_DURATION,
     "s",
     "histogram",
     "Time from the call of a collective to the end of the next wait for the GPU: at least its duration.",
 )
-COLLECTIVE_SIZE = metric("zernel.nccl.collective.size", "By", "sum", "Bytes passed to collectives.")
-NCCL_ERRORS = metric("zernel.nccl.errors", "{error}", "sum", "NCCL calls that failed.")
+COLLECTIVE_SIZE = metric(semconv.NCCL_COLLECTIVE_SIZE, "By", "sum", "Bytes passed to collectives.")
+NCCL_ERRORS = metric(semconv.NCCL_ERRORS, "{error}", "sum", "NCCL calls that failed.")
 SYNC_WAITS = metric(
-    "zernel.distributed.sync.wait", "s", "histogram", "Futex waits longer than 1 us in threads that make probed calls."
+    semconv.DISTRIBUTED_SYNC_WAIT, "s", "histogram", "Futex waits longer than 1 us in threads that make probed calls."
 )
-OFF_CPU = metric("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
+OFF_CPU = metric(semconv.PROCESS_OFF_CPU, "s", "sum", "Time off the CPU, of all threads that make probed calls.")
 IO_WAIT = metric(
-    "zernel.process.io.wait", "s", "sum", "Part of the time off the CPU in uninterruptible sleep, mostly disk waits."
+    semconv.PROCESS_IO_WAIT, "s", "sum", "Part of the time off the CPU in uninterruptible sleep, mostly disk waits."
 )
 THREAD_TIME = metric(
-    "zernel.cuda.thread.time", "s", "sum", "Time of all threads that call CUDA or NCCL, by their state."
+    semconv.CUDA_THREAD_TIME, "s", "sum", "Time of all threads that call CUDA or NCCL, by their state."
 )
 LEAD_THREAD_TIME = metric(
-    "zernel.cuda.lead_thread.time",
+    semconv.CUDA_LEAD_THREAD_TIME,
     "s",
     "sum",
     "The same of the thread that spent most time in these calls since the last reading.",
 )
 CPU_BURST = metric(
-    "zernel.process.cpu.burst", "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
+    semconv.PROCESS_CPU_BURST, "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
 )
-WORKERS = metric("zernel.dataloader.workers", "{process}", "gauge", "Worker processes of a training process.")
-WORKER_CPU = metric("zernel.dataloader.worker.cpu.time", "s", "sum", "CPU time of all workers of a process.")
+WORKERS = metric(semconv.DATALOADER_WORKERS, "{process}", "gauge", "Worker processes of a training process.")
+WORKER_CPU = metric(semconv.DATALOADER_WORKER_CPU_TIME, "s", "sum", "CPU time of all workers of a process.")
 WORKER_IO_WAIT = metric(
-    "zernel.dataloader.worker.io.wait", "s", "sum", "Uninterruptible sleep of the workers' threads that call PyTorch."
+    semconv.DATALOADER_WORKER_IO_WAIT, "s", "sum", "Uninterruptible sleep of the workers' threads that call PyTorch."
 )
 WORKER_READ_COUNT = metric(
-    "zernel.dataloader.worker.read.count", "{read}", "sum", "System calls of workers that read more than 4 KiB."
+    semconv.DATALOADER_WORKER_READ_COUNT, "{read}", "sum", "System calls of workers that read more than 4 KiB."
 )
-WORKER_READ_SIZE = metric("zernel.dataloader.worker.read.size", "By", "sum", "Bytes read by these system calls.")
+WORKER_READ_SIZE = metric(semconv.DATALOADER_WORKER_READ_SIZE, "By", "sum", "Bytes read by these system calls.")
 WORKER_ENDS = metric(
-    "zernel.dataloader.worker.ends", "{process}", "sum", "Workers that ended, by exit code or by the signal's name."
+    semconv.DATALOADER_WORKER_ENDS, "{process}", "sum", "Workers that ended, by exit code or by the signal's name."
 )
 PROCESS_ENDS = metric(
-    "zernel.process.ends", "{process}", "sum", "Watched processes that ended, by exit code or by the signal's name."
+    semconv.PROCESS_ENDS, "{process}", "sum", "Watched processes that ended, by exit code or by the signal's name."
 )
-READ_COUNT = metric("zernel.process.read.count", "{read}", "sum", "System calls that read more than 4 KiB.")
-READ_SIZE = metric("zernel.process.read.size", "By", "sum", "Bytes read by system calls that read more than 4 KiB.")
-PHASE_ELAPSED = metric("zernel.phase.elapsed", "s", "gauge", "Time since the process entered its current phase.")
-PROBE_HITS = metric("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
+READ_COUNT = metric(semconv.PROCESS_READ_COUNT, "{read}", "sum", "System calls that read more than 4 KiB.")
+READ_SIZE = metric(semconv.PROCESS_READ_SIZE, "By", "sum", "Bytes read by system calls that read more than 4 KiB.")
+PHASE_ELAPSED = metric(semconv.PHASE_ELAPSED, "s", "gauge", "Time since the process entered its current phase.")
+PROBE_HITS = metric(semconv.PROBE_HITS, "{hit}", "sum", "Probed calls, counted or not.")
 PROBE_TIME = metric(
-    "zernel.probe.time",
+    semconv.PROBE_TIME,
     "s",
     "sum",
     "Time that probes took: an estimate from their hits and the costs measured at start.",
 )
 PROBE_SAMPLED = metric(
-    "zernel.probe.sampled", "1", "gauge", "Ratio of the time with the probes on; counts are scaled by it."
+    semconv.PROBE_SAMPLED, "1", "gauge", "Ratio of the time with the probes on; counts are scaled by it."
 )
 PROBE_EXCESS = metric(
-    "zernel.probe.excess", "1", "gauge", "CPU share of probes above `max_overhead` that sampling cannot reduce."
+    semconv.PROBE_EXCESS, "1", "gauge", "CPU share of probes above `max_overhead` that sampling cannot reduce."
 )
 PROBE_FLOOR = metric(
-    "zernel.probe.floor", "s", "gauge", "Latency recorded for a call that does nothing; part of every latency."
+    semconv.PROBE_FLOOR, "s", "gauge", "Latency recorded for a call that does nothing; part of every latency."
 )
 READING_SEQUENCE = metric(
-    "zernel.reading.sequence", "{reading}", "gauge", "Number of this reading since the receiver started, from 1."
+    semconv.READING_SEQUENCE, "{reading}", "gauge", "Number of this reading since the receiver started, from 1."
 )
-LOST_EVENTS = metric("zernel.ebpf.lost_events", "{event}", "sum", "Events lost because the ring buffer was full.")
-LEFT_OUT = metric("zernel.ebpf.left_out", "{item}", "gauge", "Processes and files that the last scan skipped.")
+LOST_EVENTS = metric(semconv.EBPF_LOST_EVENTS, "{event}", "sum", "Events lost because the ring buffer was full.")
+LEFT_OUT = metric(semconv.EBPF_LEFT_OUT, "{item}", "gauge", "Processes and files that the last scan skipped.")
 MISSING_MARKS = metric(
-    "zernel.ebpf.missing_marks", "{mark}", "gauge", "1 for each mark of PyTorch that a process's libraries do not have."
+    semconv.EBPF_MISSING_MARKS, "{mark}", "gauge", "1 for each mark of PyTorch that a process's libraries do not have."
 )
 
 
@@ -115,15 +116,15 @@ class OperationFamilies:
 
 
 def _launch(api: str) -> OperationFamilies:
-    return OperationFamilies(LAUNCH_LATENCY, {"zernel.cuda.api": api})
+    return OperationFamilies(LAUNCH_LATENCY, {semconv.CUDA_API: api})
 
 
 def _copy(direction: str) -> OperationFamilies:
-    return OperationFamilies(COPY_LATENCY, {"zernel.cuda.copy.kind": direction}, COPY_SIZE)
+    return OperationFamilies(COPY_LATENCY, {semconv.CUDA_COPY_KIND: direction}, COPY_SIZE)
 
 
 def _collective(operation: str, timing: str) -> OperationFamilies:
-    attributes = {"zernel.nccl.operation": operation}
+    attributes = {semconv.NCCL_OPERATION: operation}
     if timing == HOST_ENQUEUE:
         return OperationFamilies(COLLECTIVE_ENQUEUE, attributes, COLLECTIVE_SIZE)
     return OperationFamilies(COLLECTIVE_DURATION, attributes)

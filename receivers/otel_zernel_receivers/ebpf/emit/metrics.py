@@ -18,6 +18,7 @@ from otel_zernel.otlp.points import (
     encode_attributes,
     encode_number_point,
 )
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
@@ -180,7 +181,7 @@ class _BatchPoints:
         self._add_own(READING_SEQUENCE, b"", self._info.number)
         self._add_own(PROBE_FLOOR, b"", self._cost.floor_ns / 1e9)
         for group in Group:
-            attributes = encode_attributes({"zernel.probe.name": group}, NUMBER_ATTRIBUTES)
+            attributes = encode_attributes({semconv.PROBE_NAME: group}, NUMBER_ATTRIBUTES)
             self._add_own(PROBE_SAMPLED, attributes, self._coverage.shares.get(group, 1.0))
         self._add_own(PROBE_EXCESS, b"", self._coverage.excess)
         for reason in Reason:
@@ -247,8 +248,8 @@ class _BatchPoints:
         resource = self._resource_of(process) if process else service_resource(OWN_SERVICE)
         for mark in sorted(marks):
             is_sampled = mark is Mark.OPERATORS and Group.OPERATORS in self._coverage.shares
-            sampled = {"zernel.sampled": True} if is_sampled else {}
-            attributes = encode_attributes({"process.pid": pid, "zernel.mark": mark, **sampled}, NUMBER_ATTRIBUTES)
+            sampled = {semconv.SAMPLED: True} if is_sampled else {}
+            attributes = encode_attributes({"process.pid": pid, semconv.MARK: mark, **sampled}, NUMBER_ATTRIBUTES)
             self._on_series(pid, resource, MISSING_MARKS, attributes)
             self._add_number(resource, MISSING_MARKS, attributes, 1)
 

@@ -111,7 +111,7 @@ class Identities:
 
     def trains(self, process: WatchedProcess) -> bool:
         """Whether the process trains, or has a rank and will."""
-        return "zernel.rank" in self.attributes_of(process) or self._rows.trains(process)
+        return semconv.RANK in self.attributes_of(process) or self._rows.trains(process)
 
     def without_workers(self, pids: Collection[int]) -> set[int]:
         """Those of the pids that are no workers, also of workers that have not called PyTorch yet."""
@@ -154,9 +154,9 @@ class Identities:
         if not identity.is_selected or rank < 0 or size <= 0:
             return
         attributes = identity.attributes
-        is_inferred = attributes.get("zernel.rank.source") == "environ"
-        if size + is_inferred > int(str(attributes.get("zernel.world_size", 0))):
-            joined: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}
+        is_inferred = attributes.get(semconv.RANK_SOURCE) == "environ"
+        if size + is_inferred > int(str(attributes.get(semconv.WORLD_SIZE, 0))):
+            joined: Attributes = {semconv.RANK: rank, semconv.WORLD_SIZE: size, semconv.RANK_SOURCE: "nccl"}
             self._known[process] = replace(identity, attributes={**attributes, **joined})
 
     def _identity(self, process: WatchedProcess) -> _Identity:
@@ -213,15 +213,15 @@ class Identities:
         if found.program:
             attributes[semconv.PROGRAM] = found.program
         if job := job_id(found.environment, self._host):
-            attributes["zernel.job.id"] = job
+            attributes[semconv.JOB_ID] = job
         if run := job_run(found.environment):
-            attributes["zernel.job.run"] = run
+            attributes[semconv.JOB_RUN] = run
         if is_own and (parent := self._own_pid(found.parent)):
             attributes["process.parent_pid"] = parent
         if ranks := rank_attributes(found.environment):
-            attributes |= {**ranks, "zernel.rank.source": "environ"}
+            attributes |= {**ranks, semconv.RANK_SOURCE: "environ"}
         devices = plain_list(found.environment.get(_VISIBLE_DEVICES, ""))
-        return _Identity(attributes, visible_devices=devices, world_size=ranks.get("zernel.world_size", 0))
+        return _Identity(attributes, visible_devices=devices, world_size=ranks.get(semconv.WORLD_SIZE, 0))
 
     def _kernel_attributes(self, process: WatchedProcess) -> dict[str, str | int]:
         """The attributes that need no /proc."""

@@ -4,9 +4,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.host.config import CgroupConfig, PressureConfig
 from otel_zernel_receivers.host.linux.files import HostFiles
-from otel_zernel_receivers.host.metrics import PRESSURE_OF, RESOURCE, STALL
+from otel_zernel_receivers.host.metrics import PRESSURE_OF, PRESSURE_SHARE, PRESSURE_TIME, RESOURCE, STALL
 from otel_zernel_receivers.host.reading import Reader, Reading
 
 _V1_UNLIMITED = 1 << 62
@@ -60,36 +61,36 @@ class CgroupReader(Reader):
 
     def _version_2(self, folder: Path) -> Iterator[Reading]:
         cpu = _pairs(folder / "cpu.stat")
-        yield Reading("zernel.cgroup.cpu.time", cpu.get("usage_usec", 0) / 1e6)
-        yield Reading("zernel.cgroup.cpu.throttled.time", cpu.get("throttled_usec", 0) / 1e6)
+        yield Reading(semconv.CGROUP_CPU_TIME, cpu.get("usage_usec", 0) / 1e6)
+        yield Reading(semconv.CGROUP_CPU_THROTTLED_TIME, cpu.get("throttled_usec", 0) / 1e6)
         above = list(self._cgroup.ancestors(folder))
         if quotas := [quota for one in above if (quota := _quota(_text(one / "cpu.max")))]:
-            yield Reading("zernel.cgroup.cpu.limit", min(quotas))
+            yield Reading(semconv.CGROUP_CPU_LIMIT, min(quotas))
         cache = _pairs(folder / "memory.stat").get("inactive_file", 0)
-        yield Reading("zernel.cgroup.memory.usage", max(_integer(folder / "memory.current") - cache, 0))
+        yield Reading(semconv.CGROUP_MEMORY_USAGE, max(_integer(folder / "memory.current") - cache, 0))
         if limits := [int(text) for one in above if (text := _text(one / "memory.max").strip()).isdecimal()]:
-            yield Reading("zernel.cgroup.memory.limit", min(limits))
-        yield Reading("zernel.cgroup.memory.oom_kills", _pairs(folder / "memory.events").get("oom_kill", 0))
+            yield Reading(semconv.CGROUP_MEMORY_LIMIT, min(limits))
+        yield Reading(semconv.CGROUP_MEMORY_OOM_KILLS, _pairs(folder / "memory.events").get("oom_kill", 0))
 
     def _version_1(self) -> Iterator[Reading]:
         if folder := self._cgroup.folder("cpuacct"):
-            yield Reading("zernel.cgroup.cpu.time", _integer(folder / "cpuacct.usage") / 1e9)
+            yield Reading(semconv.CGROUP_CPU_TIME, _integer(folder / "cpuacct.usage") / 1e9)
         if folder := self._cgroup.folder("cpu"):
             throttled = _pairs(folder / "cpu.stat").get("throttled_time", 0)
-            yield Reading("zernel.cgroup.cpu.throttled.time", throttled / 1e9)
+            yield Reading(semconv.CGROUP_CPU_THROTTLED_TIME, throttled / 1e9)
             above = self._cgroup.ancestors(folder, "cpu")
             if quotas := [quota for one in above if (quota := _quota_of_version_1(one))]:
-                yield Reading("zernel.cgroup.cpu.limit", min(quotas))
+                yield Reading(semconv.CGROUP_CPU_LIMIT, min(quotas))
         if folder := self._cgroup.folder("memory"):
             cache = _pairs(folder / "memory.stat").get("total_inactive_file", 0)
             usage = _integer(folder / "memory.usage_in_bytes")
-            yield Reading("zernel.cgroup.memory.usage", max(usage - cache, 0))
+            yield Reading(semconv.CGROUP_MEMORY_USAGE, max(usage - cache, 0))
             above = self._cgroup.ancestors(folder, "memory")
             limit = min(_integer(one / "memory.limit_in_bytes", sys.maxsize) for one in above)
             if limit < _V1_UNLIMITED:
-                yield Reading("zernel.cgroup.memory.limit", limit)
+                yield Reading(semconv.CGROUP_MEMORY_LIMIT, limit)
             kills = _pairs(folder / "memory.oom_control").get("oom_kill", 0)
-            yield Reading("zernel.cgroup.memory.oom_kills", kills)
+            yield Reading(semconv.CGROUP_MEMORY_OOM_KILLS, kills)
 
 
 def _text(path: Path) -> str:
@@ -145,5 +146,5 @@ def _pressure(path: Path, resource: str, scope: str) -> Iterator[Reading]:
     for stall, *words in map(str.split, lines):
         values = dict(word.split("=") for word in words)
         attributes = ((RESOURCE, resource), (STALL, stall), (PRESSURE_OF, scope))
-        yield Reading("zernel.pressure.time", int(values["total"]) / 1e6, attributes)
-        yield Reading("zernel.pressure.share", float(values["avg10"]) / 100, attributes)
+        yield Reading(PRESSURE_TIME, int(values["total"]) / 1e6, attributes)
+        yield Reading(PRESSURE_SHARE, float(values["avg10"]) / 100, attributes)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from otel_zernel.clock import Clock
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.runtime.jobs import JOB_VARIABLES, job_attributes
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.host.config import ProcessConfig, ProcessCountsConfig, selects
 from otel_zernel_receivers.host.linux.cpu import TICKS
 from otel_zernel_receivers.host.linux.files import HostFiles
@@ -104,7 +105,7 @@ class ProcessReader(ManySubjectsReader):
     def _importance(self, process: ProcessStat) -> tuple[bool, float]:
         """A process that was reported counts double, so that two of one size do not take turns."""
         attributes = dict(self._subjects[_identity(process)].attributes)
-        return "zernel.job.id" in attributes, process.resident * (1 + (_identity(process) in self._last))
+        return semconv.JOB_ID in attributes, process.resident * (1 + (_identity(process) in self._last))
 
     def _subject(self, process: ProcessStat, started_ns: int) -> Subject:
         path = self._link(process, "exe")

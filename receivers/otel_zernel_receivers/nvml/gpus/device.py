@@ -5,6 +5,7 @@ from functools import partial
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.events import Xid, XidCounts
 from otel_zernel_receivers.nvml.driver.library import Handle, NvmlLibrary
 from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
@@ -14,7 +15,7 @@ from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.encoding import Encoder, Point
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
-from otel_zernel_receivers.nvml.points.metrics import METRICS
+from otel_zernel_receivers.nvml.points.metrics import METRICS, QUERY_DURATION
 from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE, MEMORY
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
@@ -31,10 +32,9 @@ SeriesPoints = dict[NvmlSeries, Point]
 MIN_DRAIN_INTERVAL = 0.5
 """Seconds. A buffer that is overwritten faster than this loses samples, which are counted."""
 _ENERGY = series("hw.energy", MILLI)
-_ENERGY_OF_SAMPLES = series("hw.energy", 1.0, {a.ENERGY_SOURCE: "power_samples"})
-_ENERGY_OF_READINGS = series("hw.energy", 1.0, {a.ENERGY_SOURCE: "power_readings"})
+_ENERGY_OF_SAMPLES = series("hw.energy", 1.0, {semconv.GPU_ENERGY_SOURCE: "power_samples"})
+_ENERGY_OF_READINGS = series("hw.energy", 1.0, {semconv.GPU_ENERGY_SOURCE: "power_readings"})
 _POWER = series("hw.power", MILLI)
-_QUERY_DURATION = "zernel.nvml.query.duration"
 
 
 class Device:
@@ -59,7 +59,7 @@ class Device:
         self._enabled = options.metrics
         self._is_board = "hw.parent" not in identity.resource
         self._encoder = Encoder(identity.resource, identity.of_points)
-        self._info = {series("zernel.gpu.info", 1.0, identity.details): Point(1)}
+        self._info = {series(semconv.GPU_INFO, 1.0, identity.details): Point(1)}
         self._xids_before = {xid: count for xid, (count, _) in xids.of_gpu(identity.uuid).items()}
         self._latest: dict[NvmlSeries, float] = {}
         """The latest values of the series of `STATUS_METRICS`."""
@@ -92,7 +92,7 @@ class Device:
         for type_, function in RUNNING_FUNCTIONS.items():
             variants = [partial(processes.running, type_, function + version) for version in RUNNING_VERSIONS]
             yield PolledQuery(function, [*variants])
-        if self._is_board and "zernel.gpu.process.utilization" in self._enabled:
+        if self._is_board and semconv.GPU_PROCESS_UTILIZATION in self._enabled:
             yield PolledQuery("nvmlDeviceGetProcessUtilization", [processes.utilization])
 
     def _needs(self, ring: SampleRing) -> bool:
@@ -201,12 +201,12 @@ class Device:
         points: SeriesPoints = {}
         counts = self._xids.of_gpu(self.identity.uuid)
         for xid, (count, last_ns) in counts.items():
-            instance = {} if xid.gpu_instance is None else {a.GPU_INSTANCE: xid.gpu_instance}
-            attributes = {a.XID: xid.code} | instance
-            points[series("zernel.gpu.xid.errors", 1.0, attributes)] = Point(count, self._history.start_ns)
-            points[series("zernel.gpu.xid.last_time", 1.0, attributes)] = Point(last_ns / 1e9)
+            instance = {} if xid.gpu_instance is None else {semconv.GPU_MIG_GPU_INSTANCE: xid.gpu_instance}
+            attributes = {semconv.GPU_XID_CODE: xid.code} | instance
+            points[series(semconv.GPU_XID_ERRORS, 1.0, attributes)] = Point(count, self._history.start_ns)
+            points[series(semconv.GPU_XID_LAST_TIME, 1.0, attributes)] = Point(last_ns / 1e9)
         newest = max(counts, key=lambda xid: counts[xid][1], default=Xid(0))
-        points[series("zernel.gpu.xid.last")] = Point(newest.code)
+        points[series(semconv.GPU_XID_LAST)] = Point(newest.code)
         return points
 
     def _state(self) -> str:
@@ -224,9 +224,9 @@ class Device:
     def _histogram_batch(self, now: int) -> Batch:
         start, self._history.scraped_ns = self._history.scraped_ns, now
         counted: list[tuple[NvmlSeries, SampleHistogram | DurationHistogram]] = [*self._history.distributions.items()]
-        if _QUERY_DURATION in self._enabled:
+        if QUERY_DURATION in self._enabled:
             durations = self._poller.durations.items()
-            counted += [(series(_QUERY_DURATION, 1.0, {a.QUERY: query}), duration) for query, duration in durations]
+            counted += [(series(QUERY_DURATION, 1.0, {a.QUERY: query}), duration) for query, duration in durations]
         else:
             self._poller.durations.clear()
         return self._encoder.histograms(counted, start, now)

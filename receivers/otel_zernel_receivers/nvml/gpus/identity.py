@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, NvmlLibrary
 from otel_zernel_receivers.nvml.points.attributes import DETAILS
 
@@ -22,7 +23,7 @@ ARCHITECTURES = {
 }
 """NVML_DEVICE_ARCH_… in nvml.h, with the names of nvidia-smi."""
 
-OF_POINTS = ("hw.id", "hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index")
+OF_POINTS = ("hw.id", "hw.type", "hw.name", "hw.model", "hw.parent", semconv.GPU_INDEX)
 """The attributes of the resource that every point repeats. The semantic conventions for hardware put them there."""
 
 
@@ -50,7 +51,7 @@ class GpuIdentity:
     @property
     def gpu_instance(self) -> int | None:
         """The id of the MIG instance's GPU instance; None for a board."""
-        id_ = self.resource.get("zernel.gpu.mig.gpu_instance")
+        id_ = self.resource.get(semconv.GPU_MIG_GPU_INSTANCE)
         return id_ if isinstance(id_, int) else None
 
 
@@ -69,13 +70,13 @@ def board_identity(library: NvmlLibrary, device: Handle, index: int, hostname: s
         "hw.serial_number": read("nvmlDeviceGetSerial"),
         "hw.firmware_version": read("nvmlDeviceGetVbiosVersion"),
         "hw.driver_version": library.driver_version,
-        "zernel.gpu.index": index,
-        "zernel.gpu.device": read("nvmlDeviceGetMinorNumber", "nvidia{}".format),
-        "zernel.gpu.pci.bus_id": read("nvmlDeviceGetPciInfo", lambda pci: pci.busId),
-        "zernel.gpu.board_part_number": read("nvmlDeviceGetBoardPartNumber"),
-        "zernel.gpu.architecture": read("nvmlDeviceGetArchitecture", ARCHITECTURES.get),
-        "zernel.gpu.numa_node": read("nvmlDeviceGetNumaNodeId"),
-        "zernel.gpu.cuda_version": library.cuda_version,
+        semconv.GPU_INDEX: index,
+        semconv.GPU_DEVICE: read("nvmlDeviceGetMinorNumber", "nvidia{}".format),
+        semconv.GPU_PCI_BUS_ID: read("nvmlDeviceGetPciInfo", lambda pci: pci.busId),
+        semconv.GPU_BOARD_PART_NUMBER: read("nvmlDeviceGetBoardPartNumber"),
+        semconv.GPU_ARCHITECTURE: read("nvmlDeviceGetArchitecture", ARCHITECTURES.get),
+        semconv.GPU_NUMA_NODE: read("nvmlDeviceGetNumaNodeId"),
+        semconv.GPU_CUDA_VERSION: library.cuda_version,
     }
     return GpuIdentity(uuid, index, {name: value for name, value in attributes.items() if value not in (None, "")})
 
@@ -96,9 +97,9 @@ def instance_identity(library: NvmlLibrary, device: Handle, board: GpuIdentity) 
         "hw.name": f"GPU {board.index} MIG {profile} {'/'.join(str(id_) for id_ in ids if id_ is not None)}".rstrip(),
         "hw.parent": board.uuid,
         "hw.model": str(board.resource.get("hw.model", "")),
-        "zernel.gpu.mig.profile": profile,
-        "zernel.gpu.mig.gpu_instance": ids[0],
-        "zernel.gpu.mig.compute_instance": ids[1],
+        semconv.GPU_MIG_PROFILE: profile,
+        semconv.GPU_MIG_GPU_INSTANCE: ids[0],
+        semconv.GPU_MIG_COMPUTE_INSTANCE: ids[1],
     }
     return GpuIdentity(
         uuid, board.index, {name: value for name, value in attributes.items() if value not in (None, "")}

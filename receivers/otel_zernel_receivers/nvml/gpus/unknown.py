@@ -3,6 +3,7 @@
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 from otel_zernel_receivers.nvml.points.encoding import Encoder
 from otel_zernel_receivers.nvml.readings.status import status_points
@@ -18,7 +19,7 @@ class UnknownGpu:
             "hw.vendor": "NVIDIA",
             "hw.id": str(index),  # unique on its host only
             "hw.name": f"GPU {index}",
-            "zernel.gpu.index": index,
+            semconv.GPU_INDEX: index,
         }
         self._encoder = Encoder(resource, {name: resource[name] for name in OF_POINTS if name in resource})
         self._clock = clock

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ctypes import byref
 from math import nan
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, NvmlSeries, series
@@ -114,10 +115,10 @@ def _read_reasons(function: str) -> ReadValues:
 def _ecc(location: str, code: int) -> Iterable[NvmlQuery]:
     for error, error_code in (("corrected", 0), ("uncorrected", 1)):
         for lifetime, counter in (("volatile", 0), ("aggregate", 1)):
-            attributes = {a.ERROR: error, a.ECC_COUNTER: lifetime, a.ECC_LOCATION: location}
+            attributes = {a.ERROR: error, semconv.GPU_ECC_COUNTER: lifetime, semconv.GPU_ECC_LOCATION: location}
             read = read_values("nvmlDeviceGetMemoryErrorCounter", error_code, counter, code)
             yield NvmlQuery(
-                "nvmlDeviceGetMemoryErrorCounter", (series("zernel.gpu.ecc.errors", 1.0, attributes),), (read,)
+                "nvmlDeviceGetMemoryErrorCounter", (series(semconv.GPU_ECC_ERRORS, 1.0, attributes),), (read,)
             )
 
 
@@ -131,7 +132,7 @@ def _engine(function: str, task: str) -> NvmlQuery:
 
 def _clocks(function: str, metric: str, domains: Mapping[str, int]) -> Iterable[NvmlQuery]:
     for domain, code in domains.items():
-        yield query(function, series(metric, MHZ, {a.DOMAIN: domain}), argument=code)
+        yield query(function, series(metric, MHZ, {semconv.GPU_CLOCK_DOMAIN: domain}), argument=code)
 
 
 def _threshold(code: int, location: str, limit: str) -> NvmlQuery:
@@ -140,8 +141,8 @@ def _threshold(code: int, location: str, limit: str) -> NvmlQuery:
 
 
 def _pcie(code: int, direction: str) -> NvmlQuery:
-    attributes = {a.SOURCE: "driver", a.DIRECTION: direction}
-    return query("nvmlDeviceGetPcieThroughput", series("zernel.gpu.pcie.throughput", KB, attributes), argument=code)
+    attributes = {semconv.GPU_COUNTER_SOURCE: "driver", a.DIRECTION: direction}
+    return query("nvmlDeviceGetPcieThroughput", series(semconv.GPU_PCIE_THROUGHPUT, KB, attributes), argument=code)
 
 
 _DOMAINS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
@@ -153,15 +154,15 @@ MEMORY = NvmlQuery(
         series("hw.gpu.memory.usage"),
         series("hw.gpu.memory.limit"),
         series("hw.gpu.memory.utilization"),
-        series("zernel.gpu.memory.free"),
-        series("zernel.gpu.memory.reserved"),
+        series(semconv.GPU_MEMORY_FREE),
+        series(semconv.GPU_MEMORY_RESERVED),
     ),
     (_read_memory_v2, _read_memory),
 )
 BAR1 = query(
     "nvmlDeviceGetBAR1MemoryInfo",
-    series("zernel.gpu.memory.bar1.usage"),
-    series("zernel.gpu.memory.bar1.limit"),
+    series(semconv.GPU_MEMORY_BAR1_USAGE),
+    series(semconv.GPU_MEMORY_BAR1_LIMIT),
     parts=["bar1Used", "bar1Total"],
 )
 
@@ -169,7 +170,7 @@ BOARD: tuple[NvmlQuery, ...] = (
     query(
         "nvmlDeviceGetUtilizationRates",
         _utilization("general"),
-        series("zernel.gpu.memory.bandwidth.utilization", PERCENT),
+        series(semconv.GPU_MEMORY_BANDWIDTH_UTILIZATION, PERCENT),
         parts=["gpu", "memory"],
     ),
     _engine("nvmlDeviceGetEncoderUtilization", "encoder"),
@@ -184,29 +185,32 @@ BOARD: tuple[NvmlQuery, ...] = (
         argument=0,
         older_function="nvmlDeviceGetTemperature",
     ),
-    query("nvmlDeviceGetMarginTemperature", series("zernel.gpu.temperature.margin")),
+    query("nvmlDeviceGetMarginTemperature", series(semconv.GPU_TEMPERATURE_MARGIN)),
     _threshold(0, "gpu", "high.critical"),
     _threshold(1, "gpu", "throttled"),
     _threshold(2, "memory", "high.degraded"),
     _threshold(3, "gpu", "high.degraded"),
     _threshold(5, "gpu", "target"),
     query("nvmlDeviceGetPowerUsage", series("hw.power", MILLI)),
-    query("nvmlDeviceGetPowerManagementLimit", series("zernel.gpu.power.limit", MILLI)),
-    query("nvmlDeviceGetEnforcedPowerLimit", series("zernel.gpu.power.limit.enforced", MILLI)),
-    query("nvmlDeviceGetPowerManagementDefaultLimit", series("zernel.gpu.power.limit.default", MILLI)),
+    query("nvmlDeviceGetPowerManagementLimit", series(semconv.GPU_POWER_LIMIT, MILLI)),
+    query("nvmlDeviceGetEnforcedPowerLimit", series(semconv.GPU_POWER_LIMIT_ENFORCED, MILLI)),
+    query("nvmlDeviceGetPowerManagementDefaultLimit", series(semconv.GPU_POWER_LIMIT_DEFAULT, MILLI)),
     query(
         "nvmlDeviceGetPowerManagementLimitConstraints",
-        series("zernel.gpu.power.limit.min", MILLI),
-        series("zernel.gpu.power.limit.max", MILLI),
+        series(semconv.GPU_POWER_LIMIT_MIN, MILLI),
+        series(semconv.GPU_POWER_LIMIT_MAX, MILLI),
         parts=[0, 1],
     ),
-    *_clocks("nvmlDeviceGetClockInfo", "zernel.gpu.clock", _DOMAINS),
-    *_clocks("nvmlDeviceGetMaxClockInfo", "zernel.gpu.clock.limit", _DOMAINS),
-    *_clocks("nvmlDeviceGetApplicationsClock", "zernel.gpu.clock.application", {"graphics": 0, "memory": 2}),
-    query("nvmlDeviceGetPerformanceState", series("zernel.gpu.performance_state")),
+    *_clocks("nvmlDeviceGetClockInfo", semconv.GPU_CLOCK, _DOMAINS),
+    *_clocks("nvmlDeviceGetMaxClockInfo", semconv.GPU_CLOCK_LIMIT, _DOMAINS),
+    *_clocks("nvmlDeviceGetApplicationsClock", semconv.GPU_CLOCK_APPLICATION, {"graphics": 0, "memory": 2}),
+    query("nvmlDeviceGetPerformanceState", series(semconv.GPU_PERFORMANCE_STATE)),
     NvmlQuery(
         "nvmlDeviceGetCurrentClocksEventReasons",
-        tuple(series("zernel.gpu.throttle.active", 1.0, {a.REASON: reason}) for reason in THROTTLE_REASONS.values()),
+        tuple(
+            series(semconv.GPU_THROTTLE_ACTIVE, 1.0, {semconv.GPU_THROTTLE_REASON: reason})
+            for reason in THROTTLE_REASONS.values()
+        ),
         (
             _read_reasons("nvmlDeviceGetCurrentClocksEventReasons"),
             _read_reasons("nvmlDeviceGetCurrentClocksThrottleReasons"),
@@ -215,8 +219,8 @@ BOARD: tuple[NvmlQuery, ...] = (
     NvmlQuery(
         "nvmlDeviceGetSramEccErrorStatus",
         (
-            series("zernel.gpu.ecc.sram.threshold_exceeded"),
-            *(series("zernel.gpu.ecc.sram.errors", 1.0, {a.ECC_LOCATION: source}) for source in SRAM_SOURCES),
+            series(semconv.GPU_ECC_SRAM_THRESHOLD_EXCEEDED),
+            *(series(semconv.GPU_ECC_SRAM_ERRORS, 1.0, {semconv.GPU_ECC_LOCATION: source}) for source in SRAM_SOURCES),
         ),
         (_read_sram,),
     ),
@@ -224,50 +228,59 @@ BOARD: tuple[NvmlQuery, ...] = (
     *_ecc("sram", 7),
     query(
         "nvmlDeviceGetRowRemapperHistogram",
-        *(series("zernel.gpu.memory.row_remap.banks", 1.0, {a.AVAILABILITY: left}) for left in _BANKS),
+        *(
+            series(semconv.GPU_MEMORY_ROW_REMAP_BANKS, 1.0, {semconv.GPU_ROW_REMAP_AVAILABILITY: left})
+            for left in _BANKS
+        ),
         parts=_BANKS,
     ),
     query(
         "nvmlDeviceGetRepairStatus",
-        *(series("zernel.gpu.repair.pending", 1.0, {a.REPAIR: unit}) for unit in ("channel", "tpc")),
+        *(series(semconv.GPU_REPAIR_PENDING, 1.0, {semconv.GPU_REPAIR_UNIT: unit}) for unit in ("channel", "tpc")),
         parts=[0, 1],
     ),
     _pcie(0, "transmit"),
     _pcie(1, "receive"),
-    query("nvmlDeviceGetCurrPcieLinkGeneration", series("zernel.gpu.pcie.link.generation")),
-    query("nvmlDeviceGetMaxPcieLinkGeneration", series("zernel.gpu.pcie.link.generation.limit")),
-    query("nvmlDeviceGetCurrPcieLinkWidth", series("zernel.gpu.pcie.link.width")),
-    query("nvmlDeviceGetMaxPcieLinkWidth", series("zernel.gpu.pcie.link.width.limit")),
+    query("nvmlDeviceGetCurrPcieLinkGeneration", series(semconv.GPU_PCIE_LINK_GENERATION)),
+    query("nvmlDeviceGetMaxPcieLinkGeneration", series(semconv.GPU_PCIE_LINK_GENERATION_LIMIT)),
+    query("nvmlDeviceGetCurrPcieLinkWidth", series(semconv.GPU_PCIE_LINK_WIDTH)),
+    query("nvmlDeviceGetMaxPcieLinkWidth", series(semconv.GPU_PCIE_LINK_WIDTH_LIMIT)),
     NvmlQuery(
         "nvmlDeviceGetGpuFabricInfoV",
         (
-            *(series("zernel.gpu.fabric.state", 1.0, {a.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
-            *(series("zernel.gpu.fabric.problem", 1.0, {a.FABRIC_PROBLEM: one}) for one in _FABRIC_PROBLEM_TYPES),
+            *(
+                series(semconv.GPU_FABRIC_STATE, 1.0, {semconv.GPU_FABRIC_STATE: state})
+                for state in FABRIC_STATES.values()
+            ),
+            *(
+                series(semconv.GPU_FABRIC_PROBLEM, 1.0, {semconv.GPU_FABRIC_PROBLEM_TYPE: one})
+                for one in _FABRIC_PROBLEM_TYPES
+            ),
         ),
         (_read_fabric,),
     ),
     LINK_STATES_QUERY,
     query("nvmlDeviceGetFanSpeed", series("hw.fan.speed_ratio", PERCENT)),
-    NvmlQuery("nvmlDeviceGetGridLicensableFeatures", (series("zernel.gpu.vgpu.licensed"),), (_read_license,)),
-    query("nvmlDeviceGetMigMode", series("zernel.gpu.mig.enabled"), parts=[0]),
-    query("nvmlDeviceGetPersistenceMode", series("zernel.gpu.persistence.enabled")),
+    NvmlQuery("nvmlDeviceGetGridLicensableFeatures", (series(semconv.GPU_VGPU_LICENSED),), (_read_license,)),
+    query("nvmlDeviceGetMigMode", series(semconv.GPU_MIG_ENABLED), parts=[0]),
+    query("nvmlDeviceGetPersistenceMode", series(semconv.GPU_PERSISTENCE_ENABLED)),
     NvmlQuery(
         "nvmlDeviceGetComputeMode",
-        tuple(series("zernel.gpu.compute_mode", 1.0, {a.COMPUTE_MODE: mode}) for mode in COMPUTE_MODES),
+        tuple(series(semconv.GPU_COMPUTE_MODE, 1.0, {semconv.GPU_COMPUTE_MODE: mode}) for mode in COMPUTE_MODES),
         (_read_compute_mode,),
     ),
     query(
         "nvmlDeviceGetFBCStats",
-        series("zernel.gpu.frame_capture.sessions"),
-        series("zernel.gpu.frame_capture.frame_rate"),
-        series("zernel.gpu.frame_capture.latency", 1e-6),
+        series(semconv.GPU_FRAME_CAPTURE_SESSIONS),
+        series(semconv.GPU_FRAME_CAPTURE_FRAME_RATE),
+        series(semconv.GPU_FRAME_CAPTURE_LATENCY, 1e-6),
         parts=["sessionsCount", "averageFPS", "averageLatency"],
     ),
     query(
         "nvmlDeviceGetEncoderStats",
-        series("zernel.gpu.encoder.sessions"),
-        series("zernel.gpu.encoder.frame_rate"),
-        series("zernel.gpu.encoder.latency", 1e-6),
+        series(semconv.GPU_ENCODER_SESSIONS),
+        series(semconv.GPU_ENCODER_FRAME_RATE),
+        series(semconv.GPU_ENCODER_LATENCY, 1e-6),
         parts=[0, 1, 2],
     ),
 )

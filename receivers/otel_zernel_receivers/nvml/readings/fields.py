@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass, replace
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import DriverVersion
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
@@ -43,11 +44,13 @@ def _by_direction(metric: str, direction: str, id_: str, scale: float = 1.0, sco
 
 def _margin_limit(id_: str, location: str, limit: str) -> NvmlField:
     attributes = {a.LOCATION: location, a.LIMIT: limit}
-    return NvmlField(series("zernel.gpu.temperature.margin.limit", 1.0, attributes), f"DEV_TEMPERATURE_{id_}_TLIMIT")
+    return NvmlField(series(semconv.GPU_TEMPERATURE_MARGIN_LIMIT, 1.0, attributes), f"DEV_TEMPERATURE_{id_}_TLIMIT")
 
 
 def _throttle_time(reason: str, id_: str) -> NvmlField:
-    return NvmlField(series("zernel.gpu.throttle.time", NS, {a.REASON: reason}), f"DEV_CLOCKS_EVENT_REASON_{id_}")
+    return NvmlField(
+        series(semconv.GPU_THROTTLE_TIME, NS, {semconv.GPU_THROTTLE_REASON: reason}), f"DEV_CLOCKS_EVENT_REASON_{id_}"
+    )
 
 
 def _moved_throttle_time(reason: str, id_: str, old: int, new: int) -> tuple[NvmlField, NvmlField]:
@@ -60,7 +63,9 @@ def _moved_throttle_time(reason: str, id_: str, old: int, new: int) -> tuple[Nvm
 
 
 def _violation_time(policy: str, id_: str) -> NvmlField:
-    return NvmlField(series("zernel.gpu.violation.time", NS, {a.POLICY: policy}), f"DEV_PERF_POLICY_{id_}")
+    return NvmlField(
+        series(semconv.GPU_VIOLATION_TIME, NS, {semconv.GPU_VIOLATION_POLICY: policy}), f"DEV_PERF_POLICY_{id_}"
+    )
 
 
 FIELDS: tuple[NvmlField, ...] = (
@@ -69,9 +74,9 @@ FIELDS: tuple[NvmlField, ...] = (
     _margin_limit("SLOWDOWN", "gpu", "throttled"),
     _margin_limit("GPU_MAX", "gpu", "high.degraded"),
     _margin_limit("MEM_MAX", "memory", "high.degraded"),
-    NvmlField(series("zernel.gpu.power.instant", MILLI), "DEV_POWER_INSTANT"),
-    NvmlField(series("zernel.gpu.memory.power", MILLI), "DEV_POWER_AVERAGE", 2),  # NVML_POWER_SCOPE_MEMORY
-    NvmlField(series("zernel.gpu.module.power", MILLI), "DEV_POWER_AVERAGE", 1),  # NVML_POWER_SCOPE_MODULE
+    NvmlField(series(semconv.GPU_POWER_INSTANT, MILLI), "DEV_POWER_INSTANT"),
+    NvmlField(series(semconv.GPU_MEMORY_POWER, MILLI), "DEV_POWER_AVERAGE", 2),  # NVML_POWER_SCOPE_MEMORY
+    NvmlField(series(semconv.GPU_MODULE_POWER, MILLI), "DEV_POWER_AVERAGE", 1),  # NVML_POWER_SCOPE_MODULE
     NvmlField(series("hw.energy", MILLI), "DEV_TOTAL_ENERGY_CONSUMPTION"),
     # In ns (nvml.h).
     _throttle_time("sw_power_cap", "SW_POWER_CAP"),
@@ -87,24 +92,24 @@ FIELDS: tuple[NvmlField, ...] = (
     _violation_time("reliability", "RELIABILITY"),
     _violation_time("application_clocks", "TOTAL_APP_CLOCKS"),
     _violation_time("base_clocks", "TOTAL_BASE_CLOCKS"),
-    NvmlField(series("zernel.gpu.ecc.enabled"), "DEV_ECC_CURRENT"),
+    NvmlField(series(semconv.GPU_ECC_ENABLED), "DEV_ECC_CURRENT"),
     _by_error("hw.errors", "corrected", "DEV_ECC_SBE_VOL_TOTAL"),
     _by_error("hw.errors", "uncorrected", "DEV_ECC_DBE_VOL_TOTAL"),
-    _by_error("zernel.gpu.ecc.lifetime_errors", "corrected", "DEV_ECC_SBE_AGG_TOTAL"),
-    _by_error("zernel.gpu.ecc.lifetime_errors", "uncorrected", "DEV_ECC_DBE_AGG_TOTAL"),
-    _by_error("zernel.gpu.memory.retired_pages", "corrected", "DEV_RETIRED_SBE"),
-    _by_error("zernel.gpu.memory.retired_pages", "uncorrected", "DEV_RETIRED_DBE"),
-    NvmlField(series("zernel.gpu.memory.retired_pages.pending"), "DEV_RETIRED_PENDING"),
-    _by_error("zernel.gpu.memory.remapped_rows", "corrected", "DEV_REMAPPED_COR"),
-    _by_error("zernel.gpu.memory.remapped_rows", "uncorrected", "DEV_REMAPPED_UNC"),
-    NvmlField(series("zernel.gpu.memory.row_remap.pending"), "DEV_REMAPPED_PENDING"),
-    NvmlField(series("zernel.gpu.memory.row_remap.failed"), "DEV_REMAPPED_FAILURE"),
-    NvmlField(series("zernel.gpu.recovery_action"), "DEV_GET_GPU_RECOVERY_ACTION"),
+    _by_error(semconv.GPU_ECC_LIFETIME_ERRORS, "corrected", "DEV_ECC_SBE_AGG_TOTAL"),
+    _by_error(semconv.GPU_ECC_LIFETIME_ERRORS, "uncorrected", "DEV_ECC_DBE_AGG_TOTAL"),
+    _by_error(semconv.GPU_MEMORY_RETIRED_PAGES, "corrected", "DEV_RETIRED_SBE"),
+    _by_error(semconv.GPU_MEMORY_RETIRED_PAGES, "uncorrected", "DEV_RETIRED_DBE"),
+    NvmlField(series(semconv.GPU_MEMORY_RETIRED_PAGES_PENDING), "DEV_RETIRED_PENDING"),
+    _by_error(semconv.GPU_MEMORY_REMAPPED_ROWS, "corrected", "DEV_REMAPPED_COR"),
+    _by_error(semconv.GPU_MEMORY_REMAPPED_ROWS, "uncorrected", "DEV_REMAPPED_UNC"),
+    NvmlField(series(semconv.GPU_MEMORY_ROW_REMAP_PENDING), "DEV_REMAPPED_PENDING"),
+    NvmlField(series(semconv.GPU_MEMORY_ROW_REMAP_FAILED), "DEV_REMAPPED_FAILURE"),
+    NvmlField(series(semconv.GPU_RECOVERY_ACTION), "DEV_GET_GPU_RECOVERY_ACTION"),
     _by_direction("hw.gpu.io", "transmit", "DEV_PCIE_COUNT_TX_BYTES"),
     _by_direction("hw.gpu.io", "receive", "DEV_PCIE_COUNT_RX_BYTES"),
-    NvmlField(series("zernel.gpu.pcie.replays"), "DEV_PCIE_REPLAY_COUNTER"),
+    NvmlField(series(semconv.GPU_PCIE_REPLAYS), "DEV_PCIE_REPLAY_COUNTER"),
     *(
-        _by_error("zernel.gpu.pcie.errors", error, f"DEV_PCIE_COUNT_{id_}")
+        _by_error(semconv.GPU_PCIE_ERRORS, error, f"DEV_PCIE_COUNT_{id_}")
         for error, id_ in (
             ("correctable", "CORRECTABLE_ERRORS"),
             ("non_fatal", "NON_FATAL_ERROR"),
@@ -119,10 +124,10 @@ FIELDS: tuple[NvmlField, ...] = (
             ("lane", "LANE_ERROR"),
         )
     ),
-    _by_direction("zernel.gpu.nvlink.io", "transmit", "DEV_NVLINK_THROUGHPUT_DATA_TX", KIB, ALL_LINKS),
-    _by_direction("zernel.gpu.nvlink.io", "receive", "DEV_NVLINK_THROUGHPUT_DATA_RX", KIB, ALL_LINKS),
+    _by_direction(semconv.GPU_NVLINK_IO, "transmit", "DEV_NVLINK_THROUGHPUT_DATA_TX", KIB, ALL_LINKS),
+    _by_direction(semconv.GPU_NVLINK_IO, "receive", "DEV_NVLINK_THROUGHPUT_DATA_RX", KIB, ALL_LINKS),
     *(
-        _by_error("zernel.gpu.nvlink.errors", error, f"DEV_NVLINK_{error.upper()}_ERROR_COUNT_TOTAL")
+        _by_error(semconv.GPU_NVLINK_ERRORS, error, f"DEV_NVLINK_{error.upper()}_ERROR_COUNT_TOTAL")
         for error in ("crc_flit", "crc_data", "replay", "recovery", "ecc_data")
     ),
 )

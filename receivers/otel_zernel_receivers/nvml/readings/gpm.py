@@ -9,6 +9,7 @@ from math import isnan
 from typing import Any
 from weakref import finalize
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import PERCENT, NvmlSeries, series
@@ -20,29 +21,29 @@ MIB = 2.0**20
 
 
 def _active(engine: str) -> NvmlSeries:
-    return series("zernel.gpu.engine.active", PERCENT, {a.ENGINE: engine})
+    return series(semconv.GPU_ENGINE_ACTIVE, PERCENT, {semconv.GPU_ENGINE: engine})
 
 
-def _throughput(bus: str, direction: str) -> NvmlSeries:
-    return series(f"zernel.gpu.{bus}.throughput", MIB, {a.SOURCE: "profiler", a.DIRECTION: direction})
+def _throughput(name: str, direction: str) -> NvmlSeries:
+    return series(name, MIB, {semconv.GPU_COUNTER_SOURCE: "profiler", a.DIRECTION: direction})
 
 
 GPM_METRICS: dict[int, NvmlSeries] = {
     1: _active("graphics"),
     2: _active("sm"),
-    3: series("zernel.gpu.sm.occupancy", PERCENT),
+    3: series(semconv.GPU_SM_OCCUPANCY, PERCENT),
     4: _active("integer"),
     5: _active("tensor"),
     10: _active("dram"),
     11: _active("fp64"),
     12: _active("fp32"),
     13: _active("fp16"),
-    20: _throughput("pcie", "transmit"),
-    21: _throughput("pcie", "receive"),
-    60: _throughput("nvlink", "receive"),
-    61: _throughput("nvlink", "transmit"),
-    100: _throughput("c2c", "transmit"),
-    101: _throughput("c2c", "receive"),
+    20: _throughput(semconv.GPU_PCIE_THROUGHPUT, "transmit"),
+    21: _throughput(semconv.GPU_PCIE_THROUGHPUT, "receive"),
+    60: _throughput(semconv.GPU_NVLINK_THROUGHPUT, "receive"),
+    61: _throughput(semconv.GPU_NVLINK_THROUGHPUT, "transmit"),
+    100: _throughput(semconv.GPU_C2C_THROUGHPUT, "transmit"),
+    101: _throughput(semconv.GPU_C2C_THROUGHPUT, "receive"),
 }
 """By NVML_GPM_METRIC_…, in per cent and MiB/s (nvml.h). The csv receiver gives DCGM's profiling fields these names."""
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
@@ -35,42 +36,42 @@ def highest_bit_error_rate(codes: Iterable[float]) -> float:
     return max((int(code) >> 8 & 0xF) * 10.0 ** -(int(code) & 0xFF) for code in codes)
 
 
-def _errors(bus: str, error: str, id_: str) -> LinkField:
-    return LinkField(series(f"zernel.gpu.{bus}.errors", 1.0, {a.ERROR: error}), id_)
+def _errors(name: str, error: str, id_: str) -> LinkField:
+    return LinkField(series(name, 1.0, {a.ERROR: error}), id_)
 
 
 def _packets(direction: str, id_: str) -> LinkField:
-    return LinkField(series("zernel.gpu.nvlink.packet.io", 1.0, {a.DIRECTION: direction}), id_)
+    return LinkField(series(semconv.GPU_NVLINK_PACKET_IO, 1.0, {a.DIRECTION: direction}), id_)
 
 
 def _bit_error_rate(error: str, id_: str) -> LinkField:
-    return LinkField(series("zernel.gpu.nvlink.bit_error_rate", 1.0, {a.ERROR: error}), id_, highest_bit_error_rate)
+    return LinkField(series(semconv.GPU_NVLINK_BIT_ERROR_RATE, 1.0, {a.ERROR: error}), id_, highest_bit_error_rate)
 
 
 NVLINK_FIELDS: tuple[LinkField, ...] = (
     # Hopper. Older boards have totals over all links, which are in `fields.py`.
-    _errors("nvlink", "replay", "NVLINK_ERROR_DL_REPLAY"),
-    _errors("nvlink", "recovery", "NVLINK_ERROR_DL_RECOVERY"),
-    _errors("nvlink", "crc", "NVLINK_ERROR_DL_CRC"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "replay", "NVLINK_ERROR_DL_REPLAY"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "recovery", "NVLINK_ERROR_DL_RECOVERY"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "crc", "NVLINK_ERROR_DL_CRC"),
     # NVLink 5 (Blackwell).
     _packets("transmit", "NVLINK_COUNT_XMIT_BYTES"),
     _packets("receive", "NVLINK_COUNT_RCV_BYTES"),
-    _errors("nvlink", "malformed_packet", "NVLINK_COUNT_MALFORMED_PACKET_ERRORS"),
-    _errors("nvlink", "buffer_overrun", "NVLINK_COUNT_BUFFER_OVERRUN_ERRORS"),
-    _errors("nvlink", "receive", "NVLINK_COUNT_RCV_ERRORS"),
-    _errors("nvlink", "link_integrity", "NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS"),
-    _errors("nvlink", "link_recovery_failed", "NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS"),
-    _errors("nvlink", "symbol", "NVLINK_COUNT_SYMBOL_ERRORS"),
-    _errors("nvlink", "effective", "NVLINK_COUNT_EFFECTIVE_ERRORS"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "malformed_packet", "NVLINK_COUNT_MALFORMED_PACKET_ERRORS"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "buffer_overrun", "NVLINK_COUNT_BUFFER_OVERRUN_ERRORS"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "receive", "NVLINK_COUNT_RCV_ERRORS"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "link_integrity", "NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "link_recovery_failed", "NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "symbol", "NVLINK_COUNT_SYMBOL_ERRORS"),
+    _errors(semconv.GPU_NVLINK_ERRORS, "effective", "NVLINK_COUNT_EFFECTIVE_ERRORS"),
     _bit_error_rate("symbol", "NVLINK_COUNT_SYMBOL_BER"),
     _bit_error_rate("effective", "NVLINK_COUNT_EFFECTIVE_BER"),
 )
 """The fields of NVLink links."""
 
 C2C_FIELDS: tuple[LinkField, ...] = (
-    _errors("c2c", "crc", "C2C_LINK_ERROR_INTR"),
-    _errors("c2c", "replay", "C2C_LINK_ERROR_REPLAY"),
-    _errors("c2c", "replay_back_to_back", "C2C_LINK_ERROR_REPLAY_B2B"),
+    _errors(semconv.GPU_C2C_ERRORS, "crc", "C2C_LINK_ERROR_INTR"),
+    _errors(semconv.GPU_C2C_ERRORS, "replay", "C2C_LINK_ERROR_REPLAY"),
+    _errors(semconv.GPU_C2C_ERRORS, "replay_back_to_back", "C2C_LINK_ERROR_REPLAY_B2B"),
 )
 """The fields of the links between a GPU and a Grace CPU, since driver 570."""
 

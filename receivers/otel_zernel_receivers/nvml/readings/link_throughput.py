@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
@@ -10,7 +11,7 @@ from otel_zernel_receivers.nvml.readings.links import find_nvlinks
 from otel_zernel_receivers.nvml.readings.polling import FIELD, VALUES, Measurement, Measurements
 from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS
 
-_BOARD, _LINK = "zernel.gpu.nvlink.throughput", "zernel.gpu.nvlink.link.throughput"
+_BOARD, _LINK = semconv.GPU_NVLINK_THROUGHPUT, semconv.GPU_NVLINK_LINK_THROUGHPUT
 LINK_THROUGHPUT_METRICS = frozenset({_BOARD, _LINK})
 _COUNTERS = {"transmit": "DEV_NVLINK_THROUGHPUT_DATA_TX", "receive": "DEV_NVLINK_THROUGHPUT_DATA_RX"}
 """pynvml's constants without NVML_FI_, by direction. The counters are in KiB (nvml.h)."""
@@ -49,10 +50,13 @@ class LinkThroughput:
         if _BOARD in self._enabled and not _has_gpm(nvml, device):
             scopes.append((_BOARD, ALL_LINKS, {}))
         if _LINK in self._enabled:
-            scopes += [(_LINK, link, {a.LINK: link}) for link in find_nvlinks(nvml, device)]
+            scopes += [(_LINK, link, {semconv.GPU_NVLINK_LINK: link}) for link in find_nvlinks(nvml, device)]
         for metric, scope, link in scopes:
             for direction, counter in _COUNTERS.items():
-                yield series(metric, KIB, {a.SOURCE: "driver", a.DIRECTION: direction, **link}), (counter, scope)
+                yield (
+                    series(metric, KIB, {semconv.GPU_COUNTER_SOURCE: "driver", a.DIRECTION: direction, **link}),
+                    (counter, scope),
+                )
 
     def _read(self, nvml: Nvml, device: Handle, asked: dict[NvmlSeries, tuple[str, int]]) -> dict[NvmlSeries, float]:
         """The counts by series. Forgets the series that the driver has no counter for."""

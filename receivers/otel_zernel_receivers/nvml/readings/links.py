@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
-from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import series
 from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS, NvmlQuery
 
@@ -61,7 +61,7 @@ def _read_states_by_link(nvml: Nvml, device: Handle) -> Sequence[float]:
 
 LINK_STATES_QUERY = NvmlQuery(
     "nvmlDeviceGetNvLinkState",
-    tuple(series("zernel.gpu.nvlink.links", 1.0, {a.LINK_STATE: state}) for state in LINK_STATES.values()),
+    tuple(series(semconv.GPU_NVLINK_LINKS, 1.0, {semconv.GPU_NVLINK_STATE: state}) for state in LINK_STATES.values()),
     (_read_states_by_field, _read_states_by_link),
 )
 """How many links are in each state."""

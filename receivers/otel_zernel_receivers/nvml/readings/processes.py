@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from otel_zernel.otlp.points import Attributes, AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
@@ -44,8 +45,8 @@ class ProcessNames:
         if is_host_proc and own and self._read_link(folder / "ns" / "pid") == own:
             return {a.PID: self._innermost_pid(folder) or pid, **self._executable(folder)}
         if is_host_proc:
-            return {a.PID: pid, **self._executable(folder), a.PID_NAMESPACE: "host"}
-        return {a.PID: pid, a.PID_NAMESPACE: "unknown"}
+            return {a.PID: pid, **self._executable(folder), semconv.PROCESS_PID_NAMESPACE: "host"}
+        return {a.PID: pid, semconv.PROCESS_PID_NAMESPACE: "unknown"}
 
     def _executable(self, folder: Path) -> dict[str, str]:
         path = self._read_link(folder / "exe").removesuffix(" (deleted)")
@@ -76,7 +77,7 @@ class ProcessNames:
             return ""
 
 
-_OF_PROCESSES = frozenset({"zernel.gpu.process.memory.usage", "zernel.gpu.process.utilization"})
+_OF_PROCESSES = frozenset({semconv.GPU_PROCESS_MEMORY_USAGE, semconv.GPU_PROCESS_UTILIZATION})
 """The metrics whose series end with their process."""
 RUNNING_FUNCTIONS = {
     "compute": "nvmlDeviceGetComputeRunningProcesses",
@@ -138,13 +139,13 @@ class GpuProcesses:
         self._listed_types.add(type_)
         self._listed.update(process.pid for process in processes)
         measurements: Measurements = {}
-        if "zernel.gpu.processes" in self.enabled:
-            count = series("zernel.gpu.processes", 1.0, {a.PROCESS_TYPE: type_})
+        if semconv.GPU_PROCESSES in self.enabled:
+            count = series(semconv.GPU_PROCESSES, 1.0, {semconv.GPU_PROCESS_TYPE: type_})
             measurements[count] = Measurement(len(processes))
-        if "zernel.gpu.process.memory.usage" in self.enabled:
+        if semconv.GPU_PROCESS_MEMORY_USAGE in self.enabled:
             for process in processes:
                 if process.usedGpuMemory is not None:
-                    usage = self._series("zernel.gpu.process.memory.usage", process.pid, {})
+                    usage = self._series(semconv.GPU_PROCESS_MEMORY_USAGE, process.pid, {})
                     measurements[usage] = Measurement(process.usedGpuMemory)
         return measurements
 
@@ -165,7 +166,9 @@ class GpuProcesses:
         for pid in self._listed:
             percents.setdefault((pid, "sm"), [0.0])
         return {
-            self._series("zernel.gpu.process.utilization", pid, {a.ENGINE: engine}): Measurement(fmean(values) / 100)
+            self._series(semconv.GPU_PROCESS_UTILIZATION, pid, {semconv.GPU_ENGINE: engine}): Measurement(
+                fmean(values) / 100
+            )
             for (pid, engine), values in percents.items()
         }
 

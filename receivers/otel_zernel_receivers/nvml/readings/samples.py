@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, NvmlSeries, series
@@ -11,15 +12,15 @@ from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, NvmlSe
 POWER = 0
 """NVML_TOTAL_POWER_SAMPLES, in mW."""
 
-_UTILIZATION = "zernel.gpu.utilization.distribution"
+_UTILIZATION = semconv.GPU_UTILIZATION_DISTRIBUTION
 SAMPLED_SERIES: dict[int, NvmlSeries] = {
-    POWER: series("zernel.gpu.power.distribution", MILLI),
+    POWER: series(semconv.GPU_POWER_DISTRIBUTION, MILLI),
     1: series(_UTILIZATION, PERCENT, {a.TASK: "general"}),
-    2: series("zernel.gpu.memory.bandwidth.utilization.distribution", PERCENT),
+    2: series(semconv.GPU_MEMORY_BANDWIDTH_UTILIZATION_DISTRIBUTION, PERCENT),
     3: series(_UTILIZATION, PERCENT, {a.TASK: "encoder"}),
     4: series(_UTILIZATION, PERCENT, {a.TASK: "decoder"}),
-    5: series("zernel.gpu.clock.distribution", MHZ, {a.DOMAIN: "sm"}),
-    6: series("zernel.gpu.clock.distribution", MHZ, {a.DOMAIN: "memory"}),
+    5: series(semconv.GPU_CLOCK_DISTRIBUTION, MHZ, {semconv.GPU_CLOCK_DOMAIN: "sm"}),
+    6: series(semconv.GPU_CLOCK_DISTRIBUTION, MHZ, {semconv.GPU_CLOCK_DOMAIN: "memory"}),
     8: series(_UTILIZATION, PERCENT, {a.TASK: "jpeg"}),
     9: series(_UTILIZATION, PERCENT, {a.TASK: "ofa"}),
 }

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.encoding import Point
 from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
@@ -27,38 +28,37 @@ def _any(latest: LatestValues, metric: str, *attributes: tuple[str, str]) -> boo
 
 
 def _has_fewer_lanes(latest: LatestValues) -> bool:
-    width = sum(latest.get("zernel.gpu.pcie.link.width", {}).values())
-    return 0 < width < sum(latest.get("zernel.gpu.pcie.link.width.limit", {}).values())
+    width = sum(latest.get(semconv.GPU_PCIE_LINK_WIDTH, {}).values())
+    return 0 < width < sum(latest.get(semconv.GPU_PCIE_LINK_WIDTH_LIMIT, {}).values())
 
 
 StatusRule = tuple[str, str, Callable[[LatestValues], bool]]
 """State, the condition in words (for the README), and the condition."""
 
 RULES: tuple[StatusRule, ...] = (
-    ("failed", "a row could not be remapped", lambda latest: _any(latest, "zernel.gpu.memory.row_remap.failed")),
-    ("failed", "the driver requests a recovery action", lambda latest: _any(latest, "zernel.gpu.recovery_action")),
+    ("failed", "a row could not be remapped", lambda latest: _any(latest, semconv.GPU_MEMORY_ROW_REMAP_FAILED)),
+    ("failed", "the driver requests a recovery action", lambda latest: _any(latest, semconv.GPU_RECOVERY_ACTION)),
     (
         "predicted_failure",
         "rows or pages are to be replaced at the next reset or reboot",
         lambda latest: (
-            _any(latest, "zernel.gpu.memory.row_remap.pending")
-            or _any(latest, "zernel.gpu.memory.retired_pages.pending")
+            _any(latest, semconv.GPU_MEMORY_ROW_REMAP_PENDING) or _any(latest, semconv.GPU_MEMORY_RETIRED_PAGES_PENDING)
         ),
     ),
     (
         "predicted_failure",
         "a memory channel or TPC is to be repaired at the next reset",
-        lambda latest: _any(latest, "zernel.gpu.repair.pending"),
+        lambda latest: _any(latest, semconv.GPU_REPAIR_PENDING),
     ),
     (
         "predicted_failure",
         "a bank has no spare rows left",
-        lambda latest: _any(latest, "zernel.gpu.memory.row_remap.banks", (a.AVAILABILITY, "none")),
+        lambda latest: _any(latest, semconv.GPU_MEMORY_ROW_REMAP_BANKS, (semconv.GPU_ROW_REMAP_AVAILABILITY, "none")),
     ),
     (
         "predicted_failure",
         "SRAM errors exceeded NVIDIA's threshold",
-        lambda latest: _any(latest, "zernel.gpu.ecc.sram.threshold_exceeded"),
+        lambda latest: _any(latest, semconv.GPU_ECC_SRAM_THRESHOLD_EXCEEDED),
     ),
     (
         "degraded",
@@ -69,7 +69,7 @@ RULES: tuple[StatusRule, ...] = (
         "degraded",
         "the hardware reduces the clocks (heat or power brake)",
         lambda latest: any(
-            _any(latest, "zernel.gpu.throttle.active", (a.REASON, reason))
+            _any(latest, semconv.GPU_THROTTLE_ACTIVE, (semconv.GPU_THROTTLE_REASON, reason))
             for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake")
         ),
     ),
@@ -77,14 +77,14 @@ RULES: tuple[StatusRule, ...] = (
         "degraded",
         "an NVLink link is inactive while others are active",
         lambda latest: (
-            _any(latest, "zernel.gpu.nvlink.links", (a.LINK_STATE, "inactive"))
-            and _any(latest, "zernel.gpu.nvlink.links", (a.LINK_STATE, "active"))
+            _any(latest, semconv.GPU_NVLINK_LINKS, (semconv.GPU_NVLINK_STATE, "inactive"))
+            and _any(latest, semconv.GPU_NVLINK_LINKS, (semconv.GPU_NVLINK_STATE, "active"))
         ),
     ),
     (
         "degraded",
         "the NVLink fabric reports a problem of the GPU",
-        lambda latest: _any(latest, "zernel.gpu.fabric.problem"),
+        lambda latest: _any(latest, semconv.GPU_FABRIC_PROBLEM),
     ),
     ("degraded", "fewer PCIe lanes are in use than possible", _has_fewer_lanes),
 )
@@ -92,19 +92,19 @@ RULES: tuple[StatusRule, ...] = (
 
 STATUS_METRICS = frozenset(
     {
-        "zernel.gpu.memory.row_remap.failed",
-        "zernel.gpu.recovery_action",
-        "zernel.gpu.memory.row_remap.pending",
-        "zernel.gpu.memory.retired_pages.pending",
-        "zernel.gpu.memory.row_remap.banks",
-        "zernel.gpu.repair.pending",
-        "zernel.gpu.ecc.sram.threshold_exceeded",
+        semconv.GPU_MEMORY_ROW_REMAP_FAILED,
+        semconv.GPU_RECOVERY_ACTION,
+        semconv.GPU_MEMORY_ROW_REMAP_PENDING,
+        semconv.GPU_MEMORY_RETIRED_PAGES_PENDING,
+        semconv.GPU_MEMORY_ROW_REMAP_BANKS,
+        semconv.GPU_REPAIR_PENDING,
+        semconv.GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
         "hw.errors",
-        "zernel.gpu.throttle.active",
-        "zernel.gpu.nvlink.links",
-        "zernel.gpu.fabric.problem",
-        "zernel.gpu.pcie.link.width",
-        "zernel.gpu.pcie.link.width.limit",
+        semconv.GPU_THROTTLE_ACTIVE,
+        semconv.GPU_NVLINK_LINKS,
+        semconv.GPU_FABRIC_PROBLEM,
+        semconv.GPU_PCIE_LINK_WIDTH,
+        semconv.GPU_PCIE_LINK_WIDTH_LIMIT,
     }
 )
 """The metrics that the rules read. For `hw.status` they are queried even if they are not sent."""

@@ -7,6 +7,7 @@ from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.gpu_names.dcgm import KUBERNETES
 from otel_zernel_libraries.gpu_names.dcgm_blanks import TEXTS
 from otel_zernel_libraries.gpu_names.newer_dcgm import NEWER_LABELS
+from otel_zernel_libraries.training import semconv
 
 Attributes = dict[str, AttributeValue]
 
@@ -14,11 +15,11 @@ _RESOURCE: Final[Mapping[str, str]] = {
     "Hostname": "host.name",
     "UUID": "hw.id",
     "modelName": "hw.model",
-    "device": "zernel.gpu.device",
+    "device": semconv.GPU_DEVICE,
     "DCGM_FI_DRIVER_VERSION": "hw.driver_version",
     **KUBERNETES,
 }
-_OF_POINTS: Final = ("hw.id", "hw.type", "hw.name", "hw.model", "zernel.gpu.index")
+_OF_POINTS: Final = ("hw.id", "hw.type", "hw.name", "hw.model", semconv.GPU_INDEX)
 """The attributes of the resource that every point repeats, as the nvml receiver does."""
 
 
@@ -27,9 +28,7 @@ def split_labels(labels: Mapping[str, str]) -> tuple[Attributes, Attributes]:
     older = {NEWER_LABELS.get(name, name): value for name, value in labels.items() if value not in TEXTS}
     resource: Attributes = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
     if index := older.pop("gpu", ""):
-        resource["zernel.gpu.index"] = (
-            int(index) if index.isascii() and index.isdecimal() and len(index) < 10 else index
-        )
+        resource[semconv.GPU_INDEX] = int(index) if index.isascii() and index.isdecimal() and len(index) < 10 else index
         resource["hw.name"] = f"GPU {index}"
         resource["hw.id"] = index  # unique on its host only; the UUID replaces it
     resource |= {_RESOURCE[name]: value for name, value in older.items() if name in _RESOURCE}
