@@ -22,10 +22,9 @@ _MOST_EDGES: Final = 64
 """Edges of parts in one run; more are ignored."""
 COLLECTIVE: Final = "collective"
 """The value of `zernel.interval` of collectives."""
-_THREAD_ID: Final = "thread.id"
 _new = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
-_INTERVAL, _PHASE = semconv.INTERVAL, semconv.PHASE
+_INTERVAL, _PHASE, _THREAD_ID = semconv.INTERVAL, semconv.PHASE, semconv.THREAD_ID
 _NS: Final = 1e9  # nanoseconds to the second
 
 
@@ -293,8 +292,8 @@ class Ending:
                 )
             case "exec":
                 return cls("exec", program=read.text(semconv.PROCESS_EXEC))
-            case way:
-                raise MalformedSpan(f"{semconv.PROCESS_END} is {way!r}")
+            case _:
+                raise MalformedSpan(semconv.PROCESS_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +398,7 @@ def interval_of(span: Span) -> IntervalSpan | None:
     if not kind:
         return None
     if not thread and kind != WorkerSpan.kind:
-        raise MalformedSpan(f"{_THREAD_ID} is missing or no number from 1")
+        raise MalformedSpan(semconv.THREAD_ID)
     if kind in _DETAILED:
         return _DETAILED[kind]._read(span, thread, phase, more)
     start, end, failed = span.start_time_unix_nano, span.end_time_unix_nano, span.HasField("status")
@@ -413,7 +412,7 @@ def interval_of(span: Span) -> IntervalSpan | None:
 def _read_as(kind: type[_Kind], span: Span) -> _Kind:
     interval = interval_of(span)
     if not isinstance(interval, kind):
-        raise MalformedSpan(f"{_INTERVAL} is missing or of another kind")
+        raise MalformedSpan(semconv.INTERVAL)
     return interval
 
 

@@ -60,6 +60,7 @@ TAIL_COPIES = "zernel.tail.copies"
 TAIL_FAULTS = "zernel.tail.faults"
 TAIL_FILE_FAULTS = "zernel.tail.file.faults"
 TAIL_READ = "zernel.tail.read"
+THREAD_ID = "thread.id"
 TIMING_SOURCE = "zernel.timing.source"
 
 # Attributes of the metrics of processes, phases and jobs

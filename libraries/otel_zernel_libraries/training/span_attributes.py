@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 class MalformedSpan(ValueError):
-    """A span of a known kind lacks an attribute, or has one of another type. docs/spans.md has the attributes."""
+    """A span of a known kind lacks an attribute, or has one of another type. The text is the name of the attribute."""
 
 
 class SpanAttributes:
@@ -63,26 +63,26 @@ class SpanAttributes:
         pair = self._pairs.get(name) or _given(name, None)
         values = pair.value.array_value.values
         if not pair.value.HasField("array_value") or not all(value.HasField("double_value") for value in values):
-            raise MalformedSpan(f"{name} is no list of numbers")
+            raise MalformedSpan(name)
         return tuple(_in_ns(name, value.double_value) for value in values)
 
 
 def _given(name: str, default: Value | None) -> Value:
     if default is None:
-        raise MalformedSpan(f"{name} is missing")
+        raise MalformedSpan(name)
     return default
 
 
 def _zero(pair: KeyValue, field: str, zero: Value) -> Value:
     """The value of an attribute that reads as zero: so does an attribute of another type."""
     if not pair.value.HasField(field):  # type: ignore[arg-type]  # a field of AnyValue
-        raise MalformedSpan(f"{pair.key} has another type than {field.removesuffix('_value')}")
+        raise MalformedSpan(pair.key)
     return zero
 
 
 def _in_ns(name: str, seconds: float) -> int:
     if not 0 <= seconds < math.inf:
-        raise MalformedSpan(f"{name} is no duration")
+        raise MalformedSpan(name)
     return round(seconds * _NS)
 
 

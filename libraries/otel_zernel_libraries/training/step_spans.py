@@ -17,7 +17,6 @@ from otel_zernel_libraries.training.names import PHASES
 from otel_zernel_libraries.training.span_attributes import MalformedSpan, SpanAttributes, span_of
 
 SCOPE_NAME: Final = "otel_zernel_processors.phases"
-_THREAD_ID: Final = "thread.id"
 _PID: Final = "process.pid"
 _NS: Final = 1e9  # nanoseconds to the second
 
@@ -55,7 +54,7 @@ class StepSpan:
             semconv.STEP_NUMBER: self.number,
             semconv.STEP_KIND: self.kind,
             semconv.STEP_BOUNDARY: self.boundary or None,
-            _THREAD_ID: self.thread,
+            semconv.THREAD_ID: self.thread,
             semconv.STEP_LOSSY: self.is_lossy,
             semconv.PHASE_SOURCE: "scopes",
             semconv.COLLECTIVE_OVERLAP: self.overlap_ns / _NS,
@@ -73,7 +72,7 @@ class StepSpan:
             number=read.integer(semconv.STEP_NUMBER),
             kind=read.text(semconv.STEP_KIND),
             boundary=read.text(semconv.STEP_BOUNDARY, ""),
-            thread=read.integer(_THREAD_ID),
+            thread=read.integer(semconv.THREAD_ID),
             pid=read.integer(_PID, 0),
             job_number=read.integer(semconv.JOB_STEP_NUMBER, 0),
             is_lossy=read.flag(semconv.STEP_LOSSY),
@@ -107,7 +106,7 @@ class MergedStepsSpan:
             _PID: self.pid or None,
             semconv.STEP_NUMBER: self.number,
             semconv.STEP_KIND: self.kind,
-            _THREAD_ID: self.thread,
+            semconv.THREAD_ID: self.thread,
             semconv.PHASE_SOURCE: "scopes",
             **_phase_times(self.phase_ns),
         }
@@ -125,7 +124,7 @@ class MergedStepsSpan:
             end_ns=span.end_time_unix_nano,
             number=read.integer(semconv.STEP_NUMBER),
             kind=read.text(semconv.STEP_KIND),
-            thread=read.integer(_THREAD_ID),
+            thread=read.integer(semconv.THREAD_ID),
             pid=read.integer(_PID, 0),
             phase_ns=_phase_ns_of(read),
             durations_ns=read.durations_ns(semconv.STEP_DURATIONS),
@@ -238,5 +237,5 @@ def _critical_path_of(read: SpanAttributes) -> CriticalPath:
     spent = {phase: read.duration_ns(name) for phase, name in times.items() if name in read}
     longest = read.text(semconv.STEP_CRITICAL_PATH_PHASE)
     if longest not in spent:
-        raise MalformedSpan(f"{semconv.STEP_CRITICAL_PATH_PHASE} is a phase without time")
+        raise MalformedSpan(semconv.STEP_CRITICAL_PATH_PHASE)
     return CriticalPath(read.integer(semconv.STEP_CRITICAL_PATH_RANK), spent)
