@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import LONGEST_PREPARATION, Processor
@@ -99,13 +98,6 @@ class Pipeline:
         self._stages = tuple(stages)
         self._signals = signals
         self._emitting: set[asyncio.Task[None]] = set()
-
-    @property
-    def used_signals(self) -> frozenset[Signal]:
-        """The signals that the pipeline carries and that at least one of its processors or exporters accepts."""
-        processors = (stage.processor.signals for stage in self._stages)
-        exporters = (delivery.exporter.signals for delivery in self.deliveries)
-        return self._signals.intersection(chain.from_iterable((*processors, *exporters)))
 
     def takers(self, signal: Signal) -> frozenset[Delivery]:
         """The exporters that may get data from a batch of this signal. A processor may turn it into another signal."""

@@ -113,11 +113,6 @@ class Queue(ABC):
         self._room.expect(signals, carried)
         self._held.expect(signals, carried)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether not even the smallest batch fits, of any signal."""
-        return len(self.full_signals()) == len(SIGNALS)
-
     def has_room(self, batch: Batch) -> bool:
         """Whether all signals of the batch fit."""
         return self.full_signals(batch).isdisjoint(batch.signals)

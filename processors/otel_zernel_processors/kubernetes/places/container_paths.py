@@ -30,10 +30,6 @@ class ContainerPlace:
     slurm_job: str = ""
     """The id of the job of Slurm, on bare metal."""
 
-    @property
-    def is_known(self) -> bool:
-        return bool(self.pod_uid or self.container_id or self.slurm_job)
-
 
 def place_of(cgroup: str, mountinfo: str) -> ContainerPlace:
     """The place of a process, from the texts of its two files.

@@ -141,7 +141,7 @@ async def test_a_batch_that_waited_and_is_dropped_by_one_queue_is_counted_once_t
             await emit(waiting)
         it.sinks[0].failures.clear()
         asyncio.create_task(deliveries[0].drain())  # noqa: RUF006  # ends its wait for the next attempt
-        await until(lambda: not deliveries[0].queue.is_full)
+        await until(lambda: not deliveries[0].queue.full_signals())
         await emit(waiting)
         assert counted("otelcol_exporter_enqueue_failed_metric_points") == 2  # once for each exporter
         assert (dropped_by(it.sinks[0]), dropped_by(it.sinks[1])) == ({}, {"queue_full": 1})

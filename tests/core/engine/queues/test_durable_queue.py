@@ -133,7 +133,7 @@ async def test_a_smaller_limit_frees_the_memory_of_batches_that_are_on_the_disk(
         await queue.put(batch.copy())
     assert queue.bytes == 10 * batch.byte_size
     queue.limit_memory(3 * batch.byte_size)
-    assert (queue.bytes, queue.is_full) == (3 * batch.byte_size, False)
+    assert (queue.bytes, queue.full_signals()) == (3 * batch.byte_size, frozenset())
     await queue.close()
 
 

@@ -88,7 +88,7 @@ async def test_expired_batches_leave_the_memory_and_do_not_disturb_its_accountin
         await queue.put(batch_of(*map(float, range(20))))
         batches.update(entry.batch for entry in queue._cached if entry.batch)
         clock.advance(2)
-        assert not queue.is_full  # removes what is too old
+        assert not queue.full_signals()  # removes what is too old
     gc.collect()
     assert len(batches) == len(queue) < 10
     assert queue.bytes == sum(batch.byte_size for batch in batches)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from otel_zernel.batch import ItemCount
+from otel_zernel.batch import SIGNALS, ItemCount
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues import MemoryQueue, join_and_split
 from otel_zernel.engine.queues.queue import _MOST_EXPIRED
@@ -72,9 +72,9 @@ async def test_an_entry_comes_back_once_and_whole_even_if_a_part_was_delivered()
 def test_a_queue_is_full_when_its_size_is_its_capacity(sizer: str) -> None:
     queue = RecordingQueue(sizer, 2)
     queue.put(batch_of(1.0))
-    assert not queue.is_full
+    assert not queue.full_signals()
     queue.put(batch_of(2.0))
-    assert queue.is_full
+    assert queue.full_signals() == set(SIGNALS)
 
 
 @pytest.mark.parametrize(("sizer", "size"), [("requests", 1), ("items", 3), ("bytes", batch_of(1, 2, 3).byte_size)])
@@ -101,9 +101,9 @@ async def test_many_expired_entries_leave_in_pieces_so_that_other_tasks_run_and_
     queue.attach(owner)
     for _ in range(5000):
         queue.put(batch_of(1.0))
-    assert queue.is_full
+    assert queue.full_signals() == set(SIGNALS)
     clock.advance(11)
-    assert not queue.is_full
+    assert not queue.full_signals()
     assert queue.has_room(batch_of(2.0))
     assert (queue.lease(), owner.expired_points) == (None, _MOST_EXPIRED)
     queue.put(batch_of(2.0))
