@@ -14,15 +14,13 @@ from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
 from otel_zernel_processors.phases.emit.services import OWN_SERVICE
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
-from otel_zernel_processors.phases.intake.host_clock import HostClock
+from otel_zernel_processors.phases.intake.host_clock import HostClock, Watermark
 from otel_zernel_processors.phases.intake.inputs import GPU, LOSSES, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
-from otel_zernel_processors.phases.intake.late_spans import LateSpans
-from otel_zernel_processors.phases.intake.losses import LossLog
-from otel_zernel_processors.phases.intake.watermark import Watermark
+from otel_zernel_processors.phases.intake.losses import LateSpans, LossLog
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 from otel_zernel_processors.phases.process_registry import LINGER_NS, ProcessKey, ProcessRegistry, key_of
-from otel_zernel_processors.phases.results.gpus import HostGpus
+from otel_zernel_processors.phases.results.energy import HostGpus
 from otel_zernel_processors.phases.signals.rules import PhasePeriod, uses_gpu
 
 _MANY = 1000

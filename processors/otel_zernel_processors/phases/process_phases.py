@@ -7,8 +7,7 @@ from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.intake.inputs import THREAD_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.intake.losses import LossPeriod
-from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuUsage
-from otel_zernel_processors.phases.results.gpus import GpuUser
+from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuUsage, GpuUser
 from otel_zernel_processors.phases.results.totals import Totals
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader

@@ -1,8 +1,9 @@
 """The phases processor: reads spans and signals of training processes, and emits their phases."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
 
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Processor
@@ -12,7 +13,6 @@ from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.host import Host
 from otel_zernel_processors.phases.intake.inputs import input_points, scalars
 from otel_zernel_processors.phases.intake.intervals import SpanInput, read_spans
-from otel_zernel_processors.phases.intake.other_spans import OtherSpans
 from otel_zernel_processors.phases.jobs import Jobs
 from otel_zernel_processors.phases.process import TrainingProcess
 
@@ -20,6 +20,9 @@ _PATIENCE = 10.0
 """Seconds without any data after which a warning is logged: a receiver may take some to attach."""
 _LIVE_NS = 300_000_000_000
 """If the last data of a host is older than this, it is a recording, and only the time of its data counts."""
+
+OtherSpans = list[tuple[ResourceSpans, ScopeSpans, Sequence[Span]]]
+"""The spans of a batch that phases do not use, by resource and scope."""
 
 
 class PhasesProcessor(Processor):
@@ -108,12 +111,14 @@ class PhasesProcessor(Processor):
 
         The traces of another phases processor repeat the spans of collectives and syncs. They pass unchanged.
         """
-        others, used = OtherSpans(), 0
+        others: OtherSpans = []
+        used = 0
         for resource in spans.resource_spans:
             for scope in resource.scope_spans:
                 own = scope.scope.name == SCOPE.name
                 read = SpanInput(others=list(scope.spans)) if own else read_spans(scope.spans)
-                others.add(resource, scope, read.others)
+                if read.others:
+                    others.append((resource, scope, read.others))
                 if read.count:
                     used += read.count
                     self._add_spans(resource, read)
@@ -173,6 +178,19 @@ class PhasesProcessor(Processor):
 def _with_spans(batch: Batch, spans: OtherSpans) -> Batch | None:
     """The batch with only these spans; None if nothing remains."""
     others = batch.only(set(batch.signals) - {"traces"})
-    if len(spans):
-        return Batch.join([others, Batch(spans=spans.data())]) if others.signals else Batch(spans=spans.data())
+    if spans:
+        passed = Batch(spans=_joined(spans))
+        return Batch.join([others, passed]) if others.signals else passed
     return others if others.signals else None
+
+
+def _joined(others: OtherSpans) -> TracesData:
+    """The spans as one message."""
+    data = TracesData()
+    for _, of_resource in groupby(others, key=lambda one: id(one[0])):
+        scopes = list(of_resource)
+        resource = scopes[0][0]
+        into = data.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)
+        for _, scope, spans in scopes:
+            into.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=spans)
+    return data

@@ -1,6 +1,7 @@
-"""The time on one host: the latest timestamp in its data, not the time of the collector's clock."""
+"""The time on one host: the latest timestamp in its data, not that of the collector's clock, and the watermark."""
 
 from otel_zernel.clock import Clock
+from otel_zernel_processors.phases.config import PhasesConfig, ns
 
 _AHEAD_NS = 60_000_000_000
 """How far a timestamp may be ahead of the host's time and of the collector's clock. One wrong timestamp in the future
@@ -66,3 +67,35 @@ class HostClock:
             return True
         self._refused_since = self._refused_since or wall
         return wall - self._refused_since > self._patience_ns
+
+
+class Watermark:
+    """The time up to which all data of a host, lost events included, has arrived.
+
+    A receiver reports lost events only with its next reading of the counters, so the watermark waits for that reading.
+    It follows the readings by the metric `zernel.reading.sequence`.
+
+    The data of a reading may arrive in several batches and in any order. It is complete once the next reading arrives.
+    Without readings, or once they stop, the watermark only waits for `lateness`.
+    """
+
+    def __init__(self, config: PhasesConfig) -> None:
+        self._lateness = ns(config.lateness)
+        self._longest = ns(config.idle_timeout)
+        self._before = self._last = 0
+
+    def add_reading(self, start: int, time: int) -> None:
+        """Records a reading at `time` (ns) whose data begins at `start` (ns; 0 if unknown: at the reading before).
+
+        Its sequence number does not matter: the first one, a lower one after a restart and one after a gap are all
+        readings.
+        """
+        if time > self._last:
+            self._before, self._last = start or self._last, time
+
+    def at(self, now: int) -> int:
+        """The watermark (ns) when the host's clock shows `now` (ns). Data from before that arrives later is late."""
+        until = now - self._lateness
+        pause = min(self._last - self._before, self._longest)
+        stopped = not self._last or now - self._last > self._lateness + 2 * pause
+        return until if stopped else min(until, self._before)

@@ -1,9 +1,9 @@
-"""Divides the energy and the idle time of a GPU among the phases of its processes."""
+"""Divides the energy and the idle time of GPUs among the phases of the processes that use them."""
 
 import math
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -17,6 +17,8 @@ _LONGEST = 60_000_000_000
 """If two samples are further apart (ns), the time between them is skipped."""
 _SEGMENTS = 100_000
 _SAMPLES = 10_000
+_GPUS = 1024
+"""GPUs of one host; points of further GPUs are ignored."""
 
 
 class EnergyHistory:
@@ -144,3 +146,42 @@ def _add(usage: GpuUsage, sample: GpuSample, shares: dict[str, float], users: in
     into = usage.joules if sample.kind == "energy" else usage.idle_s
     for phase, share in shares.items():
         into[phase] = into.get(phase, 0.0) + sample.amount * share / users
+
+
+class GpuUser(NamedTuple):
+    """A process that uses a GPU."""
+
+    gpu: str
+    """The index of the GPU; empty if unknown."""
+    history: EnergyHistory
+    usage: GpuUsage
+    """The process's share is added to this."""
+
+
+class HostGpus:
+    """The GPUs of one host by their index."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, GpuEnergy] = {}
+
+    def read(self, point: InputPoint) -> None:
+        """Adds a point of a GPU. A point without an index is ignored."""
+        if point.gpu in self._gpus or (point.gpu and len(self._gpus) < _GPUS):
+            self._gpus.setdefault(point.gpu, GpuEnergy()).read(point)
+
+    def utilization(self, index: str, now: int) -> float:
+        """The utilization of a GPU at `now` (ns), 0 to 1; 0 if unknown."""
+        gpu = self._gpus.get(self._known(index))
+        return (gpu.utilization.at(now) if gpu else None) or 0.0
+
+    def share_out(self, users: Iterable[GpuUser], at_latest: int) -> None:
+        """Divides what each GPU used among its users; see `GpuEnergy.share_out`."""
+        of_gpu: dict[str, list[tuple[EnergyHistory, GpuUsage]]] = {}
+        for user in users:
+            of_gpu.setdefault(self._known(user.gpu), []).append((user.history, user.usage))
+        for index, gpu in self._gpus.items():
+            gpu.share_out(of_gpu.get(index, []), at_latest)
+
+    def _known(self, index: str) -> str:
+        """The index itself. For an unknown (empty) one: the index of the host's only GPU, if it has one."""
+        return next(iter(self._gpus)) if len(self._gpus) == 1 and not index else index
