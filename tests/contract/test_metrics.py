@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from docs import metrics as page
 from otel_zernel.batch import Batch, points
 from otel_zernel.component.declaration import DeclaredMetric
+from otel_zernel.runtime.jobs import JOB_ID, JOB_RUN, TASK_ID
+from otel_zernel.runtime.ranks import LOCAL_RANK, RANK, WORLD_SIZE
 from otel_zernel.testing import Downstream, make_context
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases import PhasesProcessor
@@ -134,6 +137,8 @@ def modules(folder: str) -> Iterator[object]:
 PRODUCT = ("otel_zernel", "commands", "deploy", "exporters", "extensions", "libraries", "processors", "receivers")
 VOCABULARY = {name for key, name in vars(semconv).items() if key.isupper() and isinstance(name, str)}
 """The names that several components share, with the few that the core itself needs."""
+CORE = {JOB_ID, JOB_RUN, TASK_ID, RANK, WORLD_SIZE, LOCAL_RANK}
+MOST_LITERALS = 150
 
 
 def literals() -> dict[Path, list[str]]:
@@ -144,6 +149,26 @@ def literals() -> dict[Path, list[str]]:
             texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
             found[path] = [text for text in texts if isinstance(text, str) and text.startswith("zernel.")]
     return found
+
+
+def test_a_name_of_the_vocabulary_is_nowhere_else() -> None:
+    core = page.ROOT / "otel_zernel" / "runtime"
+    again = [
+        f"{path.relative_to(page.ROOT)}: {text}"
+        for path, texts in literals().items()
+        for text in texts
+        if text in VOCABULARY and not (text in CORE and path.parent == core)
+    ]
+    assert again == [], "use otel_zernel_libraries.training.semconv"
+
+
+def test_few_names_are_literals() -> None:
+    assert sum(len(texts) for texts in literals().values()) <= MOST_LITERALS
+
+
+def test_a_name_outside_the_vocabulary_is_written_once() -> None:
+    counts = Counter(text for texts in literals().values() for text in texts if NAME.fullmatch(text))
+    assert [text for text, count in counts.items() if count > 1] == []
 
 
 def test_every_constant_has_the_name_of_its_value() -> None:

@@ -1,15 +1,12 @@
 """The metrics of the live exporter about itself."""
 
-from otel_zernel.component.declaration import DeclaredMetric, by_name
+from otel_zernel.component.declaration import by_name, own
 
-METRICS = by_name(
-    DeclaredMetric(
-        "zernel.live.slow_clients",
-        "{client}",
-        "sum",
-        "Readers of the stream that were dropped because they read too slowly.",
-        (),
-        "from the first one on",
-        own=True,
-    ),
+SLOW_CLIENTS = own(
+    "zernel.live.slow_clients",
+    "{client}",
+    "Readers of the stream that were dropped because they read too slowly.",
+    (),
+    "from the first one on",
 )
+METRICS = by_name(SLOW_CLIENTS)

@@ -15,7 +15,7 @@ from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.text import visible, without_secrets
 from otel_zernel_exporters.live.config import LiveConfig
-from otel_zernel_exporters.live.declared import METRICS
+from otel_zernel_exporters.live.declared import SLOW_CLIENTS
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.page import page_routes
 from otel_zernel_exporters.live.streaming import LiveStream
@@ -23,7 +23,6 @@ from otel_zernel_libraries.serving.api.live import LiveSource
 from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel_libraries.serving.api.server import api_server
 
-_SLOW = "zernel.live.slow_clients"
 _KEPT = "state"
 
 
@@ -41,7 +40,7 @@ class LiveExporter(Exporter, LiveSource):
         self._state = self._kept_state() or self._new_state()
         self._thread = ThreadPoolExecutor(1, "live")
         """Adds batches in their order, and renders the state: both may take longer than the event loop can wait."""
-        slow = context.meter.create_counter(_SLOW, METRICS[_SLOW].unit, METRICS[_SLOW].description)
+        slow = context.meter.create_counter(*SLOW_CLIENTS.counter)
         self._stream = LiveStream(
             self._state,
             self._thread,

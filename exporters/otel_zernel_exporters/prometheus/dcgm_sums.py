@@ -38,7 +38,7 @@ def part_of(metric: str, attributes: Mapping[str, str]) -> SummedSeries | None:
         return SummedSeries("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", float(bit), 1) if bit else None
     if "network.io.direction" not in attributes:
         return None
-    field = f"L{attributes.get('zernel.gpu.nvlink.link')}" if metric == _LINK else "TOTAL"
+    field = f"L{attributes.get(semconv.GPU_NVLINK_LINK)}" if metric == _LINK else "TOTAL"
     source = attributes.get(semconv.GPU_COUNTER_SOURCE, "")
     return SummedSeries(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_{field}", _NVLINK_UNIT, 2, source)
 

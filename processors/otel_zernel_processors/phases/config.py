@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import Duration, PositiveDuration, Ratio
+from otel_zernel_libraries.training import semconv
 
 
 class SignalsConfig(ComponentConfig):
@@ -100,7 +101,7 @@ class PhasesConfig(ComponentConfig):
     """The choice of the steps that become traces; null for no traces."""
     verdict: VerdictConfig = VerdictConfig()
     """The thresholds of the verdicts."""
-    job_by: tuple[str, ...] = ("zernel.job.id", "k8s.job.name", "service.name")
+    job_by: tuple[str, ...] = (semconv.JOB_ID, "k8s.job.name", "service.name")
     """Resource attributes that name the job of a process. The first one that the process has counts."""
     pass_through: bool = False
     """Whether to forward the spans that phases are made of."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from otel_zernel.component import Logger
 from otel_zernel.text import printable
-from otel_zernel_libraries.training import JobVerdict, mark_names, verdict_words
+from otel_zernel_libraries.training import JobVerdict, mark_names, semconv, verdict_words
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 
 _HOSTS = 8
@@ -55,7 +55,7 @@ class JobLog:
         known = {
             name: _description(name, ranks)
             for name, ranks in jobs.items()
-            if name in self._seen or len(ranks) == next(iter(ranks.values())).attributes.get("zernel.world_size")
+            if name in self._seen or len(ranks) == next(iter(ranks.values())).attributes.get(semconv.WORLD_SIZE)
         }
         self._seen = set(jobs)
         alone = {one.identity: _process(one) for one in single if one.phases.totals.steps}
@@ -167,7 +167,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _description(job: str, ranks: Mapping[int, TrainingProcess]) -> str:
-    size = next(iter(ranks.values())).attributes.get("zernel.world_size")
+    size = next(iter(ranks.values())).attributes.get(semconv.WORLD_SIZE)
     word = "rank" if len(ranks) == 1 else "ranks"
     return f"job {printable(job)}: {word} {ranges(ranks)} of {size} on {_hosts(ranks.values())}"
 

@@ -9,6 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import Attributes, key_values
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.config import PhasesConfig
 from otel_zernel_processors.phases.emit.services import is_named
 from otel_zernel_processors.phases.followed_job import FollowedJob
@@ -102,9 +103,9 @@ class Jobs:
             yield from self._followed.pop(job).end()
 
 
-_UNNAMED = "zernel.world_size"
+_UNNAMED = semconv.WORLD_SIZE
 """Names a job that has no other name."""
-_LAUNCHER = "zernel.job.launcher"
+_LAUNCHER = semconv.JOB_LAUNCHER
 """Names a job by the host and the pid of its launcher."""
 
 
@@ -113,7 +114,7 @@ def _names(key: str, value: object) -> bool:
 
 
 def _world_size(process: TrainingProcess) -> int:
-    size = process.attributes.get("zernel.world_size", 1)
+    size = process.attributes.get(semconv.WORLD_SIZE, 1)
     return size if isinstance(size, int) else 1
 
 
@@ -152,7 +153,7 @@ def _launcher_of(process: TrainingProcess) -> str:
 
 def _current(group: Iterable[TrainingProcess]) -> tuple[list[TrainingProcess], _Former]:
     """The processes that no other one with the same rank has replaced, and the others."""
-    ranks = [(int(process.attributes["zernel.rank"]), process) for process in group]
+    ranks = [(int(process.attributes[semconv.RANK]), process) for process in group]
     latest = dict(sorted(ranks, key=lambda one: one[1].first_seen))
     current = [process for rank, process in ranks if not replaces(latest[rank], process)]
     return current, [(rank, process) for rank, process in ranks if replaces(latest[rank], process)]
@@ -162,7 +163,7 @@ def _by_rank(processes: Iterable[TrainingProcess]) -> dict[int, TrainingProcess]
     """Of several processes with one rank at the same time, the one that trains most counts."""
     ranks: dict[int, TrainingProcess] = {}
     for process in processes:
-        rank = int(process.attributes["zernel.rank"])
+        rank = int(process.attributes[semconv.RANK])
         if rank not in ranks or process.window.trained >= ranks[rank].window.trained:
             ranks[rank] = process
     return ranks

@@ -8,6 +8,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
@@ -49,7 +50,7 @@ class TrainingProcess:
         self.steps = ProcessSteps(identity.seed, identity.pid, config, context.drop)
         self.window = PhaseTotals()
         """The sums over the window at the last report."""
-        self.gpu = str(self.attributes.get("zernel.local_rank", ""))
+        self.gpu = str(self.attributes.get(semconv.LOCAL_RANK, ""))
         """The index of its GPU on the host: the GPU with its memory, else its local rank; empty if unknown."""
         self.first_seen = self.last_seen = 0
         """The times (ns) of its first and its latest data."""
@@ -68,7 +69,7 @@ class TrainingProcess:
     @property
     def rank(self) -> int | None:
         """Its rank in a job of several ranks; None if it trains alone, or if its rank is unknown."""
-        rank, size = self.attributes.get("zernel.rank"), self.attributes.get("zernel.world_size", 1)
+        rank, size = self.attributes.get(semconv.RANK), self.attributes.get(semconv.WORLD_SIZE, 1)
         return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
 
     @property
@@ -86,7 +87,7 @@ class TrainingProcess:
             self._received = deepcopy(resource)
             self.resource = with_service(resource)
             self.attributes = scalars(self.resource.attributes)
-            self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
+            self.gpu = self.gpu or str(self.attributes.get(semconv.LOCAL_RANK, ""))
 
     def add_intervals(self, intervals: Iterable[ThreadInterval]) -> list[int]:
         """Adds intervals. Late ones, and those beyond `max_spans`, are dropped and counted. Returns when (ns) the late

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.intake.inputs import scalars
 from otel_zernel_processors.phases.process import TrainingProcess
@@ -94,7 +95,7 @@ class ProcessRegistry:
         named = scalars(resource.attributes)
         parent = named.get("process.parent_pid")
         found = self.find((parent, "")) if isinstance(parent, int) and parent else None
-        is_same_rank = found and named.get("zernel.rank") in (None, found.attributes.get("zernel.rank"))
+        is_same_rank = found and named.get(semconv.RANK) in (None, found.attributes.get(semconv.RANK))
         return found if found and found.phases.is_ml and is_same_rank else None
 
     def dismiss_workers(self) -> list[TrainingProcess]:

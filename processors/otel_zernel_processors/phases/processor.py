@@ -8,6 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.component.forms import DataForms, Form, Names
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.host import Host
@@ -52,7 +53,7 @@ class PhasesProcessor(Processor):
     @classmethod
     def forms(cls, config: PhasesConfig) -> DataForms:
         converts: dict[Form, Names] = {} if config.pass_through else {"interval_spans": ("*",)}
-        return DataForms(emits={"moving_bounds": ("zernel.step.duration",)}, converts=converts)
+        return DataForms(emits={"moving_bounds": (semconv.STEP_DURATION,)}, converts=converts)
 
     @property
     def reads(self) -> Collection[Signal]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.alignment.job_steps import JobSteps
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
@@ -82,7 +83,7 @@ class Run:
 
         Every collector knows the launcher's name of the run. Without it, one of all ranks uses the first one's process.
         """
-        named = (process.attributes.get("zernel.job.run") for process in self.members.values())
+        named = (process.attributes.get(semconv.JOB_RUN) for process in self.members.values())
         if run := next((run for run in named if run), None):
             return str(run)
         return self.members[min(self.members)].identity.seed if len(self.members) >= size else ""

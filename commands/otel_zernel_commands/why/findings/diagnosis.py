@@ -15,6 +15,7 @@ from otel_zernel_libraries.training import (
     PHASE_OF,
     detail_name,
     phase_name,
+    semconv,
     throttle_name,
     verdict_of_shares,
     verdict_words,
@@ -99,7 +100,7 @@ def _throttled(gpus: Sequence[GpuRow]) -> str:
 def _of_straggler(facts: Facts) -> str:
     comparison = facts.comparison
     rank = comparison.latest
-    size = int(facts.group.processes[0].attributes.get("zernel.world_size", 2))  # type: ignore[arg-type]  # an int
+    size = int(facts.group.processes[0].attributes.get(semconv.WORLD_SIZE, 2))  # type: ignore[arg-type]  # an int
     delays = DELAYS[0].format(f"Rank {rank}")
     late = f"{delays} by {amount(comparison.lateness_s[rank])} of each {amount(facts.step)} step."
     excess = excess_of(*straggler_and_others(facts))

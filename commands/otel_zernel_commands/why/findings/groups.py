@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from otel_zernel.text import visible
-from otel_zernel_libraries.training import FEWEST_STEPS, script_of, title_of
+from otel_zernel_libraries.training import FEWEST_STEPS, script_of, semconv, title_of
 from otel_zernel_libraries.training.state import Entities, SeenJob, SeenProcess
 
 _LONGEST_TITLE = 80
@@ -53,7 +53,7 @@ class JobGroup:
     @property
     def names(self) -> set[str]:
         """All names by which the user may choose it."""
-        keys = ("service.name", "zernel.job.id", "k8s.job.name", "process.executable.name")
+        keys = ("service.name", semconv.JOB_ID, "k8s.job.name", "process.executable.name")
         named = {str(one.attributes[key]) for one in self.processes for key in keys if key in one.attributes}
         return {name for name in (self.title, *named, self.job.launcher if self.job else "") if name}
 

@@ -11,7 +11,7 @@ from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
-from otel_zernel_libraries.training import mark_names
+from otel_zernel_libraries.training import mark_names, semconv
 from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
 
 _SKIPPED = ("Cannot inspect ", "Cannot watch ")
@@ -112,7 +112,7 @@ def _seconds(processes: Iterable[SeenProcess]) -> float:
 
 
 def _world_size(process: SeenProcess) -> int:
-    size = process.attributes.get("zernel.world_size", 1)
+    size = process.attributes.get(semconv.WORLD_SIZE, 1)
     return size if isinstance(size, int) and process.rank is not None else 1
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.names import HARMLESS_THROTTLING
 from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue
 
@@ -80,7 +81,7 @@ class SeenGpu:
 
     def describe(self, attributes: Mapping[str, AttributeValue]) -> None:
         """Takes index and model from the attributes of a resource or a point."""
-        index = attributes.get("zernel.gpu.index")
+        index = attributes.get(semconv.GPU_INDEX)
         if isinstance(index, int):
             self.index = index
         self.name = str(attributes.get("hw.model") or attributes.get("hw.name") or self.name)[:LONGEST_TEXT]
@@ -106,7 +107,7 @@ def gpu_id_of(seen: SeenValue) -> str:
     id_ = seen.attributes.get("hw.id") or seen.resource.get("hw.id")
     if id_:
         return str(id_)
-    index = seen.attributes.get("zernel.gpu.index", seen.resource.get("zernel.gpu.index"))
+    index = seen.attributes.get(semconv.GPU_INDEX, seen.resource.get(semconv.GPU_INDEX))
     return f"{seen.resource.get('host.name', '')}/{index}" if isinstance(index, int) else ""
 
 
@@ -121,13 +122,13 @@ def _plain(name: str, key: str = "", *allowed: str) -> Callable[[SeenGpu, SeenVa
 
 
 def _active(gpu: SeenGpu, seen: SeenValue) -> None:
-    engine = seen.text("zernel.gpu.engine")
+    engine = seen.text(semconv.GPU_ENGINE)
     if engine in ("sm", "tensor", "dram"):
         gpu.set(f"{engine}_active", seen.value)
 
 
 def _throttled(gpu: SeenGpu, seen: SeenValue) -> None:
-    reason = seen.text("zernel.gpu.throttle.reason")
+    reason = seen.text(semconv.GPU_THROTTLE_REASON)
     if not seen.value or reason in HARMLESS_THROTTLING:
         gpu.throttled.discard(reason)
     elif len(gpu.throttled) < _MOST_CODES:
@@ -138,8 +139,8 @@ def _throttled(gpu: SeenGpu, seen: SeenValue) -> None:
 
 def _xid(gpu: SeenGpu, seen: SeenValue) -> None:
     """The end of a series removes its code: the collector of the GPU has begun again."""
-    code = seen.text("zernel.gpu.xid.code")
-    of_instance = code, seen.text("zernel.gpu.mig.gpu_instance")
+    code = seen.text(semconv.GPU_XID_CODE)
+    of_instance = code, seen.text(semconv.GPU_MIG_GPU_INSTANCE)
     if not seen.value:
         gpu.xid.pop(of_instance, None)
         gpu.last_xids.discard(code)
@@ -159,19 +160,19 @@ def _last_xid(gpu: SeenGpu, seen: SeenValue) -> None:
 
 GPU_READERS: Final[Mapping[str, Callable[[SeenGpu, SeenValue], None]]] = {
     "hw.gpu.utilization": _plain("utilization", "hw.gpu.task", "", "general"),
-    "zernel.gpu.engine.active": _active,
-    "zernel.gpu.sm.occupancy": _plain("sm_occupancy"),
+    semconv.GPU_ENGINE_ACTIVE: _active,
+    semconv.GPU_SM_OCCUPANCY: _plain("sm_occupancy"),
     "hw.gpu.memory.usage": _plain("memory_used"),
     "hw.gpu.memory.limit": _plain("memory_total"),
     "hw.gpu.memory.utilization": _plain("memory_utilization"),
-    "zernel.gpu.memory.free": _plain("memory_free"),
-    "zernel.gpu.memory.reserved": _plain("memory_reserved"),
+    semconv.GPU_MEMORY_FREE: _plain("memory_free"),
+    semconv.GPU_MEMORY_RESERVED: _plain("memory_reserved"),
     "hw.power": _plain("power"),
-    "zernel.gpu.power.limit": _plain("power_limit"),
-    "zernel.gpu.power.limit.enforced": _plain("power_limit_enforced"),
+    semconv.GPU_POWER_LIMIT: _plain("power_limit"),
+    semconv.GPU_POWER_LIMIT_ENFORCED: _plain("power_limit_enforced"),
     "hw.temperature": _plain("temperature", "hw.sensor_location", "", "gpu"),
-    "zernel.gpu.throttle.active": _throttled,
-    "zernel.gpu.xid.errors": _xid,
-    "zernel.gpu.xid.last": _last_xid,
+    semconv.GPU_THROTTLE_ACTIVE: _throttled,
+    semconv.GPU_XID_ERRORS: _xid,
+    semconv.GPU_XID_LAST: _last_xid,
 }
 """By metric: how its points change the GPU. A point without a recorded value ends its series."""

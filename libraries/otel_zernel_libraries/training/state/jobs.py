@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.names import PHASES, launcher_of
 from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue
 from otel_zernel_libraries.training.programs import title_of
@@ -15,8 +16,8 @@ from otel_zernel_libraries.training.state.processes import SeenProcess
 from otel_zernel_libraries.training.state.readers import chosen, gauge
 from otel_zernel_libraries.training.state.tables import Entities
 
-LAUNCHER: Final = "zernel.job.launcher"
-_UNNAMED: Final = "zernel.world_size"
+LAUNCHER: Final = semconv.JOB_LAUNCHER
+_UNNAMED: Final = semconv.WORLD_SIZE
 """Names a job that has no other name."""
 _MOST_RANKS: Final = 1024
 _PATIENCE: Final = 3.0
@@ -66,7 +67,7 @@ def job_key_of(resource: Mapping[str, AttributeValue]) -> JobKey | None:
     if "process.pid" in resource:
         return None
     keys = [key for key in resource if key != "service.name"]
-    named = [key for key in keys if key in (LAUNCHER, "zernel.job.id", _UNNAMED)] or keys or ["service.name"]
+    named = [key for key in keys if key in (LAUNCHER, semconv.JOB_ID, _UNNAMED)] or keys or ["service.name"]
     key = named[0]
     return (key, str(resource[key])) if key in resource else None
 
@@ -117,7 +118,7 @@ def _job_of(process: SeenProcess, jobs: Mapping[JobKey, SeenJob], names: Collect
 
 
 def _lateness(job: SeenJob, seen: SeenValue) -> None:
-    rank = seen.attributes.get("zernel.rank")
+    rank = seen.attributes.get(semconv.RANK)
     if not isinstance(rank, int):
         return
     if seen.value is None:
@@ -127,7 +128,7 @@ def _lateness(job: SeenJob, seen: SeenValue) -> None:
 
 
 def _critical(job: SeenJob, seen: SeenValue) -> None:
-    rank, phase = seen.attributes.get("zernel.rank"), seen.text("zernel.phase")
+    rank, phase = seen.attributes.get(semconv.RANK), seen.text(semconv.PHASE)
     if not isinstance(rank, int) or phase not in PHASES:
         return
     if seen.value is None:
@@ -137,10 +138,10 @@ def _critical(job: SeenJob, seen: SeenValue) -> None:
 
 
 JOB_READERS: Final[Mapping[str, Callable[[SeenJob, SeenValue], None]]] = {
-    "zernel.job.verdict": chosen("verdict", "zernel.job.verdict"),
-    "zernel.job.rank.lateness": _lateness,
-    "zernel.job.collective.transfer": gauge("transfer_s"),
-    "zernel.job.step.duration": gauge("step_s"),
-    "zernel.step.critical_path.time": _critical,
+    semconv.JOB_VERDICT: chosen("verdict", semconv.JOB_VERDICT),
+    semconv.JOB_RANK_LATENESS: _lateness,
+    semconv.JOB_COLLECTIVE_TRANSFER: gauge("transfer_s"),
+    semconv.JOB_STEP_DURATION: gauge("step_s"),
+    semconv.STEP_CRITICAL_PATH_TIME: _critical,
 }
 """By metric: how its points change a job. A point without a recorded value ends its series."""

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.durations import RecentDurations
 from otel_zernel_libraries.training.points import LONGEST_TEXT
 
-LAUNCHES: Final = "zernel.cuda.launch.latency"
-COLLECTIVES: Final = "zernel.nccl.collective.duration"
-WAITS: Final = "zernel.dataloader.wait"
+LAUNCHES: Final = semconv.CUDA_LAUNCH_LATENCY
+COLLECTIVES: Final = semconv.NCCL_COLLECTIVE_DURATION
+WAITS: Final = semconv.DATALOADER_WAIT
 _MOST_OPERATIONS: Final = 16
 
 
@@ -31,7 +32,7 @@ class Latencies:
             return self.launches
         if metric == WAITS:
             return self.waits
-        operation = str(attributes.get("zernel.nccl.operation", ""))[:LONGEST_TEXT]
+        operation = str(attributes.get(semconv.NCCL_OPERATION, ""))[:LONGEST_TEXT]
         if operation not in self.collectives and len(self.collectives) >= _MOST_OPERATIONS:
             return None
         return self.collectives.setdefault(operation, RecentDurations())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.points import SeenValue
 from otel_zernel_libraries.training.state.readers import Read, gauge
 
@@ -30,7 +31,7 @@ def memory_key_of(seen: SeenValue) -> tuple[str, int, str] | None:
     pid = _either(seen, "process.pid")
     if not isinstance(pid, int) or isinstance(pid, bool):
         return None
-    gpu = str(_either(seen, "zernel.gpu.index", 0))[:_LONGEST_TEXT]
+    gpu = str(_either(seen, semconv.GPU_INDEX, 0))[:_LONGEST_TEXT]
     return str(_either(seen, "host.name", ""))[:_LONGEST_TEXT], pid, gpu
 
 
@@ -40,9 +41,9 @@ def _either(seen: SeenValue, key: str, default: AttributeValue | None = None) ->
 
 
 MEMORY_READERS: Final[Mapping[str, Read]] = {
-    "zernel.cuda.memory.used": gauge("used"),
-    "zernel.gpu.memory.used": gauge("used"),
-    "zernel.cuda.memory.peak": gauge("peak"),
-    "zernel.gpu.memory.peak": gauge("peak"),
+    semconv.CUDA_MEMORY_USED: gauge("used"),
+    semconv.GPU_MEMORY_USED: gauge("used"),
+    semconv.CUDA_MEMORY_PEAK: gauge("peak"),
+    semconv.GPU_MEMORY_PEAK: gauge("peak"),
 }
 """By metric: how its points change the memory of a process. The end of `used` removes it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
 from otel_zernel_libraries.training.points import SeenValue
@@ -15,12 +16,12 @@ from otel_zernel_libraries.training.state.step_bars import StepBars
 from otel_zernel_libraries.training.state.step_rows import StepRows
 from otel_zernel_libraries.training.state.step_times import StepTimes
 
-STEPS: Final = "zernel.step.duration"
+STEPS: Final = semconv.STEP_DURATION
 PASSES: Final = ("evaluation", "inference")
 """The kinds of steps without a backward pass that count for a process that does not train."""
 _NS: Final = 1e9
 _SOURCES: Final = ("scopes", "threads", "signals")
-_DETAIL: Final = ("zernel.phase", "zernel.phase.detail", "zernel.phase.source")
+_DETAIL: Final = (semconv.PHASE, semconv.PHASE_DETAIL, semconv.PHASE_SOURCE)
 _MOST_MARKS: Final = 16
 _MOST_SERIES: Final = 256
 """Series of one sum of a process: `phases` has at most 5 phases x 3 sources x 16 details."""
@@ -171,7 +172,7 @@ class SeenProcess:
     @property
     def rank(self) -> int | None:
         """Its rank in a job of several ranks, else None."""
-        rank, size = self.attributes.get("zernel.rank"), self.attributes.get("zernel.world_size")
+        rank, size = self.attributes.get(semconv.RANK), self.attributes.get(semconv.WORLD_SIZE)
         return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
 
     @property
@@ -213,7 +214,7 @@ class SeenProcess:
         """The distribution that a metric describes, if it is kept."""
         if metric != STEPS:
             return self.latencies.of(metric, attributes)
-        kind = attributes.get("zernel.step.kind")
+        kind = attributes.get(semconv.STEP_KIND)
         if kind in TRAINED:
             return self.trained_lately
         return self.passed_lately if kind in PASSES and not self.has_step_kind(TRAINED) else None
@@ -289,7 +290,7 @@ def _workers(name: str) -> Callable[[SeenProcess, SeenValue], None]:
 
 
 def _phase_time(process: SeenProcess, seen: SeenValue) -> None:
-    at = phase, source = seen.text("zernel.phase"), seen.text("zernel.phase.source")
+    at = phase, source = seen.text(semconv.PHASE), seen.text(semconv.PHASE_SOURCE)
     if source not in _SOURCES or phase not in PHASES:
         return
     if seen.value is None:
@@ -305,7 +306,7 @@ def _phase_time(process: SeenProcess, seen: SeenValue) -> None:
 
 
 def _phase_share(process: SeenProcess, seen: SeenValue) -> None:
-    at = phase, source = seen.text("zernel.phase"), seen.text("zernel.phase.source")
+    at = phase, source = seen.text(semconv.PHASE), seen.text(semconv.PHASE_SOURCE)
     if seen.value is None:
         process.shares.pop(at, None)
     elif source in _SOURCES and phase in PHASES:
@@ -313,7 +314,7 @@ def _phase_share(process: SeenProcess, seen: SeenValue) -> None:
 
 
 def _elapsed(process: SeenProcess, seen: SeenValue) -> None:
-    phase = seen.text("zernel.phase")
+    phase = seen.text(semconv.PHASE)
     if seen.value is not None and phase in PHASES:
         process.now_in = phase, seen.time_ns - round(seen.value * _NS)
     elif process.now_in and process.now_in[0] == phase:
@@ -321,8 +322,8 @@ def _elapsed(process: SeenProcess, seen: SeenValue) -> None:
 
 
 def _missing_mark(process: SeenProcess, seen: SeenValue) -> None:
-    mark = seen.text("zernel.mark")
-    if seen.attributes.get("zernel.sampled"):
+    mark = seen.text(semconv.MARK)
+    if seen.attributes.get(semconv.SAMPLED):
         process.has_sampled_operators |= seen.value is not None
     elif not seen.value:
         process.missing_marks.discard(mark)
@@ -331,22 +332,22 @@ def _missing_mark(process: SeenProcess, seen: SeenValue) -> None:
 
 
 PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
-    "zernel.phase.time": _phase_time,
-    "zernel.phase.fraction": _phase_share,
-    "zernel.phase.detail.time": _sum("details", *_DETAIL),
-    "zernel.phase.lossy.time": _sum("lossy_details", *_DETAIL),
-    "zernel.steps": _sum("steps", "zernel.step.kind", "zernel.step.boundary"),
-    "zernel.steps.lossy": _sum("lossy_steps", "zernel.step.kind"),
-    "zernel.step.rate": gauge("step_rate"),
-    "zernel.step.jitter": gauge("jitter"),
-    "zernel.verdict": chosen("verdict", "zernel.verdict"),
+    semconv.PHASE_TIME: _phase_time,
+    semconv.PHASE_FRACTION: _phase_share,
+    semconv.PHASE_DETAIL_TIME: _sum("details", *_DETAIL),
+    semconv.PHASE_LOSSY_TIME: _sum("lossy_details", *_DETAIL),
+    semconv.STEPS: _sum("steps", semconv.STEP_KIND, semconv.STEP_BOUNDARY),
+    semconv.STEPS_LOSSY: _sum("lossy_steps", semconv.STEP_KIND),
+    semconv.STEP_RATE: gauge("step_rate"),
+    semconv.STEP_JITTER: gauge("jitter"),
+    semconv.VERDICT: chosen("verdict", semconv.VERDICT),
 }
 """By metric of `phases`: how its points change a process. They make a process that is new."""
 EBPF_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
-    "zernel.phase.elapsed": _elapsed,
-    "zernel.ebpf.missing_marks": _missing_mark,
-    "zernel.dataloader.workers": _workers("count"),
-    "zernel.dataloader.worker.cpu.time": _workers("cpu_time"),
-    "zernel.dataloader.worker.io.wait": _workers("io_wait"),
+    semconv.PHASE_ELAPSED: _elapsed,
+    semconv.EBPF_MISSING_MARKS: _missing_mark,
+    semconv.DATALOADER_WORKERS: _workers("count"),
+    semconv.DATALOADER_WORKER_CPU_TIME: _workers("cpu_time"),
+    semconv.DATALOADER_WORKER_IO_WAIT: _workers("io_wait"),
 }
 """The same of `ebpf`, which emits them for every process that it watches: they make no training process."""

@@ -17,6 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.distributions import HistogramPoint
 from otel_zernel_libraries.training.increases import DurationIncreases
 from otel_zernel_libraries.training.interval_spans import ProcessSpan, interval_of
@@ -245,8 +246,8 @@ class TrainingState:
         if process is None:
             return
         if self._keeps_all_steps and metric == STEPS and isinstance(point, HistogramDataPoint):
-            times = process.lossy_times if attributes.get("zernel.step.lossy") else process.times
-            times[str(attributes.get("zernel.step.kind", ""))[:LONGEST_TEXT]].add_point(point)
+            times = process.lossy_times if attributes.get(semconv.STEP_LOSSY) else process.times
+            times[str(attributes.get(semconv.STEP_KIND, ""))[:LONGEST_TEXT]].add_point(point)
         if recent := process.recent(metric, attributes):
             recent.add(counts, now)
             if metric == STEPS:
@@ -374,7 +375,7 @@ _READERS: Final[Mapping[str, Read]] = {
     **{name: _each(_watched, read) for name, read in EBPF_READERS.items()},
     **{name: _each(TrainingState.job_at, read) for name, read in JOB_READERS.items()},
     **{name: _each(TrainingState.gpu_at, read) for name, read in GPU_READERS.items()},
-    "zernel.gpu.process.memory.usage": _gpu_process,
+    semconv.GPU_PROCESS_MEMORY_USAGE: _gpu_process,
     **dict.fromkeys(MEMORY_READERS, _memory),
     **{
         name + suffix: partial(_durations, name)

@@ -1,10 +1,11 @@
 """The metrics of the processor. Their descriptions are sent with them."""
 
 from otel_zernel.component.declaration import DeclaredMetric, by_name
+from otel_zernel_libraries.training import semconv
 
-_PHASE = "zernel.phase"
-_SOURCE = "zernel.phase.source"
-_STEP = ("zernel.step.kind", "zernel.step.boundary", _SOURCE)
+_PHASE = semconv.PHASE
+_SOURCE = semconv.PHASE_SOURCE
+_STEP = (semconv.STEP_KIND, semconv.STEP_BOUNDARY, _SOURCE)
 _SCOPES = "for processes with PyTorch's scopes"
 _GPU = "for processes on a GPU whose metrics arrive"
 _JOB = "for jobs of several ranks"
@@ -19,63 +20,59 @@ def _gauge(name: str, unit: str, description: str, when: str, *attributes: str) 
     return DeclaredMetric(name, unit, "gauge", description, attributes, when)
 
 
-_DETAILS = (_PHASE, "zernel.phase.detail", _SOURCE)
+_DETAILS = (_PHASE, semconv.PHASE_DETAIL, _SOURCE)
 
 METRICS = by_name(
-    _sum(
-        "zernel.phase.time", "s", "Time in the phase, since the first data of the process.", "always", _PHASE, _SOURCE
-    ),
-    _sum("zernel.phase.detail.time", "s", "The same time by the evidence for the phase.", _SCOPES, *_DETAILS),
-    _gauge("zernel.phase.fraction", "1", "Share of the phase in the time of the window.", "always", _PHASE, _SOURCE),
-    _sum("zernel.phase.transitions", "{transition}", "Changes from one phase to another.", "always", _SOURCE),
-    _sum("zernel.phase.energy", "J", "The process's share of its GPU's energy in the phase.", _GPU, _PHASE, _SOURCE),
-    _sum("zernel.phase.gpu.idle", "s", "The process's share of its GPU's idle time.", _GPU, _PHASE, _SOURCE),
-    _sum("zernel.phase.lossy.time", "s", "The part of it in steps in which events were lost.", _SCOPES, *_DETAILS),
-    _sum("zernel.phase.doubtful", "s", "Time of steps closed before a loss of events was known.", _SCOPES, _SOURCE),
-    _sum("zernel.collective.overlap", "s", "Time of collectives in flight beside other work.", _SCOPES, _SOURCE),
+    _sum(semconv.PHASE_TIME, "s", "Time in the phase, since the first data of the process.", "always", _PHASE, _SOURCE),
+    _sum(semconv.PHASE_DETAIL_TIME, "s", "The same time by the evidence for the phase.", _SCOPES, *_DETAILS),
+    _gauge(semconv.PHASE_FRACTION, "1", "Share of the phase in the time of the window.", "always", _PHASE, _SOURCE),
+    _sum(semconv.PHASE_TRANSITIONS, "{transition}", "Changes from one phase to another.", "always", _SOURCE),
+    _sum(semconv.PHASE_ENERGY, "J", "The process's share of its GPU's energy in the phase.", _GPU, _PHASE, _SOURCE),
+    _sum(semconv.PHASE_GPU_IDLE, "s", "The process's share of its GPU's idle time.", _GPU, _PHASE, _SOURCE),
+    _sum(semconv.PHASE_LOSSY_TIME, "s", "The part of it in steps in which events were lost.", _SCOPES, *_DETAILS),
+    _sum(semconv.PHASE_DOUBTFUL, "s", "Time of steps closed before a loss of events was known.", _SCOPES, _SOURCE),
+    _sum(semconv.COLLECTIVE_OVERLAP, "s", "Time of collectives in flight beside other work.", _SCOPES, _SOURCE),
     DeclaredMetric(
-        "zernel.step.duration",
+        semconv.STEP_DURATION,
         "s",
         "histogram",
         "Duration of steps.",
-        (_STEP[0], "zernel.step.lossy", _SOURCE),
+        (_STEP[0], semconv.STEP_LOSSY, _SOURCE),
         _SCOPES,
     ),
-    _gauge("zernel.step.rate", "{step}/s", "Training steps and accumulations per second.", _SCOPES, _SOURCE),
-    _gauge("zernel.step.jitter", "1", "Standard deviation of step durations, by their mean.", _SCOPES, _SOURCE),
-    _sum("zernel.steps", "{step}", "Steps, by what they do and where they end.", _SCOPES, *_STEP),
-    _sum("zernel.steps.lossy", "{step}", "Steps in which events were lost.", _SCOPES, "zernel.step.kind", _SOURCE),
-    _sum("zernel.epochs", "{epoch}", "Times that the training loader reached the end of its data.", _SCOPES, _SOURCE),
-    _gauge("zernel.verdict", "", "1 for the current verdict, 0 for the others.", "always", "zernel.verdict", _SOURCE),
-    _gauge("zernel.job.verdict", "", "1 for the job's current verdict, 0 for the others.", _JOB, "zernel.job.verdict"),
+    _gauge(semconv.STEP_RATE, "{step}/s", "Training steps and accumulations per second.", _SCOPES, _SOURCE),
+    _gauge(semconv.STEP_JITTER, "1", "Standard deviation of step durations, by their mean.", _SCOPES, _SOURCE),
+    _sum(semconv.STEPS, "{step}", "Steps, by what they do and where they end.", _SCOPES, *_STEP),
+    _sum(semconv.STEPS_LOSSY, "{step}", "Steps in which events were lost.", _SCOPES, semconv.STEP_KIND, _SOURCE),
+    _sum(semconv.EPOCHS, "{epoch}", "Times that the training loader reached the end of its data.", _SCOPES, _SOURCE),
+    _gauge(semconv.VERDICT, "", "1 for the current verdict, 0 for the others.", "always", semconv.VERDICT, _SOURCE),
+    _gauge(semconv.JOB_VERDICT, "", "1 for the job's current verdict, 0 for the others.", _JOB, semconv.JOB_VERDICT),
     _gauge(
-        "zernel.job.ranks",
+        semconv.JOB_RANKS,
         "{rank}",
         "Ranks whose data is in the report, and missing ones.",
         _JOB,
-        "zernel.job.rank.state",
+        semconv.JOB_RANK_STATE,
     ),
     _gauge(
-        "zernel.job.rank.lateness",
+        semconv.JOB_RANK_LATENESS,
         "s",
         "Longest wait of any rank for collectives minus the rank's own, in a mean step.",
         _JOB,
-        "zernel.rank",
+        semconv.RANK,
     ),
-    _gauge("zernel.job.collective.transfer", "s", "Shortest wait of any rank for collectives, in a mean step.", _JOB),
-    _gauge("zernel.job.step.duration", "s", "Time of the job from one training step to the next, on average.", _JOB),
+    _gauge(semconv.JOB_COLLECTIVE_TRANSFER, "s", "Shortest wait of any rank for collectives, in a mean step.", _JOB),
+    _gauge(semconv.JOB_STEP_DURATION, "s", "Time of the job from one training step to the next, on average.", _JOB),
     _sum(
-        "zernel.step.critical_path.time",
+        semconv.STEP_CRITICAL_PATH_TIME,
         "s",
         "Time of critical paths through the rank and its phase.",
         "for jobs whose ranks all report to this collector",
-        "zernel.rank",
+        semconv.RANK,
         _PHASE,
     ),
-    _gauge("zernel.scheduler.tasks", "", "Processes: all, and those that use PyTorch, CUDA or NCCL.", _HOST, "type"),
-    _sum("zernel.scheduler.phase.transitions", "", "Changes of phase of all processes.", _HOST),
-    _gauge("zernel.scheduler.phase.tasks", "", "Processes in the phase.", _HOST, "phase"),
-    _gauge(
-        "zernel.scheduler.phase.time_pct", "", "Share of the phase in the time of all, in per cent.", _HOST, "phase"
-    ),
+    _gauge(semconv.SCHEDULER_TASKS, "", "Processes: all, and those that use PyTorch, CUDA or NCCL.", _HOST, "type"),
+    _sum(semconv.SCHEDULER_PHASE_TRANSITIONS, "", "Changes of phase of all processes.", _HOST),
+    _gauge(semconv.SCHEDULER_PHASE_TASKS, "", "Processes in the phase.", _HOST, "phase"),
+    _gauge(semconv.SCHEDULER_PHASE_TIME_PCT, "", "Share of the phase in the time of all, in per cent.", _HOST, "phase"),
 )

@@ -9,15 +9,16 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, ScopeMe
 
 from otel_zernel.otlp.histograms import LARGEST, HdrLayout, encode_buckets, encode_histogram_point, hdr_buckets
 from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, Descriptor, Period, encode_attributes, encode_metric
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.emit.declared import METRICS
 from otel_zernel_processors.phases.emit.metrics import Labels
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
 
 _DESCRIPTOR = Descriptor(
-    "zernel.step.duration",
+    semconv.STEP_DURATION,
     "s",
     "histogram",
-    METRICS["zernel.step.duration"].description,
+    METRICS[semconv.STEP_DURATION].description,
     temporality="delta",
     moving_bounds=True,
 )
@@ -81,7 +82,7 @@ class StepDurations:
 
 
 def _labels_of(kind: str, is_lossy: bool) -> Labels:
-    return {"zernel.step.kind": kind, "zernel.step.lossy": True} if is_lossy else {"zernel.step.kind": kind}
+    return {semconv.STEP_KIND: kind, semconv.STEP_LOSSY: True} if is_lossy else {semconv.STEP_KIND: kind}
 
 
 def _exemplar(candidate: TraceCandidate) -> Exemplar:

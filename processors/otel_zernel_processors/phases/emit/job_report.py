@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel_libraries.training import JobVerdict
+from otel_zernel_libraries.training import JobVerdict, semconv
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value, state_set
 from otel_zernel_processors.phases.results.ranks import VERDICTS
 
@@ -25,17 +25,17 @@ class RankCounts(NamedTuple):
 def job_metrics(verdict: JobVerdict, critical: CriticalTime, ranks: RankCounts, start: int, now: int) -> list[Metric]:
     """The metrics with the time `now` (ns). Cumulative sums start at `start` (ns)."""
     writer = MetricWriter({}, start, now)
-    writer.gauge("zernel.job.verdict", "", state_set("zernel.job.verdict", VERDICTS, verdict.name))
+    writer.gauge(semconv.JOB_VERDICT, "", state_set(semconv.JOB_VERDICT, VERDICTS, verdict.name))
     states = {"reported": ranks.reported, "missing": max(ranks.size - ranks.reported, 0)}
-    counts: list[Value] = [({"zernel.job.rank.state": state}, count) for state, count in states.items()]
-    writer.gauge("zernel.job.ranks", "{rank}", counts)
-    lateness: list[Value] = [({"zernel.rank": rank}, late) for rank, late in verdict.lateness_s.items()]
-    writer.gauge("zernel.job.rank.lateness", "s", lateness)
+    counts: list[Value] = [({semconv.JOB_RANK_STATE: state}, count) for state, count in states.items()]
+    writer.gauge(semconv.JOB_RANKS, "{rank}", counts)
+    lateness: list[Value] = [({semconv.RANK: rank}, late) for rank, late in verdict.lateness_s.items()]
+    writer.gauge(semconv.JOB_RANK_LATENESS, "s", lateness)
     if lateness:  # the ranks were compared
-        writer.gauge("zernel.job.collective.transfer", "s", [({}, verdict.transfer_s)])
-        writer.gauge("zernel.job.step.duration", "s", [({}, verdict.step_s)])
+        writer.gauge(semconv.JOB_COLLECTIVE_TRANSFER, "s", [({}, verdict.transfer_s)])
+        writer.gauge(semconv.JOB_STEP_DURATION, "s", [({}, verdict.step_s)])
     paths: list[Value] = [
-        ({"zernel.rank": rank, "zernel.phase": phase}, spent / 1e9) for (rank, phase), spent in sorted(critical.items())
+        ({semconv.RANK: rank, semconv.PHASE: phase}, spent / 1e9) for (rank, phase), spent in sorted(critical.items())
     ]
-    writer.sum("zernel.step.critical_path.time", "s", paths)
+    writer.sum(semconv.STEP_CRITICAL_PATH_TIME, "s", paths)
     return writer.metrics

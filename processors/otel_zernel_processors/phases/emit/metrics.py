@@ -15,9 +15,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
 from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel_libraries.training.step_spans import SCOPE_NAME
 from otel_zernel_processors.phases.emit.declared import METRICS
 
-SCOPE = InstrumentationScope(name="otel_zernel_processors.phases", version=__version__)
+SCOPE = InstrumentationScope(name=SCOPE_NAME, version=__version__)
 
 Labels = Mapping[str, AttributeValue]
 """Attributes of a point."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, MetricWriter, Value, state_set
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
@@ -13,7 +14,7 @@ from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
 from otel_zernel_processors.phases.results.verdict import VERDICTS
 from otel_zernel_processors.phases.scopes.activities import PHASES
 
-_BY_SCOPES: Labels = {"zernel.phase.source": "scopes"}
+_BY_SCOPES: Labels = {semconv.PHASE_SOURCE: "scopes"}
 """Only scopes show steps."""
 
 
@@ -49,64 +50,64 @@ class ProcessReport:
             self._write_steps(writer)
             labels = {**self.labels, **_BY_SCOPES}
             writer.histogram(self.durations.metric(self.traced, labels, self.interval_start, now))
-        states = state_set("zernel.verdict", VERDICTS, self.verdict)
-        writer.gauge("zernel.verdict", "", [({**labels, **self._source}, value) for labels, value in states])
+        states = state_set(semconv.VERDICT, VERDICTS, self.verdict)
+        writer.gauge(semconv.VERDICT, "", [({**labels, **self._source}, value) for labels, value in states])
         return writer.metrics
 
     @property
     def _source(self) -> Labels:
-        return {"zernel.phase.source": self.totals.source}
+        return {semconv.PHASE_SOURCE: self.totals.source}
 
     def _write_phases(self, writer: MetricWriter) -> None:
         totals, window = self.totals, self.window
         times: list[Value] = [
-            ({"zernel.phase": phase, "zernel.phase.source": source}, spent / 1e9)
+            ({semconv.PHASE: phase, semconv.PHASE_SOURCE: source}, spent / 1e9)
             for (phase, source), spent in sorted(totals.phase_ns.items())
         ]
-        writer.sum("zernel.phase.time", "s", times)
+        writer.sum(semconv.PHASE_TIME, "s", times)
         details: list[Value] = [
-            ({"zernel.phase": phase, "zernel.phase.detail": detail, "zernel.phase.source": source}, spent / 1e9)
+            ({semconv.PHASE: phase, semconv.PHASE_DETAIL: detail, semconv.PHASE_SOURCE: source}, spent / 1e9)
             for (phase, detail, source), spent in sorted(totals.detail_ns.items())
         ]
-        writer.sum("zernel.phase.detail.time", "s", details)
+        writer.sum(semconv.PHASE_DETAIL_TIME, "s", details)
         if window.phase_ns.total():  # without any time there are no shares
-            shares: list[Value] = [({"zernel.phase": one, **self._source}, window.fraction(one)) for one in PHASES]
-            writer.gauge("zernel.phase.fraction", "1", shares)
-        counts: list[Value] = [({"zernel.phase.source": by}, n) for by, n in sorted(totals.transitions.items())]
-        writer.sum("zernel.phase.transitions", "{transition}", counts)
+            shares: list[Value] = [({semconv.PHASE: one, **self._source}, window.fraction(one)) for one in PHASES]
+            writer.gauge(semconv.PHASE_FRACTION, "1", shares)
+        counts: list[Value] = [({semconv.PHASE_SOURCE: by}, n) for by, n in sorted(totals.transitions.items())]
+        writer.sum(semconv.PHASE_TRANSITIONS, "{transition}", counts)
         usage = self.gpu_usage.items()
-        writer.sum("zernel.phase.energy", "J", _by_phase({source: one.joules for source, one in usage}))
-        writer.sum("zernel.phase.gpu.idle", "s", _by_phase({source: one.idle_s for source, one in usage}))
+        writer.sum(semconv.PHASE_ENERGY, "J", _by_phase({source: one.joules for source, one in usage}))
+        writer.sum(semconv.PHASE_GPU_IDLE, "s", _by_phase({source: one.idle_s for source, one in usage}))
 
     def _write_steps(self, writer: MetricWriter) -> None:
         totals, window = self.totals, self.window
         steps: list[Value] = [
-            ({"zernel.step.kind": kind, **_boundary(by), **_BY_SCOPES}, n)
+            ({semconv.STEP_KIND: kind, **_boundary(by), **_BY_SCOPES}, n)
             for (kind, by), n in sorted(totals.steps.items())
         ]
-        writer.sum("zernel.steps", "{step}", steps)
+        writer.sum(semconv.STEPS, "{step}", steps)
         lossy: list[Value] = [
-            ({"zernel.step.kind": kind, **_BY_SCOPES}, n) for kind, n in sorted(totals.lossy_steps.items())
+            ({semconv.STEP_KIND: kind, **_BY_SCOPES}, n) for kind, n in sorted(totals.lossy_steps.items())
         ]
-        writer.sum("zernel.steps.lossy", "{step}", lossy)
+        writer.sum(semconv.STEPS_LOSSY, "{step}", lossy)
         lossy_times: list[Value] = [
-            ({"zernel.phase": phase, "zernel.phase.detail": detail, **_BY_SCOPES}, spent / 1e9)
+            ({semconv.PHASE: phase, semconv.PHASE_DETAIL: detail, **_BY_SCOPES}, spent / 1e9)
             for (phase, detail), spent in sorted(totals.lossy_detail_ns.items())
         ]
-        writer.sum("zernel.phase.lossy.time", "s", lossy_times)
-        writer.sum("zernel.phase.doubtful", "s", [(_BY_SCOPES, self.doubtful_ns / 1e9)])
-        writer.sum("zernel.epochs", "{epoch}", [(_BY_SCOPES, totals.epochs)])
-        writer.sum("zernel.collective.overlap", "s", [(_BY_SCOPES, totals.overlap_ns / 1e9)])
+        writer.sum(semconv.PHASE_LOSSY_TIME, "s", lossy_times)
+        writer.sum(semconv.PHASE_DOUBTFUL, "s", [(_BY_SCOPES, self.doubtful_ns / 1e9)])
+        writer.sum(semconv.EPOCHS, "{epoch}", [(_BY_SCOPES, totals.epochs)])
+        writer.sum(semconv.COLLECTIVE_OVERLAP, "s", [(_BY_SCOPES, totals.overlap_ns / 1e9)])
         seconds = window.phase_ns.total() / 1e9
-        writer.gauge("zernel.step.rate", "{step}/s", [(_BY_SCOPES, window.trained / seconds if seconds else 0.0)])
-        writer.gauge("zernel.step.jitter", "1", [(_BY_SCOPES, window.jitter)])
+        writer.gauge(semconv.STEP_RATE, "{step}/s", [(_BY_SCOPES, window.trained / seconds if seconds else 0.0)])
+        writer.gauge(semconv.STEP_JITTER, "1", [(_BY_SCOPES, window.jitter)])
 
 
 def _boundary(boundary: str) -> Labels:
-    return {"zernel.step.boundary": boundary} if boundary else {}
+    return {semconv.STEP_BOUNDARY: boundary} if boundary else {}
 
 
 def _by_phase(usage: Mapping[str, Mapping[str, float]]) -> Iterator[Value]:
     for source, amounts in sorted(usage.items()):
         for phase, amount in sorted(amounts.items()):
-            yield {"zernel.phase": phase, "zernel.phase.source": source}, amount
+            yield {semconv.PHASE: phase, semconv.PHASE_SOURCE: source}, amount

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value
 from otel_zernel_processors.phases.results.totals import PhaseTotals
 from otel_zernel_processors.phases.scopes.activities import PHASES
@@ -30,9 +31,9 @@ def scheduler_metrics(tasks: Sequence[Task], transitions: int, since: int, now: 
         spent.update(task.window.phase_ns)
     whole = spent.total()
     counts: list[Value] = [({"type": "total"}, len(tasks)), ({"type": "ml"}, len(ml))]
-    writer.gauge("zernel.scheduler.tasks", "", counts)
-    writer.sum("zernel.scheduler.phase.transitions", "", [({}, transitions)])
-    writer.gauge("zernel.scheduler.phase.tasks", "", [({"phase": phase}, phases[phase]) for phase in PHASES])
+    writer.gauge(semconv.SCHEDULER_TASKS, "", counts)
+    writer.sum(semconv.SCHEDULER_PHASE_TRANSITIONS, "", [({}, transitions)])
+    writer.gauge(semconv.SCHEDULER_PHASE_TASKS, "", [({"phase": phase}, phases[phase]) for phase in PHASES])
     shares: list[Value] = [({"phase": one}, 100.0 * spent[one] / whole if whole else 0.0) for one in PHASES]
-    writer.gauge("zernel.scheduler.phase.time_pct", "", shares)
+    writer.gauge(semconv.SCHEDULER_PHASE_TIME_PCT, "", shares)
     return writer.metrics

@@ -3,6 +3,7 @@
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.intake.inputs import scalars
 
 OWN_SERVICE = "otel-zernel"
@@ -17,7 +18,7 @@ def with_service(resource: Resource) -> Resource:
     copy.CopyFrom(resource)
     named = scalars(resource.attributes)
     if not named.get("service.name"):
-        job, executable = named.get("zernel.job.id"), named.get("process.executable.name")
+        job, executable = named.get(semconv.JOB_ID), named.get("process.executable.name")
         name = str(job) if job else f"{_UNKNOWN}:{executable}" if executable else _UNKNOWN
         copy.attributes.extend(key_values({"service.name": name}))
     return copy

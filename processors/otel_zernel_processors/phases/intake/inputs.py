@@ -10,31 +10,32 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.training import semconv
 
 KERNEL = frozenset(
     {
-        "zernel.process.io.wait",
-        "zernel.process.cpu.burst",
-        "zernel.distributed.sync.wait",
-        "zernel.nccl.collective.enqueue.duration",
-        "zernel.nccl.collective.duration",
-        "zernel.cuda.sync.wait",
-        "zernel.cuda.launch.latency",
-        "zernel.cuda.memory.used",
+        semconv.PROCESS_IO_WAIT,
+        semconv.PROCESS_CPU_BURST,
+        semconv.DISTRIBUTED_SYNC_WAIT,
+        semconv.NCCL_COLLECTIVE_ENQUEUE_DURATION,
+        semconv.NCCL_COLLECTIVE_DURATION,
+        semconv.CUDA_SYNC_WAIT,
+        semconv.CUDA_LAUNCH_LATENCY,
+        semconv.CUDA_MEMORY_USED,
     }
 )
 """Signals of processes that the kernel counts; docs/spans.md defines them."""
-NVML = frozenset({"zernel.gpu.process.utilization", "zernel.gpu.process.memory.usage"})
+NVML = frozenset({semconv.GPU_PROCESS_UTILIZATION, semconv.GPU_PROCESS_MEMORY_USAGE})
 """Signals of processes that NVML reports."""
 GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"})
-THREAD_TIME = "zernel.cuda.lead_thread.time"
+THREAD_TIME = semconv.CUDA_LEAD_THREAD_TIME
 """The time of the thread that calls CUDA most, by `zernel.thread.state`."""
-LOSSES = "zernel.ebpf.lost_events"
-READING = "zernel.reading.sequence"
+LOSSES = semconv.EBPF_LOST_EVENTS
+READING = semconv.READING_SEQUENCE
 """One point comes with every reading of the receiver's counters."""
-MISSING_MARKS = "zernel.ebpf.missing_marks"
+MISSING_MARKS = semconv.EBPF_MISSING_MARKS
 """Functions that phases are made of and that a process's PyTorch does not have; docs/spans.md lists them."""
-_LEVELS = frozenset({"zernel.gpu.process.utilization", "hw.gpu.utilization"})
+_LEVELS = frozenset({semconv.GPU_PROCESS_UTILIZATION, "hw.gpu.utilization"})
 """Gauges whose staleness points matter: without them, their last value would still count for a while."""
 _KNOWN = KERNEL | NVML | GPU | {THREAD_TIME, LOSSES, READING, MISSING_MARKS}
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
@@ -96,7 +97,7 @@ def _scalar(pair: KeyValue) -> str | int | float:
 
 
 def _is_sample(attributes: Any) -> bool:
-    return any(pair.key == "zernel.sampled" and pair.value.bool_value for pair in attributes)
+    return any(pair.key == semconv.SAMPLED and pair.value.bool_value for pair in attributes)
 
 
 def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterator[InputPoint]:
@@ -104,11 +105,11 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
     delta = getattr(data, "aggregation_temporality", None) == _DELTA
     for point in points(metric):
         named = {**of_resource, **scalars(point.attributes)}
-        of_whole_gpu = named.get("zernel.gpu.engine", "") in _ENGINES and named.get("hw.gpu.task", "") in _TASKS
+        of_whole_gpu = named.get(semconv.GPU_ENGINE, "") in _ENGINES and named.get("hw.gpu.task", "") in _TASKS
         value = math.nan if metric.name in _LEVELS and has_no_value(point) else _value(point)
         if value is None or not of_whole_gpu:
             continue
-        pid, index = named.get("process.pid"), named.get("zernel.gpu.index", "")
+        pid, index = named.get("process.pid"), named.get(semconv.GPU_INDEX, "")
         yield InputPoint(
             metric.name,
             point.start_time_unix_nano,
@@ -119,8 +120,8 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
             str(index),
             delta,
             resource,
-            str(named.get("zernel.mark", "")),
-            str(named.get("zernel.thread.state", "")),
+            str(named.get(semconv.MARK, "")),
+            str(named.get(semconv.THREAD_STATE, "")),
             _is_sample(point.attributes),
         )
 

@@ -7,14 +7,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.config import SignalsConfig, ns
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.signals.debounce import Debounce
 from otel_zernel_processors.phases.signals.levels import Level
 
-_GAUGES = frozenset({"zernel.gpu.process.utilization", "zernel.process.cpu.burst"})
+_GAUGES = frozenset({semconv.GPU_PROCESS_UTILIZATION, semconv.PROCESS_CPU_BURST})
 """Metrics whose last value counts, while it is valid. For all others the increase counts."""
-_COLLECTIVES = ("zernel.nccl.collective.enqueue.duration", "zernel.nccl.collective.duration")
+_COLLECTIVES = (semconv.NCCL_COLLECTIVE_ENQUEUE_DURATION, semconv.NCCL_COLLECTIVE_DURATION)
 """Either is enough: the second is missing while calls are sampled, and a receiver may measure only one."""
 
 
@@ -138,11 +139,11 @@ class SignalReader:
         return Signals(
             is_ml=self.is_ml,
             nccl_active=any(self._increases[name] > 0 for name in _COLLECTIVES),
-            futex_waits=int(self._increases["zernel.distributed.sync.wait"]),
-            io_wait=min(self._increases["zernel.process.io.wait"] / elapsed_s, 1.0),
-            gpu=gpu if (own := self._level("zernel.gpu.process.utilization")) is None else own,
-            cpu_burst_ns=ns(self._level("zernel.process.cpu.burst") or 0.0),
-            gpu_synced=self._totals.get("zernel.cuda.sync.wait", 0.0) > 0,
+            futex_waits=int(self._increases[semconv.DISTRIBUTED_SYNC_WAIT]),
+            io_wait=min(self._increases[semconv.PROCESS_IO_WAIT] / elapsed_s, 1.0),
+            gpu=gpu if (own := self._level(semconv.GPU_PROCESS_UTILIZATION)) is None else own,
+            cpu_burst_ns=ns(self._level(semconv.PROCESS_CPU_BURST) or 0.0),
+            gpu_synced=self._totals.get(semconv.CUDA_SYNC_WAIT, 0.0) > 0,
         )
 
     def _level(self, name: str) -> float | None:
