@@ -1,8 +1,9 @@
 """Columns over time of each job, a second of arrivals each: the heat of step durations, and the mean phase shares."""
 
+import math
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from otel_zernel.batch import Batch
@@ -53,23 +54,36 @@ class JobColumns:
     def __init__(self) -> None:
         self.heat: dict[str, ColumnHistory] = {}
         self.shares: dict[str, ColumnHistory] = {}
+        self._settled = -math.inf
         self._opened: float | None = None
         """When the first data of the open column arrived."""
 
     def add_to(self, state: TrainingState, batch: Batch, now: float) -> None:
         """Adds a batch to the state. It belongs to the open column. Raises `DecodeError`."""
-        self.close_due(state, now)
+        if now - self._settled >= _LASTS:
+            self.settle(state, now)
         try:
             state.add(batch, now)
         finally:
             if self._opened is None and any(process.increase for process in state.processes):
                 self._opened = now
 
-    def close_due(self, state: TrainingState, now: float) -> None:
-        """Closes the open column once its second is over. Processes that wait for their job are in the next one."""
-        if self._opened is None or now - self._opened < _LASTS:
-            return
+    def settle(self, state: TrainingState, now: float) -> None:
+        """Settles the state, closes the open column once its second is over, and forgets the jobs that have left.
+
+        Processes that wait for their job are in the next column.
+        """
+        self._settled = now
         state.settle(now)
+        if self._opened is not None and now - self._opened >= _LASTS:
+            self._close(state)
+            self._opened = now if any(process.increase for process in state.processes) else None
+        jobs = {process.job for process in state.processes} | {job.id for job in state.jobs}
+        for histories in (self.heat, self.shares):
+            for id_ in histories.keys() - jobs:
+                del histories[id_]
+
+    def _close(self, state: TrainingState) -> None:
         by_job: dict[str, list[ProcessIncrease]] = {}
         for process in state.processes:
             if process.job and process.increase:
@@ -78,13 +92,6 @@ class JobColumns:
         for job, increases in by_job.items():
             self.heat.setdefault(job, ColumnHistory(HEAT_LENGTH)).add_if(_heat_of(increases))
             self.shares.setdefault(job, ColumnHistory(SHARES_LENGTH)).add_if(_shares_of(increases))
-        self._opened = now if any(process.increase for process in state.processes) else None
-
-    def forget_all_but(self, jobs: Mapping[str, Any]) -> None:
-        """Forgets the columns of jobs that have left."""
-        for histories in (self.heat, self.shares):
-            for id_ in histories.keys() - jobs.keys():
-                del histories[id_]
 
 
 def _heat_of(increases: Sequence[ProcessIncrease]) -> list[Any] | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -38,12 +37,9 @@ class LiveExporter(Exporter, LiveSource):
         super().__init__(config, context)
         self._host = ""
         self._state = self._kept_state() or self._new_state()
-        self._thread = ThreadPoolExecutor(1, "live")
-        """Adds batches in their order, and renders the state: both may take longer than the event loop can wait."""
         slow = context.meter.create_counter(*SLOW_CLIENTS.counter)
         self._stream = LiveStream(
             self._state,
-            self._thread,
             self._collector,
             context.clock,
             push_interval=config.push_interval,
@@ -73,13 +69,12 @@ class LiveExporter(Exporter, LiveSource):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
-        self._thread.shutdown(wait=False)
 
     async def export(self, batch: Batch) -> None:
         """Adds a batch to the state, in the exporter's thread."""
         try:
             with invalid_is_permanent():
-                await run_in_thread(lambda: self._state.add(batch), self._thread)
+                await run_in_thread(lambda: self._state.add(batch), self._state.executor)
         finally:
             for reason, count in self._state.take_dropped().items():
                 self.context.drop(count, reason)

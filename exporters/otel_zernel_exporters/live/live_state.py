@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import RLock
 from typing import Any, Final, NamedTuple
@@ -14,10 +15,11 @@ from otel_zernel_exporters.live.deltas import StateChanges
 from otel_zernel_exporters.live.rendering import gpu_object, job_object, lone_job_object, rank_object
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.serving.api.live import SCHEMA
-from otel_zernel_libraries.training.state import MEMORY_READERS, TrainingState
+from otel_zernel_libraries.training.state import DETAIL_READERS, MEMORY_READERS, WAITS, TrainingState
 
 _MOST_BYTES: Final = 16 << 20
 """Bytes of the deltas that are kept for readers that are behind or come back. At least the last one is kept."""
+_MOST_EVENTS: Final = 600
 _FOLLOWED: Final = 60.0
 """Seconds. Without a reader for longer, no deltas are kept."""
 _FRESH: Final = 0.1
@@ -26,6 +28,8 @@ _KEPT_AFTER_END: Final = 60.0
 """Seconds for which an ended process stays visible with its end."""
 _OBJECTS: Final = 16
 """Objects, or processes of the timeline, that are encoded in one call, which holds the other threads for 1 to 10 ms."""
+_NOT_SHOWN: Final = (*MEMORY_READERS, WAITS, *DETAIL_READERS)
+"""The metrics that the live state does not show."""
 _DATA: Final = b"data: "
 Table = dict[str, Any]
 
@@ -36,7 +40,7 @@ class Published(NamedTuple):
     seq: int
     """The number of the state after all of them."""
     events: tuple[tuple[int, bytes], ...] = ()
-    """The number and the server-sent event of each, in order."""
+    """The number and the server-sent event of each. The numbers follow each other."""
 
     def since(self, seq: int) -> list[tuple[int, bytes]] | None:
         """The events after the state with this number; None if they are not kept."""
@@ -44,7 +48,7 @@ class Published(NamedTuple):
             return []
         if not self.events or not self.events[0][0] - 1 <= seq < self.seq:
             return None
-        return [event for event in self.events if event[0] > seq]
+        return list(self.events[seq + 1 - self.events[0][0] :])
 
 
 class LiveState:
@@ -56,12 +60,15 @@ class LiveState:
     def __init__(self, clock: Clock, *, history: int, expiration: float) -> None:
         """`history` and `expiration` as `LiveConfig` has them."""
         self._clock = clock
+        self.executor = ThreadPoolExecutor(1, "live")
+        """The thread that adds batches in their order, and renders: both may take longer than the event loop can wait.
+        It lives as long as the state, also over a reload."""
         self._lock = RLock()
         self._training = TrainingState(
             expiration=expiration,
             kept_after_end=_KEPT_AFTER_END,
             rows=history,
-            metrics=lambda name: name not in MEMORY_READERS,
+            metrics=lambda name: not name.startswith(_NOT_SHOWN),
         )
         self._columns = JobColumns()
         self._limits = {"timeline": history, "heat": HEAT_LENGTH, "shares": SHARES_LENGTH}
@@ -77,7 +84,11 @@ class LiveState:
     def add(self, batch: Batch) -> None:
         """Adds a batch, which stays as it is. Raises `DecodeError`."""
         with self._lock:
-            self._columns.add_to(self._training, batch, self._clock.monotonic())
+            now, training = self._clock.monotonic(), self._training
+            self._columns.add_to(training, batch, now)
+            if now - self._advanced > _FOLLOWED:  # nobody takes the changes: the next reader gets everything
+                for table in (training.gpus, training.processes, training.jobs):
+                    table.forget_left()
 
     def take_dropped(self) -> Counter[str]:
         """As `TrainingState.take_dropped`."""
@@ -120,6 +131,9 @@ class LiveState:
     def _begin_anew(self) -> None:
         """After a failure, some changes are lost: everything is rendered again, and readers get the whole state."""
         self.published, self._whole = Published(self.published.seq + 1), None
+        self._render_anew()
+
+    def _render_anew(self) -> None:
         self._rendered = _nothing()
         for table in (self._training.gpus, self._training.processes, self._training.jobs):
             table.change_all()
@@ -130,8 +144,9 @@ class LiveState:
         if self._whole and now - self._whole[2] > _FRESH:
             self._whole = None
         training, columns = self._training, self._columns
-        training.settle(now)
-        columns.close_due(training, now)
+        if not is_followed:
+            self._render_anew()
+        columns.settle(training, now)
         changes = StateChanges(is_kept=is_followed)
         changes.compare(["collector"], self._rendered["collector"], collector)
         self._rendered["collector"] = collector
@@ -143,7 +158,6 @@ class LiveState:
             self._replace_job(id_, job_object(job) if job else None, changes)
         for id_ in training.processes.take_changed():
             self._replace_process(id_, changes, now)
-        columns.forget_all_but(self._rendered["jobs"])
         for id_, history in columns.heat.items():
             changes.append("heat", id_, history.take_new())
         for id_, history in columns.shares.items():
@@ -187,7 +201,7 @@ class LiveState:
         head = b"id: %d\nevent: delta\n%s" % (seq, _DATA)
         events = [*self.published.events, (seq, head + changes.as_json(seq, self._time_ms) + b"\n\n")]
         size = sum(len(event) for _, event in events)
-        while len(events) > 1 and size > _MOST_BYTES:
+        while len(events) > 1 and (size > _MOST_BYTES or len(events) > _MOST_EVENTS):
             size -= len(events.pop(0)[1])
         self.published = Published(seq, tuple(events))
 

@@ -37,7 +37,7 @@ def rank_object(process: SeenProcess, now: float) -> dict[str, Any]:
         "lateness": _rounded(process.lateness_s),
         "step": _step(process, now),
         "verdict": _verdict(process, source),
-        "workers": {name: round(value, 3) for name, value in process.workers_now.items()},
+        "workers": _workers(process),
         "collectives": {
             operation: summary
             for operation, durations in sorted(process.latencies.collectives.items())
@@ -120,6 +120,11 @@ def _verdict(process: SeenProcess, source: str) -> dict[str, Any] | None:
     elif process.verdict == "marks_missing":
         evidence["missing"] = sorted(process.missing_marks)
     return {"name": process.verdict, "evidence": evidence}
+
+
+def _workers(process: SeenProcess) -> dict[str, float]:
+    times = {name: round(spent, 3) for name, spent in process.worker_times.current().items()}
+    return times if process.worker_count is None else {"count": process.worker_count, **times}
 
 
 def _end(process: SeenProcess) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from typing import Any, Final
 
 from otel_zernel.clock import Clock
@@ -45,7 +44,6 @@ class LiveStream:
     def __init__(
         self,
         state: LiveState,
-        executor: Executor,
         collector: Callable[[], dict[str, Any]],
         clock: Clock,
         *,
@@ -54,10 +52,9 @@ class LiveStream:
         slow: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """The state works in the thread of `executor`. `collector` returns the state of the collector itself. `slow` is
+        """`collector` returns the state of the collector itself. `slow` is
         called for each reader that is dropped because it reads too slowly, `failed` for each push that has failed."""
         self._state = state
-        self._executor = executor
         self._collector = collector
         self._clock = clock
         self._interval = push_interval
@@ -76,7 +73,7 @@ class LiveStream:
         """Makes deltas while there are readers."""
         while True:
             if not self.readers and self._clock.monotonic() - self._left > _KEPT:
-                await run_in_thread(self._state.forget, self._executor)
+                await run_in_thread(self._state.forget, self._state.executor)
                 await self._has_readers.wait()
             await self._clock.sleep(self._interval)
             try:
@@ -87,7 +84,7 @@ class LiveStream:
     async def push(self) -> None:
         """Makes a delta of the changes, and wakes the readers."""
         collector = self._collector()
-        published = await run_in_thread(lambda: self._state.advance(collector), self._executor)
+        published = await run_in_thread(lambda: self._state.advance(collector), self._state.executor)
         now = self._clock.monotonic()
         if published.seq != self._pushed:
             self._spoke, self._pushed = now, published.seq
@@ -171,7 +168,7 @@ class LiveStream:
     async def _whole_state(self) -> tuple[int, list[bytes]]:
         """The number and the JSON of the state of now, or of a moment ago."""
         collector = self._collector()
-        return await run_in_thread(lambda: self._state.encoded(collector), self._executor)
+        return await run_in_thread(lambda: self._state.encoded(collector), self._state.executor)
 
 
 def _last_event(scope: Any) -> int | None:

@@ -35,7 +35,7 @@ class Feed:
         """`expiration` is the time (s) without data after which the memory of a process leaves."""
         self._clock = clock
         self._lock = Lock()
-        self.state = TrainingState(expiration=expiration, metrics=_is_read)
+        self.state = TrainingState(expiration=expiration, keeps_latencies=True, metrics=_is_read)
         self._updated_ms = 0
 
     def add(self, batch: Batch) -> None:

@@ -14,15 +14,15 @@ from otel_zernel_libraries.training.durations import Counts, counts_of
 
 _MOST_SERIES: Final = 20_000
 """Cumulative series whose last point is kept: about 1.5 KB each."""
-_IDLE: Final = 3600.0
-"""Seconds without a point after which a series leaves, if there are too many."""
 
 
 class DurationIncreases:
     """Remembers the last point of each cumulative series. Times are monotonic, in s."""
 
-    def __init__(self, refused: Callable[[], None]) -> None:
-        """`refused` is called for each point of a series that has no room."""
+    def __init__(self, expiration: float, refused: Callable[[], None]) -> None:
+        """`expiration` is the time (s) without a point after which a series leaves. `refused` is called for each point
+        of a series that has no room."""
+        self._expiration = expiration
         self._refused = refused
         self._tracks: OrderedDict[bytes, tuple[Track, float]] = OrderedDict()
         """By series: its newest point, and when it arrived, the oldest first."""
@@ -40,7 +40,7 @@ class DurationIncreases:
             return Counts()
         series = series_of()
         previous, _ = self._tracks.get(series, (None, now))
-        if previous is None and not self._has_room(now):
+        if previous is None and len(self._tracks) >= _MOST_SERIES:
             self._refused()
             return Counts()
         if previous and point.time_unix_nano < previous.end_ns and not previous.is_set_back(round(now * 1e9)):
@@ -61,12 +61,7 @@ class DurationIncreases:
         """Forgets a series that has ended: its next point is a first one."""
         self._tracks.pop(series, None)
 
-    def _has_room(self, now: float) -> bool:
-        """Whether there is room for a series, if need be that of the one that is idle for longest."""
-        if len(self._tracks) < _MOST_SERIES:
-            return True
-        oldest = next(iter(self._tracks))
-        if now - self._tracks[oldest][1] <= _IDLE:
-            return False
-        del self._tracks[oldest]
-        return True
+    def sweep(self, now: float) -> None:
+        """Forgets the series without a point for `expiration`: their process has ended."""
+        while self._tracks and now - next(iter(self._tracks.values()))[1] > self._expiration:
+            self._tracks.popitem(last=False)

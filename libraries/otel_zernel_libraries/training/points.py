@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
@@ -24,6 +24,8 @@ class SeenValue(NamedTuple):
     attributes: Mapping[str, AttributeValue]
     """Those of the point."""
     resource: Mapping[str, AttributeValue]
+    is_delta: bool = False
+    """Whether it is the increase of a sum since the previous point."""
 
     def text(self, key: str) -> str:
         """An attribute of the point as text, cut to its longest; empty if it is missing."""
@@ -32,10 +34,11 @@ class SeenValue(NamedTuple):
 
 def numbers_of(metric: Metric, resource: Mapping[str, AttributeValue]) -> Iterator[SeenValue]:
     """The points of a sum or a gauge."""
+    is_delta = metric.sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
     for point in metric.sum.data_points or metric.gauge.data_points:
         number = point.as_int if point.HasField("as_int") else point.as_double
         value = None if has_no_value(point) or not math.isfinite(number) else number
-        yield SeenValue(value, point.time_unix_nano, scalars_of(point.attributes), resource)
+        yield SeenValue(value, point.time_unix_nano, scalars_of(point.attributes), resource, is_delta)
 
 
 def scalars_of(pairs: Iterable[KeyValue]) -> dict[str, AttributeValue]:

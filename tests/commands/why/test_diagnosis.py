@@ -31,7 +31,9 @@ def test_the_advice_for_a_loader_depends_on_its_workers() -> None:
     def advice(workers: int, cpu: float = 0.0, waiting: float = 0.0) -> str:
         state = seen("stalls of 150 ms")
         process = first_process(state)
-        process.workers, process.workers_now = workers, {"cpu_time": cpu, "io_wait": waiting}
+        process.workers = workers
+        for name, spent in {"cpu_time": cpu, "io_wait": waiting}.items():
+            process.worker_times.take(name, spent, is_delta=True)
         [job] = report_on(state, Choice(), circumstances()).jobs
         return job.diagnosis.advice[0]
 

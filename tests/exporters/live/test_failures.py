@@ -74,6 +74,16 @@ async def test_a_reload_keeps_the_state_unless_its_settings_change() -> None:
     assert await ranks(exporter_of(second, history=10)) == 0
 
 
+async def test_a_request_that_a_reload_overtakes_is_answered() -> None:
+    """The server ends running requests only after the exporter has left."""
+    context = make_context("exporters", "live", clock=SystemClock(), extensions={"api": FakeApiServer()})
+    async with exporter_of(context) as exporter:
+        await exporter.export(phase_times(gpu_compute=1.0))
+    connection = FakeConnection()
+    await exporter._stream.answer_state({"headers": []}, connection.receive, connection.send)
+    assert len(json.loads(b"".join(bodies(connection)))["ranks"]) == 1
+
+
 @asynccontextmanager
 async def served(bare: BareStream) -> AsyncIterator[int]:
     """The port of a server with the stream, and with the buffers of the extension `api`."""

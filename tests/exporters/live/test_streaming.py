@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -190,7 +189,6 @@ class BareStream:
         self.state = LiveState(used, history=5, expiration=300)
         self.stream = LiveStream(
             self.state,
-            ThreadPoolExecutor(1),
             lambda: dict(self.collector),
             used,
             push_interval=0.02 if clock else 1,
@@ -343,3 +341,41 @@ async def test_the_state_of_many_jobs_is_encoded_in_pieces_and_is_that_of_the_sn
     seq, pieces = bare.state.encoded(bare.collector)
     assert (seq, json.loads(b"".join(pieces))) == (snapshot["seq"], snapshot)
     assert max(map(len, pieces)) <= 1 << 15
+
+
+async def test_without_readers_a_state_keeps_nothing_of_jobs_that_have_left() -> None:
+    bare = BareStream()
+    for pid in range(200):
+        alone = {**PROCESS, "process.pid": pid}
+        bare.state.add(phase_times(alone, gpu_compute=1.0))
+        bare.state.add(durations(0.1, resource=alone))
+        bare.state.add(points("zernel.job.step.duration", [({}, 1.0)], {"zernel.job.id": f"{pid}"}))
+        bare.state.add(points("hw.power", [({"hw.id": f"GPU-{pid}"}, 1.0)]))
+        bare.clock.advance(200)
+    columns, training = bare.state._columns, bare.state._training
+    kept = [len(columns.heat), len(columns.shares), len(training.processes), len(training.jobs), len(training.gpus)]
+    kept += [len(table.changed) for table in (training.processes, training.jobs, training.gpus)]
+    assert max(kept) <= 3
+
+
+async def test_a_reader_after_a_long_time_without_one_gets_everything() -> None:
+    bare = BareStream()
+    bare.state.advance({})
+    bare.state.add(phase_times(gpu_compute=1.0))
+    bare.clock.advance(100)
+    bare.state.add(points("zernel.step.rate", [({}, 4.0)]))
+    [rank] = bare.state.snapshot({})["ranks"].values()
+    assert (rank["times"], rank["step_rate"]) == ({"gpu_compute": 1.0}, 4.0)
+
+
+async def test_the_number_of_kept_deltas_is_bounded() -> None:
+    bare = BareStream()
+    first = bare.state.advance({"number": -1}).seq
+    for number in range(700):
+        bare.state.advance({"number": number})
+    published = bare.state.published
+    assert len(published.events) == 600
+    assert published.since(first) is None
+    newest = published.since(published.seq - 2) or []
+    assert [seq for seq, _ in newest] == [published.seq - 1, published.seq]
+    assert published.since(published.seq) == []

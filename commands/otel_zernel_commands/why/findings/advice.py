@@ -55,7 +55,8 @@ def _on_input(facts: Facts, further: tuple[str, ...]) -> Iterator[str]:
 def _are_idle(facts: Facts) -> bool:
     """Whether workers wait for I/O longer than they compute."""
     processes = facts.group.processes
-    return sum(one.worker_io_wait_s for one in processes) > sum(one.worker_cpu_s for one in processes)
+    cpu, waiting = (sum(one.worker_times.watched(name) for one in processes) for name in ("cpu_time", "io_wait"))
+    return waiting > cpu
 
 
 def _on_straggler(facts: Facts) -> str:

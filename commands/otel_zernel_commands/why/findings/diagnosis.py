@@ -191,6 +191,6 @@ def _of_workers(processes: Sequence[SeenProcess]) -> list[tuple[str, str]]:
     count = sum(one.workers for one in processes)
     if not count:
         return []
-    cpu, waiting = sum(one.worker_cpu_s for one in processes), sum(one.worker_io_wait_s for one in processes)
+    cpu, waiting = (sum(one.worker_times.watched(name) for one in processes) for name in ("cpu_time", "io_wait"))
     spent = f", with {amount(cpu)} of CPU time and {amount(waiting)} in I/O" if cpu or waiting else ""
     return [("DataLoader workers", f"{count}{spent}")]

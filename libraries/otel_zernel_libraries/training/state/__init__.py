@@ -8,6 +8,7 @@ from otel_zernel_libraries.training.state.jobs import SeenJob
 from otel_zernel_libraries.training.state.latencies import COLLECTIVES, LAUNCHES, WAITS, Latencies
 from otel_zernel_libraries.training.state.memory import MEMORY_READERS, SeenMemory
 from otel_zernel_libraries.training.state.processes import (
+    DETAIL_READERS,
     PASSES,
     ProcessIncrease,
     SeenProcess,
@@ -22,6 +23,7 @@ from otel_zernel_libraries.training.state.training_state import TrainingState
 
 __all__ = [
     "COLLECTIVES",
+    "DETAIL_READERS",
     "LAUNCHES",
     "MEMORY_READERS",
     "PASSES",

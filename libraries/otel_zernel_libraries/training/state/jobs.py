@@ -19,11 +19,13 @@ from otel_zernel_libraries.training.state.tables import Entities
 LAUNCHER: Final = semconv.JOB_LAUNCHER
 _UNNAMED: Final = semconv.WORLD_SIZE
 """Names a job that has no other name."""
+_MOST_EXACT: Final = (LAUNCHER, semconv.JOB_ID, "k8s.job.name")
+_LEAST_EXACT: Final = ("service.name", _UNNAMED)
 _MOST_RANKS: Final = 1024
 _PATIENCE: Final = 3.0
 """Seconds that a rank of several waits for the first data of its job."""
 JobKey = tuple[str, str]
-"""The attribute that names the job, and its value, which is its id."""
+"""The attribute that names the job, and its value."""
 
 
 @dataclass(slots=True)
@@ -31,6 +33,8 @@ class SeenJob:
     """The newest comparison of the ranks of a job."""
 
     key: JobKey
+    id: str
+    """The value of `key`, unless another job has it."""
     touched: float = 0.0
     ended_at: float | None = None
     name: str = ""
@@ -44,10 +48,6 @@ class SeenJob:
     """By rank: the longest wait (s) of any rank for collectives minus its own, in a mean step."""
     critical: dict[int, dict[str, float]] = field(default_factory=dict)
     """By rank and phase: the time (s) of critical paths."""
-
-    @property
-    def id(self) -> str:
-        return self.key[1]
 
     @property
     def launcher(self) -> str:
@@ -110,11 +110,18 @@ def _job_of(process: SeenProcess, jobs: Mapping[JobKey, SeenJob], names: Collect
     """The job of a launcher precedes those by other names: several launchers may have started jobs of one name."""
     if process.rank is None:
         return None
-    for name in sorted(names, key=lambda name: (name == _UNNAMED, name != LAUNCHER, name)):
+    for name in sorted(names, key=_exactness):
         value = launcher_of(process.attributes) if name == LAUNCHER else process.attributes.get(name)
         if job := jobs.get((name, str(value))):
             return job
     return None
+
+
+def _exactness(name: str) -> tuple[int, str]:
+    """Sorts the names of jobs as `phases` prefers them: others of `job_by` are between the most and the least exact."""
+    if name in _MOST_EXACT:
+        return _MOST_EXACT.index(name) - len(_MOST_EXACT), name
+    return (_LEAST_EXACT.index(name) + 1 if name in _LEAST_EXACT else 0), name
 
 
 def _lateness(job: SeenJob, seen: SeenValue) -> None:

@@ -8,6 +8,7 @@ from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.durations import RecentDurations
 from otel_zernel_libraries.training.points import LONGEST_TEXT
+from otel_zernel_libraries.training.state.readers import TooManySeries
 
 LAUNCHES: Final = semconv.CUDA_LAUNCH_LATENCY
 COLLECTIVES: Final = semconv.NCCL_COLLECTIVE_DURATION
@@ -26,15 +27,15 @@ class Latencies:
     collectives: dict[str, RecentDurations] = field(default_factory=dict)
     """By operation (`all_reduce`); it may be empty."""
 
-    def of(self, metric: str, attributes: Mapping[str, AttributeValue]) -> RecentDurations | None:
-        """The distribution that a metric describes; None for one operation too many."""
+    def of(self, metric: str, attributes: Mapping[str, AttributeValue]) -> RecentDurations:
+        """The distribution that a metric describes. Raises `TooManySeries`."""
         if metric == LAUNCHES:
             return self.launches
         if metric == WAITS:
             return self.waits
         operation = str(attributes.get(semconv.NCCL_OPERATION, ""))[:LONGEST_TEXT]
         if operation not in self.collectives and len(self.collectives) >= _MOST_OPERATIONS:
-            return None
+            raise TooManySeries
         return self.collectives.setdefault(operation, RecentDurations())
 
     def all(self) -> Iterator[RecentDurations]:

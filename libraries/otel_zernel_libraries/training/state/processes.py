@@ -11,7 +11,7 @@ from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
 from otel_zernel_libraries.training.points import SeenValue
 from otel_zernel_libraries.training.state.latencies import Latencies
-from otel_zernel_libraries.training.state.readers import chosen, gauge
+from otel_zernel_libraries.training.state.readers import TooManySeries, chosen, gauge
 from otel_zernel_libraries.training.state.step_bars import StepBars
 from otel_zernel_libraries.training.state.step_rows import StepRows
 from otel_zernel_libraries.training.state.step_times import StepTimes
@@ -30,7 +30,7 @@ Key = TypeVar("Key")
 
 
 class SeriesSums(dict[Key, float], Generic[Key]):
-    """The newest value of each series of a cumulative sum, by the attributes that tell the series apart.
+    """The sum of each series of a metric, by the attributes that tell the series apart.
 
     A series that has ended keeps its value, as evidence of the watched time, and is not current any more.
     """
@@ -39,18 +39,48 @@ class SeriesSums(dict[Key, float], Generic[Key]):
         super().__init__()
         self._ended: set[Key] = set()
 
-    def take(self, key: Key, value: float | None) -> None:
-        """Takes a point; None ends the series."""
+    def take(self, key: Key, value: float | None, *, is_delta: bool = False) -> None:
+        """Takes a point; None ends the series. Raises `TooManySeries`."""
         if value is None:
-            if key in self:
-                self._ended.add(key)
-        elif key in self or len(self) < _MOST_SERIES:
-            self[key] = value
-            self._ended.discard(key)
+            self._ended.update(self.keys() & {key})
+            return
+        if key not in self and len(self) >= _MOST_SERIES:
+            raise TooManySeries
+        self[key] = self.get(key, 0.0) + value if is_delta else value
+        self._ended.discard(key)
 
     def current(self) -> dict[Key, float]:
         """The series that have not ended."""
         return {key: value for key, value in self.items() if key not in self._ended} if self._ended else self
+
+
+class WorkerTimes(SeriesSums[str]):
+    """The CPU time (`cpu_time`) and the time in I/O (`io_wait`) of the workers of a DataLoader.
+
+    `ebpf` sends increases. A cumulative sum counts from its first point on, also over resets.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._newest: dict[str, float] = {}
+        """The newest value of each cumulative series."""
+        self._before: dict[str, float] = {}
+        """The value of its first point: it was spent before the process was watched."""
+
+    def take(self, key: str, value: float | None, *, is_delta: bool = False) -> None:
+        """Takes a point; None ends the series. Raises `TooManySeries`."""
+        if value is not None and not is_delta:
+            newest = self._newest.get(key)
+            self._newest[key] = value
+            if newest is None:
+                self._before[key] = value
+            else:
+                value -= newest if value >= newest else 0.0
+        super().take(key, value, is_delta=True)
+
+    def watched(self, key: str) -> float:
+        """The time (s) since the first point."""
+        return self.get(key, 0.0) - self._before.get(key, 0.0)
 
 
 @dataclass(slots=True)
@@ -146,10 +176,9 @@ class SeenProcess:
     lossy_times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
     """The same of the steps in which events were lost."""
 
-    workers_now: dict[str, float] = field(default_factory=dict)
-    """The `count` of the workers of its DataLoader, their `cpu_time` and `io_wait` (s since the receiver started)."""
-    workers_first: dict[str, float] = field(default_factory=dict)
-    """The first values of `workers_now`."""
+    worker_count: float | None = None
+    """The workers of its DataLoader."""
+    worker_times: WorkerTimes = field(default_factory=WorkerTimes)
     workers: int = 0
     """The most workers at one time."""
 
@@ -196,16 +225,6 @@ class SeenProcess:
         """The best source of its phases: `scopes` with steps, else `threads` or `signals`; empty if none is known."""
         return best_source(known_sources(self.phases), has_steps=bool(self.steps))
 
-    @property
-    def worker_cpu_s(self) -> float:
-        """The CPU time of its workers since they were first seen."""
-        return self._since_first("cpu_time")
-
-    @property
-    def worker_io_wait_s(self) -> float:
-        """The time of its workers in uninterruptible sleep, which is I/O in most cases."""
-        return self._since_first("io_wait")
-
     def has_step_kind(self, kinds: tuple[str, ...]) -> bool:
         """Whether a step was of one of these kinds."""
         return any(kind in kinds for kind, _ in self.steps.current())
@@ -250,9 +269,6 @@ class SeenProcess:
             lossy_times=defaultdict(StepTimes),
         )
 
-    def _since_first(self, name: str) -> float:
-        return self.workers_now.get(name, 0.0) - self.workers_first.get(name, 0.0)
-
 
 def process_id_of(resource: Attributes) -> str:
     """`HOST/PID/START`; empty if the resource is no process."""
@@ -271,20 +287,19 @@ def _sum(field: str, *names: str) -> Callable[[SeenProcess, SeenValue], None]:
     def read(process: SeenProcess, seen: SeenValue) -> None:
         texts = tuple(map(seen.text, names))
         sums: SeriesSums[object] = getattr(process, field)
-        sums.take(texts if len(texts) > 1 else texts[0], seen.value)
+        sums.take(texts if len(texts) > 1 else texts[0], seen.value, is_delta=seen.is_delta)
 
     return read
 
 
-def _workers(name: str) -> Callable[[SeenProcess, SeenValue], None]:
+def _worker_count(process: SeenProcess, seen: SeenValue) -> None:
+    process.worker_count = seen.value
+    process.workers = max(process.workers, int(seen.value or 0))
+
+
+def _worker_time(name: str) -> Callable[[SeenProcess, SeenValue], None]:
     def read(process: SeenProcess, seen: SeenValue) -> None:
-        if seen.value is None:
-            process.workers_now.pop(name, None)
-            return
-        process.workers_now[name] = seen.value
-        process.workers_first.setdefault(name, seen.value)
-        if name == "count":
-            process.workers = max(process.workers, int(seen.value))
+        process.worker_times.take(name, seen.value, is_delta=seen.is_delta)
 
     return read
 
@@ -298,11 +313,12 @@ def _phase_time(process: SeenProcess, seen: SeenValue) -> None:
     else:
         if seen.time_ns != process.reported_ns:
             process.reported_ns, process.grown = seen.time_ns, {}
-        process.grown[at] = grown = max(0.0, seen.value - process.phases.current().get(at, 0.0))
+        before = 0.0 if seen.is_delta else process.phases.current().get(at, 0.0)
+        process.grown[at] = grown = max(0.0, seen.value - before)
         if grown:
             by_phase = process.increase_at(seen.time_ns).grown.setdefault(source, [0.0] * len(PHASES))
             by_phase[PHASES.index(phase)] += grown
-    process.phases.take(at, seen.value)
+    process.phases.take(at, seen.value, is_delta=seen.is_delta)
 
 
 def _phase_share(process: SeenProcess, seen: SeenValue) -> None:
@@ -331,13 +347,17 @@ def _missing_mark(process: SeenProcess, seen: SeenValue) -> None:
         process.missing_marks.add(mark)
 
 
+DETAIL_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
+    semconv.PHASE_DETAIL_TIME: _sum("details", *_DETAIL),
+    semconv.PHASE_LOSSY_TIME: _sum("lossy_details", *_DETAIL),
+    semconv.STEPS_LOSSY: _sum("lossy_steps", semconv.STEP_KIND),
+}
+"""Of `PHASES_READERS` those for the parts of phases, and for steps in which events were lost."""
 PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
     semconv.PHASE_TIME: _phase_time,
     semconv.PHASE_FRACTION: _phase_share,
-    semconv.PHASE_DETAIL_TIME: _sum("details", *_DETAIL),
-    semconv.PHASE_LOSSY_TIME: _sum("lossy_details", *_DETAIL),
+    **DETAIL_READERS,
     semconv.STEPS: _sum("steps", semconv.STEP_KIND, semconv.STEP_BOUNDARY),
-    semconv.STEPS_LOSSY: _sum("lossy_steps", semconv.STEP_KIND),
     semconv.STEP_RATE: gauge("step_rate"),
     semconv.STEP_JITTER: gauge("jitter"),
     semconv.VERDICT: chosen("verdict", semconv.VERDICT),
@@ -346,8 +366,8 @@ PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = 
 EBPF_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
     semconv.PHASE_ELAPSED: _elapsed,
     semconv.EBPF_MISSING_MARKS: _missing_mark,
-    semconv.DATALOADER_WORKERS: _workers("count"),
-    semconv.DATALOADER_WORKER_CPU_TIME: _workers("cpu_time"),
-    semconv.DATALOADER_WORKER_IO_WAIT: _workers("io_wait"),
+    semconv.DATALOADER_WORKERS: _worker_count,
+    semconv.DATALOADER_WORKER_CPU_TIME: _worker_time("cpu_time"),
+    semconv.DATALOADER_WORKER_IO_WAIT: _worker_time("io_wait"),
 }
 """The same of `ebpf`, which emits them for every process that it watches: they make no training process."""

@@ -4,6 +4,11 @@ from collections.abc import Callable
 
 from otel_zernel_libraries.training.points import SeenValue
 
+
+class TooManySeries(Exception):
+    """An entity has no room for another series."""
+
+
 Read = Callable[[object, SeenValue], None]
 
 

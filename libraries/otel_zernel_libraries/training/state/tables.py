@@ -81,6 +81,10 @@ class Entities(Generic[Entity]):
         self.left.append(self._all.pop(id_))
         self.changed.add(id_)
 
+    def forget_left(self) -> None:
+        """Notes the changes of entities that are there only, so that their number is bounded."""
+        self.changed &= self._all.keys()
+
     def change_all(self) -> None:
         """Marks every entity as changed."""
         self.changed.update(self._all)

@@ -19,6 +19,7 @@ from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.distributions import HistogramPoint
+from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.increases import DurationIncreases
 from otel_zernel_libraries.training.interval_spans import ProcessSpan, interval_of
 from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue, numbers_of, scalars_of
@@ -35,6 +36,7 @@ from otel_zernel_libraries.training.state.processes import (
     SeenProcess,
     process_id_of,
 )
+from otel_zernel_libraries.training.state.readers import TooManySeries
 from otel_zernel_libraries.training.state.step_bars import bars_of
 from otel_zernel_libraries.training.state.step_rows import StepRows
 from otel_zernel_libraries.training.state.tables import Entities, bounded
@@ -79,19 +81,21 @@ class TrainingState:
         kept_after_end: float = math.inf,
         rows: int = 0,
         keeps_all_steps: bool = False,
+        keeps_latencies: bool = False,
         appeared: Callable[[SeenProcess], None] = lambda _: None,
         metrics: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`rows` is the number of rows of the newest steps of a process. `keeps_all_steps`: also with their parts and
-        durations. `appeared` is called once for each new process. `metrics` selects the metrics to read.
+        durations. `keeps_latencies`: of all processes together. `appeared` is called once for each new process.
+        `metrics` selects the metrics to read.
         """
         self._dropped: deque[str] = deque()
         """The reasons of items beyond the limits. Both ends may be used by different threads."""
         ages = expiration, kept_after_end
-        self.processes: Entities[SeenProcess] = Entities(_MOST_PROCESSES, *ages, partial(self._refuse, "max_ranks"))
-        self.jobs: Entities[SeenJob] = Entities(_MOST_JOBS, *ages, partial(self._refuse, "max_jobs"))
-        self.gpus: Entities[SeenGpu] = Entities(_MOST_GPUS, *ages, partial(self._refuse, "max_gpus"))
-        self.memory: Entities[SeenMemory] = Entities(_MOST_MEMORIES, *ages, partial(self._refuse, "max_processes"))
+        self.processes: Entities[SeenProcess] = Entities(_MOST_PROCESSES, *ages, partial(self.refuse, "max_ranks"))
+        self.jobs: Entities[SeenJob] = Entities(_MOST_JOBS, *ages, partial(self.refuse, "max_jobs"))
+        self.gpus: Entities[SeenGpu] = Entities(_MOST_GPUS, *ages, partial(self.refuse, "max_gpus"))
+        self.memory: Entities[SeenMemory] = Entities(_MOST_MEMORIES, *ages, partial(self.refuse, "max_processes"))
         self.latencies = Latencies()
         """Those of all processes together, also of processes that do not train."""
         self.touched = -math.inf
@@ -100,13 +104,14 @@ class TrainingState:
         """Whether processes or jobs are new, or their names have changed."""
         self._rows = rows
         self._keeps_all_steps = keeps_all_steps
+        self._keeps_latencies = keeps_latencies
         self._appeared = appeared
         self._readers = {name: read for name, read in _READERS.items() if metrics(name)}
         self._by_pid: dict[tuple[str, int], str] = {}
         """The process that had the pid last, by host and pid."""
         self._critical: OrderedDict[bytes, int] = OrderedDict()
         """By the id of a trace: the rank on the critical path of a job's step."""
-        self._increases = DurationIncreases(partial(self._refuse, "max_series"))
+        self._increases = DurationIncreases(expiration, partial(self.refuse, "max_series"))
         self._aged = 0.0
 
     def add(self, batch: Batch, now: float) -> None:
@@ -125,6 +130,7 @@ class TrainingState:
         """Lets the old leave, and finds the job of each process."""
         for table in (self.processes, self.gpus, self.jobs, self.memory):
             table.sweep(now)
+        self._increases.sweep(now)
         for process in self.processes.left:
             if self._by_pid.get(at := (process.host, process.pid)) == process.id:
                 del self._by_pid[at]
@@ -210,8 +216,11 @@ class TrainingState:
         """The job of a point; None if the point is about none."""
         if not (key := job_key_of(seen.resource)):
             return None
-        is_new = self.jobs.get(key[1]) is None
-        job = self.jobs.touch(key[1], lambda: SeenJob(key), now, is_end=seen.value is None)
+        known = self.jobs.get(id_ := key[1])
+        if known and known.key != key:
+            known = self.jobs.get(id_ := "=".join(key))
+        is_new = known is None
+        job = self.jobs.touch(id_, lambda: SeenJob(key, id_), now, is_end=seen.value is None)
         self._are_jobs_due |= is_new and job is not None
         return job
 
@@ -239,33 +248,40 @@ class TrainingState:
             return
         if not point.count:
             return
-        counts = self._increases.counts(point, temporality, partial(_series_of, metric, resource, attributes), now)
-        if metric != STEPS and (latency := self.latencies.of(metric, attributes)):
-            latency.add(counts, now)
         process = self.process_of(resource, attributes, point.time_unix_nano, now, makes=metric == STEPS)
-        if process is None:
-            return
-        if self._keeps_all_steps and metric == STEPS and isinstance(point, HistogramDataPoint):
-            times = process.lossy_times if attributes.get(semconv.STEP_LOSSY) else process.times
-            times[str(attributes.get(semconv.STEP_KIND, ""))[:LONGEST_TEXT]].add_point(point)
-        if recent := process.recent(metric, attributes):
+        recents = self._recent(process, metric, attributes)
+        counts = Counts()
+        if recents:
+            counts = self._increases.counts(point, temporality, partial(_series_of, metric, resource, attributes), now)
+        for recent in recents:
             recent.add(counts, now)
-            if metric == STEPS:
+        if process and metric == STEPS:
+            if recents:
                 process.increase_at(point.time_unix_nano).steps.update(counts)
+            if self._keeps_all_steps and isinstance(point, HistogramDataPoint):
+                times = process.lossy_times if attributes.get(semconv.STEP_LOSSY) else process.times
+                times[str(attributes.get(semconv.STEP_KIND, ""))[:LONGEST_TEXT]].add_point(point)
 
     def add_summary(self, metric: str, point: SummaryDataPoint, resource: Resource, now: float) -> None:
         """Adds the quantiles of a summary of durations."""
         attributes, is_end = scalars_of(point.attributes), has_no_value(point)
         process = self.process_of(resource, attributes, point.time_unix_nano, now, makes=metric == STEPS, is_end=is_end)
         series = _series_of(metric, resource, attributes)
-        for latency in (
-            self.latencies.of(metric, attributes) if metric != STEPS else None,
-            process.recent(metric, attributes) if process else None,
-        ):
-            if latency and is_end:
-                latency.end(series)
-            elif latency and not latency.add_summary(point, series, now):
-                self._refuse("max_series")
+        for recent in self._recent(process, metric, attributes):
+            if is_end:
+                recent.end(series)
+            elif not recent.add_summary(point, series, now):
+                self.refuse("max_series")
+
+    def _recent(self, process: SeenProcess | None, metric: str, attributes: Resource) -> list[RecentDurations]:
+        """The distributions that a metric describes: that of its process, and that of all processes."""
+        try:
+            of_process = process.recent(metric, attributes) if process else None
+            of_all = self.latencies.of(metric, attributes) if self._keeps_latencies and metric != STEPS else None
+        except TooManySeries:
+            self.refuse("max_series")
+            return []
+        return [recent for recent in (of_process, of_all) if recent]
 
     def _add_spans(self, of_resource: ResourceSpans, now: float) -> None:
         resource = scalars_of(of_resource.resource.attributes)
@@ -314,9 +330,10 @@ class TrainingState:
         process.end = ProcessEnd(ended.end_ns, code, ending.signal_name[:LONGEST_TEXT] or None)
 
     def _refuse_malformed(self) -> None:
-        self._refuse("malformed_span")
+        self.refuse("malformed_span")
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
+        """Counts an item beyond the limits."""
         self._dropped.append(reason)
 
 
@@ -337,7 +354,10 @@ def _each(
     def take(state: TrainingState, metric: Metric, resource: Resource, now: float) -> None:
         for seen in numbers_of(metric, resource):
             if entity := find(state, seen, now):
-                read(entity, seen)
+                try:
+                    read(entity, seen)
+                except TooManySeries:
+                    state.refuse("max_series")
 
     return take
 

@@ -71,7 +71,7 @@ def increase_of(point: HistogramPoint, previous: HistogramPoint) -> HistogramPoi
 
 def new_durations() -> Callable[[HistogramPoint], Counts]:
     """The new durations of each cumulative point of one series."""
-    increases = DurationIncreases(lambda: None)
+    increases = DurationIncreases(60.0, lambda: None)
     return lambda point: increases.counts(point, CUMULATIVE, lambda: b"s", 0.0)
 
 

@@ -1,10 +1,14 @@
 """The state honours the ends of series, stays in its bounds, and counts what it drops."""
 
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.interval_spans import Ending
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
+from otel_zernel_receivers.ebpf.emit.families import WORKER_CPU as WORKER_CPU_FAMILY
 from tests.exporters.live.live_runs import PROCESS, START, Attributes, durations, ended, phase_times, points, step
-from tests.exporters.websocket.feeds import CUMULATIVE, LAUNCHES, explicit, memory, summary
+from tests.exporters.websocket.feeds import COLLECTIVES, CUMULATIVE, LAUNCHES, explicit, memory, summary
 
 STEPS: Attributes = {"zernel.step.kind": "training"}
 HOST: Attributes = {"host.name": "n1"}
@@ -12,7 +16,7 @@ GPU: Attributes = {"hw.id": "GPU-1"}
 
 
 def state_of(*batches: Batch, now: float = 0.0) -> TrainingState:
-    state = TrainingState(keeps_all_steps=True)
+    state = TrainingState(keeps_all_steps=True, keeps_latencies=True)
     for batch in batches:
         state.add(batch, now)
     state.settle(now)
@@ -121,15 +125,98 @@ def test_memory_leaves_without_data() -> None:
     assert len(state.memory) == 0
 
 
-def test_the_times_of_workers_count_from_their_first_reading() -> None:
-    cpu = "zernel.dataloader.worker.cpu.time"
-    state = state_of(
-        phase_times(gpu_compute=1.0),
-        *(points(cpu, [({"process.pid": 7}, value)], HOST) for value in (100.0, 130.0)),
-        *(points("zernel.dataloader.workers", [({"process.pid": 7}, value)], HOST) for value in (4.0, 2.0, None)),
+WORKER_CPU = "zernel.dataloader.worker.cpu.time"
+WORKER: Attributes = {"process.pid": 7}
+
+
+def worker_cpu(value: float | None, *, is_delta: bool) -> Batch:
+    """A point of the sum, as `ebpf` sends it (a delta), or as a conversion makes it (cumulative)."""
+    batch = points(WORKER_CPU, [(WORKER, value)], HOST)
+    metric = batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0]
+    [point] = list(metric.gauge.data_points)
+    metric.sum.data_points.add().MergeFrom(point)
+    metric.sum.aggregation_temporality = AggregationTemporality.Value(
+        f"AGGREGATION_TEMPORALITY_{'DELTA' if is_delta else 'CUMULATIVE'}"
     )
-    process = only_process(state)
-    assert (process.worker_cpu_s, process.workers, process.workers_now) == (30.0, 4, {"cpu_time": 130.0})
+    return batch
+
+
+def test_ebpf_sends_the_times_of_workers_as_increases() -> None:
+    assert (WORKER_CPU_FAMILY.name, WORKER_CPU_FAMILY.temporality) == (WORKER_CPU, "delta")
+
+
+def test_the_increases_of_the_times_of_workers_add_up() -> None:
+    increases = (worker_cpu(value, is_delta=True) for value in [2.0] * 100 + [0.1])
+    process = only_process(state_of(phase_times(gpu_compute=1.0), *increases))
+    assert process.worker_times.watched("cpu_time") == pytest.approx(200.1)
+    assert process.worker_times.current() == {"cpu_time": pytest.approx(200.1)}
+
+
+def test_a_cumulative_time_of_workers_counts_from_its_first_point_on_also_over_a_reset() -> None:
+    values = (worker_cpu(value, is_delta=False) for value in (100.0, 112.0, 1.0, 4.0))
+    process = only_process(state_of(phase_times(gpu_compute=1.0), *values))
+    assert process.worker_times.watched("cpu_time") == pytest.approx(16.0)
+
+
+@pytest.mark.parametrize("is_delta", [True, False])
+def test_the_time_of_workers_stays_at_the_end_of_its_series(*, is_delta: bool) -> None:
+    values = (worker_cpu(value, is_delta=is_delta) for value in (10.0, 30.0, None))
+    process = only_process(state_of(phase_times(gpu_compute=1.0), *values))
+    assert process.worker_times.watched("cpu_time") == (40.0 if is_delta else 20.0)
+    assert process.worker_times.current() == {}
+
+
+def test_the_most_workers_at_one_time_count() -> None:
+    counts = (points("zernel.dataloader.workers", [(WORKER, value)], HOST) for value in (4.0, 2.0, None))
+    process = only_process(state_of(phase_times(gpu_compute=1.0), *counts))
+    assert (process.workers, process.worker_count) == (4, None)
+
+
+def test_series_and_operations_beyond_the_limits_are_counted() -> None:
+    kinds = points("zernel.steps", [({"zernel.step.kind": f"kind {number}"}, 1.0) for number in range(300)])
+    state = state_of(kinds)
+    assert len(only_process(state).steps) == 256
+    assert state.take_dropped() == {"max_series": 44}
+    operations = (explicit(COLLECTIVES, {1e-3: 1}, zernel_nccl_operation=f"{number}") for number in range(20))
+    assert state_of(*operations).take_dropped() == {"max_series": 4}
+
+
+def test_cumulative_series_leave_without_points() -> None:
+    state = TrainingState(expiration=60.0, keeps_latencies=True)
+    for pid in range(20_001):
+        state.add(explicit(LAUNCHES, {1e-5: 1}, CUMULATIVE, process_pid=pid), 0.0)
+    assert state.take_dropped() == {"max_series": 1}
+    state.settle(61.0)
+    for end in (2, 3):
+        state.add(explicit(LAUNCHES, {1e-5: 5 * end}, CUMULATIVE, at=(1, end), process_pid=20_001), 61.0)
+    assert state.latencies.launches.quantiles(61.0)[0] == 5
+    assert state.take_dropped() == {}
+
+
+def test_the_more_exact_name_of_a_job_decides() -> None:
+    """Two jobs have one `service.name`, and the first one has a job id as well."""
+    named: Attributes = {"service.name": "train", "zernel.job.id": "77"}
+
+    def rank(pid: int, number: int, names: Attributes) -> Attributes:
+        return {**PROCESS, **names, "process.pid": pid, "zernel.rank": number, "zernel.world_size": 2}
+
+    service: Attributes = {"service.name": "train"}
+    state = state_of(
+        points("zernel.job.step.duration", [({}, 1.0)], named),
+        points("zernel.job.step.duration", [({}, 1.0)], service),
+        *(phase_times(rank(pid, number, named), gpu_compute=1.0) for pid, number in ((1, 0), (2, 1))),
+        *(phase_times(rank(pid, number, service), gpu_compute=1.0) for pid, number in ((3, 0), (4, 1))),
+    )
+    jobs = {process.pid: process.job for process in state.processes}
+    assert jobs == {1: "77", 2: "77", 3: "train", 4: "train"}
+
+
+def test_jobs_with_one_name_by_two_attributes_are_two() -> None:
+    state = state_of(
+        points("zernel.job.step.duration", [({}, 1.0)], {"zernel.job.id": "2"}),
+        points("zernel.job.step.duration", [({}, 9.0)], {"zernel.world_size": 2}),
+    )
+    assert {job.id: job.step_s for job in state.jobs} == {"2": 1.0, "zernel.world_size=2": 9.0}
 
 
 def test_the_metrics_of_ebpf_alone_make_no_training_process() -> None:
