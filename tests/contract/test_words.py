@@ -10,9 +10,11 @@ from importlib.resources import files
 from typing import Literal
 
 import pytest
+import yaml
 
 from deploy.grafana.boards import DASHBOARDS
 from deploy.grafana.rendering import text_of
+from docs.catalogue import ROOT
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
@@ -137,6 +139,15 @@ def test_the_log_of_phases_has_the_words_of_the_table(caplog: pytest.LogCaptureF
     run(gauge_batch("zernel.ebpf.missing_marks", seconds, process_pid=42, zernel_mark="backward"))
     (line,) = [record.getMessage() for record in caplog.records if "marks_missing" in record.getMessage()]
     assert "sentence-on-marks_missing. Try-marks_missing (missing: mark-backward)" in line
+
+
+@pytest.mark.parametrize("verdict", ["straggler", "slow_link", "input_bound"])
+def test_an_alert_has_the_advice_of_the_table(verdict: str) -> None:
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))
+    alerts = [
+        rule for group in rules["groups"] for rule in group["rules"] if f'verdict="{verdict}"' in rule.get("expr", "")
+    ]
+    assert [one["annotations"]["description"] for one in alerts] == [" ".join(words.VERDICT_WORDS[verdict].advice)]
 
 
 @pytest.mark.usefixtures("coined")

@@ -10,7 +10,7 @@ import pytest
 
 from otel_zernel.component import Kind
 from otel_zernel.registry import Registry
-from otel_zernel_libraries.training.words import PHASE_WORDS, VERDICT_WORDS
+from otel_zernel_libraries.training.words import DELAYS, PHASE_WORDS, THROTTLE_NAMES, VERDICT_WORDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/migration.md").read_text("utf-8")
@@ -58,11 +58,11 @@ def test_the_options_that_changed_their_meaning_exist() -> None:
 
 
 def test_the_new_words_are_those_of_every_view() -> None:
-    names = {kept for words in PHASE_WORDS.values() for kept in (words.name, words.short)}
-    sentences = {words.sentence for words in VERDICT_WORDS.values()}
+    words = {word for phase in PHASE_WORDS.values() for word in (phase.name, phase.short)}
+    words |= {*THROTTLE_NAMES.values(), *(kept.sentence for kept in VERDICT_WORDS.values())}
     for before, now, _ in rows("Words in reports, pages and logs", "before | now | where"):
-        assert now in names | sentences
-        assert before not in names | sentences
+        assert now in words or now in DELAYS[0]
+        assert before not in words
 
 
 @pytest.mark.parametrize(("before", "now"), list(rows("Packages with components", "before | now")))

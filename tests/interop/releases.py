@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from docs.catalogue import ROOT
+from otel_zernel.testing import until
 
 LAST_RELEASE: Final = "19fa23aa2fa066560395e853cf264a72e8c6a0b9"
 """The commit of the last release. No version is tagged yet: this is the one before `libraries/` was made."""
@@ -40,13 +41,14 @@ class Release:
 
     @asynccontextmanager
     async def running(self, folder: Path, name: str, settings: Mapping[str, Any], *options: str) -> AsyncIterator[None]:
-        """A collector. It must end by itself with `--exit-when-done`; else it is stopped. Both without an error."""
+        """A collector that is ready. Without an error, it must end by itself with `--exit-when-done`, or by SIGTERM."""
         path, log = folder / f"{name}.yaml", folder / f"{name}.log"
         path.write_text(yaml.safe_dump(dict(settings)))
         command = (sys.executable, "-m", "otel_zernel", "run", "--config", str(path), *options)
         with log.open("w") as output:
             process = await asyncio.create_subprocess_exec(*command, stderr=output, env=self.environ, cwd=folder)
         try:
+            await until(lambda: process.returncode is not None or "Everything is ready" in log.read_text())
             yield
             if not options:
                 process.terminate()

@@ -1,5 +1,6 @@
 """Collectors of the last release and of this one work together, and this one goes on where the last one stopped."""
 
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,17 +13,19 @@ import pytest
 
 from docs.catalogue import ROOT
 from otel_zernel.testing import until
+from otel_zernel_libraries.training import PHASES
 from tests.examples.seed_data import recorded
-from tests.interop.prometheus import until_ready
 from tests.interop.releases import THIS, Release, last_release
 
 SPANS = ROOT / "examples/training_spans.jsonl"
 """The spans of a training, recorded by the ebpf receiver."""
+COLLECTIVES = ROOT / "tests/processors/phases/recorded/GPU_NCCL_DDP/spans.jsonl.gz"
+"""The same of a rank with NCCL, on a GPU."""
 ROWS = 200
 WORKER = "worker-1"
 AT_ONCE = {"flush_interval": "100ms"}
-Received = tuple[list[str], list[str]]
-"""What a gateway has received: the points and spans of its file, and the series of its page."""
+Received = tuple[list[str], list[str], dict[str, Any]]
+"""The points and spans in the file of a gateway, the series on its page, and the training in its live state."""
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +37,18 @@ def test_no_option_and_no_metric_of_the_last_release_is_gone_without_advice(last
     page = (ROOT / "docs/migration.md").read_text("utf-8")
     gone = {*options_of(last.sources), *metrics_of(last.sources)} - {*options_of(ROOT), *metrics_of(ROOT)}
     assert {name for _, name in gone if f"| `{name}` |" not in page} == set()
+
+
+def test_each_old_word_of_the_page_was_in_the_last_release(last: Release) -> None:
+    rooms = ("commands", "exporters/otel_zernel_exporters/live", "processors/otel_zernel_processors/phases")
+    files = (path for room in rooms for path in (last.sources / room).rglob("*.*") if path.suffix in (".py", ".js"))
+    sources = "\n".join(path.read_text("utf-8") for path in files)
+    table = (
+        (ROOT / "docs/migration.md").read_text("utf-8").partition("| before | now | where |\n")[2].partition("\n\n")[0]
+    )
+    before = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(before) > 20
+    assert [word for word in before if word not in sources] == []
 
 
 def options_of(sources: Path) -> set[tuple[str, str]]:
@@ -63,6 +78,38 @@ async def test_another_release_loses_and_changes_nothing(
         received[agent.name, gateway.name] = await through(agent, gateway, folder, unused_tcp_port_factory)
     assert received["last", "this"] == received["this", "this"]
     assert received["this", "last"] == received["this", "this"]
+
+
+async def test_spans_of_a_training_through_another_release_give_the_same_phases(
+    last: Release, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    """The spans are those of the ebpf receiver, recorded. The gateway judges them."""
+    (tmp_path / "spans.jsonl").write_bytes(gzip.decompress(COLLECTIVES.read_bytes()))
+    judged = {}
+    for agent, gateway in pairs(last):
+        port, file = unused_tcp_port_factory(), tmp_path / f"{agent.name}-{gateway.name}.jsonl"
+        otlp, phases = {"protocols": {"grpc": {"endpoint": f"127.0.0.1:{port}"}}}, {"pace": 0, "traces": {"sample": 1}}
+        judging = pipe({"otlp": otlp}, {"file": {"path": str(file), **AT_ONCE}}, {"phases": phases})
+        sending = pipe(
+            {"otlp_json_file": {"include": [str(tmp_path / "spans.jsonl")]}},
+            {"otlp_grpc": {"endpoint": f"http://127.0.0.1:{port}"}},
+        )
+        async with gateway.running(tmp_path, f"{file.stem}-gateway", judging):
+            await agent.run(tmp_path, f"{file.stem}-agent", sending)
+        judged[agent.name, gateway.name] = sorted(spans_of(file)), phase_times(file)
+    steps, times = judged["this", "this"]
+    assert len(steps) > 100
+    assert len(times) == len(PHASES)
+    assert judged["last", "this"] == judged["this", "last"] == judged["this", "this"]
+
+
+def phase_times(file: Path) -> dict[str, float]:
+    """The last time in each phase, by process and phase. Earlier reports depend on the sizes of the batches."""
+    return {
+        resource + json.dumps(json.loads(rest)["attributes"]): value
+        for resource, name, value, rest in points_of(file)
+        if name == "zernel.phase.time"
+    }
 
 
 async def test_the_live_feed_of_another_release_is_read(
@@ -118,15 +165,18 @@ def pairs(last: Release) -> tuple[tuple[Release, Release], ...]:
     return (THIS, THIS), (last, THIS), (THIS, last)
 
 
-def pipe(receivers: dict[str, Any], exporters: dict[str, Any]) -> dict[str, Any]:
+def pipe(
+    receivers: dict[str, Any], exporters: dict[str, Any], processors: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """One pipeline."""
-    pipeline = {"receivers": [*receivers], "exporters": [*exporters]}
+    processors = processors or {}
+    pipeline = {"receivers": [*receivers], "processors": [*processors], "exporters": [*exporters]}
     service = {
         "telemetry": {"metrics": {"level": "none"}},
         "shutdown_timeout": "1s",
-        "pipelines": {"metrics": pipeline},
+        "pipelines": {"all": pipeline},
     }
-    return {"receivers": receivers, "exporters": exporters, "service": service}
+    return {"receivers": receivers, "processors": processors, "exporters": exporters, "service": service}
 
 
 def reports_in(file: Path) -> list[set[tuple[str, str]]]:
@@ -160,8 +210,6 @@ async def test_the_queue_and_the_positions_of_the_last_release_are_taken_over(
         await until(lambda: stored(tmp_path / "storage") > ROWS)
     write_rows(table, range(ROWS, ROWS + 50))
     async with THIS.running(tmp_path, "gateway", gateway_settings(tmp_path, port, page)):
-        async with httpx.AsyncClient() as client:
-            await until_ready(client, f"http://127.0.0.1:{page}/health")
         assert f"keeps {ROWS} metric points on the disk" in (tmp_path / "before.log").read_text()
         async with THIS.running(tmp_path, "after", settings):
             await until(lambda: count_points(tmp_path / "received.jsonl") >= ROWS + 50)
@@ -171,20 +219,36 @@ async def test_the_queue_and_the_positions_of_the_last_release_are_taken_over(
 
 async def through(agent: Release, gateway: Release, folder: Path, ports: Callable[[], int]) -> Received:
     """Sends rows of a table, and the phases of a recorded training, from an agent through a gateway."""
-    port, page = ports(), ports()
+    port, page, api = ports(), ports(), ports()
     write_rows(folder / "gpus.csv", range(ROWS))
-    running = gateway.running(folder, "gateway", gateway_settings(folder, port, page))
+    settings = gateway_settings(folder, port, page)
+    settings["exporters"]["live"] = {}
+    settings["extensions"] = {"api": {"endpoint": f"127.0.0.1:{api}"}}
+    settings["service"]["extensions"] = ["api"]
+    settings["service"]["pipelines"]["all"]["exporters"].append("live")
+    running = gateway.running(folder, "gateway", settings)
     async with running, httpx.AsyncClient() as client:
-        await until_ready(client, f"http://127.0.0.1:{page}/health")
         await agent.run(folder, "agent", agent_settings(folder, port))
         text = (await client.get(f"http://127.0.0.1:{page}/metrics")).text
+        live = (await client.get(f"http://127.0.0.1:{api}/api/live")).json()
     received = folder / "received.jsonl"
     items = [*map(str, points_of(received)), *map(str, spans_of(received))]
     names = {name for _, name, _, _ in points_of(received)}
     assert sum(name == "hw.temperature" for _, name, _, _ in points_of(received)) == ROWS
     assert {"zernel.step.duration", "zernel.verdict", "zernel.phase.time"} <= names
     assert list(spans_of(received))
-    return sorted(items), sorted(line for line in text.splitlines() if line and not line.startswith("#"))
+    series = sorted(line for line in text.splitlines() if line and not line.startswith("#"))
+    [process] = live["ranks"].values()
+    assert process["steps"] > 0
+    assert next(iter(live["timeline"].values()))
+    return sorted(items), series, training_of(live)
+
+
+def training_of(state: dict[str, Any]) -> dict[str, Any]:
+    """The processes, jobs and steps of a live state, without the times of their arrival."""
+    arrivals = ("seen", "phase_since", "step", "step_rate")
+    ranks = {id_: {key: rank[key] for key in rank if key not in arrivals} for id_, rank in state["ranks"].items()}
+    return {"ranks": ranks, "jobs": state["jobs"], "timeline": state["timeline"]}
 
 
 def agent_settings(folder: Path, port: int) -> dict[str, Any]:

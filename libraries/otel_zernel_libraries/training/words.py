@@ -115,8 +115,8 @@ VERDICT_WORDS: Final = {
         "host bound",
         "The program's own code takes long",
         (
+            "Do it less often or in other processes: logging, checkpoints, metrics, and batches made by computing.",
             "In reinforcement learning, step several environments at once (vectorized), in processes of their own.",
-            "Do the rest less often or elsewhere: logging, checkpoints, metrics, batches made by computing.",
         ),
     ),
     "optimizer_bound": VerdictWords(
@@ -131,7 +131,7 @@ VERDICT_WORDS: Final = {
         "unstable",
         "The durations of steps vary",
         (
-            "Look at the slowest steps in the time line.",
+            "Look at the slowest steps: their traces and the time lines show the phase that takes longer.",
             "Usual causes: a cold cache, checkpoints, evaluation, garbage collection, other programs on the machine.",
         ),
     ),
@@ -151,6 +151,7 @@ VERDICT_WORDS: Final = {
         ("Look at the largest part. Training loops in PyTorch show exact steps and phases.",),
         is_fault=False,
     ),
+    "no_verdict": VerdictWords("no verdict", "There is no verdict yet", is_fault=False),
     "too_few_steps": VerdictWords("too few steps", "There are too few steps for a verdict", is_fault=False),
     "compute_bound": VerdictWords(
         "compute bound",
@@ -169,7 +170,8 @@ VERDICT_WORDS: Final = {
     ),
     "balanced": VerdictWords("balanced", "The ranks are balanced", is_fault=False),
 }
-"""By `zernel.verdict` and `zernel.job.verdict`, the worst first, with those that `why` alone gives."""
+"""By `zernel.verdict` and `zernel.job.verdict`, the worst first, with those that only `why` gives, and the word for
+none. The first advice fits every program and every view."""
 
 MARK_NAMES: Final = {
     "scopes": "scopes",

@@ -79,6 +79,41 @@ def test_a_fault_stands_above_the_numbers() -> None:
     assert lines[1] == "! Rank 3 delays the others by 121ms of a 452ms step."
 
 
+@pytest.mark.parametrize(
+    ("verdict", "evidence", "sentence"),
+    [
+        ("input_bound", {"data_loading": 0.41}, "! Training waits for data (2 of 3 processes): 41% of the time."),
+        ("unstable", {"jitter": 0.4}, "! The durations of steps vary (2 of 3 processes): jitter 40%."),
+        (
+            "marks_missing",
+            {"missing": ["ddp_wait", "backward"]},
+            (
+                "! The time of the steps is unknown (2 of 3 processes): "
+                "PyTorch does not show backward passes, waits of DDP."
+            ),
+        ),
+        ("none", {}, "No phase stands out."),
+    ],
+)
+def test_the_verdict_of_some_ranks_says_how_many_they_are(
+    verdict: str, evidence: dict[str, Any], sentence: str
+) -> None:
+    state = job_state(3)
+    for job in state["jobs"].values():
+        job["verdict"] = {"name": "none"}
+    for rank in state["ranks"].values():
+        rank["verdict"] = {"name": verdict, "evidence": evidence}
+    rank["verdict"] = {"name": "none", "evidence": {}}
+    assert screen(state, 140, 40).splitlines()[1] == sentence
+
+
+def test_ranks_without_a_verdict_get_no_verdict() -> None:
+    state = job_state(3)
+    for one in (*state["jobs"].values(), *state["ranks"].values()):
+        del one["verdict"]
+    assert screen(state, 140, 40).splitlines()[1] == "There is no verdict yet."
+
+
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_several_jobs_are_a_list_first(columns: int) -> None:
     text = screen(three_jobs(), columns, 20)

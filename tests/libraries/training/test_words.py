@@ -45,6 +45,13 @@ def test_sentences_wait_for_numbers_and_advice_is_complete() -> None:
         assert words.advice or not words.is_fault
 
 
+def test_the_first_advice_fits_every_program_and_every_view() -> None:
+    """Views with little room show only this one: the page, and the log of `phases`, which has no pictures."""
+    first = {verdict: words.advice[0] for verdict, words in VERDICT_WORDS.items() if words.advice}
+    assert not [verdict for verdict, text in first.items() if re.match(r"(?:In|For|If|With) ", text)]
+    assert not [verdict for verdict in VERDICTS if "--" in first[verdict] or first[verdict].endswith("time line.")]
+
+
 def test_a_value_that_has_no_words_is_shown_as_it_is() -> None:
     assert (phase_name("new"), detail_name("new_kind"), throttle_name("new_cause")) == ("new", "new_kind", "new cause")
     assert verdict_words("new_kind").sentence == "New kind"

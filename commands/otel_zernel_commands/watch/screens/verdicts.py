@@ -18,7 +18,8 @@ def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
     alone = [rank for id_, rank in ranks.items() if id_ not in of_jobs]
     found += _of_ranks(alone)
     if ranks and not found:
-        found = [(f"{verdict_words('too_few_steps').sentence}.", False)]
+        known = any(text(rank, "verdict", "name") for rank in ranks.values())
+        found = [(f"{verdict_words('none' if known else 'no_verdict').sentence}.", False)]
     return sorted(found, key=lambda one: not one[1])
 
 
@@ -49,20 +50,20 @@ def _of_ranks(ranks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
     name, times = names.most_common(1)[0]
     words = verdict_words(name)
     those = [rank for rank in ranks if text(rank, "verdict", "name") == name]
-    who = f", {times} of {len(ranks)} processes" if len(ranks) > 1 else ""
-    yield f"{words.sentence}{_because(name, those)}{who}.", words.is_fault
+    who = f" ({times} of {len(ranks)} processes)" if len(ranks) > 1 else ""
+    yield f"{words.sentence}{who}{_because(name, those)}.", words.is_fault
 
 
 def _because(name: str, ranks: Sequence[Mapping[str, Any]]) -> str:
     if name == "unstable":
-        return f" by {amounts.percent(_mean(ranks, 'verdict', 'evidence', 'jitter'))}"
+        return f": jitter {amounts.percent(_mean(ranks, 'verdict', 'evidence', 'jitter'))}"
     if name == "marks_missing":
         missing = {str(one) for rank in ranks for one in rows(rank, "verdict", "evidence", "missing")}
         return f": PyTorch does not show {mark_names(missing)}" if missing else ""
     phase = PHASE_OF.get(name)
     share = _mean(ranks, "verdict", "evidence", phase) if phase else None
     if phase and share is not None:
-        return f" ({amounts.percent(share)} of the time)"
+        return f": {amounts.percent(share)} of the time"
     return ""
 
 
