@@ -58,7 +58,8 @@ class Entities(Generic[Entity]):
         """
         found = self._all.get(id_)
         if is_end:
-            self.changed.update(self._all.keys() & {id_})
+            if found is not None:
+                self.changed.add(id_)
             return found
         if found is None:
             if len(id_) > LONGEST_TEXT or (len(self._all) >= self._most and not self._make_room()):
