@@ -1,17 +1,20 @@
 """The new durations of each histogram point: of a cumulative one those since its series' previous point."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.histograms.amounts import MalformedAmount, NotComparable
 from otel_zernel_libraries.histograms.temporality.reading import amount_of
 from otel_zernel_libraries.histograms.temporality.track import Track
 from otel_zernel_libraries.training.distributions import HistogramPoint
 from otel_zernel_libraries.training.durations import Counts, counts_of
 
+Attributes = Mapping[str, AttributeValue]
 _MOST_SERIES: Final = 20_000
 """Cumulative series whose last point is kept: about 1.5 KB each."""
 
@@ -65,3 +68,9 @@ class DurationIncreases:
         """Forgets the series without a point for `expiration`: their process has ended."""
         while self._tracks and now - next(iter(self._tracks.values()))[1] > self._expiration:
             self._tracks.popitem(last=False)
+
+
+def series_of(metric: str, resource: Attributes, attributes: Attributes) -> bytes:
+    """Names a series, in 16 bytes."""
+    parts = metric, sorted(resource.items()), sorted(attributes.items())
+    return blake2b(repr(parts).encode("utf-8", "replace"), digest_size=16).digest()
