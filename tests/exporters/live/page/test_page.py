@@ -124,6 +124,23 @@ class shown:  # noqa: N801  # used as a function
             assert self.opened.tab.complaints == []
 
 
+@pytest.mark.parametrize(
+    ("verdict", "sentence"),
+    [
+        (None, "There is no verdict yet"),
+        ("none", "No phase stands out"),
+        ("host_bound", "The program's own code takes long"),
+    ],
+)
+def test_a_job_with_many_steps_has_the_sentence_of_its_verdict(
+    opened: Opened, verdict: str | None, sentence: str
+) -> None:
+    rank = {"rank": 0, "steps": 100_000, "verdict": {"name": verdict, "evidence": {}} if verdict else None}
+    state = {"jobs": {"j": {"ranks": ["r"]}}, "ranks": {"r": rank}, "timeline": {}, "heat": {"columns": {}}}
+    headline = f"import('/live/headline.js').then((one) => one.findingsOf({json.dumps(state)}, 0)[0].sentence)"
+    assert opened.tab.evaluate(headline) == sentence
+
+
 def test_the_verdict_stands_above_the_numbers(opened: Opened) -> None:
     assert opened.text("h1") == "Rank 13 delays the others by 21.0 ms in each step"
     assert opened.text("#about") == "pretrain.py, 16 ranks, 2 hosts"
