@@ -69,8 +69,6 @@ class Observed:
     started: float | None = None
     """When the command started: s since 1970, by the engine's clock."""
     ended: float | None = None
-    pids: tuple[int, ...] = ()
-    """Processes of a running task on this machine, if the engine starts them here. The first one leads the others."""
 
     def __post_init__(self) -> None:
         if self.status == "succeeded" and self.exit_code != 0:

@@ -65,7 +65,7 @@ class TaskFolder:
         if keeper and keeper.is_alive():
             if not command:
                 return Observed("starting")
-            return Observed("running", started=self._started(), pids=(command.pid,))
+            return Observed("running", started=self._started())
         if end := self._end():  # the keeper has ended between the two looks
             return end
         if keeper:
