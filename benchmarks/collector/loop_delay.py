@@ -1,6 +1,6 @@
-"""The delay of the event loop while processors work: of a timer of 1 ms, and of a request from another process.
+"""The delay of others while processors work: of a timer of 1 ms, a request of another process, and another pipeline.
 
-Processors work in a thread. The event loop waits for Python's lock after each system call, for at most the switch
+Each processor works in a thread. The event loop waits for Python's lock after each system call, for at most the switch
 interval, and for the end of a call into C that holds the lock. `nothing` is the control: the noise of this machine.
 Every value is the best of several rounds, since another program on the machine only adds delay.
 """
@@ -39,6 +39,8 @@ BAR_MS = 10.0
 SWITCH_INTERVAL = 0.0005
 """Seconds: that of the collector."""
 ROUNDS = 3
+STATEMENTS = ['set(attributes["rank"], "7")', 'replace_pattern(attributes["attribute.name.1"], "value", "v")']
+CHANGES: dict[str, object] = {"metric_statements": [{"context": "datapoint", "statements": STATEMENTS}]}
 _TICK = 0.001
 _QUIET = 2.0
 """Seconds of the control."""
@@ -60,6 +62,8 @@ class Delays(NamedTuple):
 
     timer: list[float]
     requests: list[float]
+    batches: list[float]
+    """From `emit` to its return, in another pipeline: 100 points through a transform, every 20 ms."""
     cpu: float
     """CPU time of the whole process."""
 
@@ -73,12 +77,10 @@ class Load(NamedTuple):
 
 def loads() -> dict[str, Load]:
     """By name. An empty one is the control."""
-    statements = ['set(attributes["rank"], "7")', 'replace_pattern(attributes["attribute.name.1"], "value", "v")']
     conditions: dict[str, object] = {
         "error_mode": "ignore",
         "metrics": {"datapoint": ['attributes["attribute.name.0"] == "value-3-0"']},
     }
-    changes: dict[str, object] = {"metric_statements": [{"context": "datapoint", "statements": statements}]}
     request, series = request_of(40_000), many_series()
     return {
         "nothing": Load([], lambda: iter(())),
@@ -86,7 +88,7 @@ def loads() -> dict[str, Load]:
         "phases, 1,000 ranks": Load([(PhasesProcessor, {"max_processes": 2000})], partial(_ranks, 1000, 3)),
         "percentiles, 1,000 series": Load([(PercentilesProcessor, {})], lambda: _received(series, 8)),
         f"filter, transform, {len(request) >> 20} MiB": Load(
-            [(FilterProcessor, conditions), (TransformProcessor, changes)], lambda: _received(request, 2)
+            [(FilterProcessor, conditions), (TransformProcessor, CHANGES)], lambda: _received(request, 2)
         ),
     }
 
@@ -98,13 +100,16 @@ def run() -> list[BenchmarkRow]:
 
 def _rows(name: str, load: Load) -> Iterator[BenchmarkRow]:
     rounds = [measured(load) for _ in range(ROUNDS)]
-    for what, delays in (("timer", [one.timer for one in rounds]), ("request", [one.requests for one in rounds])):
+    for what, delays in (
+        ("timer", [one.timer for one in rounds]),
+        ("request", [one.requests for one in rounds]),
+        ("other pipeline", [one.batches for one in rounds]),
+    ):
         p50, p99, longest = (min(np.quantile(some, share) for some in delays) * 1e3 for share in (0.5, 0.99, 1.0))
         yield BenchmarkRow(
             f"loop delay: {name}, {what}, p50 / p99 / max",
             f"{p50:.1f} / {p99:.1f} / {longest:.1f} ms",
-            f"p99 <= {BAR_MS:g} ms",
-            bool(p99 <= BAR_MS),
+            *((f"p99 <= {BAR_MS:g} ms", bool(p99 <= BAR_MS)) if what != "other pipeline" else ()),
         )
     if load.processors:
         yield BenchmarkRow(f"loop delay: {name}, CPU time", f"{min(one.cpu for one in rounds):.2f} s")
@@ -121,6 +126,16 @@ def measured(load: Load, switch_interval: float = SWITCH_INTERVAL) -> Delays:
 
 async def _measured(load: Load) -> Delays:
     timer: list[float] = []
+    emits: list[float] = []
+    small = request_of(100)
+    other, _ = _pipeline(Load([(TransformProcessor, CHANGES)], lambda: iter(())))
+
+    async def emit_others() -> None:
+        while True:
+            before = time.perf_counter()
+            await other(Batch.from_bytes(metrics=small))
+            emits.append(time.perf_counter() - before)
+            await asyncio.sleep(0.02)
 
     async def watch() -> None:
         while True:
@@ -141,9 +156,10 @@ async def _measured(load: Load) -> Delays:
         )
         assert client.stdout
         await client.stdout.readline()
-        watching = asyncio.create_task(watch())
+        watching, emitting = asyncio.create_task(watch()), asyncio.create_task(emit_others())
         await asyncio.sleep(0.05)
         timer.clear()
+        emits.clear()
         began = time.process_time()
         for batch in batches:
             await emit(batch)
@@ -152,10 +168,11 @@ async def _measured(load: Load) -> Delays:
         if not batches:
             await asyncio.sleep(_QUIET)
         watching.cancel()
+        emitting.cancel()
         client.kill()
         requests = [float(line) for line in (await client.stdout.read()).splitlines() if line.startswith(b"0.")]
         await client.wait()
-    return Delays(timer, requests, cpu)
+    return Delays(timer, requests, emits, cpu)
 
 
 def _pipeline(load: Load) -> tuple[FanOut, Pipeline]:

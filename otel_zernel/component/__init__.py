@@ -16,10 +16,11 @@ from otel_zernel.component.component import (
 )
 from otel_zernel.component.emit import Emit, ImmediateEmit, Insist, PacedEmit
 from otel_zernel.component.exporter import Exporter
-from otel_zernel.component.processor import ITEMS_AT_ONCE, LONGEST_PREPARATION, Processor
+from otel_zernel.component.processor import BYTES_AT_ONCE, ITEMS_AT_ONCE, LONGEST_PREPARATION, Processor
 from otel_zernel.component.receiver import PartialScrape, Receiver, Scraper, ScraperConfig
 
 __all__ = [
+    "BYTES_AT_ONCE",
     "ITEMS_AT_ONCE",
     "LONGEST_PREPARATION",
     "Component",

@@ -40,7 +40,8 @@ class Exporter(Component, ABC):
         """The batches to queue in place of this one. The exporter owns `batch`, which has one signal, and may edit it.
 
         Called once for each batch, before the queue, and never for a retry. If `dropped`, the queue is full: the result
-        is counted as lost. Batches of more than `ITEMS_AT_ONCE` items are prepared in a thread.
+        is counted as lost. Batches of more than `ITEMS_AT_ONCE` items, or `BYTES_AT_ONCE`, are prepared
+        in a thread.
         """
         return (batch,)
 

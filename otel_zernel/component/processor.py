@@ -10,6 +10,8 @@ from otel_zernel.component.component import Component
 
 ITEMS_AT_ONCE: Final = 50
 """Items that Python code looks at or changes in about 2 ms."""
+BYTES_AT_ONCE: Final = 16 << 10
+"""Bytes of such items. A span may have many events, and all of them count."""
 LONGEST_PREPARATION: Final = 0.5
 """Seconds that `Processor.prepare` may take. It is then cancelled."""
 
@@ -24,9 +26,9 @@ class Processor(Component, ABC):
     belongs_first: ClassVar[bool] = False
     """Whether it should be the first processor of its pipeline. Another place is a warning."""
     items_at_once: int | None = None
-    """The most items of a batch that it processes in the event loop, mostly `ITEMS_AT_ONCE`. It gets larger batches in
-    a thread, where `tick` and `flush` run, too. They must not touch what its tasks in the event loop change. None if
-    all of its work is short."""
+    """The most items of a batch that it processes in the event loop, mostly `ITEMS_AT_ONCE`. It gets larger batches,
+    and those of more than `BYTES_AT_ONCE`, in a thread of its own, where `tick` and `flush` run, too. They must not
+    touch what its tasks in the event loop change. None if all of its work is short."""
     interval: float | None = None
     """Seconds between calls of `tick`; None for no calls."""
 

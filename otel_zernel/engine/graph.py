@@ -106,7 +106,8 @@ class Graph:
         """Empties a place, and clears the component's problem. The delivery of an exporter stays."""
         self.running.pop(place, None)
         self._uses.pop(place, None)
-        self.stages.pop(place, None)
+        if stage := self.stages.pop(place, None):
+            stage.thread.close()
         if place.kind == "extensions":
             self.extensions.pop(place.id, None)
         elif place.kind == "receivers":

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
+from otel_zernel.engine.unbroken import is_any_ending
 from otel_zernel.errors import CannotStart
 
 LONGEST_END = 1.0
@@ -99,12 +100,18 @@ class Lifetimes(Generic[Key]):
 
 
 async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], longest: float = LONGEST_END) -> None:
-    """Cancels the tasks and waits for their end, at most `longest` s. Logs their errors, and the tasks that hang."""
+    """Cancels the tasks and waits for their end, at most `longest` s. Logs their errors, and the tasks that hang.
+
+    While a thread works for one of them, it waits longer: the thread would change data behind the caller's back.
+    """
     for task in tasks:
         task.cancel()
     if not tasks:
         return
     done, late = await asyncio.wait(tasks, timeout=longest)
+    while late and is_any_ending():
+        ended, late = await asyncio.wait(late, timeout=longest)
+        done |= ended
     for task in done:
         error = None if task.cancelled() else task.exception()
         if error and not isinstance(error, CannotStart):  # the service reports `CannotStart` itself

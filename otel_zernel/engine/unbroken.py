@@ -7,6 +7,9 @@ from typing import Self, TypeVar
 
 T = TypeVar("T")
 
+_ending: "set[Unbroken]" = set()
+"""Those that were cancelled, and are not complete yet."""
+
 
 class Unbroken:
     """A context whose cancellation is raised at its end. Whatever it awaits must pass through `wait`."""
@@ -22,6 +25,7 @@ class Unbroken:
                 await asyncio.wait({future})
             except asyncio.CancelledError as cancelled:
                 self._cancelled = cancelled
+                _ending.add(self)
         return future.result()
 
     def __enter__(self) -> Self:
@@ -30,5 +34,11 @@ class Unbroken:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        _ending.discard(self)
         if self._cancelled and error is None:
             raise self._cancelled
+
+
+def is_any_ending() -> bool:
+    """Whether cancelled work still has to be completed. Whoever has cancelled it waits for that."""
+    return bool(_ending)

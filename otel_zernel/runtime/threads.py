@@ -4,9 +4,10 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from functools import cache
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
+from weakref import finalize, ref
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,7 +21,21 @@ async def run_in_thread(
     A cancellation calls `interrupt` and then still waits for the end of the work, so that nothing happens behind the
     caller's back. The work must end soon.
     """
-    running = asyncio.get_running_loop().run_in_executor(executor, work)
+    return await _complete(asyncio.get_running_loop().run_in_executor(executor, partial(_run, work)), interrupt)
+
+
+async def compute(work: Callable[[], T], interrupt: Callable[[], object] = lambda: None) -> T:
+    """As `run_in_thread`, for work that waits for nothing. If no thread can start, the event loop does it."""
+    outcome: Future[T] = Future()
+    try:
+        asyncio.get_running_loop().run_in_executor(None, _fulfil, outcome, work)
+    except RuntimeError:  # a thread that runs may still take the work
+        if outcome.cancel():
+            return work()
+    return await _complete(asyncio.wrap_future(outcome), interrupt)
+
+
+async def _complete(running: "asyncio.Future[T]", interrupt: Callable[[], object]) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -29,17 +44,20 @@ async def run_in_thread(
         raise
 
 
-async def compute(work: Callable[[], T], interrupt: Callable[[], object] = lambda: None) -> T:
-    """Runs work that computes for long and waits for nothing, as `run_in_thread`.
+def _fulfil(outcome: Future[T], work: Callable[[], T]) -> None:
+    if outcome.set_running_or_notify_cancel():
+        try:
+            outcome.set_result(_run(work))
+        except BaseException as error:  # noqa: BLE001  # raised again where it is awaited
+            outcome.set_exception(error)
 
-    All such work shares one thread, so the event loop competes with one thread for Python's lock. If that thread
-    cannot start, the event loop does the work.
-    """
+
+def _run(work: Callable[[], T]) -> T:
+    """The result of the work. A future cannot hold a `StopIteration`: whoever awaits it would wait for ever."""
     try:
-        thread = _computing()
-    except RuntimeError:
         return work()
-    return await run_in_thread(work, thread, interrupt)
+    except StopIteration as error:
+        raise RuntimeError("the work raised StopIteration") from error
 
 
 class WorkerThread(Executor):
@@ -47,18 +65,26 @@ class WorkerThread(Executor):
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._last: Future[Any] | None = None
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._last: ref[Future[Any]] | None = None
+        """Its result may be large."""
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs. It does not in a process that was forked from this one."""
+        return self._thread.is_alive()
 
     @property
     def busy(self) -> bool:
         """Whether a call is running."""
-        return self._last is not None and not self._last.done()
+        last = self._last() if self._last else None
+        return last is not None and not last.done()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Runs the function after the calls before."""
         future: Future[T] = Future()
-        self._last = future
+        self._last = ref(future)
         self._calls.put((future, lambda: fn(*args, **kwargs)))
         return future
 
@@ -73,15 +99,32 @@ class WorkerThread(Executor):
 
     def _work(self) -> None:
         for future, function in iter(self._calls.get, None):
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function())
-            except BaseException as error:  # noqa: BLE001  # raised again in `call`
-                future.set_exception(error)
+            _fulfil(future, function)
             del future, function
 
 
-@cache
-def _computing() -> WorkerThread:
-    return WorkerThread("computing")
+class ComputingThread:
+    """The thread of one component for work that takes long. It starts with the first work, and ends with this object.
+
+    If it cannot start, the event loop does the work.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: WorkerThread | None = None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """As `run_in_thread`."""
+        if self._thread is None or not self._thread.is_alive:
+            try:
+                self._thread = WorkerThread(self._name)
+            except RuntimeError:
+                return work()
+            finalize(self, self._thread.close)
+        return await run_in_thread(work, self._thread)
+
+    def close(self) -> None:
+        """Ends the thread after its work. Does not wait."""
+        if self._thread:
+            self._thread.close()
+            self._thread = None

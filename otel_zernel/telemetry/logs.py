@@ -71,8 +71,14 @@ class SamplingFilter(logging.Filter):
         self._tick_end = monotonic() + tick
         self._counts: dict[tuple[object, ...], _Count] = {}
         self._due: list[logging.LogRecord] = []
+        self._counting = threading.Lock()
+        """Components log in threads, too."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        with self._counting:
+            return self._passes(record)
+
+    def _passes(self, record: logging.LogRecord) -> bool:
         self._turn()
         component = getattr(record, "fields", {}).get("otelcol.component.id")
         template = str(record.msg)
@@ -86,8 +92,9 @@ class SamplingFilter(logging.Filter):
 
     def summaries(self) -> list[logging.LogRecord]:
         """The last one of each kind of message that was left out in ticks that have ended, with their number."""
-        self._turn()
-        due, self._due = self._due, []
+        with self._counting:
+            self._turn()
+            due, self._due = self._due, []
         return due
 
     def _turn(self) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from otel_zernel.batch import Batch, ItemCount, Signal
-from otel_zernel.component import ITEMS_AT_ONCE, Exporter
+from otel_zernel.component import BYTES_AT_ONCE, ITEMS_AT_ONCE, Exporter
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig
 from otel_zernel.engine.delivery.consumers import Consumers
 from otel_zernel.engine.delivery.losses import Losses
@@ -229,8 +229,9 @@ class Delivery:
         def prepared() -> list[Batch]:
             return list(self.exporter.prepare(batch, dropped=dropped))
 
+        is_long = counts.total > ITEMS_AT_ONCE or batch.byte_size > BYTES_AT_ONCE
         try:
-            return await unbroken.wait(compute(prepared)) if counts.total > ITEMS_AT_ONCE else prepared()
+            return await unbroken.wait(compute(prepared)) if is_long else prepared()
         except DecodeError as error:
             self._losses.undecodable(counts, error)
         except Exception as error:

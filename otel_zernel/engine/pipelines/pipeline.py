@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.component import LONGEST_PREPARATION, Processor
+from otel_zernel.component import BYTES_AT_ONCE, LONGEST_PREPARATION, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.passage import FullQueues, Passage
 from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.errors import DecodeError
-from otel_zernel.runtime.threads import compute
+from otel_zernel.runtime.threads import ComputingThread
 from otel_zernel.telemetry import ProcessorMetrics
 
 
@@ -22,10 +22,13 @@ class Stage:
     metrics: ProcessorMetrics
     due: float | None = None
     """The monotonic time of the next tick. A stage that a reload keeps keeps its schedule."""
+    thread: ComputingThread = field(init=False)
+    """Only this processor works in it, so that no pipeline waits for the work of another."""
     prepares: bool = field(init=False)
     """Whether the processor has a `prepare` of its own."""
 
     def __post_init__(self) -> None:
+        self.thread = ComputingThread(self.processor.context.path)
         self.prepares = type(self.processor).prepare is not Processor.prepare
 
     async def prepare(self, batch: Batch) -> None:
@@ -42,7 +45,8 @@ class Stage:
     async def process(self, batch: Batch, unbroken: Unbroken) -> Sequence[Batch]:
         count, at_once = batch.item_count, self.processor.items_at_once
         self.metrics.incoming(count)
-        in_thread = unbroken if at_once is not None and count > at_once else None
+        is_long = at_once is not None and (count > at_once or batch.byte_size > BYTES_AT_ONCE)
+        in_thread = unbroken if is_long else None
         return await self._outputs(lambda: self.processor.process(batch), in_thread, count)
 
     async def tick(self, unbroken: Unbroken) -> Sequence[Batch]:
@@ -63,7 +67,7 @@ class Stage:
             outputs.extend(one for one in call() if one.item_count)  # counting may take long
 
         try:
-            await in_thread.wait(compute(collect)) if in_thread else collect()
+            await in_thread.wait(self.thread.run(collect)) if in_thread else collect()
         except DecodeError as error:
             context = self.processor.context
             context.logger.error("Dropped %d items: the received bytes are not valid OTLP: %s", at_stake, error)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from otel_zernel.engine.lifetime import cancel_and_wait, opened
+from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.errors import CannotStart
 
 
@@ -75,3 +76,23 @@ async def test_the_error_of_a_failed_task_is_logged_at_its_end(caplog: pytest.Lo
     await asyncio.sleep(0)
     await cancel_and_wait([task])
     assert "ticks failed: ValueError: a bug" in caplog.text
+
+
+async def test_a_task_whose_work_must_not_be_left_half_done_is_awaited_to_its_end() -> None:
+    gate, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            with Unbroken() as unbroken:
+                await unbroken.wait(gate.wait())
+        finally:
+            ended.set()  # as a receiver that closes its port
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    stopping = asyncio.create_task(cancel_and_wait([working], longest=0.001))
+    await asyncio.sleep(0.01)
+    assert not stopping.done()
+    gate.set()
+    await stopping
+    assert ended.is_set()

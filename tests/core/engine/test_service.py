@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Self
 
@@ -10,12 +11,13 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Receiver
+from otel_zernel.engine.lifetime import LONGEST_END
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.health import REPEATED
 from otel_zernel.testing import FakeClock, until
 from tests.core.engine.wiring import PIPELINE, other_tasks_run, settings_with, sink_of
-from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
+from tests.core.parts import Keeper, Sink, SinkConfig, Source, batch_of, settings_of, values_of
 
 
 @pytest.fixture(autouse=True)
@@ -164,6 +166,56 @@ async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() 
     assert not running.done()
     stop.set()
     assert await running == Outcome(undelivered=3, lost=0)
+
+
+class SlowKeeper(Keeper):
+    """Works in a thread, and flushes for longer than the engine waits for tasks that hang."""
+
+    items_at_once = 0
+    flushes = True
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        if self.flushes:
+            return super().process(batch)
+        time.sleep(1.3 * LONGEST_END)
+        return [batch]
+
+    def flush(self) -> Iterable[Batch]:
+        if self.held:
+            time.sleep(1.3 * LONGEST_END)
+        return super().flush()
+
+    async def __aexit__(self, *_: object) -> None:
+        assert not self.held, "it is left after its flush"
+
+
+class SlowWorker(SlowKeeper):
+    """Processes each batch for as long."""
+
+    flushes = False
+
+
+async def test_items_that_a_thread_still_holds_when_the_time_is_over_are_counted() -> None:
+    text = PIPELINE.replace("doubler", "keeper").replace("service: {", "service: {shutdown_timeout: 20ms, ")
+    settings = settings_with(SlowKeeper, "processors", "keeper", text)
+    object.__setattr__(settings.exporters["sink"], "cls", Blocked)
+    service, stop = Service(settings, FakeClock()), asyncio.Event()
+    running = asyncio.create_task(service.run(stop))
+    await until(lambda: service.graph.receivers and service.graph.receivers["source"].fan_out.accepted.points == 3)
+    stop.set()
+    assert await running == Outcome(undelivered=3, lost=0)
+
+
+async def test_a_batch_that_a_thread_works_on_at_the_stop_is_accepted_and_delivered() -> None:
+    text = PIPELINE.replace("[1, 2, 3]", "[1]").replace("doubler", "keeper")
+    service, stop = Service(settings_with(SlowWorker, "processors", "keeper", text), FakeClock()), asyncio.Event()
+    running = asyncio.create_task(service.run(stop))
+    await until(lambda: service.graph.health.up_since)
+    await other_tasks_run()
+    stop.set()
+    assert (await running).complete
+    assert service.graph.receivers["source"].fan_out.accepted.points == 1
+    assert values_of(sink_of(service).batches) == [1.0]
 
 
 async def test_a_receiver_that_ignores_cancellation_does_not_block_the_delivery_of_other_data(

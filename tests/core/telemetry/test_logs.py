@@ -6,8 +6,10 @@ import logging
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -123,6 +125,24 @@ def test_the_number_of_messages_that_were_left_out_is_logged_with_the_next_one_a
         ("9", 1),
     ]
     assert len(lines) + sum(line.get("left_out", 0) for line in lines) == 10
+
+
+def test_threads_may_log_while_a_tick_ends() -> None:
+    switch_interval = sys.getswitchinterval()
+    sampling = SamplingFilter(0.0, 2, 3, time.monotonic)
+
+    def log(thread: int) -> None:
+        for number in range(2000):
+            text = f"{thread} {number}"
+            sampling.filter(logging.LogRecord("test", logging.INFO, "file", number, text, None, None))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for logging_thread in [threads.submit(log, thread) for thread in range(4)]:
+                logging_thread.result()
+    finally:
+        sys.setswitchinterval(switch_interval)
 
 
 def test_a_flood_of_one_component_does_not_hide_the_message_of_another() -> None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ITEMS_AT_ONCE, ComponentConfig, Context, Processor
@@ -68,6 +69,15 @@ class Undecodable(Failing):
     error = DecodeError("damaged")
 
 
+class Exhausted(Processor):
+    """Takes the next element of an empty iterator, which no future can raise."""
+
+    items_at_once = 0
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        return [next(iter([batch][1:]))] if batch.point_count == 1 else [batch]
+
+
 def gated() -> tuple[Stage, Gated]:
     stage = stage_of(Gated)
     assert isinstance(stage.processor, Gated)
@@ -85,6 +95,43 @@ async def test_a_processor_that_works_in_a_thread_is_not_called_with_another_bat
         await delivery.drain()
         assert processor.interrupted == 0
         assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
+
+
+async def test_a_processor_whose_iterator_is_exhausted_loses_the_batch_and_gets_the_next_one() -> None:
+    async with wiring() as it:
+        delivery, stage = await it.delivery(), stage_of(Exhausted)
+        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
+        await emit(batch_of(1.0))
+        await emit(batch_of(2.0, 3.0))
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [2.0, 3.0]
+        assert stage.processor.context.drop.counts == {"processor_error": 1}  # type: ignore[attr-defined]  # `Dropped`
+
+
+async def test_a_pipeline_does_not_wait_for_the_work_of_another() -> None:
+    async with wiring() as it:
+        (busy, processor), (free, other) = gated(), gated()
+        other.gate.set()
+        deliveries = [await it.delivery(), await it.delivery()]
+        working = asyncio.create_task(it.emit_into(it.pipeline("busy", [busy], deliveries[:1]))(batch_of(1.0)))
+        await until(lambda: processor.inside)
+        it.lock = asyncio.Lock()  # they share no receiver and no exporter
+        await it.emit_into(it.pipeline("free", [free], deliveries[1:]))(batch_of(2.0))
+        assert not working.done()
+        processor.gate.set()
+        await working
+
+
+async def test_a_span_with_many_events_leaves_the_event_loop() -> None:
+    spans = TracesData()
+    span = spans.resource_spans.add().scope_spans.add().spans.add(name="step")
+    for number in range(2000):
+        span.events.add(name=f"event {number}")
+    async with wiring() as it:
+        stage = stage_of(Placed)
+        assert isinstance(stage.processor, Placed)
+        await it.emit_into(it.pipeline("p", [stage], [await it.delivery()]))(Batch(spans=spans))
+        assert threading.get_ident() not in stage.processor.threads
 
 
 async def test_only_large_batches_and_the_flush_leave_the_event_loop() -> None:
