@@ -15,7 +15,7 @@ from otel_zernel_exporters.prometheus.json_page import with_json
 from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, settled_bounds
 from otel_zernel_libraries.prometheus import Format, Page, metrics_app
 from otel_zernel_libraries.serving.api.server import api_server
-from otel_zernel_libraries.serving.guarding import serve_guarded
+from otel_zernel_libraries.serving.serving import serve_guarded
 
 if TYPE_CHECKING:
     from otel_zernel_exporters.prometheus.dcgm import DcgmNaming

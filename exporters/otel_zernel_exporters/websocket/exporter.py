@@ -23,8 +23,8 @@ from otel_zernel_exporters.websocket.feed import Feed
 from otel_zernel_exporters.websocket.readers import FeedReaders
 from otel_zernel_libraries.serving.access import joined_headers
 from otel_zernel_libraries.serving.cors import Cors, CorsConfig
-from otel_zernel_libraries.serving.guarding import serve_guarded
 from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.serving import serve_guarded
 
 _MESSAGE_SIZE: Final = 4096
 """The largest message that a reader may send. It is ignored."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 from otel_zernel.component import Context, Extension
 from otel_zernel.types import Address
 from otel_zernel_extensions.health_check.config import HealthCheckConfig
-from otel_zernel_libraries.serving.guarding import serve_guarded
+from otel_zernel_libraries.serving.serving import serve_guarded
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -13,7 +13,7 @@ from otel_zernel_extensions.sidecar_injector.declared import REVIEWS
 from otel_zernel_extensions.sidecar_injector.reviewing import answer
 from otel_zernel_extensions.sidecar_injector.sidecar import Sidecar, read_sidecar
 from otel_zernel_libraries.serving.api.answers import ApiError, error_answer, json_answer, read_body
-from otel_zernel_libraries.serving.guarding import serve_guarded
+from otel_zernel_libraries.serving.serving import serve_guarded
 
 _PATH: Final = "/mutate"
 _LARGEST: Final = 1 << 23

@@ -1,12 +1,6 @@
 """The limits of an HTTP server, so that no client can exhaust the collector's memory, time or file descriptors."""
 
-import asyncio
-import socket
 from dataclasses import dataclass
-from typing import Final
-
-_CLOSING_STEPS: Final = 3
-"""Steps of the event loop in which a connection is closed that was aborted, or whose handshake was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +44,3 @@ class ServerLimits:
     to the kernel: up to 4 MiB for each client."""
     write_buffer: int = 0
     """Bytes that this process holds for a WebSocket client that reads slowly, besides one message. 0 for 64 KiB."""
-
-
-async def closing(client: socket.socket) -> None:
-    """Returns when the connection that made room is closed. Else a burst would take a file for each of its clients.
-
-    `client` is the new connection, which is closed if this is cancelled.
-    """
-    try:
-        for _ in range(_CLOSING_STEPS):
-            await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        client.close()
-        raise

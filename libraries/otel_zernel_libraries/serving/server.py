@@ -1,90 +1,107 @@
-"""An HTTP server: accepts connections, bounds their number, and ends them at its own end.
-
-uvicorn is imported when the first client connects.
-"""
+"""A server of connections: accepts them, bounds their number, and ends them at its own end."""
 
 import asyncio
-import contextlib
 import logging
 import resource
 import socket
 import ssl
-import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from otel_zernel_libraries.serving.limits import ServerLimits, closing
-from otel_zernel_libraries.serving.misdirected import Misdirected, watched
+from otel_zernel.component import Logger
+from otel_zernel_libraries.serving.misdirected import Misdirected
 
-if TYPE_CHECKING:
-    from otel_zernel_libraries.serving.http1.connection import Connection
-    from otel_zernel_libraries.serving.http1.protocol import HttpProtocol
-    from otel_zernel_libraries.serving.websocket import WebSocketConnection
-
-_SWEEP: Final = 0.25
-"""Seconds between two checks of the connections' deadlines."""
-_GRACE: Final = 1.0
-"""Seconds in which running requests may finish when the server ends."""
 _OUT_OF_FILES: Final = 0.1
 """Seconds until the next attempt if the system has no file descriptor for a new connection."""
-_logger = logging.getLogger("otel_zernel_libraries.serving")
+_CLOSING_STEPS: Final = 3
+"""Steps of the event loop in which a connection is closed that was aborted, or whose handshake was cancelled."""
 
 
-class HttpServer:
-    """Serves an ASGI application on listening sockets while it is entered."""
+class ServedConnection(Protocol):
+    """An open connection."""
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
+
+
+class Server(ABC):
+    """Serves on listening sockets while `serving` is entered. A subclass makes the connections of its protocol."""
+
+    name: str
+    """Of the protocol, for the names of tasks."""
 
     def __init__(
         self,
-        app: Any,
-        listeners: Sequence[socket.socket],
-        limits: ServerLimits,
-        context: Callable[[], ssl.SSLContext] | None,
+        logger: Logger | logging.Logger,
+        tls: Callable[[], ssl.SSLContext] | None,
         misdirected: Misdirected,
+        *,
+        connections: int,
+        files: float,
+        handshake_time: float,
     ) -> None:
-        self._app = watched(app, misdirected)
+        """`tls` returns the context for the next connection; None serves without TLS.
+
+        `connections` is the most that are open at a time, and `files` their share of the process's open files.
+        """
+        self._logger = logger
+        self._tls = tls
         self._misdirected = misdirected
-        self._listeners = listeners
-        self._limits = limits
-        self._context = context
-        """Returns the TLS context for the next connection. None serves without TLS."""
-        self._most = min(limits.connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
-        self._protocol: HttpProtocol | None = None
-        """Exists from the first connection on."""
-        self._loading = asyncio.Lock()
-        self._idle: dict[Connection, None] = {}
+        self._most = min(connections, max(1, int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * files)))
+        self._handshake_time = handshake_time
         self._opening: dict[asyncio.Task[None], None] = {}
         """The connections whose TLS handshake is not finished, the oldest first."""
         self._refusing: dict[asyncio.Task[None], None] = {}
-        """The connections that will hear 503. They take no place of another one, so none takes theirs."""
-        self._tasks: list[asyncio.Task[None]] = []
+        """The connections that will get a refusal. They take no place of another one, so none takes theirs."""
 
     @property
-    def connections(self) -> "set[Connection | WebSocketConnection]":
+    @abstractmethod
+    def connections(self) -> Collection[ServedConnection]:
         """The open connections."""
-        if not self._protocol:
-            return set()
-        return self._protocol.state.connections  # type: ignore[return-value]  # `_open` and `_hand_over` create no other class
 
-    async def __aenter__(self) -> "HttpServer":
-        works = [*map(self._accept, self._listeners), self._sweep()]
-        self._tasks = [asyncio.create_task(work, name="http server") for work in works]
-        return self
+    @abstractmethod
+    async def _factory(
+        self, client: socket.socket, peer: Any, opened: Callable[[], None], *, surplus: bool
+    ) -> Callable[[], asyncio.Protocol]:
+        """Makes the connection of a new client, which calls `opened` after the TLS handshake.
 
-    async def __aexit__(self, *_: object) -> None:
-        """Lets running requests finish within a second, then closes every connection."""
-        await _cancel(*self._tasks, *self._opening, *self._refusing)
-        for connection in list(self.connections):
-            connection.shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
-                while self.connections:  # noqa: ASYNC110  # uvicorn has no event for the end of a connection
-                    await asyncio.sleep(0.01)
-        for connection in list(self.connections):
-            connection.abort()
-        await asyncio.sleep(0)  # the requests of the aborted connections learn of it
-        if self._protocol:
-            await _cancel(*self._protocol.state.tasks)
+        A `surplus` connection only gets a refusal.
+        """
+
+    @abstractmethod
+    def _forget_idle(self) -> ServedConnection | None:
+        """Removes the connection from `connections` that is idle longest, and may be closed without harm."""
+
+    @abstractmethod
+    async def _sweep(self) -> None:
+        """Ends connections that take too long, until cancelled."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Lets running requests finish, and closes every connection."""
+
+    def _can_refuse(self, count: int) -> bool:
+        """Whether a client that finds `count` connections and no room gets a refusal. Else its connection is closed."""
+        return False
+
+    @asynccontextmanager
+    async def serving(
+        self, listeners: Sequence[socket.socket], stopping: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[None]:
+        """Serves, and closes the listening sockets at the end. Then `stopping` is called before the last answers."""
+        works = [*map(self._accept, listeners), self._sweep()]
+        tasks = [asyncio.create_task(work, name=f"{self.name} server") for work in works]
+        try:
+            yield
+        finally:
+            await cancel(*tasks, *self._opening, *self._refusing)
+            for listener in listeners:
+                listener.close()
+            stopping()
+            await self._end()
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -92,54 +109,35 @@ class HttpServer:
             try:
                 client, peer = await loop.sock_accept(listener)
             except OSError as error:
-                _logger.warning("Cannot accept a connection; trying again: %s", error.strerror)
+                self._logger.warning("Cannot accept a connection; trying again: %s", error.strerror)
                 self._make_room()
                 await asyncio.sleep(_OUT_OF_FILES)
                 continue
-            protocol = self._protocol or await self._load_protocol(client)
             count = len(self.connections) + len(self._opening) + len(self._refusing)
             surplus = count >= self._most and not self._make_room()
-            if surplus and (self._context or count >= 2 * self._most):
-                client.close()  # without a handshake there is no way to say why
+            if surplus and not self._can_refuse(count):
+                client.close()
                 continue
             if count >= self._most:
-                await closing(client)
-            opening = asyncio.create_task(self._open(protocol, client, peer, surplus), name="http connection")
+                await _closing(client)
+            opening = asyncio.create_task(self._open(client, peer, surplus=surplus), name=f"{self.name} connection")
             (self._refusing if surplus else self._opening)[opening] = None
             opening.add_done_callback(partial(self._ended, client))
 
-    async def _load_protocol(self, client: socket.socket) -> "HttpProtocol":
-        """The protocol of all connections. Several listeners may need it at the same time."""
-        try:
-            async with self._loading:
-                if not self._protocol:
-                    self._protocol = await asyncio.to_thread(_protocol, self._app, self._limits)
-                return self._protocol
-        except asyncio.CancelledError:
-            client.close()
-            raise
-
-    async def _open(self, protocol: "HttpProtocol", client: socket.socket, peer: Any, surplus: bool) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-        def opened() -> None:
-            self._end_opening(task)
-
-        def spoke(first: bytes) -> None:
-            self._misdirected.spoke(first, peer)
-
-        def make() -> "Connection":
-            return protocol.connection(self._idle, opened, spoke, surplus=surplus)
-
-        if self._limits.send_buffer:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer)
+    async def _open(self, client: socket.socket, peer: Any, *, surplus: bool) -> None:
+        opened = partial(self._end_opening, asyncio.current_task())
+        make = await self._factory(client, peer, opened, surplus=surplus)
         tls: dict[str, Any] = {}
-        if self._context:
-            tls = {"ssl": self._context(), "ssl_handshake_timeout": self._limits.head_time, "ssl_shutdown_timeout": 1.0}
+        if self._tls:
+            tls = {
+                "ssl": self._tls(),
+                "ssl_handshake_timeout": self._handshake_time,
+                "ssl_shutdown_timeout": 1.0,
+            }
         try:
-            await loop.connect_accepted_socket(make, client, **tls)
+            await asyncio.get_running_loop().connect_accepted_socket(make, client, **tls)
         except OSError as error:  # also ssl.SSLError and TimeoutError
-            _logger.debug("A connection failed before its first request: %s", error)
+            self._logger.debug("A connection failed before its first request: %s", error)
             self._misdirected.failed_handshake(error, peer)
 
     def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
@@ -158,9 +156,8 @@ class HttpServer:
 
         It is forgotten at once: the next connection of a burst must not choose it again.
         """
-        if victim := next(iter(self._idle), None):
-            self.connections.discard(victim)
-            victim.abort()
+        if idle := self._forget_idle():
+            idle.abort()
         elif opening := next(iter(self._opening), None):
             self._end_opening(opening)
             opening.cancel()
@@ -168,27 +165,34 @@ class HttpServer:
             return False
         return True
 
-    async def _sweep(self) -> None:
-        loop, date = asyncio.get_running_loop(), 0
-        while True:
-            if self._protocol and date != (date := int(time.time())):
-                self._protocol.set_date(date)
-            now = loop.time()
-            for connection in list(self.connections):
-                connection.check(now)
-            await asyncio.sleep(_SWEEP)
+    async def _until_closed(self, seconds: float, pause: float) -> None:
+        """Returns when all connections are closed, or after some seconds. Looks at them after each `pause`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.connections:  # noqa: ASYNC110  # a connection ends in a callback of its transport
+                    await asyncio.sleep(pause)
 
 
-def _protocol(app: Any, limits: ServerLimits) -> "HttpProtocol":
-    """Runs in a thread, because the import blocks for 40 ms."""
-    from otel_zernel_libraries.serving.http1.protocol import HttpProtocol
+async def _closing(client: socket.socket) -> None:
+    """Returns when the connection that made room is closed. Else a burst would take a file for each of its clients.
 
-    protocol = HttpProtocol(app, limits)
-    protocol.set_date(int(time.time()))
-    return protocol
+    `client` is the new connection, which is closed if this is cancelled.
+    """
+    try:
+        for _ in range(_CLOSING_STEPS):
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        client.close()
+        raise
 
 
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
+async def cancel(*tasks: asyncio.Task[None]) -> None:
+    """Cancels tasks, and waits for their ends."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def is_no_cancellation(record: logging.LogRecord) -> bool:
+    """A filter of logs: False for the traceback that uvicorn logs if the server's end cancels a request."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

@@ -8,16 +8,21 @@ import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from otel_zernel.authentication import AuthConfig, server_authenticator
+from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.handover import HANDOVER, ListeningPlace
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.access import App, protected
+from otel_zernel_libraries.serving.http1.server import HttpServer
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.misdirected import Misdirected
-from otel_zernel_libraries.serving.server import HttpServer
+from otel_zernel_libraries.serving.tls import ServerTls
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 _logger = logging.getLogger("otel_zernel_libraries.serving")
 Place = TypeVar("Place", Address, Path)
@@ -47,13 +52,12 @@ async def serve(
     Raises `CannotStart` if the collector cannot listen on the address.
     """
     listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
+    actual = Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
+    server = HttpServer(app, limits or ServerLimits(), tls, Misdirected(setting, is_browsed=is_browsed))
     try:
-        misdirected = Misdirected(setting, is_browsed=is_browsed)
-        async with HttpServer(app, listeners, limits or ServerLimits(), tls, misdirected):
-            yield Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
+        async with server.serving(listeners):
+            yield actual
     finally:
-        for listener in listeners:
-            listener.close()
         if isinstance(place, Path):
             _unlink(place)
 
@@ -171,3 +175,29 @@ def _advice(error: OSError, listener: socket.socket) -> str:
             errno.EACCES: "ports below 1024 require root; choose a higher port",
         }
     return advice.get(error.errno or 0, error.strerror or str(error))
+
+
+@asynccontextmanager
+async def serve_guarded(
+    app: App,
+    place: Place,
+    context: Context,
+    *,
+    tls: ServerTlsConfig | None,
+    auth: AuthConfig | None,
+    section: str = "",
+    limits: ServerLimits | None = None,
+) -> AsyncIterator[Place]:
+    """Serves an ASGI application as `serve` does, with TLS and authentication if they are configured.
+
+    `section` is the configuration key that has `endpoint`, `tls` and `auth` below it; the component's path by default.
+    Raises `CannotStart`.
+    """
+    section = section or context.path
+    guarded = protected(app, server_authenticator(auth, context, f"{section}::auth"))
+    async with AsyncExitStack() as stack:
+        certificate = await stack.enter_async_context(ServerTls(tls, f"{section}::tls", context)) if tls else None
+        server = serve(
+            guarded, place, f"{section}::endpoint", tls=certificate.context if certificate else None, limits=limits
+        )
+        yield await stack.enter_async_context(server)

@@ -16,8 +16,8 @@ from uvicorn.server import ServerState
 from websockets.exceptions import InvalidState
 from websockets.frames import CloseCode, Frame
 
-from otel_zernel_libraries.serving.http1.no_cancellation import is_no_cancellation
 from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.server import is_no_cancellation
 
 _logger = logging.getLogger("otel_zernel_libraries.serving.websocket")
 _logger.setLevel(logging.WARNING)  # below, uvicorn and websockets describe every connection

@@ -14,7 +14,7 @@ import pytest
 
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
-from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
+from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts
 from otel_zernel_libraries.serving.http2.wire import PREFACE, settings
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.requests.room import Room
@@ -43,7 +43,7 @@ async def http2(tls: Tls) -> AsyncIterator[Address]:
     parts = ServerParts(lambda _: None, room, limits, time.monotonic)  # type: ignore[arg-type,return-value]  # no calls
     listener = listen(Address("127.0.0.1", 0), "a::b")
     server = Http2Server(parts, make_context().logger, tls)
-    async with serve_http2(server, [listener], lambda: None):
+    async with server.serving([listener]):
         yield Address(*listener.getsockname()[:2])
 
 

@@ -7,19 +7,62 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from otel_zernel_libraries.serving.http1.no_cancellation import is_no_cancellation
-from otel_zernel_libraries.serving.http1.one_write import HeadWithBody
 from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.server import is_no_cancellation
 
 if TYPE_CHECKING:
     from otel_zernel_libraries.serving.websocket import WebSocketConnection
+
+_INTERIM: Final = b"HTTP/1.1 1"
+"""How an interim answer begins (100 Continue). Its client waits for it, and no body follows."""
+_JOINED: Final = 64 << 10
+"""Bytes. A larger part of a body is written by itself, since to copy it would cost more than a system call."""
+
+
+class HeadWithBody:
+    """The transport of one answer. Its head waits for the first part of the body, within one turn of the event loop."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head: bytes | None = None
+        self._has_head = False
+
+    def write(self, data: bytes) -> None:
+        """Keeps the head, and writes everything else."""
+        if self._has_head or data.startswith(_INTERIM):
+            self._write(data)
+            return
+        self._head, self._has_head = data, True
+        self._loop.call_soon(self._write, b"")  # if the application waits before it sends a body
+
+    def _write(self, data: bytes) -> None:
+        head, self._head = self._head, None
+        if head is not None and not self._transport.is_closing():
+            if len(data) <= _JOINED:
+                data = head + data
+            else:
+                self._transport.write(head)
+        if data:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Writes the head if it still waits, and closes."""
+        self._write(b"")
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether the transport closes or has closed."""
+        return self._transport.is_closing()
+
 
 _REASONS = {
     400: "not a valid HTTP/1.1 request",
@@ -297,3 +340,46 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self.pipeline.clear()
+
+
+class HttpProtocol:
+    """Creates the connections to an ASGI application."""
+
+    def __init__(self, app: Any, limits: ServerLimits) -> None:
+        self._config = Config(app, http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None)
+        self._config.access_log = False
+        self._config.proxy_headers = False  # the client is the peer of the connection, whatever its headers say
+        self._config.timeout_keep_alive = limits.idle_time  # type: ignore[assignment]  # a delay of `call_later`
+        self._config.load()
+        self._limits = limits
+        self.state = ServerState()
+        self._websockets: Callable[[], WebSocketConnection] | None = None
+        """Makes a WebSocket. Exists from the first one on."""
+
+    def connection(
+        self,
+        idle: dict[Connection, None],
+        opened: Callable[[], None],
+        spoke: Callable[[bytes], None],
+        *,
+        surplus: bool,
+    ) -> Connection:
+        """A new connection, see `Connection`."""
+        upgrade = self._websocket if self._limits.message_size else None
+        return Connection(self._config, self.state, self._limits, idle, opened, spoke, upgrade, surplus=surplus)
+
+    async def _websocket(self) -> "WebSocketConnection":
+        """A new WebSocket. The first one imports the package websockets, which would block for 20 ms."""
+        if not self._websockets:
+            self._websockets = await asyncio.to_thread(_factory, self._config, self.state, self._limits)
+        return self._websockets()
+
+    def set_date(self, seconds: int) -> None:
+        """Sets the date header of the next answers, in seconds since 1970."""
+        self.state.default_headers = [(b"date", formatdate(seconds, usegmt=True).encode())]
+
+
+def _factory(config: Config, state: ServerState, limits: ServerLimits) -> "Callable[[], WebSocketConnection]":
+    from otel_zernel_libraries.serving.websocket import new_factory
+
+    return new_factory(config, state, limits)

@@ -5,23 +5,23 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from otel_zernel_libraries.serving.http2.answers import EMPTY_SUCCESS, SUCCESS, refusal, status_of, stop
-from otel_zernel_libraries.serving.http2.limits import FORGIVEN_A_REQUEST, UNREAD, Http2Limits
-from otel_zernel_libraries.serving.http2.nuisances import Nuisances
-from otel_zernel_libraries.serving.http2.peer import Peer
-from otel_zernel_libraries.serving.http2.pings import Pings
+from otel_zernel_libraries.serving.http2.limits import FORGIVEN_A_REQUEST, UNREAD, Http2Limits, Nuisances, Pings
 from otel_zernel_libraries.serving.http2.wire import (
     DATA,
     DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
+    FRAME_HEAD,
     HEADERS,
     LEAST_FRAME,
+    RST_STREAM,
     UINT32,
+    ErrorCode,
     frame,
     message_of,
     read_prefix,
     response_headers,
+    trailers,
     window_update,
 )
 from otel_zernel_libraries.serving.requests.failures import RequestFailure, overloaded, too_large, undecodable
@@ -29,6 +29,53 @@ from otel_zernel_libraries.serving.requests.room import Hold, Room
 
 _PREFIX = 5
 """Bytes before a message: its compression flag and its length."""
+_SUCCESS = trailers(0, "")
+"""The trailers of a call that succeeds."""
+_FRAMES = (
+    frame(HEADERS, END_HEADERS, 0, response_headers()),
+    frame(DATA, 0, 0, message_of(b"")),
+    frame(HEADERS, END_STREAM | END_HEADERS, 0, _SUCCESS),
+)
+_EMPTY_SUCCESS = b"".join(one[:5] + b"\xff" * 4 + one[FRAME_HEAD:] for one in _FRAMES).split(b"\xff" * 4)
+"""The usual answer, an empty message and success: the id of the stream belongs between the pieces."""
+
+
+def refusal(stream: int, failure: RequestFailure, *, half_closed: bool) -> bytes:
+    """The frames that end a call before any answer."""
+    end = frame(HEADERS, END_STREAM | END_HEADERS, stream, response_headers() + _status_of(failure))
+    return end if half_closed else end + _stop(stream)
+
+
+def _status_of(failure: RequestFailure) -> bytes:
+    """The trailers of a call that fails."""
+    details = failure.as_status().SerializeToString() if failure.retry_after is not None else b""
+    return trailers(failure.code, str(failure), details)
+
+
+def _stop(stream: int) -> bytes:
+    """After an early answer: the client need not send the rest."""
+    return frame(RST_STREAM, 0, stream, UINT32.pack(ErrorCode.NO_ERROR))
+
+
+class Peer:
+    """A client, from its connection to its end. It outlives the connection for those who remember the client."""
+
+    __slots__ = ("address", "certificate", "closed")
+
+    def __init__(self, address: str = "", certificate: str = "") -> None:
+        self.address = address
+        """The IP address. Empty for a Unix socket."""
+        self.certificate = certificate
+        """The names in the client's verified certificate. Empty without one."""
+        self.closed = False
+
+    def meet(self, transport: asyncio.BaseTransport) -> None:
+        """Reads address and certificate after the handshake."""
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.address = str(name[0])
+        if certificate := transport.get_extra_info("peercert"):  # empty if it was not verified
+            self.certificate = repr((certificate.get("subject"), certificate.get("subjectAltName")))
 
 
 class CallConnection(Protocol):
@@ -222,10 +269,10 @@ class Call:
         """Ends the call with success, after one more message if it is given."""
         if message == b"" and self._may_answer_at_once():
             self._connection.send_window -= _PREFIX
-            self._connection.write(UINT32.pack(self.id).join(EMPTY_SUCCESS))
+            self._connection.write(UINT32.pack(self.id).join(_EMPTY_SUCCESS))
             self.close()
             return
-        self._answer(message_of(message) if message is not None else b"", SUCCESS)
+        self._answer(message_of(message) if message is not None else b"", _SUCCESS)
 
     def fail(self, failure: RequestFailure) -> None:
         """Ends the call with an error. Without an earlier message, that is one frame."""
@@ -233,7 +280,7 @@ class Call:
             return
         self.method.failed(failure)
         if self._begun:
-            self._answer(b"", status_of(failure))
+            self._answer(b"", _status_of(failure))
         else:
             self._begun = True
             self._connection.write(refusal(self.id, failure, half_closed=self.half_closed))
@@ -280,7 +327,7 @@ class Call:
                 self.send_window -= size
                 data = data[size:]
             if end is not None:
-                reset = b"" if self.half_closed else stop(self.id)
+                reset = b"" if self.half_closed else _stop(self.id)
                 self._connection.write(frame(HEADERS, END_STREAM | END_HEADERS, self.id, end) + reset)
                 self.close()
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import cast
 
 from otel_zernel_libraries.serving.http2 import limits as bounds
-from otel_zernel_libraries.serving.http2.parts import ServerParts
-from otel_zernel_libraries.serving.http2.peer import Peer
+from otel_zernel_libraries.serving.http2.call import Peer
 from otel_zernel_libraries.serving.http2.reading import FrameReader
-from otel_zernel_libraries.serving.http2.streams import Streams
+from otel_zernel_libraries.serving.http2.streams import ServerParts, Streams
 from otel_zernel_libraries.serving.http2.wire import (
     DEFAULT_WINDOW,
     INITIAL_WINDOW_SIZE,

@@ -1,16 +1,28 @@
-"""Splits what a client sends into frames, and refuses those that are too long before they are complete."""
+"""Reads what a client sends: frames, which are refused before they are complete if they are too long, their header
+blocks (HPACK, RFC 7541) and settings.
+"""
 
-from typing import Protocol
+from typing import Final, Protocol
+
+import hpack
 
 from otel_zernel_libraries.serving.http2 import limits as bounds
 from otel_zernel_libraries.serving.http2.wire import (
     DATA,
+    ENABLE_PUSH,
+    END_HEADERS,
     END_STREAM,
     FRAME_HEAD,
+    HAS_PRIORITY,
+    INITIAL_WINDOW_SIZE,
+    LEAST_FRAME,
+    MAX_FRAME_SIZE,
     PADDED,
     PREFACE,
+    SETTING,
     ConnectionBroken,
     ErrorCode,
+    StreamBroken,
     read_frame_head,
 )
 
@@ -116,3 +128,150 @@ class FrameReader:
         if not self._body_left:
             self._sink.end_body()
         return position + size
+
+
+Headers = dict[str, str]
+_MOST_KNOWN: Final = 16
+"""Header blocks that a connection remembers. A client repeats a few."""
+_PSEUDO: Final = frozenset({":method", ":scheme", ":path", ":authority"})
+_OF_HTTP1: Final = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
+_LONGEST_KNOWN: Final = 4096
+"""Characters of remembered headers. A block of 10 bytes may stand for 32 KiB."""
+
+
+class HeaderDecoder:
+    """Decodes the header blocks of one connection.
+
+    A client sends the same headers with most requests. Their block is then a few references into the table, and its
+    meaning is remembered until a block changes the table.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = hpack.Decoder(max_header_list_size=bounds.HEADER_BLOCK)
+        self._known: dict[bytes, Headers] = {}
+
+    def decode(self, block: bytes) -> Headers:
+        """The headers, with lower-case names. Several values of one name are joined.
+
+        Raises `ConnectionBroken` if the block cannot be decoded, and `StreamBroken` if the request is malformed (RFC
+        9113, 8.1.1).
+        """
+        if known := self._known.get(block):
+            return known
+        try:
+            pairs = self._decoder.decode(block, raw=True)
+        except hpack.OversizedHeaderListError as error:
+            raise ConnectionBroken(ErrorCode.ENHANCE_YOUR_CALM, "the headers are too long") from error
+        except (hpack.HPACKError, UnicodeDecodeError, ValueError, IndexError) as error:
+            raise ConnectionBroken(ErrorCode.COMPRESSION_ERROR, "the header block is not valid") from error
+        is_constant = _is_only_references(block)
+        if not is_constant or len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        headers: Headers = {}
+        for name, value in pairs:
+            key, text = bytes(name).decode("latin-1"), bytes(value).decode("latin-1")
+            if (problem := _problem(key, text, headers)) is not None:
+                raise StreamBroken(ErrorCode.PROTOCOL_ERROR, problem)
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if is_constant and sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_KNOWN:
+            self._known[block] = headers
+        return headers
+
+
+def _problem(name: str, value: str, before: Headers) -> str | None:
+    """Why a header makes a request malformed (RFC 9113, 8.2 and 8.3), behind those in `before`."""
+    if name.startswith(":"):
+        if name not in _PSEUDO or name in before:
+            return "a pseudo-header is unknown or repeated"
+        if any(not one.startswith(":") for one in before):
+            return "a pseudo-header follows other headers"
+    elif not name or name != name.lower():
+        return "the name of a header has upper-case letters, or is empty"
+    elif name in _OF_HTTP1 or (name == "te" and value != "trailers"):
+        return "a header belongs to connections of HTTP/1.1"
+    return None
+
+
+def _is_only_references(block: bytes) -> bool:
+    """Whether every byte is a reference into the table, so that the block cannot change it."""
+    return bool(block) and min(block) > 0x80 and max(block) < 0xFF
+
+
+_PRIORITY: Final = 5
+"""Bytes of a priority before the block."""
+_REQUIRED: Final = (":method", ":scheme", ":path")
+
+
+class HeaderBlocks:
+    """The header blocks of one connection, one after the other."""
+
+    def __init__(self) -> None:
+        self.stream = 0
+        """The stream whose block is unfinished; 0 for none."""
+        self.ends = False
+        """Whether the stream ends with this block."""
+        self._block = b""
+        self._decoder = HeaderDecoder()
+
+    def begin(self, flags: int, stream: int, payload: bytes) -> Headers | None:
+        """HEADERS: the headers, or None if more frames follow. Raises `ConnectionBroken` and `StreamBroken`."""
+        block = unpadded(payload) if flags & PADDED else payload
+        self._block = block[_PRIORITY:] if flags & HAS_PRIORITY else block
+        self.stream, self.ends = stream, bool(flags & END_STREAM)
+        return self._finish(flags)
+
+    def extend(self, flags: int, payload: bytes) -> Headers | None:
+        """CONTINUATION: the same."""
+        if not self.stream:
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        self._block += payload
+        if len(self._block) > bounds.HEADER_BLOCK:
+            raise ConnectionBroken(ErrorCode.ENHANCE_YOUR_CALM, "the headers are too long")
+        return self._finish(flags)
+
+    def are_trailers(self, headers: Headers) -> bool:
+        """Whether the headers of the block that was just read are the trailers of a request."""
+        return self.ends and not any(name.startswith(":") for name in headers)
+
+    def _finish(self, flags: int) -> Headers | None:
+        if not flags & END_HEADERS:
+            return None
+        block, self._block, self.stream = self._block, b"", 0
+        return self._decoder.decode(block)
+
+
+def unpadded(payload: bytes) -> bytes:
+    """The payload of a padded frame. Raises `ConnectionBroken` if the padding is longer than the frame."""
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def check_request(headers: Headers) -> None:
+    """Raises `StreamBroken` if the headers of a request lack one that is required."""
+    if not all(map(headers.get, _REQUIRED)):
+        raise StreamBroken(ErrorCode.PROTOCOL_ERROR, f"a request lacks one of {', '.join(_REQUIRED)}")
+
+
+_VALUES: Final = {ENABLE_PUSH: range(2), MAX_FRAME_SIZE: range(LEAST_FRAME, 2**24)}
+"""The valid values of settings (6.5.2). The window's size is checked where it is used; for the others, any is valid."""
+_WRONG_SIZE: Final = "SETTINGS has a wrong size"
+
+
+def check_acknowledgement(payload: bytes) -> None:
+    """Raises `ConnectionBroken` if an acknowledgement has a payload."""
+    if payload:
+        raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, _WRONG_SIZE)
+
+
+def initial_window(payload: bytes) -> int | None:
+    """The initial window of streams, if the frame sets it. Raises `ConnectionBroken` for invalid settings."""
+    if len(payload) % SETTING.size:
+        raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, _WRONG_SIZE)
+    window = None
+    for name, value in SETTING.iter_unpack(payload):
+        if value not in _VALUES.get(name, (value,)):
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, f"the setting {name} has the value {value}")
+        if name == INITIAL_WINDOW_SIZE:
+            window = value
+    return window

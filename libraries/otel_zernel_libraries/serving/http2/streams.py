@@ -4,16 +4,19 @@ It bounds floods of pings, settings, resets, empty frames and CONTINUATION frame
 """
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from otel_zernel_libraries.serving.http2 import limits as bounds
-from otel_zernel_libraries.serving.http2.answers import refusal
-from otel_zernel_libraries.serving.http2.call import Call
-from otel_zernel_libraries.serving.http2.headers import HeaderBlocks, check_request
-from otel_zernel_libraries.serving.http2.nuisances import Nuisances
-from otel_zernel_libraries.serving.http2.parts import FrameOutlet, ServerParts
-from otel_zernel_libraries.serving.http2.pings import Pings
-from otel_zernel_libraries.serving.http2.settings import check_acknowledgement, initial_window
+from otel_zernel_libraries.serving.http2.call import Call, Peer, Route, refusal
+from otel_zernel_libraries.serving.http2.limits import Http2Limits, Nuisances, Pings
+from otel_zernel_libraries.serving.http2.reading import (
+    HeaderBlocks,
+    Headers,
+    check_acknowledgement,
+    check_request,
+    initial_window,
+)
 from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     CONTINUATION,
@@ -32,16 +35,47 @@ from otel_zernel_libraries.serving.http2.wire import (
     WINDOW_UPDATE,
     ConnectionBroken,
     ErrorCode,
-    Headers,
     StreamBroken,
     frame,
     window_update,
 )
 from otel_zernel_libraries.serving.requests.failures import RequestFailure
+from otel_zernel_libraries.serving.requests.room import Room
 
 _OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
 _OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
 _EVEN: Final = "a client has odd streams"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """What every connection of a server uses."""
+
+    route: Route
+    """Finds the method for the headers of a request."""
+    room: Room
+    """The memory for the messages of all connections."""
+    limits: Http2Limits
+    now: Callable[[], float]
+    """The monotonic clock, in s."""
+
+
+class FrameOutlet(Protocol):
+    """The connection below the streams."""
+
+    peer: Peer
+
+    def write(self, data: bytes) -> None:
+        """Sends frames."""
+
+    def unread(self) -> int:
+        """The number of bytes that are not sent yet."""
+
+    def later(self, function: Callable[[], None]) -> None:
+        """Calls the function when all that was read is handled."""
+
+    def become_idle(self) -> None:
+        """Is called when the last call has ended."""
 
 
 class Streams:

@@ -11,10 +11,6 @@ from struct import Struct
 from typing import Final
 from urllib.parse import quote
 
-import hpack
-
-from otel_zernel_libraries.serving.http2.limits import HEADER_BLOCK
-
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
@@ -136,70 +132,3 @@ def trailers(code: int, message: str, details: bytes = b"") -> bytes:
     if details:
         headers.append(("grpc-status-details-bin", base64.b64encode(details).decode().rstrip("=")))
     return encode_headers(headers)
-
-
-Headers = dict[str, str]
-_MOST_KNOWN: Final = 16
-"""Header blocks that a connection remembers. A client repeats a few."""
-_PSEUDO: Final = frozenset({":method", ":scheme", ":path", ":authority"})
-_OF_HTTP1: Final = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
-_LONGEST_KNOWN: Final = 4096
-"""Characters of remembered headers. A block of 10 bytes may stand for 32 KiB."""
-
-
-class HeaderDecoder:
-    """Decodes the header blocks of one connection.
-
-    A client sends the same headers with most requests. Their block is then a few references into the table, and its
-    meaning is remembered until a block changes the table.
-    """
-
-    def __init__(self) -> None:
-        self._decoder = hpack.Decoder(max_header_list_size=HEADER_BLOCK)
-        self._known: dict[bytes, Headers] = {}
-
-    def decode(self, block: bytes) -> Headers:
-        """The headers, with lower-case names. Several values of one name are joined.
-
-        Raises `ConnectionBroken` if the block cannot be decoded, and `StreamBroken` if the request is malformed (RFC
-        9113, 8.1.1).
-        """
-        if known := self._known.get(block):
-            return known
-        try:
-            pairs = self._decoder.decode(block, raw=True)
-        except hpack.OversizedHeaderListError as error:
-            raise ConnectionBroken(ErrorCode.ENHANCE_YOUR_CALM, "the headers are too long") from error
-        except (hpack.HPACKError, UnicodeDecodeError, ValueError, IndexError) as error:
-            raise ConnectionBroken(ErrorCode.COMPRESSION_ERROR, "the header block is not valid") from error
-        is_constant = _is_only_references(block)
-        if not is_constant or len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        headers: Headers = {}
-        for name, value in pairs:
-            key, text = bytes(name).decode("latin-1"), bytes(value).decode("latin-1")
-            if (problem := _problem(key, text, headers)) is not None:
-                raise StreamBroken(ErrorCode.PROTOCOL_ERROR, problem)
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        if is_constant and sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_KNOWN:
-            self._known[block] = headers
-        return headers
-
-
-def _problem(name: str, value: str, before: Headers) -> str | None:
-    """Why a header makes a request malformed (RFC 9113, 8.2 and 8.3), behind those in `before`."""
-    if name.startswith(":"):
-        if name not in _PSEUDO or name in before:
-            return "a pseudo-header is unknown or repeated"
-        if any(not one.startswith(":") for one in before):
-            return "a pseudo-header follows other headers"
-    elif not name or name != name.lower():
-        return "the name of a header has upper-case letters, or is empty"
-    elif name in _OF_HTTP1 or (name == "te" and value != "trailers"):
-        return "a header belongs to connections of HTTP/1.1"
-    return None
-
-
-def _is_only_references(block: bytes) -> bool:
-    """Whether every byte is a reference into the table, so that the block cannot change it."""
-    return bool(block) and min(block) > 0x80 and max(block) < 0xFF

@@ -16,6 +16,7 @@ from google.rpc.code_pb2 import Code
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.errors import Refused, ZernelError
 
 Encoding = Literal["proto", "json"]
@@ -119,3 +120,11 @@ def unexpected() -> RequestFailure:
     """The receiver has a fault, which is logged."""
     message = "the collector failed on this request; see its log"
     return RequestFailure(message, "error", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+async def check_credentials(authenticator: ServerAuthenticator, headers: Mapping[str, str]) -> None:
+    """Raises `RequestFailure` if a request has no valid credentials."""
+    try:
+        await authenticator.authenticate(headers)
+    except Unauthenticated as error:
+        raise unauthenticated(str(error)) from error

@@ -8,9 +8,8 @@ from typing import Any, Final
 from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel_libraries.cluster.messages import REGISTER_WORKER, SEND_HEARTBEAT, STREAM_HEARTBEATS, HeartbeatAck
 from otel_zernel_libraries.serving.http2 import Call, Method
-from otel_zernel_libraries.serving.requests.credentials import check_credentials
 from otel_zernel_libraries.serving.requests.decompression import decompress
-from otel_zernel_libraries.serving.requests.failures import RequestFailure, unexpected, unsupported
+from otel_zernel_libraries.serving.requests.failures import RequestFailure, check_credentials, unexpected, unsupported
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender, sender_of

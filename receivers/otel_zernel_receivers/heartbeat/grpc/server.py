@@ -10,9 +10,8 @@ from otel_zernel.component import Context
 from otel_zernel.types import Address
 from otel_zernel_libraries.cluster.messages import FILE, SERVICE
 from otel_zernel_libraries.serving.access import warn_if_open
-from otel_zernel_libraries.serving.grpc.health import HealthService
-from otel_zernel_libraries.serving.grpc.routing import with_standard_services
-from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
+from otel_zernel_libraries.serving.grpc import HealthService, with_standard_services
+from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts
 from otel_zernel_libraries.serving.misdirected import Misdirected
 from otel_zernel_libraries.serving.requests.room import Room
 from otel_zernel_libraries.serving.serving import listen_all
@@ -56,7 +55,7 @@ async def serve_workers(
         parts = ServerParts(route, room, _limits(config), clock.monotonic)
         misdirected = Misdirected(setting, "grpc", clock)
         server = Http2Server(parts, context.logger, tls.context if tls else None, misdirected)
-        await stack.enter_async_context(serve_http2(server, listeners, health.stop))
+        await stack.enter_async_context(server.serving(listeners, health.stop))
         yield Address(*listeners[0].getsockname()[:2])
 
 

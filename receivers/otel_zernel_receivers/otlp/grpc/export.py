@@ -8,9 +8,14 @@ from typing import Final
 from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.batch import Signal
 from otel_zernel_libraries.serving.http2 import Call
-from otel_zernel_libraries.serving.requests.credentials import check_credentials
 from otel_zernel_libraries.serving.requests.decompression import decompress
-from otel_zernel_libraries.serving.requests.failures import RequestFailure, unexpected, unserved, unsupported
+from otel_zernel_libraries.serving.requests.failures import (
+    RequestFailure,
+    check_credentials,
+    unexpected,
+    unserved,
+    unsupported,
+)
 from otel_zernel_receivers.otlp.intake import OtlpIntake, unused
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 

@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 
 from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.component import Context
-from otel_zernel_libraries.serving.grpc.health import HealthService
-from otel_zernel_libraries.serving.grpc.routing import with_standard_services
-from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, Method, ServerParts, serve_http2
+from otel_zernel_libraries.serving.grpc import HealthService, with_standard_services
+from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, Method, ServerParts
 from otel_zernel_libraries.serving.misdirected import Misdirected
 from otel_zernel_receivers.otlp.config import GrpcConfig
 from otel_zernel_receivers.otlp.grpc.export import ExportMethod
@@ -37,7 +36,7 @@ async def serve_grpc(
     misdirected = Misdirected(f"{context.path}::protocols::grpc::endpoint", "grpc", context.clock)
     parts = ServerParts(route, intake.room, limits, context.clock.monotonic)
     server = Http2Server(parts, context.logger, tls, misdirected)
-    async with serve_http2(server, listeners, health.stop):
+    async with server.serving(listeners, health.stop):
         yield
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from otel_zernel_libraries.serving.http1.one_write import HeadWithBody
+from otel_zernel_libraries.serving.http1.connection import HeadWithBody
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
 

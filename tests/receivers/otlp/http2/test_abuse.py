@@ -15,11 +15,10 @@ import pytest
 from otel_zernel.protobuf.fields import encode_field
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
-from otel_zernel_libraries.serving.grpc.health import NAME as HEALTH
-from otel_zernel_libraries.serving.grpc.health import HealthService
-from otel_zernel_libraries.serving.grpc.reflection import NAMES
-from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts, serve_http2
+from otel_zernel_libraries.serving.grpc import HEALTH, REFLECTION, HealthService
+from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts
 from otel_zernel_libraries.serving.http2.connection import Http2Connection
+from otel_zernel_libraries.serving.http2.reading import HeaderDecoder
 from otel_zernel_libraries.serving.http2.wire import (
     DATA,
     HEADERS,
@@ -27,7 +26,6 @@ from otel_zernel_libraries.serving.http2.wire import (
     PING,
     PREFACE,
     RST_STREAM,
-    HeaderDecoder,
     frame,
     message_of,
     settings,
@@ -131,7 +129,7 @@ async def _health_server(limits: Http2Limits) -> AsyncIterator[Address]:
     parts = ServerParts(lambda headers: methods[headers[":path"]], room, limits, time.monotonic)
     server = Http2Server(parts, logger, None)
     listener = listen(Address("localhost", 0), "endpoint")
-    async with serve_http2(server, [listener], health.stop):
+    async with server.serving([listener], health.stop):
         yield Address(*listener.getsockname()[:2])
 
 
@@ -153,5 +151,5 @@ async def test_a_client_that_does_not_read_descriptions_gets_no_more_of_them(win
     async with receiving(Recording(), protocols) as receiver, connected(receiver, greet=False) as client:
         await client.send(PREFACE, settings({INITIAL_WINDOW_SIZE: window}))
         asked = b"".join(frame(DATA, 0, 1, question * 100) for _ in range(10))
-        await client.send(opening(1, headers_for(f"/{NAMES[0]}/ServerReflectionInfo")), asked)
+        await client.send(opening(1, headers_for(f"/{REFLECTION[0]}/ServerReflectionInfo")), asked)
         assert await client.status(1) == 14

@@ -7,8 +7,7 @@ import pytest
 
 from otel_zernel.testing import FakeClock
 from otel_zernel_libraries.serving.http2 import Http2Limits
-from otel_zernel_libraries.serving.http2.limits import HEADER_BLOCK
-from otel_zernel_libraries.serving.http2.pings import Pings
+from otel_zernel_libraries.serving.http2.limits import HEADER_BLOCK, Pings
 from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     CONTINUATION,

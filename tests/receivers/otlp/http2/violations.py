@@ -1,6 +1,6 @@
 """Bytes that violate HTTP/2, and the code of the error that each must get."""
 
-from otel_zernel_libraries.serving.grpc.health import NAME as HEALTH
+from otel_zernel_libraries.serving.grpc import HEALTH
 from otel_zernel_libraries.serving.http2.limits import HEADER_BLOCK
 from otel_zernel_libraries.serving.http2.wire import (
     ACK,

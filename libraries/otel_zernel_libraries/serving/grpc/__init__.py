@@ -1,1 +1,0 @@
-"""Services that every server of gRPC has: health and reflection."""
