@@ -19,15 +19,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from otel_zernel_libraries.store.limits import WriterOptions
 from otel_zernel_libraries.store.opening import writer_for
 from otel_zernel_libraries.store.postgres.schema import migrate
-from otel_zernel_libraries.store.rows.extraction import rows_of
+from otel_zernel_libraries.store.rows.batch_rows import rows_of
 from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.series_cache import SeriesCache
 from otel_zernel_libraries.store.rows.tables import POINTS
 from otel_zernel_libraries.store.sqlite.connecting import open_writer
 from otel_zernel_libraries.store.sqlite.exotic import to_sqlite
+from otel_zernel_libraries.store.writer import WriterOptions
 from tests.postgres import PostgresServer, postgres_server
 
 GPUS, METRICS, SCRAPES = 247, 10, 60
@@ -65,7 +65,7 @@ def rows(encoded: list[bytes]) -> list[list[Row]]:
     """The rows of all batches, with numbers in the place of the ids of series."""
     cache, numbers, found = SeriesCache(100_000), iter(range(1, 1 << 30)), []
     for one in encoded:
-        batch = rows_of(MetricsData.FromString(one), cache)
+        batch = rows_of(Batch.from_bytes(metrics=one), cache)
         for series in batch.unresolved():
             series.id = next(numbers)
         found += [rows for _, rows in batch.tables()]

@@ -10,9 +10,8 @@ from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Retryable, invalid_is_permanent
 from otel_zernel_exporters.sql.config import SqlConfig
 from otel_zernel_exporters.sql.declared import REPEATED, STORED
-from otel_zernel_libraries.store.limits import WriterOptions
 from otel_zernel_libraries.store.opening import writer_for
-from otel_zernel_libraries.store.written import Written
+from otel_zernel_libraries.store.writer import WriterOptions, Written
 
 _MAINTENANCE: Final = 3600.0
 """Seconds between two removals of old points at most."""

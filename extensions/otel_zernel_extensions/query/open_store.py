@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from otel_zernel.errors import CannotStart, Retryable, ZernelError
-from otel_zernel_libraries.store.ingest import StoreState
 from otel_zernel_libraries.store.queries.catalogue import Catalogue
-from otel_zernel_libraries.store.reading import NoTables, StoreReader
+from otel_zernel_libraries.store.reading import NoTables, StoreReader, StoreState
 
 
 class StoreUnavailable(ZernelError):

@@ -19,7 +19,7 @@ from otel_zernel_libraries.serving.api.answers import ApiError, json_bytes
 from otel_zernel_libraries.serving.api.routes import App
 from otel_zernel_libraries.store.queries.catalogue import TooManySeries
 from otel_zernel_libraries.store.queries.distributions import TooManyPoints
-from otel_zernel_libraries.store.rows.integers import LATEST_TIME
+from otel_zernel_libraries.store.rows.points import LATEST_TIME
 
 T = TypeVar("T")
 _SOON: Final = ((b"retry-after", b"1"),)

@@ -2,11 +2,10 @@
 
 from otel_zernel_libraries.store.address import SqliteAddress
 from otel_zernel_libraries.store.config import StoreConfig, WritableStoreConfig
-from otel_zernel_libraries.store.limits import WriterOptions
 from otel_zernel_libraries.store.reading import StoreReader
 from otel_zernel_libraries.store.sqlite.sqlite_reader import SqliteReader
 from otel_zernel_libraries.store.sqlite.sqlite_writer import SqliteWriter
-from otel_zernel_libraries.store.writer import StoreWriter
+from otel_zernel_libraries.store.writer import StoreWriter, WriterOptions
 
 
 def writer_for(config: WritableStoreConfig, options: WriterOptions) -> StoreWriter:

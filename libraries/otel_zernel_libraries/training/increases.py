@@ -9,8 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.histograms.amounts import MalformedAmount, NotComparable
-from otel_zernel_libraries.histograms.temporality.reading import amount_of
-from otel_zernel_libraries.histograms.temporality.track import Track
+from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
 from otel_zernel_libraries.training.distributions import HistogramPoint
 from otel_zernel_libraries.training.durations import Counts, counts_of
 

@@ -7,7 +7,7 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
-from otel_zernel_libraries.histograms.temporality.reading import amount_of
+from otel_zernel_libraries.histograms.temporality.track import amount_of
 from otel_zernel_processors.metricstransform.config import Aggregation
 from otel_zernel_processors.metricstransform.numbers import to_integer
 from otel_zernel_processors.metricstransform.selecting import delete, points_of

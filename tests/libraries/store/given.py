@@ -27,11 +27,10 @@ from pydantic import TypeAdapter
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from otel_zernel_libraries.store.limits import WriterOptions
 from otel_zernel_libraries.store.opening import reader_for, writer_for
 from otel_zernel_libraries.store.reading import PointRange, StoreReader
-from otel_zernel_libraries.store.rows.integers import LATEST_TIME
-from otel_zernel_libraries.store.writer import StoreWriter
+from otel_zernel_libraries.store.rows.points import LATEST_TIME
+from otel_zernel_libraries.store.writer import StoreWriter, WriterOptions
 from tests.postgres import PostgresServer, new_schema
 
 

@@ -15,7 +15,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.config import WritableStoreConfig
 from otel_zernel_libraries.store.reading import PointRange
-from otel_zernel_libraries.store.reading_spans import read_spans
 from tests.libraries.store.given import (
     ATTRIBUTES,
     DAY_NS,
@@ -30,6 +29,7 @@ from tests.libraries.store.given import (
     sqlite_config,
     writer,
 )
+from tests.libraries.store.reading_spans import read_spans
 from tests.postgres import PostgresServer
 
 ID = st.sampled_from([b"", b"\1" * 8, b"\2" * 8]) | st.binary(min_size=8, max_size=8)

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from otel_zernel_libraries.store.queries.labels import label_text
 from otel_zernel_libraries.store.queries.series import SeriesEntry
-from otel_zernel_libraries.store.rows.integers import unsigned64
-from otel_zernel_libraries.store.rows.points import Row
+from otel_zernel_libraries.store.rows.points import Row, unsigned64
 
 _NS: Final = 10**9
 Record = Mapping[str, Any]

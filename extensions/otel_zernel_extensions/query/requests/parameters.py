@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from otel_zernel.text import quoted
 from otel_zernel_libraries.serving.api.answers import ApiError
-from otel_zernel_libraries.store.rows.integers import LATEST_TIME
+from otel_zernel_libraries.store.rows.points import LATEST_TIME
 
 _MOST: Final = 100
 _LABEL: Final = re.compile(r"label\[([^\[\]\x00]{1,256})\]")

@@ -13,7 +13,7 @@ from otel_zernel_libraries.store.queries.labels import SHORT_NAMES
 from otel_zernel_libraries.store.queries.numbers import Windows
 from otel_zernel_libraries.store.queries.pages import Key, Order
 from otel_zernel_libraries.store.queries.series import SeriesFilter
-from otel_zernel_libraries.store.rows.integers import LATEST_TIME
+from otel_zernel_libraries.store.rows.points import LATEST_TIME
 
 FILTERS: Final = (*SHORT_NAMES, "metric", "label")
 TIMES: Final = ("start_time", "end_time", "time_range")

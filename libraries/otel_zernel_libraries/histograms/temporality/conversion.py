@@ -12,10 +12,13 @@ from otel_zernel.clock import Clock
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
-from otel_zernel_libraries.histograms.temporality.config import SeriesMemoryConfig
-from otel_zernel_libraries.histograms.temporality.identity import StreamIdentity
-from otel_zernel_libraries.histograms.temporality.memory import AnyTrack, SeriesMemory
-from otel_zernel_libraries.histograms.temporality.reading import amount_of
+from otel_zernel_libraries.histograms.temporality.memory import (
+    AnyTrack,
+    SeriesMemory,
+    SeriesMemoryConfig,
+    StreamIdentity,
+)
+from otel_zernel_libraries.histograms.temporality.track import amount_of
 
 _KINDS = frozenset({"sum", "histogram", "exponential_histogram"})
 

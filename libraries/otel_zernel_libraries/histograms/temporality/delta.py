@@ -4,8 +4,8 @@ from typing import Any
 
 from otel_zernel.clock import Clock
 from otel_zernel_libraries.histograms.amounts import Amount
-from otel_zernel_libraries.histograms.temporality.config import SeriesMemoryConfig
 from otel_zernel_libraries.histograms.temporality.conversion import CUMULATIVE, DELTA, Conversion, LostPoint
+from otel_zernel_libraries.histograms.temporality.memory import SeriesMemoryConfig
 from otel_zernel_libraries.histograms.temporality.track import Track
 
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
-from otel_zernel_libraries.histograms.temporality.config import SeriesMemoryConfig
+from otel_zernel_libraries.histograms.temporality.memory import SeriesMemoryConfig
 
 _WEIGHT = 160
 """Buckets for each of `max_series` on average: larger histograms take the room of several series."""

@@ -18,10 +18,13 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
 from otel_zernel_libraries.histograms.explicit import ExplicitAmount
 from otel_zernel_libraries.histograms.exponential import exponential_of
-from otel_zernel_libraries.histograms.temporality.config import MovingBounds, SeriesMemoryConfig
 from otel_zernel_libraries.histograms.temporality.conversion import CUMULATIVE, LostPoint, remove_empty
-from otel_zernel_libraries.histograms.temporality.identity import StreamIdentity
-from otel_zernel_libraries.histograms.temporality.memory import SeriesMemory
+from otel_zernel_libraries.histograms.temporality.memory import (
+    MovingBounds,
+    SeriesMemory,
+    SeriesMemoryConfig,
+    StreamIdentity,
+)
 from otel_zernel_libraries.histograms.temporality.track import Track
 from otel_zernel_libraries.histograms.temporality.watched import MovingMetric, SettledTrack, WatchedSeries
 

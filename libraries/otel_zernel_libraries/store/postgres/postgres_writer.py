@@ -12,23 +12,18 @@ from otel_zernel.batch import Batch
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.store.address import PostgresAddress
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from otel_zernel_libraries.store.limits import WriterOptions
 from otel_zernel_libraries.store.postgres.connecting import close_pool, open_pool
 from otel_zernel_libraries.store.postgres.failures import AGAIN, STALE, translated
-from otel_zernel_libraries.store.postgres.insertion import insert
+from otel_zernel_libraries.store.postgres.insertion import insert, resolve
 from otel_zernel_libraries.store.postgres.partitions import Partitions
 from otel_zernel_libraries.store.postgres.pruning import count, removals, remove_series
-from otel_zernel_libraries.store.postgres.resolving import resolve
 from otel_zernel_libraries.store.postgres.schema import SLOTS, migrate
 from otel_zernel_libraries.store.postgres.transactions import break_off, transaction, writing_connection
-from otel_zernel_libraries.store.rows.batch_rows import BatchRows, SeriesRemoved
-from otel_zernel_libraries.store.rows.extraction import rows_of
+from otel_zernel_libraries.store.rows.batch_rows import BatchRows, SeriesRemoved, rows_of
 from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.series_cache import SeriesCache
-from otel_zernel_libraries.store.rows.spans import add_spans
 from otel_zernel_libraries.store.rows.tables import POINTS, TABLES, PointTable
-from otel_zernel_libraries.store.writer import StoreWriter
-from otel_zernel_libraries.store.written import Written
+from otel_zernel_libraries.store.writer import StoreWriter, WriterOptions, Written
 
 _ATTEMPTS: Final = 5
 _AHEAD: Final = 2
@@ -169,10 +164,7 @@ class PostgresWriter(StoreWriter):
             batch.leave_out("too_many_partitions", lambda time: self._partitions.period(time) in refused)
 
     def _rows(self, batch: Batch, now_ns: int) -> BatchRows:
-        rows = rows_of(batch.metrics, self._cache)
-        add_spans(rows, batch.spans, self._cache)
-        rows.keep_times(self._options.earliest(now_ns), self._options.latest(now_ns))
-        return rows
+        return rows_of(batch, self._cache, self._options.earliest(now_ns), self._options.latest(now_ns))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         self._thread = self._thread or ThreadPoolExecutor(1, "sql")

@@ -6,8 +6,8 @@ with the one that they know; only the removal itself holds the lock alone, for s
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_zernel_libraries.store.ingest import IDENTITY, REMOVALS
 from otel_zernel_libraries.store.postgres.transactions import transaction
+from otel_zernel_libraries.store.reading import IDENTITY, REMOVALS
 
 if TYPE_CHECKING:
     from asyncpg import Connection

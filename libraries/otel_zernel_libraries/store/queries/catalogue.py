@@ -6,11 +6,10 @@ from typing import Any, Final, TypeVar
 
 from otel_zernel.errors import ZernelError
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel_libraries.store.ingest import StoreState
 from otel_zernel_libraries.store.queries.labels import Attributes
 from otel_zernel_libraries.store.queries.series import SelectedSeries, SeriesEntry, SeriesFilter
 from otel_zernel_libraries.store.queries.statement import SqlStatement
-from otel_zernel_libraries.store.reading import StoreReader
+from otel_zernel_libraries.store.reading import StoreReader, StoreState
 
 _PIECE: Final = 10_000
 """Rows of one query."""

@@ -13,14 +13,13 @@ from otel_zernel.errors import ZernelError
 from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount, NotComparable
-from otel_zernel_libraries.histograms.temporality.reading import amount_of
-from otel_zernel_libraries.histograms.temporality.track import Track
+from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
 from otel_zernel_libraries.store.queries.cells import Cell, Place
 from otel_zernel_libraries.store.queries.numbers import Pairs, Windows
 from otel_zernel_libraries.store.queries.statement import SqlStatement
 from otel_zernel_libraries.store.reading import StoreReader
+from otel_zernel_libraries.store.rows.assembling import FILL
 from otel_zernel_libraries.store.rows.points import Row
-from otel_zernel_libraries.store.rows.restoring import FILL
 from otel_zernel_libraries.store.rows.tables import EXPONENTIAL, HISTOGRAMS, SUMMARIES, PointTable
 from otel_zernel_libraries.store.sqlite.exotic import from_sqlite
 

@@ -1,6 +1,7 @@
 """Data points of OTLP as tuples of the columns of their tables, without the key."""
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Any, Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
@@ -11,7 +12,40 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from otel_zernel_libraries.store.rows.integers import LATEST_TIME, all_signed64, signed32, signed64
+_HALF_64: Final = 1 << 63
+_ALL_64: Final = 1 << 64
+_HALF_32: Final = 1 << 31
+_ALL_32: Final = 1 << 32
+LATEST_TIME: Final = 9_200_000_000 * 10**9
+"""The last time that a store accepts, in ns: in July 2261. 64 bits with a sign end in April 2262, and the partition
+of a time must end before."""
+
+
+def signed64(number: int) -> int:
+    """The signed number with the same 64 bits."""
+    return number if number < _HALF_64 else number - _ALL_64
+
+
+def unsigned64(number: int) -> int:
+    """The unsigned number with the same 64 bits."""
+    return number if number >= 0 else number + _ALL_64
+
+
+def signed32(number: int) -> int:
+    """The signed number with the same 32 bits."""
+    return number if number < _HALF_32 else number - _ALL_32
+
+
+def unsigned32(number: int) -> int:
+    """The unsigned number with the same 32 bits."""
+    return number if number >= 0 else number + _ALL_32
+
+
+def all_signed64(numbers: Iterable[int]) -> list[int]:
+    """A list of signed numbers. Counts over 2^63 are very rare."""
+    found = list(numbers)
+    return found if not found or max(found) < _HALF_64 else list(map(signed64, found))
+
 
 Row = tuple[Any, ...]
 _MOST_EXEMPLARS: Final = 1 << 15
@@ -94,3 +128,40 @@ def _totals(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Row:
 
 def _buckets(buckets: ExponentialHistogramDataPoint.Buckets | None) -> tuple[int | None, list[int] | None]:
     return (None, None) if buckets is None else (buckets.offset, all_signed64(buckets.bucket_counts))
+
+
+# The fields in their order on the wire, each a tag and 8 bytes. Exemplars would follow, then attributes, then flags.
+_HAS_START: Final = b"\x11"
+_TIME_AND_DOUBLE: Final = b"\x19\x21"
+_TIME_AND_INT: Final = b"\x19\x31"
+_FIELD: Final = 9
+_ATTRIBUTES: Final = b"\x3a"
+
+_start = Struct("<xq").unpack_from
+_double = Struct("<xQxd").unpack_from
+_int = Struct("<xQxq").unpack_from
+
+
+def plain_number(encoded: bytes) -> tuple[bytes, int, Row] | None:
+    """The rest of the bytes after the value, the time in ns, and the columns of `points`. None if it is another point.
+
+    The rest identifies the series among those of a metric, if it `has_only_attributes`.
+    """
+    begin = _FIELD if encoded[:1] == _HAS_START else 0
+    end = begin + 2 * _FIELD
+    rest, tags = encoded[end:], encoded[begin:end:_FIELD]
+    if rest and rest[:1] != _ATTRIBUTES:
+        return None
+    start = _start(encoded)[0] if begin else None
+    if tags == _TIME_AND_DOUBLE:
+        time, double = _double(encoded, begin)
+        return rest, time, (double, None, start, None)
+    if tags == _TIME_AND_INT:
+        time, whole = _int(encoded, begin)
+        return rest, time, (None, whole, start, None)
+    return None
+
+
+def has_only_attributes(point: NumberDataPoint, rest: bytes) -> bool:
+    """Whether the rest of a plain number has nothing but its attributes, in the order of other points."""
+    return rest == NumberDataPoint(attributes=point.attributes).SerializeToString()

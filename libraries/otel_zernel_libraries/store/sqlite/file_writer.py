@@ -8,14 +8,64 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
 
+from otel_zernel_libraries.store.reading import IDENTITY, REMOVALS
 from otel_zernel_libraries.store.rows.batch_rows import BatchRows
 from otel_zernel_libraries.store.rows.points import Row
-from otel_zernel_libraries.store.rows.stored import StoredResource, StoredScope, StoredSeries
+from otel_zernel_libraries.store.rows.series_cache import StoredResource, StoredScope, StoredSeries
 from otel_zernel_libraries.store.rows.tables import EXEMPLARS, TABLES, WITH_EXEMPLARS, PointTable
 from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_writer
 from otel_zernel_libraries.store.sqlite.exotic import to_sqlite
-from otel_zernel_libraries.store.sqlite.pruning import count, removals, remove_series
-from otel_zernel_libraries.store.written import Written
+from otel_zernel_libraries.store.writer import Written
+
+_SOME: Final = 1000
+"""Series that are looked at in one transaction."""
+_COUNT: Final = "INSERT INTO ingest VALUES (?, 1) ON CONFLICT (slot) DO UPDATE SET batches = batches + 1"
+_BEGIN: Final = "INSERT INTO ingest VALUES (?, 0), (?, random() >> 2) ON CONFLICT DO NOTHING"
+_UNUSED: Final = """
+SELECT id FROM (SELECT id FROM series WHERE id > ? ORDER BY id LIMIT ?) AS some
+WHERE NOT EXISTS (SELECT 1 FROM points WHERE series_id = some.id)
+AND NOT EXISTS (SELECT 1 FROM histograms WHERE series_id = some.id)
+AND NOT EXISTS (SELECT 1 FROM exponential_histograms WHERE series_id = some.id)
+AND NOT EXISTS (SELECT 1 FROM summaries WHERE series_id = some.id)
+"""
+_RESOURCES: Final = """
+DELETE FROM resources WHERE NOT EXISTS (SELECT 1 FROM series WHERE resource_id = resources.id)
+AND NOT EXISTS (SELECT 1 FROM spans WHERE resource_id = resources.id)
+"""
+
+
+def removals(connection: sqlite3.Connection) -> int:
+    """A number that changes with each removal of series, and if the table was emptied.
+
+    Writers keep the ids of series as long as it stays the same. Begins the table in the open transaction if necessary.
+    """
+    select = "SELECT sum(batches) FROM ingest WHERE slot < 0 HAVING count(*) = 2"
+    if not (found := connection.execute(select).fetchone()):
+        connection.execute(_BEGIN, (REMOVALS, IDENTITY))
+        found = connection.execute(select).fetchone()
+    return int(found[0])
+
+
+def count(connection: sqlite3.Connection, slot: int) -> None:
+    """Adds 1 to the number of a slot."""
+    connection.execute(_COUNT, (slot,))
+
+
+def remove_series(connection: sqlite3.Connection, after: int) -> int | None:
+    """Removes the series without points among the next ones after an id, in the open transaction.
+
+    Returns the id to go on with; None at the end, after it has removed the resources without series.
+    """
+    last = "SELECT max(id) FROM (SELECT id FROM series WHERE id > ? ORDER BY id LIMIT ?)"
+    (end,) = connection.execute(last, (after, _SOME)).fetchone()
+    if end is None:
+        removed = connection.execute(_RESOURCES).rowcount
+    else:
+        removed = connection.execute(f"DELETE FROM series WHERE id IN ({_UNUSED})", (after, _SOME)).rowcount  # noqa: S608
+    if removed:
+        count(connection, REMOVALS)
+    return None if end is None else int(end)
+
 
 _RESOURCE: Final = (
     "INSERT INTO resources (fingerprint, attributes, schema_url, encoded) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -136,9 +186,9 @@ def _identify(
     for series in new:
         _resolve(connection, series)
     for resource in resources:
-        resource.id = _resource(connection, resource)
+        resource.id = _id(connection, "resources", _RESOURCE, resource.row())
     for scope in scopes:
-        scope.id = _scope(connection, scope)
+        scope.id = _id(connection, "scopes", _SCOPE, scope.row())
 
 
 def _insert_all(connection: sqlite3.Connection, batch: BatchRows, written: Written) -> None:
@@ -154,23 +204,10 @@ def _resolve(connection: sqlite3.Connection, series: StoredSeries) -> None:
     details = series.details
     assert details  # noqa: S101  # a series without an id has its details
     if details.resource.id is None:
-        details.resource.id = _resource(connection, details.resource)
+        details.resource.id = _id(connection, "resources", _RESOURCE, details.resource.row())
     if details.scope.id is None:
-        details.scope.id = _scope(connection, details.scope)
-    row = (
-        *(series.fingerprint, details.resource.id, details.scope.id, details.metric, details.description),
-        *(details.unit, details.type, details.temporality, details.monotonic, details.attributes, details.encoded),
-    )
-    series.id = _id(connection, "series", _SERIES, row)
-
-
-def _resource(connection: sqlite3.Connection, one: StoredResource) -> int:
-    return _id(connection, "resources", _RESOURCE, (one.fingerprint, one.attributes, one.schema_url, one.encoded))
-
-
-def _scope(connection: sqlite3.Connection, one: StoredScope) -> int:
-    row = (one.fingerprint, one.name, one.version, one.attributes, one.schema_url, one.encoded)
-    return _id(connection, "scopes", _SCOPE, row)
+        details.scope.id = _id(connection, "scopes", _SCOPE, details.scope.row())
+    series.id = _id(connection, "series", _SERIES, details.row(series.fingerprint))
 
 
 def _id(connection: sqlite3.Connection, table: str, insert: str, row: Row) -> int:

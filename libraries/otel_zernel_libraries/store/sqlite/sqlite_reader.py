@@ -6,21 +6,49 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
-from typing import Any, ClassVar
+from threading import Event, Lock
+from typing import Any, ClassVar, Final
 
 from otel_zernel.errors import Retryable
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.store.config import StoreConfig
-from otel_zernel_libraries.store.ingest import StoreState
-from otel_zernel_libraries.store.reading import Dialect, NoTables, PointRange, StoreReader
+from otel_zernel_libraries.store.reading import Dialect, NoTables, PointRange, StoreReader, StoreState
 from otel_zernel_libraries.store.rows.assembling import EncodedSeries
 from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.tables import PointTable
 from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_reader
 from otel_zernel_libraries.store.sqlite.exotic import from_sqlite
 from otel_zernel_libraries.store.sqlite.failures import failed_start, sqlite_cause
-from otel_zernel_libraries.store.sqlite.running_query import RunningQuery
+
+_STEPS: Final = 100_000
+"""Steps of a query, of about 1 ms, after which it looks for an interruption."""
+
+
+class RunningQuery:
+    """Runs once. An interruption before its start prevents it, and never meets a later query of the connection.
+
+    `Connection.interrupt` would do nothing in the moment before SQLite begins, and the query would run to its end.
+    """
+
+    def __init__(self, sql: str, values: Sequence[Any]) -> None:
+        self._sql = sql
+        self._values = values
+        self._interrupted = Event()
+
+    def interrupt(self) -> None:
+        """Ends the query soon, from any thread."""
+        self._interrupted.set()
+
+    def rows(self, connection: sqlite3.Connection) -> list[Sequence[Any]]:
+        """All rows. Raises `sqlite3.Error`, also after an interruption."""
+        if self._interrupted.is_set():
+            raise sqlite3.OperationalError("interrupted")
+        connection.set_progress_handler(self._interrupted.is_set, _STEPS)
+        try:
+            return connection.execute(self._sql, self._values).fetchall()
+        finally:
+            connection.set_progress_handler(None, 0)
+
 
 _IDS = 500
 """Ids in one query at most."""

@@ -11,15 +11,11 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from otel_zernel_libraries.store.limits import WriterOptions
-from otel_zernel_libraries.store.rows.batch_rows import SeriesRemoved
-from otel_zernel_libraries.store.rows.extraction import rows_of
+from otel_zernel_libraries.store.rows.batch_rows import SeriesRemoved, rows_of
 from otel_zernel_libraries.store.rows.series_cache import SeriesCache
-from otel_zernel_libraries.store.rows.spans import add_spans
 from otel_zernel_libraries.store.sqlite.failures import breaks_connection, failed_start, failed_write
 from otel_zernel_libraries.store.sqlite.file_writer import SqliteFile
-from otel_zernel_libraries.store.writer import StoreWriter
-from otel_zernel_libraries.store.written import Written
+from otel_zernel_libraries.store.writer import StoreWriter, WriterOptions, Written
 
 T = TypeVar("T")
 
@@ -87,9 +83,7 @@ class SqliteWriter(StoreWriter):
 
     def _write(self, batch: Batch, now_ns: int) -> Written:
         while True:
-            rows = rows_of(batch.metrics, self._cache)
-            add_spans(rows, batch.spans, self._cache)
-            rows.keep_times(self._options.earliest(now_ns), self._options.latest(now_ns))
+            rows = rows_of(batch, self._cache, self._options.earliest(now_ns), self._options.latest(now_ns))
             try:
                 return self._file.write(rows)
             except SeriesRemoved as error:

@@ -3,8 +3,7 @@
 from collections.abc import Hashable
 
 from otel_zernel_libraries.histograms.amounts import NotComparable
-from otel_zernel_libraries.histograms.temporality.reading import amount_of
-from otel_zernel_libraries.histograms.temporality.track import Track
+from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
 from otel_zernel_processors.percentiles.intake.distribution import HistogramPoint, HistogramState
 
 

@@ -15,8 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint
 from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel_libraries.histograms.bounds import MOST_BOUNDS
 from otel_zernel_libraries.histograms.temporality import ToCumulative, ToDelta
-from otel_zernel_libraries.histograms.temporality.reading import amount_of
-from otel_zernel_libraries.histograms.temporality.track import Track
+from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
 from tests.libraries.histograms.temporality.running import RunningConversion, as_cumulative, explicit
 
 values = st.lists(st.integers(1, 60).map(float), max_size=30)

@@ -9,10 +9,9 @@ import pytest
 
 from otel_zernel_libraries.store.address import SqliteAddress
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from otel_zernel_libraries.store.ingest import StoreState
 from otel_zernel_libraries.store.queries.catalogue import Catalogue
 from otel_zernel_libraries.store.queries.series import SeriesFilter
-from otel_zernel_libraries.store.reading import StoreReader
+from otel_zernel_libraries.store.reading import StoreReader, StoreState
 from otel_zernel_libraries.store.writer import StoreWriter
 from tests.libraries.store.given import (
     DAY_NS,

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, NumberDataPoint
 
-from otel_zernel_libraries.store.rows.plain_numbers import has_only_attributes, plain_number
-from otel_zernel_libraries.store.rows.points import number_row
+from otel_zernel_libraries.store.rows.points import has_only_attributes, number_row, plain_number
 
 TIMES = st.integers(0, 2**64 - 1)
 ATTRIBUTES = st.lists(st.builds(KeyValue, key=st.text(max_size=3), value=st.builds(AnyValue, int_value=st.just(1))))

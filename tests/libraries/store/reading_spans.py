@@ -24,7 +24,7 @@ async def read_spans(store: StoreReader, wanted: PointRange | None = None, size:
     wanted = wanted or PointRange()
     after: tuple[Any, ...] = (b"", -1, b"")
     sql = (
-        f"SELECT trace_id, time, span_id, resource_id, scope_id, encoded FROM {store.table('spans')} "  # noqa: S608
+        f"SELECT trace_id, time, span_id, resource_id, scope_id, encoded FROM {store.table('spans')} "
         "WHERE (trace_id, time, span_id) > (?, ?, ?) AND time >= ? AND time <= ? "
         "ORDER BY trace_id, time, span_id LIMIT ?"
     )
@@ -62,7 +62,7 @@ async def _owners(store: StoreReader, table: str, ids: set[int]) -> Owners:
     for begin in range(0, len(ordered), _IDS):
         some = ordered[begin : begin + _IDS]
         marks = ", ".join("?" * len(some))
-        rows = await _fetch(store, f"SELECT id, encoded FROM {store.table(table)} WHERE id IN ({marks})", *some)  # noqa: S608
+        rows = await _fetch(store, f"SELECT id, encoded FROM {store.table(table)} WHERE id IN ({marks})", *some)
         found.update((row[0], row[1]) for row in rows)
     return found
 
