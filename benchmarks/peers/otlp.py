@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from otel_zernel.protobuf.fields import encode_field
+from otel_zernel.protobuf import encode_field
 
 ATTRIBUTES = 8
 IN_FLIGHT = 8

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import Series, delimited, encode_metric, encode_resource_metrics
+from otel_zernel.otlp.points import Series, encode_metric, encode_resource_metrics
+from otel_zernel.protobuf import delimited
 
 # Number points end with fixed 64-bit fields, each behind its tag: start (2), time (3) and as_double (4) or as_int (6).
 _HOLES = np.dtype(

@@ -22,8 +22,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otel_zernel.otlp.points import Period, delimited
+from otel_zernel.otlp.points import Period
 from otel_zernel.otlp.resolution import LARGEST as LARGEST
+from otel_zernel.protobuf import delimited
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

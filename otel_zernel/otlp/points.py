@@ -23,6 +23,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
 from otel_zernel.otlp.kinds import MetricKind as MetricKind
+from otel_zernel.protobuf import delimited, prefix
 
 AttributeValue = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, AttributeValue]
@@ -120,27 +121,6 @@ def key_values(attributes: Attributes) -> list[KeyValue]:
     return [KeyValue(key=key, value=any_value(value)) for key, value in attributes.items()]
 
 
-def delimited(number: int, payload: bytes) -> bytes:
-    """The payload as the length-delimited field `number` (1 to 15) of the message around it."""
-    size = len(payload)
-    key = number << 3 | 2
-    if size < 0x80:
-        return bytes((key, size)) + payload
-    if size < 0x4000:  # most longer payloads; the speed of this function decides how fast metrics are encoded
-        return bytes((key, size & 0x7F | 0x80, size >> 7)) + payload
-    return _prefix(number, size) + payload
-
-
-def _prefix(number: int, size: int) -> bytes:
-    """The key and the length of a length-delimited field."""
-    prefix = bytearray((number << 3 | 2,))
-    while size > 0x7F:
-        prefix.append(size & 0x7F | 0x80)
-        size >>= 7
-    prefix.append(size)
-    return bytes(prefix)
-
-
 def encode_attributes(attributes: Attributes, field: int) -> bytes:
     """The attributes as the field with the number `field` of a resource or point, ready to be joined to its others."""
     return b"".join(delimited(field, pair.SerializeToString()) for pair in key_values(attributes))
@@ -190,8 +170,8 @@ def metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
     if descriptor.moving_bounds:
         header += delimited(Metric.METADATA_FIELD_NUMBER, _MOVING_BOUNDS.SerializeToString())
     tail = _after_points(descriptor)
-    data = _prefix(_DATA_FIELDS[descriptor.kind], size + len(tail))
-    return _prefix(2, len(header) + len(data) + size + len(tail)) + header + data, tail
+    data = prefix(_DATA_FIELDS[descriptor.kind], size + len(tail))
+    return prefix(2, len(header) + len(data) + size + len(tail)) + header + data, tail
 
 
 def _after_points(descriptor: Descriptor) -> bytes:

@@ -40,7 +40,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"serving", "gpu_names", "attributes", "cluster", "files"},
         {"training"},
         {"histograms"},
-        {"conditions", "__init__"},
+        {"conditions", "protobuf", "__init__"},
     ],
     "otel_zernel_libraries.store": [
         {"opening"},

@@ -9,8 +9,7 @@ from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
 from otel_zernel_libraries.clients.proxies import advice as proxy_advice
 from otel_zernel_libraries.clients.proxies import http_proxy
-from otel_zernel_libraries.clients.refused_samples import refuses_native_histograms
-from otel_zernel_libraries.clients.waits import retry_after
+from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx

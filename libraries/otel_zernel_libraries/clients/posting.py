@@ -3,7 +3,9 @@
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ssl import SSLContext, SSLError
 from typing import TYPE_CHECKING, TypeVar
@@ -11,16 +13,62 @@ from urllib.request import getproxies_environment
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import Context
-from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
 from otel_zernel_libraries.clients.addresses import Addresses, Resolve, is_address, resolve
 from otel_zernel_libraries.clients.causes import Failures, Transport, explained
 from otel_zernel_libraries.clients.credentials import Credentials
-from otel_zernel_libraries.clients.http_clients import HttpClients
 from otel_zernel_libraries.clients.proxies import advice as proxy_advice
 from otel_zernel_libraries.clients.proxies import http_proxy
 from otel_zernel_libraries.clients.tls import Pem, TlsFiles, client_context
 from otel_zernel_libraries.clients.tls_config import TlsConfig
+
+if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
+    from httpx import AsyncClient
+
+
+class HttpClients:
+    """The client for new requests, and replaced ones until their requests have ended."""
+
+    def __init__(self, connect: Callable[[SSLContext], "AsyncClient"]) -> None:
+        self._connect = connect
+        self._newest: AsyncClient | None = None
+        self._requests: Counter[AsyncClient] = Counter()
+        """Running requests of each client."""
+
+    async def renew(self, security: SSLContext) -> None:
+        """The next requests use new connections with these certificates."""
+        former, self._newest = self._newest, self._connect(security)
+        if former:
+            await self._close_if_unused(former)
+
+    @asynccontextmanager
+    async def in_use(self) -> AsyncIterator["AsyncClient"]:
+        """The newest client, which stays open meanwhile. Raises `Permanent` after `close`."""
+        client = self._newest
+        if client is None:
+            raise Permanent("the exporter is not open")
+        self._requests[client] += 1
+        try:
+            yield client
+        finally:
+            self._requests[client] -= 1
+            await self._close_if_unused(client)
+
+    async def close(self) -> None:
+        """Closes every connection. Safe to call twice."""
+        clients = {*self._requests, *filter(None, (self._newest,))}
+        self._newest = None
+        self._requests.clear()
+        for client in clients:
+            await client.aclose()
+
+    async def _close_if_unused(self, client: "AsyncClient") -> None:
+        if not self._requests[client]:
+            del self._requests[client]
+            if client is not self._newest:
+                await client.aclose()
+
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx

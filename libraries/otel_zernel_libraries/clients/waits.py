@@ -1,11 +1,21 @@
 """How long a server asks its clients to wait. Servers are not trusted: each wait has an upper limit."""
 
+import re
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from typing import Final
 
 from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+
+_NO_NATIVE: Final = re.compile(r"native histogram.{0,40}(disabled|not enabled|not supported)", re.IGNORECASE)
+
+
+def refuses_native_histograms(status: int, message: str) -> bool:
+    """Whether the server takes no native histograms. Prometheus answers 500 then, and stores nothing of a request."""
+    return status >= 300 and _NO_NATIVE.search(message) is not None
+
 
 LONGEST_WAIT = 300.0
 """Seconds. A server that asks for more is asked again after this time. The delivery has the same limit."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from otel_zernel.protobuf import declared_file, message_of
+from otel_zernel_libraries.protobuf import declared_file, message_of
 
 _PACKAGE = "cluster"
 SERVICE: Final = f"{_PACKAGE}.MasterWorker"

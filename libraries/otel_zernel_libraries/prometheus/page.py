@@ -8,8 +8,7 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel_libraries.prometheus.families import TARGET_INFO, MetricFamilies
-from otel_zernel_libraries.prometheus.family import MetricFamily
+from otel_zernel_libraries.prometheus.families import TARGET_INFO, MetricFamilies, MetricFamily
 from otel_zernel_libraries.prometheus.formats import Format
 from otel_zernel_libraries.prometheus.formats.text import header
 from otel_zernel_libraries.prometheus.labels import sample_prefix

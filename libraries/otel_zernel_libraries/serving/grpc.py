@@ -12,7 +12,7 @@ from typing import Final
 from google.protobuf.descriptor import FileDescriptor
 from google.rpc.code_pb2 import Code
 
-from otel_zernel.protobuf.fields import encode_field, fields, first_string, text
+from otel_zernel.protobuf import encode_field, fields, first_string, text
 from otel_zernel_libraries.serving.http2 import Call, Method
 from otel_zernel_libraries.serving.requests.failures import RequestFailure, unknown, unserved
 

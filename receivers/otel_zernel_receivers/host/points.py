@@ -9,7 +9,6 @@ from otel_zernel.otlp.points import (
     Descriptor,
     Period,
     Scope,
-    delimited,
     encode_metric,
     encode_number_point,
     encode_point_attributes,
@@ -17,6 +16,7 @@ from otel_zernel.otlp.points import (
     encode_resource_metrics,
 )
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.host.metrics import METRICS
 from otel_zernel_receivers.host.reading import PointAttributes, Reading, Subject
 

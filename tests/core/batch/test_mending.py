@@ -12,7 +12,7 @@ from otel_zernel.batch.mending import DEEPEST, is_sound, mended
 from otel_zernel.batch.parsing import LARGE
 from otel_zernel.engine.delivery.sending import mended_batch
 from otel_zernel.errors import DecodeError
-from otel_zernel.protobuf.fields import encode_field
+from otel_zernel.protobuf import encode_field
 from tests.contract.test_damaged_texts import BAD, batch, metrics
 
 

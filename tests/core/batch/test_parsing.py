@@ -13,7 +13,7 @@ from otel_zernel.batch.parsing import LARGE, parse
 from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.points import key_values
-from otel_zernel.protobuf.fields import encode_field
+from otel_zernel.protobuf import encode_field
 from tests.core.otlp.test_json_decoding import any_message
 
 PIECES = st.sampled_from([1, 5, 20, 100, 1000])

@@ -28,7 +28,7 @@ from otel_zernel.batch import SIGNALS, Batch, Signal, count_log_records, count_p
 from otel_zernel.batch.pieces import PIECE, count_encoded
 from otel_zernel.batch.thin import count_at_once
 from otel_zernel.errors import DecodeError
-from otel_zernel.protobuf.fields import encode_field
+from otel_zernel.protobuf import encode_field
 
 ATTRIBUTES = [KeyValue(key="k", value=AnyValue(string_value="v")), KeyValue(key="n", value=AnyValue(int_value=3))]
 METRICS = MetricsData(

@@ -28,7 +28,6 @@ from otel_zernel.otlp.points import (
     Scope,
     Series,
     Temporality,
-    delimited,
     encode_metric,
     encode_number_point,
     encode_point_attributes,
@@ -36,6 +35,7 @@ from otel_zernel.otlp.points import (
     encode_resource_metrics,
     key_values,
 )
+from otel_zernel.protobuf import delimited
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 SCOPE = Scope("tests", "1.2.3")

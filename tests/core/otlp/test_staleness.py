@@ -15,12 +15,12 @@ from otel_zernel.batch import points
 from otel_zernel.otlp.points import (
     Descriptor,
     MetricKind,
-    delimited,
     encode_attributes,
     encode_metric,
     key_values,
 )
 from otel_zernel.otlp.staleness import encode_staleness, has_no_value, staleness_metric
+from otel_zernel.protobuf import delimited
 
 FLAG = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 ATTRIBUTES = {"process.pid": 7}

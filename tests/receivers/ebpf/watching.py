@@ -92,7 +92,7 @@ def own_programs() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TEST_RUN, run)
-        patch.setattr("otel_zernel_receivers.ebpf.session.Scanner", scanner)
+        patch.setattr("otel_zernel_receivers.ebpf.scanning.Scanner", scanner)
         yield
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from benchmarks.peers.otlp import request_of
-from otel_zernel.protobuf.fields import encode_field
+from otel_zernel.protobuf import encode_field
 from otel_zernel.testing import Downstream, FakeClock, make_context
 from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_receivers.otlp.intake import OtlpIntake

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from otel_zernel.protobuf import delimited, encode_field, varint
 from otel_zernel_exporters.prometheusremotewrite.protocol.messages import (
     histogram_message,
     sample_head,
@@ -16,7 +17,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
     WrittenHistogram,
     WrittenSeries,
 )
-from otel_zernel_exporters.prometheusremotewrite.protocol.wire import double, double_field, number_field, sized, varint
+from otel_zernel_exporters.prometheusremotewrite.protocol.wire import double, double_field
 
 _TIME_SIZE = 7
 """Bytes of the field with a time between 2004 and 2109, in ms."""
@@ -89,13 +90,13 @@ class Table(ABC):
         for time_ms, value, start_ms, _, more in samples:
             start_ms = start_ms if self.has_starts else 0
             if isinstance(value, WrittenHistogram):
-                parts.append(sized(self.histogram, histogram_message(time_ms, value, start_ms)))
+                parts.append(delimited(self.histogram, histogram_message(time_ms, value, start_ms)))
             else:
                 parts.append(sample_message(time_ms, value, start_ms))
             exemplars += more
         parts += map(self._exemplar, sorted(exemplars))
-        return sized(self.time_series, b"".join(parts))
+        return delimited(self.time_series, b"".join(parts))
 
     def _exemplar(self, exemplar: WrittenExemplar) -> bytes:
-        value = double_field(2, exemplar.value) + number_field(3, exemplar.time_ms)
-        return sized(self.exemplar, self.labels(exemplar.labels) + value)
+        value = double_field(2, exemplar.value) + encode_field(3, exemplar.time_ms)
+        return delimited(self.exemplar, self.labels(exemplar.labels) + value)

@@ -6,6 +6,7 @@ https://prometheus.io/docs/specs/prw/remote_write_spec/. Field numbers are those
 from collections.abc import Mapping
 from typing import ClassVar
 
+from otel_zernel.protobuf import delimited, encode_field
 from otel_zernel_exporters.prometheusremotewrite.protocol.requests import Encoding
 from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
     METRIC_TYPES,
@@ -15,7 +16,6 @@ from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
     WrittenSeries,
 )
 from otel_zernel_exporters.prometheusremotewrite.protocol.table import Table
-from otel_zernel_exporters.prometheusremotewrite.protocol.wire import number_field, sized
 
 _METADATA = 3  # of WriteRequest
 _LABEL = 1  # of TimeSeries
@@ -38,7 +38,7 @@ class _Texts(Table):
 
     def labels(self, labels: Labels) -> bytes:
         return b"".join(
-            sized(_LABEL, sized(1, name.encode()) + sized(2, value.encode()))
+            delimited(_LABEL, delimited(1, name.encode()) + delimited(2, value.encode()))
             for name, value in zip(labels[::2], labels[1::2], strict=True)
         )
 
@@ -79,6 +79,6 @@ class Version1(Encoding):
 
 
 def _metadata(family: FamilyMetadata) -> bytes:
-    type_ = number_field(1, METRIC_TYPES.get(family.type, 0))
+    type_ = encode_field(1, METRIC_TYPES.get(family.type, 0))
     texts = ((2, family.name), (4, family.help), (5, family.unit))
-    return sized(_METADATA, type_ + b"".join(sized(number, text.encode()) for number, text in texts if text))
+    return delimited(_METADATA, type_ + b"".join(delimited(number, text.encode()) for number, text in texts if text))

@@ -6,6 +6,7 @@ https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/, release candidate 4
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
+from otel_zernel.protobuf import delimited, encode_field, varint
 from otel_zernel_exporters.prometheusremotewrite.protocol.requests import Encoding
 from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
     METRIC_TYPES,
@@ -14,7 +15,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
     WrittenSeries,
 )
 from otel_zernel_exporters.prometheusremotewrite.protocol.table import Table
-from otel_zernel_exporters.prometheusremotewrite.protocol.wire import number_field, packed, sized, varint
+from otel_zernel_exporters.prometheusremotewrite.protocol.wire import packed
 
 _SYMBOL = 4  # of Request
 _LABEL_REFS, _METADATA = 1, 5  # of TimeSeries
@@ -28,7 +29,7 @@ class _Symbols(Table):
     def __init__(self) -> None:
         super().__init__()
         self._numbers = {"": 0}
-        self.add(sized(_SYMBOL, b""))
+        self.add(delimited(_SYMBOL, b""))
         self._series: set[WrittenSeries] = set()
         """Those whose labels are in the table."""
         self._first_size = 0
@@ -48,8 +49,8 @@ class _Symbols(Table):
 
     def _metadata(self, family: FamilyMetadata) -> bytes:
         help_, unit = self._refs((family.help, family.unit))
-        type_ = number_field(1, METRIC_TYPES.get(family.type, 0))
-        return sized(_METADATA, type_ + b"\x18" + help_ + b"\x20" + unit)
+        type_ = encode_field(1, METRIC_TYPES.get(family.type, 0))
+        return delimited(_METADATA, type_ + b"\x18" + help_ + b"\x20" + unit)
 
     def _refs(self, texts: Iterable[str]) -> Iterator[bytes]:
         """The numbers of these symbols, which are added if they are new."""
@@ -58,7 +59,7 @@ class _Symbols(Table):
             number = numbers.get(text)
             if number is None:
                 number = numbers[text] = len(self.fields)
-                self.add(sized(_SYMBOL, text.encode()))
+                self.add(delimited(_SYMBOL, text.encode()))
             yield varint(number)
 
 

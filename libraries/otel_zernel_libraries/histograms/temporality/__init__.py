@@ -1,8 +1,6 @@
 """Aggregation temporality: converts sums and histograms between delta and cumulative, with bounded memory."""
 
-from otel_zernel_libraries.histograms.temporality.conversion import Conversion
-from otel_zernel_libraries.histograms.temporality.cumulative import ToCumulative
-from otel_zernel_libraries.histograms.temporality.delta import ToDelta
+from otel_zernel_libraries.histograms.temporality.conversion import Conversion, ToCumulative, ToDelta
 from otel_zernel_libraries.histograms.temporality.memory import MovingBounds, SeriesMemoryConfig, Temporality
 from otel_zernel_libraries.histograms.temporality.settled import SettledBounds, settled_bounds
 

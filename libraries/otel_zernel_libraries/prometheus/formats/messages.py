@@ -4,14 +4,11 @@ The numbers are those of io/prometheus/client/metrics.proto in github.com/promet
 holds the messages, so that another package in the process may define them, too.
 """
 
-from typing import Any
-
 from google.protobuf import timestamp_pb2
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.descriptor_pb2 import EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto
 
-_PACKAGE = "io.prometheus.client"
+from otel_zernel_libraries.protobuf import declared_file, message_of
+
 METRIC_TYPES = {"counter": 0, "gauge": 1, "summary": 2, "untyped": 3, "histogram": 4, "gauge_histogram": 5}
 """The numbers of `MetricType`, whose names are upper case there."""
 
@@ -42,49 +39,22 @@ _FIELDS: dict[str, str] = {
 """The fields of each message: number, type and name. A star marks a repeated field."""
 
 
-def _field(text: str) -> FieldDescriptorProto:
-    number, type_, name = text.split()
-    field = FieldDescriptorProto(name=name, number=int(number), label=FieldDescriptorProto.LABEL_OPTIONAL)
-    plain = type_.removesuffix("*")
-    if plain != type_:
-        field.label = FieldDescriptorProto.LABEL_REPEATED
-    if plain == "MetricType":
-        field.type, field.type_name = FieldDescriptorProto.TYPE_ENUM, f".{_PACKAGE}.MetricType"
-    elif plain[0].isupper() or plain == _TIMESTAMP:
-        field.type = FieldDescriptorProto.TYPE_MESSAGE
-        field.type_name = f".{plain}" if plain == _TIMESTAMP else f".{_PACKAGE}.{plain}"
-    else:
-        field.type = FieldDescriptorProto.Type.Value(f"TYPE_{plain.upper()}")
-    return field
-
-
-def _file() -> FileDescriptorProto:
-    file = FileDescriptorProto(name="io/prometheus/client/metrics.proto", package=_PACKAGE, syntax="proto2")
-    file.dependency.append(timestamp_pb2.DESCRIPTOR.name)
-    file.enum_type.add(name="MetricType")
-    for name, number in METRIC_TYPES.items():
-        file.enum_type[0].value.add(name=name.upper(), number=number)
-    file.message_type.extend(
-        DescriptorProto(name=name, field=[_field(one) for one in fields.split(";")]) for name, fields in _FIELDS.items()
-    )
-    return file
-
-
-def _pool() -> DescriptorPool:
-    pool = DescriptorPool()
-    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
-    pool.AddSerializedFile(_file().SerializeToString())
-    return pool
-
-
-def _message(name: str, pool: DescriptorPool = _pool()) -> Any:  # noqa: B008  # one pool for all
-    return GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-
-
-CounterMessage = _message("Counter")
-ExemplarMessage = _message("Exemplar")
-HistogramMessage = _message("Histogram")
-LabelPairMessage = _message("LabelPair")
-MetricFamilyMessage = _message("MetricFamily")
-SummaryMessage = _message("Summary")
+_TYPE = EnumDescriptorProto(
+    name="MetricType",
+    value=[EnumValueDescriptorProto(name=name.upper(), number=number) for name, number in METRIC_TYPES.items()],
+)
+_FILE = declared_file(
+    "io/prometheus/client/metrics.proto",
+    "io.prometheus.client",
+    _FIELDS,
+    FileDescriptorProto(enum_type=[_TYPE]),
+    syntax="proto2",
+    dependencies=[timestamp_pb2.DESCRIPTOR],
+)
+CounterMessage = message_of(_FILE, "Counter")
+ExemplarMessage = message_of(_FILE, "Exemplar")
+HistogramMessage = message_of(_FILE, "Histogram")
+LabelPairMessage = message_of(_FILE, "LabelPair")
+MetricFamilyMessage = message_of(_FILE, "MetricFamily")
+SummaryMessage = message_of(_FILE, "Summary")
 """The classes of the messages. They are typed as `Any`, because they are made at run time."""

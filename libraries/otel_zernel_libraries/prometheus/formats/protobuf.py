@@ -12,6 +12,7 @@ from typing import cast
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 
+from otel_zernel.protobuf import delimited, prefix, varint
 from otel_zernel_libraries.prometheus.formats.exemplars import exemplar_labels
 from otel_zernel_libraries.prometheus.formats.messages import (
     METRIC_TYPES,
@@ -73,13 +74,13 @@ def family_messages(
 def info_message(name: str, help_: str, labels: Iterable[str]) -> bytes:
     """A gauge that is 1 for each set of labels. `labels` are texts, as in the text format."""
     head = MetricFamilyMessage(name=name, help=help_, type=METRIC_TYPES["gauge"]).SerializeToString()
-    gauge = _field(_GAUGE, bytes([_VALUE_TAG]) + _VALUE.pack(1))
-    return _delimited(head, (_field(_METRIC, _label_pairs(text) + gauge) for text in labels))
+    gauge = delimited(_GAUGE, bytes([_VALUE_TAG]) + _VALUE.pack(1))
+    return _delimited(head, (delimited(_METRIC, _label_pairs(text) + gauge) for text in labels))
 
 
 def _delimited(head: bytes, metrics: Iterable[bytes]) -> bytes:
     message = b"".join((head, *metrics))
-    return _varint(len(message)) + message
+    return varint(len(message)) + message
 
 
 def _metrics(series: Iterable[ExposedSeries], send_timestamps: bool) -> Iterator[bytes]:
@@ -100,9 +101,9 @@ def _number_head(series: NumberSeries) -> bytes:
     """The metric of a number series up to its value. It is kept."""
     created = _created(series.start, 3) if isinstance(series, CounterSeries) else b""
     labels = _label_pairs(series.labels)
-    body = _key(_COUNTER if isinstance(series, CounterSeries) else _GAUGE) + _varint(len(created) + _VALUE_SIZE)
+    body = prefix(_COUNTER if isinstance(series, CounterSeries) else _GAUGE, len(created) + _VALUE_SIZE)
     size = len(labels) + len(body) + len(created) + _VALUE_SIZE
-    head = b"".join((_key(_METRIC), _varint(size), labels, body, created, bytes([_VALUE_TAG])))
+    head = b"".join((prefix(_METRIC, size), labels, body, created, bytes([_VALUE_TAG])))
     series.encoded = head
     return head
 
@@ -113,8 +114,8 @@ def _metric(series: ExposedSeries, number: int, body: bytes, send_timestamps: bo
     labels = (series.encoded if kept else None) or _label_pairs(series.labels)
     if kept:
         series.encoded = labels
-    time = bytes([_TIME << 3]) + _varint(series.time // 1_000_000) if send_timestamps and series.time else b""
-    return _field(_METRIC, b"".join((labels, _field(number, body), time)))
+    time = bytes([_TIME << 3]) + varint(series.time // 1_000_000) if send_timestamps and series.time else b""
+    return delimited(_METRIC, b"".join((labels, delimited(number, body), time)))
 
 
 def _counter(series: CounterSeries) -> bytes:
@@ -152,14 +153,14 @@ def _buckets(series: HistogramSeries, totals: list[int]) -> Iterator[bytes]:
     head, previous = b"", -1
     for index, (bound, total) in enumerate(zip(series.bounds.encoded, totals, strict=True)):
         if index in series.exemplars:
-            count = bytes([_BUCKET_COUNT << 3]) + _varint(total)
+            count = bytes([_BUCKET_COUNT << 3]) + varint(total)
             exemplar = _exemplar(series.exemplars[index]).SerializeToString()
-            yield _field(_BUCKET, count + bound + _field(_BUCKET_EXEMPLAR, exemplar))
+            yield delimited(_BUCKET, count + bound + delimited(_BUCKET_EXEMPLAR, exemplar))
             continue
         if total != previous:  # most buckets are empty, so that the totals of many are equal
-            count = _varint(total)
+            count = varint(total)
             size = 1 + len(count) + len(bound)
-            head, previous = b"".join((_key(_BUCKET), bytes((size, _BUCKET_COUNT << 3)), count)), total
+            head, previous = b"".join((bytes([_BUCKET << 3 | 2]), bytes((size, _BUCKET_COUNT << 3)), count)), total
         yield head
         yield bound
 
@@ -195,14 +196,14 @@ def _created(time_ns: int, number: int) -> bytes:
     if not time_ns:
         return b""
     seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
-    timestamp = bytes([1 << 3]) + _varint(seconds) + bytes([2 << 3]) + _varint(nanoseconds)
-    return _field(number, timestamp)
+    timestamp = bytes([1 << 3]) + varint(seconds) + bytes([2 << 3]) + varint(nanoseconds)
+    return delimited(number, timestamp)
 
 
 def _label_pairs(text: str) -> bytes:
     """The labels of a series, from their text."""
     return b"".join(
-        _field(_LABEL, LabelPairMessage(name=name, value=value).SerializeToString())
+        delimited(_LABEL, LabelPairMessage(name=name, value=value).SerializeToString())
         for name, value in labels_of_text(text).items()
     )
 
@@ -214,25 +215,3 @@ def labels_of_text(text: str) -> Mapping[str, str]:
 
 def _unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
-
-
-def _field(number: int, payload: bytes) -> bytes:
-    """A length-delimited field."""
-    return _key(number) + _varint(len(payload)) + payload
-
-
-def _key(number: int) -> bytes:
-    return bytes([number << 3 | 2])
-
-
-def _varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -5,7 +5,7 @@ The numbers are those of pkg/apis/podresources/v1/api.proto in the kubelet. Othe
 
 from typing import Final
 
-from otel_zernel.protobuf import declared_file, message_of
+from otel_zernel_libraries.protobuf import declared_file, message_of
 
 LIST: Final = "/v1.PodResourcesLister/List"
 _FILE: Final = declared_file(

@@ -7,7 +7,6 @@ from otel_zernel.otlp.points import (
     Descriptor,
     Period,
     Scope,
-    delimited,
     encode_metric,
     encode_number_point,
     encode_point_attributes,
@@ -15,6 +14,7 @@ from otel_zernel.otlp.points import (
     encode_resource_metrics,
 )
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel_processors.kubernetes.declared import GPU_POD
 
 SCOPE = Scope("otel_zernel_processors.kubernetes")

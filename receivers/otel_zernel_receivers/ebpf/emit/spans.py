@@ -21,7 +21,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_attributes, encode_resource
+from otel_zernel.otlp.points import LARGEST_INTEGER, encode_attributes, encode_resource
+from otel_zernel.protobuf import delimited
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.interval_spans import CollectiveSpan, Ending, ProcessSpan, ThreadSpan, WorkerSpan
 from otel_zernel_receivers.ebpf.emit.ends import signal_name

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import Descriptor, delimited
+from otel_zernel.otlp.points import Descriptor
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.ebpf.emit.encoding import encode_resources
 
 LINGER = 60.0

@@ -9,13 +9,13 @@ from otel_zernel.otlp.points import (
     NUMBER_ATTRIBUTES,
     Period,
     Scope,
-    delimited,
     encode_attributes,
     encode_metric,
     encode_number_point,
     encode_resource_metrics,
 )
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.heartbeat.fleet.descriptors import ACTIVE, CAPACITIES, LAST_SEEN, USAGES, WorkerMetric
 from otel_zernel_receivers.heartbeat.fleet.worker import Worker, WorkerSample
 

@@ -19,13 +19,13 @@ from otel_zernel.otlp.points import (
     Scope,
     Series,
     Temporality,
-    delimited,
     encode_attributes,
     encode_metric,
     encode_resource,
     encode_resource_metrics,
 )
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import NvmlSeries

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogramDataPoint
 
-from otel_zernel.otlp.points import delimited, key_values
+from otel_zernel.otlp.points import key_values
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.prometheus.pages.page import NativeHistogram, PageExemplar
 from otel_zernel_receivers.prometheus.points.numbers import Floats
 

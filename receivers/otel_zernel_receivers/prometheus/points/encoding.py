@@ -15,7 +15,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from otel_zernel.otlp.points import MetricKind, delimited, encode_attributes, encode_resource, key_values
+from otel_zernel.otlp.points import MetricKind, encode_attributes, encode_resource, key_values
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.prometheus.points.sample import MetricHead, Pairs, SampleScope
 
 _ATTRIBUTES: dict[MetricKind, int] = {

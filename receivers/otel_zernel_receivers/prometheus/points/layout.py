@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_zernel.otlp.points import delimited
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.prometheus.pages.page import NativeHistogram, PageExemplar, ScrapedPage
 from otel_zernel_receivers.prometheus.points.distributions import (
     BucketCounts,

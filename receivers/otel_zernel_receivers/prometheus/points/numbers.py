@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.points import delimited
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.prometheus.points.encoding import encode_head_metric
 from otel_zernel_receivers.prometheus.points.sample import MetricHead, PointKey
 

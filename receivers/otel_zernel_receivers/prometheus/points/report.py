@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from otel_zernel.otlp.points import Descriptor, MetricKind, delimited
+from otel_zernel.otlp.points import Descriptor, MetricKind
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.prometheus.declared import EXTRA, REPORTED
 from otel_zernel_receivers.prometheus.points.encoding import encode_head_metric, encode_point_pairs
 from otel_zernel_receivers.prometheus.points.numbers import NumberTemplate

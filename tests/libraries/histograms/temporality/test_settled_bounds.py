@@ -21,7 +21,7 @@ from otel_zernel.otlp.points import Descriptor, encode_metric, has_moving_bounds
 from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.testing import Dropped, FakeClock
 from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, SettledBounds
-from otel_zernel_libraries.histograms.temporality.watched import WatchedSeries
+from otel_zernel_libraries.histograms.temporality.settled import WatchedSeries
 from otel_zernel_libraries.prometheus.histograms import default_bounds
 from tests.libraries.histograms.temporality.running import as_cumulative, explicit
 from tests.libraries.histograms.temporality.test_moving_bounds import Report, counts_of, cumulative_points, reports

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from otel_zernel.protobuf import declared_file, message_of
+from otel_zernel_libraries.protobuf import declared_file, message_of
 
 _FILE = declared_file(
     "official.proto",

@@ -158,7 +158,7 @@ def test_skipped_processes_are_reported_and_an_increase_is_logged(
         def scan(self) -> Scan:
             return Scan((), {Reason.PERMISSION: next(counts)})
 
-    monkeypatch.setattr("otel_zernel_receivers.ebpf.session.Scanner", Fluctuating)
+    monkeypatch.setattr("otel_zernel_receivers.ebpf.scanning.Scanner", Fluctuating)
     reported = []
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
         for _ in range(4):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.protobuf.fields import encode_field
+from otel_zernel.protobuf import encode_field
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from otel_zernel_libraries.serving.grpc import HEALTH, REFLECTION, HealthService

@@ -1,15 +1,204 @@
-"""Histograms with explicit bounds, and exponential ones, as classic buckets: each counts all values up to its bound."""
+"""Series of a page: the state behind the samples of one set of labels, with a class for each type of point."""
 
 import math
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from typing import Any, ClassVar
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogramDataPoint, HistogramDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    Exemplar,
+    ExponentialHistogramDataPoint,
+    HistogramDataPoint,
+    NumberDataPoint,
+    SummaryDataPoint,
+)
 
 from otel_zernel_libraries.prometheus.histograms import Bounds, BucketLayout, ExponentialBuckets, ascending, bounds_of
 from otel_zernel_libraries.prometheus.labels import sample_prefix
-from otel_zernel_libraries.prometheus.series.exemplars import copied, exemplar_value
-from otel_zernel_libraries.prometheus.series.exposed import ExposedSeries, MalformedPoint, Sample, SeriesByKey
+
+
+def exemplar_value(exemplar: Exemplar) -> float:
+    """An exemplar's value, from whichever of its two fields is set."""
+    return exemplar.as_double or exemplar.as_int
+
+
+def copied(exemplar: Exemplar) -> Exemplar:
+    """A copy. The original would keep its whole batch in memory."""
+    copy = Exemplar()
+    copy.CopyFrom(exemplar)
+    return copy
+
+
+Sample = tuple[str, float, Exemplar | None]
+"""The prefix of a line, its value, and its exemplar."""
+
+SeriesByKey = dict[bytes, "ExposedSeries"]
+"""The series of one metric stream, by the encoded attributes of their points."""
+
+
+class MalformedPoint(Exception):
+    """The point's values are impossible. The series is unchanged."""
+
+
+class ExposedSeries:
+    """One set of labels of one metric family."""
+
+    __slots__ = (
+        *("earliest", "encoded", "identity", "keys", "labels"),
+        *("late_since", "name", "siblings", "time", "updated"),
+    )
+
+    suffixes: ClassVar[tuple[str, ...]] = ("",)
+    """The suffixes of the names of its samples."""
+    own_label: ClassVar[str | None] = None
+    """The label that its samples have besides the labels of the attributes."""
+
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
+        """`layout` has the bounds of the family's histograms."""
+        self.name = name
+        """The name of its family."""
+        self.labels = labels
+        self.identity = identity
+        """The encoded attributes, sorted."""
+        self.siblings = siblings
+        """All series of its metric stream."""
+        self.keys: list[bytes] = []
+        """Its own keys in `siblings`."""
+        self.time = 0
+        """The timestamp of the newest point, in ns since 1970."""
+        self.earliest = 0
+        """The lowest timestamp that the next point may have, in ns since 1970."""
+        self.updated = -math.inf
+        """The time of the last update, in s of the page's clock."""
+        self.late_since = -math.inf
+        """The time of the first late point after the last update, in s of the page's clock."""
+        self.encoded: bytes | None = None
+        """The part of its message in the protobuf format that does not change. None until a scraper wants it."""
+
+    def is_set_back(self, now: float, patience: float) -> bool:
+        """Whether all points have been late for `patience` s. Called for every late point."""
+        if self.late_since <= self.updated:
+            self.late_since = now
+        return now - self.late_since >= patience
+
+    def update(self, point: Any, delta: bool) -> None:
+        """Replaces the value by the point's value, or adds a delta to it. Raises `MalformedPoint`."""
+        raise NotImplementedError
+
+    @property
+    def has_exemplars(self) -> bool:
+        """Whether at least one sample has an exemplar."""
+        raise NotImplementedError
+
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
+        """Its lines, in OpenMetrics or in the Prometheus text format."""
+        raise NotImplementedError
+
+
+class NumberSeries(ExposedSeries):
+    """A gauge, or a sum that is not monotonic."""
+
+    __slots__ = ("exemplar", "prefix", "value")
+    prefix: str
+    """Its line up to the value."""
+
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
+        super().__init__(name, labels, identity, siblings, layout)
+        self.value: float = 0
+        self.exemplar: Exemplar | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Makes `prefix` at its first use: scrapers of the protobuf format need no text, and it takes much memory."""
+        if name != "prefix":
+            raise AttributeError(name)
+        self.prefix = prefix = sample_prefix(self.name, self.labels)
+        return prefix
+
+    def update(self, point: NumberDataPoint, delta: bool) -> None:
+        value = point.as_double or point.as_int  # an unset field reads as 0
+        self.value = self.value + value if delta else value
+
+    @property
+    def has_exemplars(self) -> bool:
+        return self.exemplar is not None
+
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
+        yield self.prefix, self.value, self.exemplar
+
+
+class CounterSeries(NumberSeries):
+    """A monotonic sum."""
+
+    __slots__ = ("start",)
+
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
+        super().__init__(name, labels, identity, siblings, layout)
+        self.start = 0
+        """The time since which it counts, in ns since 1970; 0 if it is unknown."""
+
+    def update(self, point: NumberDataPoint, delta: bool) -> None:
+        value = point.as_double or point.as_int
+        if not value >= 0:
+            raise MalformedPoint
+        start = point.start_time_unix_nano
+        if start != self.start and not (delta and self.start):
+            self.start, self.encoded = start, None
+        self.value = self.value + value if delta else value
+        if point.exemplars:
+            self.exemplar = copied(max(point.exemplars, key=exemplar_value))
+
+
+class SummarySeries(ExposedSeries):
+    """The quantiles of the last point. Quantiles 0 and 1 are the minimum and the maximum."""
+
+    __slots__ = ("count", "prefixes", "quantiles", "start", "total", "values")
+    suffixes = ("", "_count", "_sum")
+    own_label = "quantile"
+
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
+        super().__init__(name, labels, identity, siblings, layout)
+        self.quantiles: list[float] | None = None
+        """Ascending."""
+        self.values: list[float] = []
+        """By the index of their quantiles."""
+        self.count = 0
+        self.total: float | None = None
+        """The sum; None if it may decrease."""
+        self.start = 0
+        """The time since which it counts, in ns since 1970; 0 if it is unknown."""
+        self.prefixes: list[str] = []
+        """Of the quantiles, the count and the sum."""
+
+    def update(self, point: SummaryDataPoint, delta: bool) -> None:
+        values = {one.quantile: one.value for one in point.quantile_values}
+        if not all(0 <= quantile <= 1 and not value < 0 for quantile, value in values.items()):
+            raise MalformedPoint
+        quantiles = sorted(values)
+        if quantiles != self.quantiles:
+            self.quantiles = quantiles
+            self.prefixes = []
+        self.values = [values[quantile] for quantile in quantiles]
+        self.count, self.total = point.count, point.sum if point.sum >= 0 else None
+        self.start = point.start_time_unix_nano
+
+    @property
+    def has_exemplars(self) -> bool:
+        return False
+
+    def samples(self, *, openmetrics: bool) -> Iterator[Sample]:
+        if not self.prefixes:
+            self.prefixes = self._line_prefixes()
+        shown = [*self.values, self.count] if self.total is None else [*self.values, self.count, self.total]
+        for prefix, value in zip(self.prefixes, shown, strict=False):
+            yield prefix, value, None
+
+    def _line_prefixes(self) -> list[str]:
+        of_quantiles = [
+            sample_prefix(self.name, self.labels, f'quantile="{repr(quantile).removesuffix(".0")}"')
+            for quantile in self.quantiles or ()
+        ]
+        return [*of_quantiles, *(sample_prefix(self.name + suffix, self.labels) for suffix in ("_count", "_sum"))]
+
 
 _SCALES = range(-10, 21)
 """The scales of exponential histograms: the limits of the OpenTelemetry SDKs."""
