@@ -12,9 +12,8 @@ import pytest
 from docs import metrics as page
 from otel_zernel.batch import Batch, points
 from otel_zernel.component.declaration import DeclaredMetric
-from otel_zernel.runtime.jobs import JOB_ID, JOB_RUN, TASK_ID
-from otel_zernel.runtime.ranks import LOCAL_RANK, RANK, WORLD_SIZE
 from otel_zernel.testing import Downstream, make_context
+from otel_zernel_libraries.job_environment import JOB_ID, JOB_RUN, LOCAL_RANK, RANK, TASK_ID, WORLD_SIZE
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_receivers.otlp_json_file import OtlpJsonFileReceiver

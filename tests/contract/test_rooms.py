@@ -37,10 +37,10 @@ HOUSES: dict[str, list[set[str]]] = {
         {"store"},
         {"clients"},
         {"prometheus"},
-        {"serving", "gpu_names", "attributes", "cluster", "files"},
+        {"serving", "gpu_names", "attributes", "cluster"},
         {"training"},
-        {"histograms"},
-        {"conditions", "protobuf", "__init__"},
+        {"histograms", "files"},
+        {"conditions", "protobuf", "job_environment", "__init__"},
     ],
     "otel_zernel_libraries.store": [
         {"opening"},

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.runtime.files import OWNER_AND_GROUP
 from otel_zernel.types import Permissions
+from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
 
 
 class CsvExporterConfig(ComponentConfig):

@@ -10,9 +10,9 @@ from typing import Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
-from otel_zernel.runtime.files import append_whole, open_appending
 from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import HEADER, CsvRows
+from otel_zernel_libraries.files.writing import append_whole, open_appending
 
 
 class CsvExporter(Exporter):

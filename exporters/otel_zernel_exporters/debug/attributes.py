@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from otel_zernel.otlp.values import PlainValue, plain_value
+from otel_zernel_libraries.attributes.values import PlainValue, plain_value
 
 
 def plain(value: AnyValue) -> PlainValue:

@@ -12,10 +12,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Numb
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
-from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug.attributes import text, texts, utc
 from otel_zernel_exporters.debug.quantity import digits, readable
+from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 
 LONG = 20
 """Labels with more characters, such as the UUID of a GPU, are omitted if series differ without them."""

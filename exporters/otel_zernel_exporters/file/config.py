@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.runtime.files import OWNER_AND_GROUP
 from otel_zernel.types import Permissions, PositiveDuration
+from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
 
 
 class RotationConfig(ComponentConfig):

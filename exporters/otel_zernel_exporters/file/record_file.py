@@ -9,8 +9,8 @@ from io import FileIO
 from pathlib import Path
 from threading import Lock
 
-from otel_zernel.runtime.files import append_whole, open_appending
 from otel_zernel_exporters.file.config import RotationConfig
+from otel_zernel_libraries.files.writing import append_whole, open_appending
 
 _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.runtime.files import file_with
+from otel_zernel_libraries.files.writing import file_with
 
 
 @dataclass(frozen=True, slots=True)

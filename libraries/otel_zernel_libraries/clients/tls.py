@@ -7,8 +7,8 @@ from pathlib import Path
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.runtime.files import file_with
 from otel_zernel_libraries.clients.tls_config import TlsConfig
+from otel_zernel_libraries.files.writing import file_with
 
 # Where Linux distributions keep all trusted authorities in one file; the list of Go's crypto/x509.
 _SYSTEM_AUTHORITIES = (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from otel_zernel.otlp.values import plain_value
+from otel_zernel_libraries.attributes.values import plain_value
 from otel_zernel_libraries.prometheus.names import Naming, is_classic_label, is_classic_name
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from otel_zernel.component import Logger
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel_libraries.serving.misdirected import Misdirected
 
 _OUT_OF_FILES: Final = 0.1
@@ -184,13 +185,6 @@ async def _closing(client: socket.socket) -> None:
     except asyncio.CancelledError:
         client.close()
         raise
-
-
-async def cancel(*tasks: asyncio.Task[None]) -> None:
-    """Cancels tasks, and waits for their ends."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def is_no_cancellation(record: logging.LogRecord) -> bool:

@@ -198,6 +198,10 @@ async def serve_guarded(
     async with AsyncExitStack() as stack:
         certificate = await stack.enter_async_context(ServerTls(tls, f"{section}::tls", context)) if tls else None
         server = serve(
-            guarded, place, f"{section}::endpoint", tls=certificate.context if certificate else None, limits=limits
+            guarded,
+            place,
+            setting=f"{section}::endpoint",
+            tls=certificate.context if certificate else None,
+            limits=limits,
         )
         yield await stack.enter_async_context(server)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.runtime.files import file_with
+from otel_zernel_libraries.files.writing import file_with
 from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 from otel_zernel_libraries.serving.watching import WatchedFiles
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
-from otel_zernel.otlp.quantiles import buckets_of
+from otel_zernel_libraries.histograms.quantiles import buckets_of
 
 HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
 

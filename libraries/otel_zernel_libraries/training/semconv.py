@@ -4,12 +4,12 @@ The constant of `zernel.gpu.index` is `semconv.GPU_INDEX`. Semantic conventions 
 The metrics of a component about itself are only in its module `declared`.
 """
 
-from otel_zernel.runtime.jobs import JOB_ID as JOB_ID
-from otel_zernel.runtime.jobs import JOB_RUN as JOB_RUN
-from otel_zernel.runtime.jobs import TASK_ID as TASK_ID
-from otel_zernel.runtime.ranks import LOCAL_RANK as LOCAL_RANK
-from otel_zernel.runtime.ranks import RANK as RANK
-from otel_zernel.runtime.ranks import WORLD_SIZE as WORLD_SIZE
+from otel_zernel_libraries.job_environment import JOB_ID as JOB_ID
+from otel_zernel_libraries.job_environment import JOB_RUN as JOB_RUN
+from otel_zernel_libraries.job_environment import LOCAL_RANK as LOCAL_RANK
+from otel_zernel_libraries.job_environment import RANK as RANK
+from otel_zernel_libraries.job_environment import TASK_ID as TASK_ID
+from otel_zernel_libraries.job_environment import WORLD_SIZE as WORLD_SIZE
 
 # Processes, ranks and jobs: attributes of resources
 

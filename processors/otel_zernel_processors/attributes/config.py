@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel_libraries.attributes import AttributeAction
+from otel_zernel_libraries.attributes.config import AttributeAction
 from otel_zernel_libraries.conditions import MatchProperties
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
-from otel_zernel_libraries.attributes import AttributeChanges, changes_by, compiled, names_used_by, write
+from otel_zernel_libraries.attributes.actions import AttributeChanges, changes_by, compiled, names_used_by, write
 from otel_zernel_libraries.conditions import LAYOUTS, Item, selection_test
 from otel_zernel_libraries.conditions import Context as ItemContext
 from otel_zernel_processors.attributes.config import AttributesConfig

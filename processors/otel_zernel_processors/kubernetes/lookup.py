@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from otel_zernel.runtime.host import host_name
+from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlace, ProcessPlaces
 from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
 from otel_zernel_processors.kubernetes.pods.pod_table import PodTable

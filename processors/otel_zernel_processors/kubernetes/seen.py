@@ -9,7 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.batch.parsing import parse
-from otel_zernel.otlp.values import PlainValue, plain_value
+from otel_zernel_libraries.attributes.values import PlainValue, plain_value
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey
 

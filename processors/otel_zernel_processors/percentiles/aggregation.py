@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
 from otel_zernel_processors.percentiles.counts.exponential import ExponentialTotals

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from otel_zernel.component import ComponentConfig
 from otel_zernel.text import quoted
 from otel_zernel.types import Duration, Section
-from otel_zernel_libraries.attributes import ActionName, AttributeAction
+from otel_zernel_libraries.attributes.config import ActionName, AttributeAction
 
 Detector = Literal["env", "system", "host", "process"]
 SystemAttribute = Literal["host.name", "host.id", "host.arch", "os.type", "os.name", "os.version", "os.description"]

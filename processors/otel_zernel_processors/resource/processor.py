@@ -12,7 +12,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from otel_zernel.batch import Batch
 from otel_zernel.batch.parsing import parse
 from otel_zernel.component import Context, Processor
-from otel_zernel_libraries.attributes import Act, AttributeAction, changes_by, compiled, write
+from otel_zernel_libraries.attributes.actions import Act, changes_by, compiled, write
+from otel_zernel_libraries.attributes.config import AttributeAction
 from otel_zernel_processors.resource.config import DetectionConfig, ResourceConfig, ResourceDetectionConfig
 from otel_zernel_processors.resource.detect import DETECTORS, Attributes, DetectionSources
 

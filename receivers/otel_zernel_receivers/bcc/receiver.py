@@ -12,7 +12,7 @@ from otel_zernel import __version__
 from otel_zernel.batch import Batch, count_points
 from otel_zernel.component import Context, Finding, Scraper
 from otel_zernel.otlp.points import key_values
-from otel_zernel.runtime.host import host_name
+from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_receivers.bcc.config import BccConfig
 from otel_zernel_receivers.bcc.doctor import examine
 from otel_zernel_receivers.bcc.pids import LivingPids

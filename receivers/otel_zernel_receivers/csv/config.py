@@ -10,10 +10,10 @@ from pydantic import Field, GetPydanticSchema, PlainSerializer, field_validator,
 from pydantic_core import core_schema
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.runtime.files import OWNER_AND_GROUP
 from otel_zernel.storage import Storage
 from otel_zernel.types import Duration, ExtensionId, Permissions, ReadableFile
 from otel_zernel_libraries.files.sources import STDIN
+from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
 
 ColumnName = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]

@@ -8,8 +8,8 @@ from typing import Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Period
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig

@@ -1,7 +1,7 @@
 """The ids of a task in the environment of its processes, as the receivers of telemetry read them."""
 
-from otel_zernel.runtime.jobs import job_attributes, service_name
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec, task_environment
+from otel_zernel_libraries.job_environment import job_attributes, service_name
 
 
 def attributes(**env: str) -> dict[str, str]:

@@ -6,7 +6,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.otlp.points import key_values
-from otel_zernel_libraries.attributes import AttributeAction, changes_by, compiled, names_used_by, write
+from otel_zernel_libraries.attributes.actions import changes_by, compiled, names_used_by, write
+from otel_zernel_libraries.attributes.config import AttributeAction
 
 
 def actions(*options: dict[str, Any]) -> list[AttributeAction]:

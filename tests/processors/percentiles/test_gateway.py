@@ -13,8 +13,8 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, MetricsData, SummaryDataPoint
 
-from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.testing import until
+from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 from tests.exporters.otlp.collectors import collector, send
 from tests.processors.percentiles.running import gauge
 

@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
 )
 
-from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from tests.processors.percentiles.running import RunningProcessor, of_metric, quantiles
 
 DELTA, CUMULATIVE = 1, 2

@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 from urllib.parse import quote
 
 from otel_zernel.errors import ZernelError
-from otel_zernel.runtime.jobs import JOB_ID, TASK_ID
+from otel_zernel_libraries.job_environment import JOB_ID, TASK_ID
 
 ObservedStatus = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 
-from otel_zernel.otlp.exponential_counts import MOST_BUCKETS, Counts, above, added, limited, merged
+from otel_zernel_libraries.histograms.exponential import MOST_BUCKETS, Counts, above, added, limited, merged
 
 _ROOTS = (
     *(1.0, 1.0905077326652577, 1.189207115002721, 1.2968395546510096),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from otel_zernel.otlp.exponential_counts import Counts
+from otel_zernel_libraries.histograms.exponential import Counts
 from otel_zernel_libraries.prometheus.histograms.exponential import ExponentialBuckets, edge
 
 _FINEST_SCHEMA, _COARSEST_SCHEMA = 8, -4

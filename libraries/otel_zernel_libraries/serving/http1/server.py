@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.misdirected import Misdirected, watched
-from otel_zernel_libraries.serving.server import Server, cancel
+from otel_zernel_libraries.serving.server import Server
 
 if TYPE_CHECKING:
     from otel_zernel_libraries.serving.http1.connection import Connection, HttpProtocol

@@ -10,9 +10,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.errors import ZernelError
-from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount, NotComparable
+from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
 from otel_zernel_libraries.store.queries.cells import Cell, Place
 from otel_zernel_libraries.store.queries.numbers import Pairs, Windows

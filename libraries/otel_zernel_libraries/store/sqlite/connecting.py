@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.runtime.files import OWNER_AND_GROUP
+from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
 from otel_zernel_libraries.store.reading import NoTables
 from otel_zernel_libraries.store.sqlite.schema import check, migrate
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_zernel.runtime.jobs import JOB_VARIABLES, names_own_job
+from otel_zernel_libraries.job_environment import JOB_VARIABLES, names_own_job
 from otel_zernel_processors.kubernetes.places.container_paths import ContainerPlace, place_of
 
 _REMEMBERED: Final = 8192

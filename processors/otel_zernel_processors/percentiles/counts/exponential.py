@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
+from otel_zernel_libraries.histograms.hdr import Floats, HdrLayout, Ints
 from otel_zernel_processors.percentiles.counts.tally import SparseCounts
 
 MOST_BUCKETS = 160

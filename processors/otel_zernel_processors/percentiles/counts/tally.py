@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.histograms import Ints
+from otel_zernel_libraries.histograms.hdr import Ints
 
 _DENSE = 8  # bincount is faster than sorting up to this many possible keys for each value
 _WAITING = 100_000  # keys that wait in any case; merging them takes some ms

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints, ranks
+from otel_zernel_libraries.histograms.hdr import Floats, HdrLayout, Ints, ranks
 from otel_zernel_processors.percentiles.counts.tally import GrowingCounts, SparseCounts
 
 

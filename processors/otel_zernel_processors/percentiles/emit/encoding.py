@@ -11,10 +11,10 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, SummaryDataPoint
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import Floats, Ints
 from otel_zernel.otlp.points import Descriptor, MetricKind, encode_metric
 from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel.protobuf import delimited
+from otel_zernel_libraries.histograms.hdr import Floats, Ints
 from otel_zernel_processors.percentiles.config import Output
 from otel_zernel_processors.percentiles.counts.exponential import ExponentialCounts
 from otel_zernel_processors.percentiles.counts.series import PercentileSeries

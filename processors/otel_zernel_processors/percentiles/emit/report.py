@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import Ints
+from otel_zernel_libraries.histograms.hdr import Ints
 from otel_zernel_processors.percentiles.config import Output, PercentilesConfig
 from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
 from otel_zernel_processors.percentiles.counts.exponential import ExponentialTotals

@@ -17,10 +17,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch.parsing import parse
 from otel_zernel.component import Context
 from otel_zernel.health import REPEATED
-from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.protobuf import delimited
 from otel_zernel_libraries.histograms.amounts import MalformedAmount
+from otel_zernel_libraries.histograms.hdr import Floats, HdrLayout, Ints
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
 from otel_zernel_processors.percentiles.counts.series import PercentileSeriesTable, PercentileStream, encode_attributes

@@ -5,7 +5,6 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Literal
 
-from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints, encode_buckets, encode_histogram_point, hdr_buckets
 from otel_zernel.otlp.points import (
     Attributes,
     AttributeValue,
@@ -16,7 +15,15 @@ from otel_zernel.otlp.points import (
     encode_resource,
     encode_resource_metrics,
 )
-from otel_zernel.runtime.host import host_name
+from otel_zernel_libraries.histograms.hdr import (
+    Floats,
+    HdrLayout,
+    Ints,
+    encode_buckets,
+    encode_histogram_point,
+    hdr_buckets,
+)
+from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
 SCOPE = Scope("otel_zernel_receivers.ebpf")

@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import TypeVar
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import (
     HISTOGRAM_ATTRIBUTES,
     NUMBER_ATTRIBUTES,
@@ -18,6 +17,7 @@ from otel_zernel.otlp.points import (
     encode_attributes,
     encode_number_point,
 )
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import SETTINGS
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import BpfError, missing

@@ -14,9 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from otel_zernel.otlp.points import Attributes
-from otel_zernel.runtime.host import host_name
-from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, job_run, service_name
-from otel_zernel.runtime.ranks import RANK_VARIABLES, rank_attributes
+from otel_zernel_libraries.job_environment import (
+    JOB_VARIABLES,
+    RANK_VARIABLES,
+    host_name,
+    job_id,
+    job_run,
+    rank_attributes,
+    service_name,
+)
 from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder

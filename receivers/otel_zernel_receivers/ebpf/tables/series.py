@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.histograms import HdrLayout, Ints
+from otel_zernel_libraries.histograms.hdr import HdrLayout, Ints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, SLOT
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess

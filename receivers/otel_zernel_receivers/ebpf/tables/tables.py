@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     ADDRESS,
     COUNTERS_PER_ELEMENT,

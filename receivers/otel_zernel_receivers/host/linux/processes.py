@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from otel_zernel.clock import Clock
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel.runtime.jobs import JOB_VARIABLES, job_attributes
+from otel_zernel_libraries.job_environment import JOB_VARIABLES, job_attributes
 from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.host.config import ProcessConfig, ProcessCountsConfig, selects
 from otel_zernel_receivers.host.linux.cpu import TICKS

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from otel_zernel.otlp.histograms import HdrLayout, encode_buckets, encode_histogram_point
 from otel_zernel.otlp.points import Period
+from otel_zernel_libraries.histograms.hdr import HdrLayout, encode_buckets, encode_histogram_point
 
 _LAYOUT = HdrLayout(significant_figures=3)
 _MAX_BOUNDS = 1024  # remembered of a series; with more, it keeps only those of the current point

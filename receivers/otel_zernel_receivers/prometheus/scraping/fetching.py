@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_zernel import __version__
-from otel_zernel.runtime.files import file_with
+from otel_zernel_libraries.files.writing import file_with
 from otel_zernel_receivers.prometheus.config.http import ScrapeTlsConfig
 from otel_zernel_receivers.prometheus.config.scrape import ScrapeJobConfig
 from otel_zernel_receivers.prometheus.discovery.targets import ScrapeTarget

@@ -18,8 +18,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Scop
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Descriptor, encode_metric, has_moving_bounds, key_values
-from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.testing import Dropped, FakeClock
+from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, SettledBounds
 from otel_zernel_libraries.histograms.temporality.settled import WatchedSeries
 from otel_zernel_libraries.prometheus.histograms import default_bounds

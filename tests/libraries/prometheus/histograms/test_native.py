@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from otel_zernel.otlp.exponential_counts import Counts
+from otel_zernel_libraries.histograms.exponential import Counts
 from otel_zernel_libraries.prometheus.histograms import ExponentialBuckets, native_buckets
 from otel_zernel_libraries.prometheus.histograms.native import Side
 from tests.libraries.prometheus.histograms.filled import SCALES, VALUES, filled

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_libraries.training.state import StepTimes
 from tests.commands.why.recorded_runs import processed
 from tests.processors.phases.training import metrics_of

@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, NumberDataPoint
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Descriptor, Period
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.emit.encoding import service_resource

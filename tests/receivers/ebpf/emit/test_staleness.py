@@ -9,9 +9,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import SystemClock
-from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, NUMBER_ATTRIBUTES, Period, encode_attributes
 from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_libraries.prometheus import Format, Page
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage

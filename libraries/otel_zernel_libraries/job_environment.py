@@ -1,6 +1,9 @@
-"""The name of a process's service and the id of its job, from the environment that it was started with."""
+"""The machine, the service, the job and the rank of a process, from the environment that it was started with."""
 
+import os
+import socket
 from collections.abc import Iterable, Mapping
+from typing import Final
 from urllib.parse import unquote
 
 JOB_ID = "zernel.job.id"
@@ -22,7 +25,7 @@ JOB_VARIABLES = frozenset(
         *(*_SCHEDULERS, *_SLURM_STEP, *_STEP_NODES, _LAUNCHER, _MPI_RUN),
     }
 )
-"""The variables that this module reads."""
+"""The variables with names of services and jobs."""
 _LOOPBACK = ("localhost", "127.", "::1")
 
 
@@ -99,3 +102,44 @@ def _resource_attributes(environment: Mapping[str, str]) -> dict[str, str]:
     """`key=value,...`, percent-encoded. Parts of another form are ignored."""
     pairs = (pair.partition("=") for pair in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
     return {unquote(key.strip()): unquote(value.strip()) for key, equals, value in pairs if equals}
+
+
+RANK: Final = "zernel.rank"
+WORLD_SIZE: Final = "zernel.world_size"
+LOCAL_RANK: Final = "zernel.local_rank"
+_NAMES: Final = (RANK, WORLD_SIZE, LOCAL_RANK)
+_TORCHRUN: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+_MPI: Final = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
+"""Set by Open MPI's mpirun."""
+_SLURM: Final = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+"""Set by srun. A batch script itself has a `SLURM_PROCID` too, but no number of tasks in its step."""
+RANK_VARIABLES: Final = frozenset((*_TORCHRUN, *_MPI, *_SLURM))
+"""The variables with ranks."""
+
+
+def rank_attributes(environment: Mapping[str, str]) -> dict[str, int]:
+    """The rank, the number of ranks, and the rank on its machine, as far as they are known.
+
+    torchrun stands first: with `srun torchrun`, Slurm's variables are about torchrun itself.
+    """
+    if torchrun := _numbers(environment, _TORCHRUN):
+        return torchrun
+    for variables in (_MPI, _SLURM):
+        if {RANK, WORLD_SIZE} <= (found := _numbers(environment, variables)).keys():
+            return found
+    return {}
+
+
+def _numbers(environment: Mapping[str, str], variables: tuple[str, ...]) -> dict[str, int]:
+    given = ((name, environment.get(variable, "")) for name, variable in zip(_NAMES, variables, strict=True))
+    # A program may set any text.
+    return {name: int(text) for name, text in given if text.isascii() and text.isdecimal() and len(text) < 10}
+
+
+def host_name(environ: Mapping[str, str] = os.environ) -> str:
+    """The `host.name` of resources: the environment variable ZERNEL_HOST_NAME, else the host name.
+
+    In a pod, the host name is that of the pod. A restart would look like a new machine, so the pod sets the variable
+    to the name of its node.
+    """
+    return environ.get("ZERNEL_HOST_NAME") or socket.gethostname()

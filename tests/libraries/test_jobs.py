@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_zernel.runtime.jobs import job_id, job_run, service_name
+from otel_zernel_libraries.job_environment import job_id, job_run, service_name
 
 SLURM = {"SLURM_JOB_ID": "4711"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}

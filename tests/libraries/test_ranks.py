@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_zernel.runtime.ranks import rank_attributes
+from otel_zernel_libraries.job_environment import rank_attributes
 
 SRUN = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"}
 

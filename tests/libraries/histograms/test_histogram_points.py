@@ -12,10 +12,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     ScopeMetrics,
 )
 
-from otel_zernel.otlp.histograms import (
-    encode_buckets,
-    encode_histogram_point,
-)
 from otel_zernel.otlp.points import (
     HISTOGRAM_ATTRIBUTES,
     Attributes,
@@ -25,6 +21,10 @@ from otel_zernel.otlp.points import (
     encode_attributes,
     encode_metric,
     key_values,
+)
+from otel_zernel_libraries.histograms.hdr import (
+    encode_buckets,
+    encode_histogram_point,
 )
 
 TIMES = st.integers(0, 2**64 - 1)

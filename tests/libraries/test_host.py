@@ -2,7 +2,7 @@
 
 import socket
 
-from otel_zernel.runtime.host import host_name
+from otel_zernel_libraries.job_environment import host_name
 
 
 def test_the_variable_names_the_node_of_a_pod() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.runtime.files import file_with
+from otel_zernel_libraries.files.writing import file_with
 
 
 def test_the_content_of_a_temporary_file_is_readable_only_inside_the_block() -> None:
