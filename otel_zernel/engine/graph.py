@@ -138,7 +138,7 @@ class Graph:
             ]
             named = (signals for signals in carried if len(signals) == 1)  # another pipeline may never carry some
             delivery.queue.expect({*chain(*named)}, {*chain(*carried)})
-            delivery.wake()
+            delivery.consumers.wake()
 
     def take_unconnected(self) -> dict[str, Delivery]:
         """The deliveries without a pipeline, by id. They leave the graph."""

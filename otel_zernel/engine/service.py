@@ -240,7 +240,7 @@ class Service:
     def _hurry(self, seconds: float) -> None:
         deadline = self._clock.monotonic() + seconds
         for delivery in self.graph.deliveries.values():
-            delivery.hurry(deadline)
+            delivery.consumers.hurry(deadline)
 
 
 def log_losses(service: Service) -> None:
@@ -251,7 +251,7 @@ def log_losses(service: Service) -> None:
         fields = _fields(id_, count, "undelivered")
         _logger.error("Exporter %s could not deliver %s: %s", id_, count, problem, extra=fields)
     for id_, delivery in deliveries.items():
-        if (stored := delivery.stored()).total:
+        if (stored := delivery.queue.stored()).total:
             _logger.info("Exporter %s keeps %s on the disk; they are delivered after the next start.", id_, stored)
         for reason, count in delivery.losses.items():
             fields = _fields(id_, count, reason)

@@ -160,7 +160,7 @@ class Transition:
 
     def _dismiss_deliveries(self) -> None:
         for id_, delivery in self._graph.take_unconnected().items():
-            if stored := delivery.stored().total:
+            if stored := delivery.queue.stored().total:
                 _logger.warning("Exporter %s was removed; %d items stay in its storage.", id_, stored)
             if lost := delivery.dismiss().total:
                 _logger.error("Exporter %s was removed and could not deliver %d items.", id_, lost)

@@ -64,8 +64,8 @@ class Delivery:
         self._max_bytes = sending_queue.max_bytes or (None if self._local else max_bytes)
         self._metrics = metrics
         self._losses = Losses(exporter.context, metrics, self.losses)
-        self._sender = Sender(exporter, config, lambda: self.undelivered().plus(self.stored()))
-        self._consumers = Consumers(
+        self._sender = Sender(exporter, config, lambda: self.undelivered().plus(self.queue.stored()))
+        self.consumers = Consumers(
             sending_queue, exporter.context, self._sender, self._losses, metrics, in_order=exporter.in_order
         )
 
@@ -88,7 +88,7 @@ class Delivery:
             self.queue = former
             raise
         self._take_over(former)
-        self._consumers.start(self.queue, 0 if self.direct and not self.queue else self._config.num_consumers)
+        self.consumers.start(self.queue, 0 if self.direct and not self.queue else self._config.num_consumers)
         self._entered.set()
         return self
 
@@ -96,7 +96,7 @@ class Delivery:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered.clear()
-        await self._consumers.stop()
+        await self.consumers.stop()
         await self._stack.aclose()
         if isinstance(self.queue, DurableQueue):
             self._keep_unsafe(self.queue.unsafe_batches())
@@ -124,7 +124,7 @@ class Delivery:
         """
         self._entered.clear()
         self._restarting = True
-        await self._consumers.settle()
+        await self.consumers.settle()
 
     def replace(self, exporter: Exporter, metrics: ExporterMetrics, max_bytes: int | None) -> None:
         """Another exporter continues with the queue, once this delivery is entered again. It must not be entered now.
@@ -152,13 +152,9 @@ class Delivery:
         lost = self.undelivered()
         self._dismissed = True
         self._entered.set()
-        self._consumers.wake()
+        self.consumers.wake()
         self._losses.removed(lost)
         return lost
-
-    def wake(self) -> None:
-        """Ends every `wait_for_room`, because the pipelines may have changed."""
-        self._consumers.wake()
 
     @property
     def lost(self) -> int:
@@ -188,10 +184,6 @@ class Delivery:
         outage = self._sender.outages.outage
         return outage.reason if outage else None
 
-    def has_room(self, batch: Batch) -> bool:
-        """Whether the batch fits into the queue."""
-        return self.direct or self.queue.has_room(batch)
-
     def full_signals(self, batch: Batch | None = None) -> frozenset[Signal]:
         """The signals that do not fit into the queue: those of the batch, and of the others not even the smallest."""
         return frozenset() if self.direct else self.queue.full_signals(batch)
@@ -214,13 +206,9 @@ class Delivery:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_PAUSE):
-                    await self._consumers.wait_for_move()
+                    await self.consumers.wait_for_move()
         finally:
             self.waiting_sources -= 1
-
-    def prepares(self, batch: Batch) -> bool:
-        """Whether a batch has to pass through `prepare` first."""
-        return self.exporter.prepares(batch)
 
     async def prepare(self, batch: Batch, unbroken: Unbroken, *, dropped: bool) -> Sequence[Batch]:
         """The batches to hand over in place of this one. If the exporter fails, the batch is lost."""
@@ -240,13 +228,6 @@ class Delivery:
             context.logger.exception("Dropped %s: the exporter failed before they were queued: %r", counts, error)
         return ()
 
-    def put(self, batch: Batch) -> asyncio.Future[None] | None:
-        """Queues a batch of one signal. It may exceed the capacity, since the processor's input was admitted.
-
-        The result is done when a durable queue has made the batch safe. None if the queue is in memory.
-        """
-        return self.queue.put(batch)
-
     def drop(self, batch: Batch, *, counted: bool) -> None:
         """Counts a batch that the full queue does not take. `counted` if `count_refused` has counted it before."""
         self._losses.overflow(batch, counted=counted)
@@ -260,11 +241,7 @@ class Delivery:
 
         Also returns if the exporter fails and every batch is on the disk, where it stays for the next start.
         """
-        await self._consumers.drain(self.queue, self._may_stop_draining)
-
-    def hurry(self, deadline: float) -> None:
-        """Plans no attempt after the monotonic time `deadline`, at which the collector ends."""
-        self._consumers.hurry(deadline)
+        await self.consumers.drain(self.queue, self._may_stop_draining)
 
     def _may_stop_draining(self) -> bool:
         return self.durable and not self.undelivered().total and self._sender.progress.is_hopeless
@@ -274,12 +251,8 @@ class Delivery:
         if isinstance(self.queue, DurableQueue):
             return self.queue.unsafe()
         homeless = (one.batch.counts for one in self._homeless)
-        in_flight = (request.batch.counts for request in self._consumers.in_flight)
+        in_flight = (request.batch.counts for request in self.consumers.in_flight)
         return reduce(ItemCount.plus, (*in_flight, *homeless), self.queue.waiting())
-
-    def stored(self) -> ItemCount:
-        """The undelivered items that are on the disk. They are delivered after the next start."""
-        return self.queue.stored()
 
     def send(self, batch: Batch) -> asyncio.Task[bool]:
         """Delivers a batch without the queue. The result is False if it was given up.
@@ -297,7 +270,7 @@ class Delivery:
                 self._losses.abandoned(batch)
                 return False
             with suppress(Interrupted):
-                return await self._consumers.deliver(Request(batch))
+                return await self.consumers.deliver(Request(batch))
             if self._sender.is_out_of_time:
                 self._losses.abandoned(batch)
                 return False

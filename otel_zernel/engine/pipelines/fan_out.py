@@ -75,13 +75,13 @@ class FanOut:
         if not takers:
             return False
         for delivery in takers:
-            if delivery.direct or delivery.durable or delivery.waiting_sources or not delivery.has_room(batch):
+            if delivery.direct or delivery.durable or delivery.waiting_sources or not delivery.queue.has_room(batch):
                 return False
-            if delivery.prepares(batch):
+            if delivery.exporter.prepares(batch):
                 return False
         self._count_accepted(batch.counts, self._metrics(transport))
         for delivery in takers:
-            delivery.put(batch)
+            delivery.queue.put(batch)
         return True
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:

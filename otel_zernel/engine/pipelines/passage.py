@@ -41,7 +41,7 @@ class Passage:
             delivery.drop(batch, counted=delivery in self._counted)
         elif delivery.direct:
             self._direct.append((delivery, batch))
-        elif safe := delivery.put(batch):
+        elif safe := delivery.queue.put(batch):
             self._safe.append(safe)
 
     def __enter__(self) -> Self:

@@ -205,7 +205,7 @@ class Pipeline:
         for delivery in self.deliveries:
             for signal in delivery.exporter.signals.intersection(batch.signals):
                 part = _only(batch, frozenset({signal}))
-                if delivery.prepares(part):
+                if delivery.exporter.prepares(part):
                     await self._prepare(part, delivery, passage)
                 elif part.item_count:
                     passage.hand_over(part, delivery)

@@ -111,7 +111,7 @@ async def test_undelivered_items_are_logged_with_their_number(caplog: pytest.Log
     async with running(text) as (service, stop, task):
         await until(lambda: len(sink_of(service).batches) == 3)
         sink_of(service).gate = asyncio.Event()
-        service.graph.deliveries["sink"].put(batch_of(1.0, 2.0))
+        service.graph.deliveries["sink"].queue.put(batch_of(1.0, 2.0))
         with caplog.at_level(logging.ERROR, "otel_zernel"):
             stop.set()
             outcome = await task

@@ -138,8 +138,8 @@ async def test_a_stopped_signal_is_counted_and_neither_logged_again_nor_an_outag
         exporter = OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own)
         async with Delivery(exporter, INSTRUMENTS.exporter("otlp_grpc")) as delivery:
             for _ in range(5):
-                delivery.put(metrics_batch())
-                delivery.put(spans_batch())
+                delivery.queue.put(metrics_batch())
+                delivery.queue.put(spans_batch())
             await delivery.drain()
     assert delivery.losses.keys() == {"unwanted_signal"}
     assert len(sink.requests) >= 6

@@ -22,7 +22,7 @@ from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 async def test_queued_batches_are_delivered_in_order_and_counted() -> None:
     async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, counted):
         for value in (1.0, 2.0, 3.0):
-            delivery.put(batch_of(value))
+            delivery.queue.put(batch_of(value))
         await delivery.drain()
         assert values_of(sink.batches) == [1.0, 2.0, 3.0]
         assert counted("otelcol_exporter_sent_metric_points") == 3
@@ -31,7 +31,7 @@ async def test_queued_batches_are_delivered_in_order_and_counted() -> None:
 async def test_an_exporter_is_entered_before_and_left_after_its_batches() -> None:
     async with delivering() as (delivery, sink, _):
         assert sink.entered
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await delivery.drain()
         assert not sink.left
     assert sink.left
@@ -40,24 +40,24 @@ async def test_an_exporter_is_entered_before_and_left_after_its_batches() -> Non
 async def test_a_full_queue_has_no_room_until_an_entry_leaves() -> None:
     async with delivering(sending_queue={"num_consumers": 1, "queue_size": 2}) as (delivery, sink, counted):
         sink.gate = asyncio.Event()
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await until(lambda: sink.attempts)
-        delivery.put(batch_of(2.0))
-        delivery.put(batch_of(3.0))
-        assert not delivery.has_room(batch_of(4.0))
+        delivery.queue.put(batch_of(2.0))
+        delivery.queue.put(batch_of(3.0))
+        assert not delivery.queue.has_room(batch_of(4.0))
         assert (counted("otelcol_exporter_queue_size"), counted("otelcol_exporter_queue_capacity")) == (2, 2)
         room = asyncio.create_task(delivery.wait_for_room())
         await asyncio.sleep(0)
         sink.gate.set()
         await room
-        assert delivery.has_room(batch_of(4.0))
+        assert delivery.queue.has_room(batch_of(4.0))
 
 
 async def test_batching_joins_waiting_batches_into_one_request() -> None:
     batching = {"min_size": 3, "flush_timeout": "1h"}
     async with delivering(sending_queue={"batch": batching}) as (delivery, sink, _):
         for value in range(7):
-            delivery.put(batch_of(float(value)))
+            delivery.queue.put(batch_of(float(value)))
         await delivery.drain()
         assert [values_of([batch]) for batch in sink.batches] == [[0, 1, 2], [3, 4, 5], [6]]
 
@@ -65,7 +65,7 @@ async def test_batching_joins_waiting_batches_into_one_request() -> None:
 async def test_batching_splits_a_batch_that_is_larger_than_max_size() -> None:
     batching = {"min_size": 1, "max_size": 2}
     async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
-        delivery.put(batch_of(1.0, 2.0, 3.0))
+        delivery.queue.put(batch_of(1.0, 2.0, 3.0))
         await delivery.drain()
         assert [values_of([batch]) for batch in sink.batches] == [[1, 2], [3]]
 
@@ -73,7 +73,7 @@ async def test_batching_splits_a_batch_that_is_larger_than_max_size() -> None:
 async def test_a_batch_smaller_than_min_size_is_sent_after_flush_timeout() -> None:
     batching = {"min_size": 100, "flush_timeout": "1ms"}
     async with delivering(sending_queue={"batch": batching}) as (delivery, sink, _):
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await until(lambda: sink.batches)
         assert values_of(sink.batches) == [1.0]
 
@@ -81,8 +81,8 @@ async def test_a_batch_smaller_than_min_size_is_sent_after_flush_timeout() -> No
 async def test_queued_batches_and_batches_in_flight_count_as_undelivered() -> None:
     async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
         sink.gate = asyncio.Event()
-        delivery.put(batch_of(1.0, 2.0))
-        delivery.put(batch_of(3.0))
+        delivery.queue.put(batch_of(1.0, 2.0))
+        delivery.queue.put(batch_of(3.0))
         await until(lambda: sink.attempts)
         assert delivery.undelivered() == ItemCount(points=3)
 
@@ -91,7 +91,7 @@ async def test_sent_pieces_of_a_batch_do_not_count_as_undelivered() -> None:
     batching = {"min_size": 1, "max_size": 1}
     async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
         sink.gate = SimpleNamespace(wait=asyncio.Semaphore(1).acquire)  # lets one export pass
-        delivery.put(batch_of(1.0, 2.0, 3.0))
+        delivery.queue.put(batch_of(1.0, 2.0, 3.0))
         await until(lambda: sink.attempts == 2)
         assert delivery.undelivered() == ItemCount(points=2)
 
@@ -101,9 +101,9 @@ async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_q
     async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
         sink.gate = asyncio.Event()
         for value in (1.0, 2.0, 3.0):
-            delivery.put(batch_of(value))
+            delivery.queue.put(batch_of(value))
         await until(lambda: sink.attempts)
-        delivery.put(batch_of(4.0))
+        delivery.queue.put(batch_of(4.0))
     assert delivery.undelivered() == ItemCount(points=4)
     assert values_of(request.batch for request in requests_of(delivery.queue)) == [1.0, 2.0, 3.0, 4.0]
 
@@ -118,7 +118,7 @@ async def test_an_entry_of_a_consumer_that_fails_unexpectedly_is_delivered_by_an
     sink = Sink(SinkConfig.model_validate({"sending_queue": {"num_consumers": 2}}), make_context("exporters", "sink"))
     metrics = Instruments(NoOpMeter("test")).exporter("sink")._replace(sent=count_sent)  # type: ignore[arg-type]  # only called
     async with Delivery(sink, metrics) as delivery:
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         async with asyncio.timeout(60):
             await delivery.drain()
     assert (sink.attempts, delivery.undelivered()) == (2, ItemCount())
@@ -130,7 +130,7 @@ async def test_another_queue_may_start_with_entries_and_removes_what_is_delivere
     sink = Sink(SinkConfig.model_validate({"sending_queue": {"num_consumers": 1}}), make_context("exporters", "sink"))
     sink.failures = [Permanent("never")]
     async with Delivery(sink, Instruments(NoOpMeter("test")).exporter("sink"), queue) as delivery:
-        delivery.put(batch_of(2.0))
+        delivery.queue.put(batch_of(2.0))
         await delivery.drain()
     assert (values_of(sink.batches), queue.removed, delivery.lost) == ([2.0], [1.0, 2.0], 1)
 
@@ -140,7 +140,7 @@ async def test_draining_ends_the_wait_for_the_next_attempt() -> None:
     async with delivering(clock, retry_on_failure={"initial_interval": "1h", "max_elapsed_time": "0s"}) as it:
         delivery, sink, _ = it
         sink.failures = [Retryable("down", after=3600.0)]
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await until(lambda: sink.attempts)
         async with asyncio.timeout(60):
             await delivery.drain()
@@ -157,7 +157,7 @@ async def test_draining_may_begin_at_the_moment_when_the_flush_timeout_ends() ->
             begun.set_result(draining.send(None))  # runs its first step in this iteration of the loop
             draining.close()
 
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await asyncio.sleep(0)
         time.sleep(0.002)  # noqa: ASYNC251  # both timers are due in one iteration of the loop, the flush timeout first
         asyncio.get_running_loop().call_later(0, begin)
@@ -203,8 +203,8 @@ async def test_a_stop_plans_no_attempt_after_its_deadline_and_the_last_one_is_ju
         clock = sink.context.clock
         sink.failures = [Retryable("down") for _ in range(1000)]
         for value in (1.0, 2.0, 3.0):
-            delivery.put(batch_of(value))
-        delivery.hurry(clock.monotonic() + 20.0)
+            delivery.queue.put(batch_of(value))
+        delivery.consumers.hurry(clock.monotonic() + 20.0)
         await delivery.drain()
         assert 20.0 - 2 * LAST_ATTEMPT <= clock.monotonic() <= 20.0
         assert (delivery.undelivered().points, delivery.lost, delivery.problem) == (3, 0, "down")
@@ -213,8 +213,8 @@ async def test_a_stop_plans_no_attempt_after_its_deadline_and_the_last_one_is_ju
 async def test_a_stop_does_not_wait_for_a_server_that_asks_for_more_time_than_is_left() -> None:
     async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
         sink.failures = [Retryable("throttled", after=60.0)]
-        delivery.put(batch_of(1.0))
-        delivery.hurry(sink.context.clock.monotonic() + 20.0)
+        delivery.queue.put(batch_of(1.0))
+        delivery.consumers.hurry(sink.context.clock.monotonic() + 20.0)
         await delivery.drain()
         assert (sink.attempts, sink.context.clock.monotonic(), delivery.undelivered().points) == (1, 0.0, 1)
 
@@ -222,6 +222,6 @@ async def test_a_stop_does_not_wait_for_a_server_that_asks_for_more_time_than_is
 async def test_a_batch_without_a_queue_is_counted_as_lost_if_a_stop_leaves_no_time() -> None:
     async with delivering(sending_queue={"enabled": False}) as (delivery, sink, _):
         sink.failures = [Retryable("down") for _ in range(1000)]
-        delivery.hurry(sink.context.clock.monotonic() + 5.0)
+        delivery.consumers.hurry(sink.context.clock.monotonic() + 5.0)
         assert not await delivery.send(batch_of(1.0))
         assert losses_of(sink) == {"exporter_stopped": 1}

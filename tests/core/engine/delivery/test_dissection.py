@@ -54,7 +54,7 @@ async def deliver(sink: Sink, *batches: Batch) -> tuple[Delivery, Counting]:
     counted = Counting()
     async with Delivery(sink, counted.instruments.exporter("sink")) as delivery:
         for batch in batches:
-            delivery.put(batch)
+            delivery.queue.put(batch)
         await delivery.drain()
     return delivery, counted
 

@@ -117,7 +117,7 @@ async def test_by_default_a_queue_in_memory_gives_up_after_five_minutes_and_coun
     backend.fault = FAULTS["down"]
     counted = Counting()
     async with Delivery(backend, counted.instruments.exporter("sink")) as delivery:
-        delivery.put(batch_of(1.0, 2.0))
+        delivery.queue.put(batch_of(1.0, 2.0))
         await clock.run_until(OUTAGE)
         assert delivery.lost == counted("otelcol_exporter_send_failed_metric_points") == 2
         assert 250 < backend.times[-1] <= 300

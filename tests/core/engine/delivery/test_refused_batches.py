@@ -69,15 +69,15 @@ async def test_batches_that_are_refused_hold_up_no_others_and_are_dropped_alone(
     good = [float(number) for number in range(20) if number not in bad]
     async with judging(refusing(*bad), durable) as (delivery, backend, clock):
         for number in range(20):
-            delivery.put(metrics_of(float(number)))
-        delivery.put(metrics_of(100.0, target="another node"))
-        delivery.put(spans())
+            delivery.queue.put(metrics_of(float(number)))
+        delivery.queue.put(metrics_of(100.0, target="another node"))
+        delivery.queue.put(spans())
         await eventually(clock, lambda: any(not batch.has_metrics for batch in backend.batches), before=5)
         await eventually(clock, lambda: sorted(delivered(backend)) == [*good, 100], before=900)
         assert [value for value in delivered(backend) if value < 100] == good
         while delivery.lost < len(bad):
             assert clock.now < 3600
-            delivery.put(spans())
+            delivery.queue.put(spans())
             await clock.run_until(clock.now + 10)
         assert delivery.lost == len(bad)
 
@@ -89,8 +89,8 @@ async def test_metrics_that_are_refused_hold_up_no_spans(durable: bool) -> None:
 
     async with judging(judge, durable) as (delivery, backend, clock):
         for number in range(600):
-            delivery.put(metrics_of(float(number), target=str(number % 30)))
-            delivery.put(spans())
+            delivery.queue.put(metrics_of(float(number), target=str(number % 30)))
+            delivery.queue.put(spans())
             await clock.run_until(number / 10)
         await eventually(clock, lambda: len(backend.batches) == 600, before=120)
         assert not any(batch.has_metrics for batch in backend.batches)
@@ -102,8 +102,8 @@ async def test_refused_spans_of_an_exporter_without_order_hold_up_no_metrics() -
 
     async with judging(judge, durable=True, in_order=False) as (delivery, backend, clock):
         for number in range(50):
-            delivery.put(spans())
-            delivery.put(metrics_of(float(number)))
+            delivery.queue.put(spans())
+            delivery.queue.put(metrics_of(float(number)))
         await eventually(clock, lambda: len(backend.batches) == 50, before=60)
 
 
@@ -112,12 +112,12 @@ async def test_a_batch_that_always_times_out_stops_nothing_for_ever(durable: boo
     judge = refusing(3.0, error=Retryable("no answer within 5 s"))
     async with judging(judge, durable) as (delivery, backend, clock):
         for number in range(20):
-            delivery.put(metrics_of(float(number)))
+            delivery.queue.put(metrics_of(float(number)))
             await clock.run_until(number * 0.1)
-        delivery.put(metrics_of(100.0, target="another node"))
+        delivery.queue.put(metrics_of(100.0, target="another node"))
         await eventually(clock, lambda: 100.0 in delivered(backend), before=5)
         for number in range(20, 40):
-            delivery.put(metrics_of(float(number)))
+            delivery.queue.put(metrics_of(float(number)))
         await eventually(clock, lambda: 39.0 in delivered(backend), before=900)
         good = [value for value in delivered(backend) if value < 100]
         assert good == sorted(good)
@@ -131,7 +131,7 @@ async def test_a_batch_that_always_times_out_stops_nothing_for_ever(durable: boo
 async def test_the_order_outlives_ten_minutes_without_a_working_server(durable: bool, error: Exception) -> None:
     async with judging(lambda _, now: error if now < 600 else None, durable) as (delivery, backend, clock):
         for number in range(70):
-            delivery.put(metrics_of(float(number)))
+            delivery.queue.put(metrics_of(float(number)))
             await clock.run_until(number * 10.0)
         await eventually(clock, lambda: delivery.lost + len(delivered(backend)) == 70, before=1200)
         assert delivered(backend) == sorted(delivered(backend))
@@ -145,9 +145,9 @@ async def test_spans_are_not_lost_with_metrics_that_they_were_gathered_with() ->
 
     async with judging(judge, batch={"flush_timeout": "1ms"}) as (delivery, backend, clock):
         for number in range(20):
-            delivery.put(metrics_of(float(number)))
+            delivery.queue.put(metrics_of(float(number)))
         for _ in range(20):
-            delivery.put(spans())
+            delivery.queue.put(spans())
         await eventually(clock, lambda: delivery.lost >= 20 and backend.batches, before=3600)
         assert sum(batch.span_count for batch in backend.batches) == 20 * spans().span_count
         assert delivery.lost == 20
@@ -157,7 +157,7 @@ async def test_spans_are_not_lost_with_metrics_that_they_were_gathered_with() ->
 async def test_good_batches_are_not_lost_with_a_refused_one_that_they_were_joined_with(queue: dict[str, Any]) -> None:
     async with judging(refusing(7.0), **queue) as (delivery, backend, clock):
         for number in range(20):
-            delivery.put(metrics_of(float(number)))
+            delivery.queue.put(metrics_of(float(number)))
         await eventually(clock, lambda: delivery.lost, before=900)
         assert delivered(backend) == [float(number) for number in range(20) if number != 7]
         assert delivery.lost == 1

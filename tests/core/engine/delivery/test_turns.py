@@ -71,7 +71,7 @@ async def test_after_an_outage_ten_consumers_deliver_in_order(durable: bool) -> 
     async with ordered(durable) as (delivery, backend, clock):
         backend.fault, backend.repaired = lambda: Retryable("connection refused"), OUTAGE
         for second in range(3 * OUTAGE):
-            delivery.put(metrics_of(float(second)))
+            delivery.queue.put(metrics_of(float(second)))
             await clock.run_until(second + 1.0)
         await clock.run_until(4.0 * OUTAGE)
         assert values_of(backend.batches) == list(range(3 * OUTAGE))
@@ -82,7 +82,9 @@ async def test_other_attributes_of_the_target_do_not_change_its_order() -> None:
     async with ordered() as (delivery, backend, clock):
         backend.fault, backend.repaired = lambda: Retryable("connection refused"), OUTAGE
         for second in range(OUTAGE):
-            delivery.put(metrics_of(float(second), **({"host.name": "a"} if second % 2 else {"k8s.pod.name": "b"})))
+            delivery.queue.put(
+                metrics_of(float(second), **({"host.name": "a"} if second % 2 else {"k8s.pod.name": "b"}))
+            )
         await clock.run_until(3.0 * OUTAGE)
         assert values_of(backend.batches) == list(range(OUTAGE))
 
@@ -91,7 +93,7 @@ async def test_metrics_of_other_targets_are_sent_at_the_same_time() -> None:
     async with ordered() as (delivery, backend, clock):
         backend.latency = 5.0
         for number in range(10):
-            delivery.put(metrics_of(float(number), target=str(number)))
+            delivery.queue.put(metrics_of(float(number), target=str(number)))
         await clock.run_until(6.0)
         assert backend.most_at_once == 10
         assert len(backend.batches) == 10
@@ -101,7 +103,7 @@ async def test_spans_do_not_wait_for_each_other() -> None:
     async with ordered() as (delivery, backend, clock):
         backend.latency = 5.0
         for _ in range(10):
-            delivery.put(every_signal().only({"traces"}))
+            delivery.queue.put(every_signal().only({"traces"}))
         await clock.run_until(6.0)
         assert backend.most_at_once == 10
 
@@ -110,7 +112,7 @@ async def test_slow_answers_cost_no_throughput() -> None:
     async with ordered() as (delivery, backend, clock):
         backend.latency = 1.0
         for tenth in range(600):
-            delivery.put(metrics_of(float(tenth)))
+            delivery.queue.put(metrics_of(float(tenth)))
             await clock.run_until((tenth + 1) / 10)
         await clock.run_until(63.0)
         assert values_of(backend.batches) == list(range(600))
@@ -129,7 +131,7 @@ async def test_what_joined_while_it_waited_is_rejected_alone() -> None:
     backend = Picky(SinkConfig(timeout=0.0), make_context("exporters", "sink", clock=clock))
     async with Delivery(backend, Counting().instruments.exporter("sink")) as delivery:
         for number in range(10):
-            delivery.put(metrics_of(float(number)))
+            delivery.queue.put(metrics_of(float(number)))
         await eventually(clock, lambda: delivery.lost and 9.0 in values_of(backend.batches), before=600)
         assert values_of(backend.batches) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
         assert delivery.lost == 1
@@ -139,7 +141,7 @@ async def test_requests_that_a_reload_interrupts_keep_their_place() -> None:
     async with ordered() as (delivery, backend, clock):
         backend.fault, backend.repaired = lambda: Retryable("connection refused"), OUTAGE
         for number in range(20):
-            delivery.put(metrics_of(float(number), target=str(number % 3)))
+            delivery.queue.put(metrics_of(float(number), target=str(number % 3)))
         await clock.run_until(30.0)
         await asyncio.gather(delivery.settle(), clock.run_until(31.0))
         waiting = [lease.batch for lease in delivery.queue.take_all()]

@@ -253,7 +253,7 @@ async def test_a_queue_holds_no_more_than_its_bytes_whatever_its_size() -> None:
         kill(it.sinks[0])
         emit = it.emit_into(it.pipeline("p", [], [delivery]))
         batch = batch_of(*(float(value) for value in range(2000)))
-        while delivery.has_room(batch):
+        while delivery.queue.has_room(batch):
             await emit(batch.copy())
         with pytest.raises(Refused):
             await emit(batch)

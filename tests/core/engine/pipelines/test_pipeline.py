@@ -122,9 +122,9 @@ async def test_a_tick_waits_while_a_queue_that_is_measured_in_items_is_exactly_f
         delivery = await it.delivery(queue_size=2, sizer="items")
         it.sinks[0].gate = asyncio.Event()
         pipeline = it.pipeline("p", [stage_of(Ticker)], [delivery])
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await until(lambda: it.sinks[0].attempts)
-        delivery.put(batch_of(2.0, 3.0))
+        delivery.queue.put(batch_of(2.0, 3.0))
         ticking = asyncio.create_task(pipeline.run_ticks())
         for _ in range(100):
             await asyncio.sleep(0)

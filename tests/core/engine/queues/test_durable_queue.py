@@ -33,7 +33,7 @@ async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
         machine.disk.gate.set()
         await emitting
         assert len(machine.disk.data) == 1
-        assert (delivery.undelivered(), delivery.stored()) == (ItemCount(), ItemCount(points=1))
+        assert (delivery.undelivered(), delivery.queue.stored()) == (ItemCount(), ItemCount(points=1))
 
 
 async def test_batches_that_are_emitted_together_wait_for_the_disk_together() -> None:
@@ -66,7 +66,7 @@ async def test_what_was_queued_or_in_flight_at_the_end_is_delivered_after_the_ne
         for value in range(10):
             await emit(batch_of(float(value)))
         await until(lambda: it.sinks[0].attempts)
-        assert delivery.stored() == ItemCount(points=10)
+        assert delivery.queue.stored() == ItemCount(points=10)
     async with machine.run() as (it, delivery):
         await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(10.0))
         await delivery.drain()
@@ -152,7 +152,7 @@ async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> 
     counting = asyncio.create_task(count_turns())
     async with machine.run() as (_, delivery):
         counting.cancel()
-        assert delivery.stored() == ItemCount(points=20)
+        assert delivery.queue.stored() == ItemCount(points=20)
         assert turns >= 19, "between each two slow records"
 
 
@@ -181,11 +181,11 @@ async def test_other_tasks_run_while_a_stored_batch_is_read() -> None:
         emit = it.emit_into(it.pipeline("p", [], [delivery]))
         await until(lambda: machine.disk.reads)
         await emit(batch_of(3.0))  # the read still blocks
-        assert (it.sinks[0].attempts, delivery.stored()) == (0, ItemCount(points=4))
+        assert (it.sinks[0].attempts, delivery.queue.stored()) == (0, ItemCount(points=4))
         machine.disk.read_gate.set()
         await delivery.drain()
         assert values_of(it.sinks[0].batches) == [0.0, 1.0, 2.0, 3.0]
-        assert (delivery.stored(), machine.disk.data) == (ItemCount(), {})
+        assert (delivery.queue.stored(), machine.disk.data) == (ItemCount(), {})
 
 
 async def test_an_extension_that_stores_nothing_is_an_error_at_the_start() -> None:
@@ -205,9 +205,9 @@ async def test_the_metrics_show_the_queue_and_vanish_with_it(caplog: pytest.LogC
     sink.gate = asyncio.Event()
     with caplog.at_level(logging.INFO):
         async with Delivery(sink, counted.instruments.exporter("sink")) as delivery:
-            delivery.put(batch_of(1.0))
+            delivery.queue.put(batch_of(1.0))
             await until(lambda: sink.attempts)
-            await (delivery.put(batch_of(2.0)) or asyncio.sleep(0))
+            await (delivery.queue.put(batch_of(2.0)) or asyncio.sleep(0))
             assert counted("otelcol_exporter_queue_size") == 1
             assert counted("otelcol_exporter_queue_capacity") == 1000
             assert counted("zernel.exporter.queue.bytes") == batch_of(2.0).byte_size
@@ -233,9 +233,9 @@ async def _random_run(steps: list[str]) -> None:
                     acknowledged.add(value)
 
             while rest and (step := rest.pop(0)) != "restart":
-                if step == "emit" and delivery.has_room(batch_of(0.0)):
+                if step == "emit" and delivery.queue.has_room(batch_of(0.0)):
                     emitted += 1
-                    if safe := delivery.put(batch_of(float(emitted))):
+                    if safe := delivery.queue.put(batch_of(float(emitted))):
                         safe.add_done_callback(lambda done, value=float(emitted): acknowledge(done, value))  # type: ignore[misc]
                 disk.full = step == "full" or (disk.full and step != "works")
                 sink.failures += [Retryable("busy")] * (step == "fail")

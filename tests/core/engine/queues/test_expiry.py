@@ -60,15 +60,15 @@ async def test_batches_older_than_max_age_are_dropped_and_counted() -> None:
     sink.gate = asyncio.Event()
     async with delivery_of(sink) as delivery:
         for value in (1.0, 2.0, 3.0, 4.0):
-            if safe := delivery.put(batch_of(value)):
+            if safe := delivery.queue.put(batch_of(value)):
                 await safe
-        assert not delivery.has_room(batch_of(5.0))
+        assert not delivery.queue.has_room(batch_of(5.0))
     clock.advance(601)
     sink = new_sink()
     sink.gate = asyncio.Event()
     async with delivery_of(sink) as delivery:
-        assert delivery.has_room(batch_of(5.0))  # what is too old takes no room
-        if safe := delivery.put(batch_of(5.0)):
+        assert delivery.queue.has_room(batch_of(5.0))  # what is too old takes no room
+        if safe := delivery.queue.put(batch_of(5.0)):
             await safe
         sink.gate.set()
         await delivery.drain()
@@ -100,7 +100,7 @@ async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time(
     sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage"}}), context)
     sink.failures = [Retryable("down") for _ in range(1000)]
     async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await until(lambda: sink.batches)
         assert clock.monotonic() > 10_000
         assert delivery.lost == 0
@@ -112,7 +112,7 @@ async def test_a_time_limit_for_retries_that_the_user_sets_holds_with_storage_to
     sink = Sink(SinkConfig.model_validate(config), context)
     sink.failures = [Retryable("down") for _ in range(1000)]
     async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await until(lambda: delivery.lost)
 
 
@@ -135,7 +135,7 @@ async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk
         await until(lambda: it.sinks[0].attempts == 1)
         await asyncio.wait_for(delivery.drain(), 60)
         assert it.sinks[0].attempts == 2
-        assert delivery.stored() == ItemCount(points=2)
+        assert delivery.queue.stored() == ItemCount(points=2)
 
 
 async def test_a_drain_waits_for_a_backend_that_answers() -> None:

@@ -153,7 +153,7 @@ async def test_batches_that_are_too_large_for_the_storage_take_no_more_than_the_
         assert delivery.queue.bytes <= (1 << 20) + batch.byte_size
         it.sinks[0].failures.clear()
         await delivery.drain()
-        assert delivery.has_room(batch)
+        assert delivery.queue.has_room(batch)
 
 
 async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:

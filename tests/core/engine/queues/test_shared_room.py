@@ -128,18 +128,18 @@ async def test_a_tick_waits_in_an_outage_while_one_of_its_signals_has_no_room_in
         it.sinks[0].failures = [Retryable("down") for _ in range(1000)]
         delivery.queue.expect({"metrics", "traces"})
         pipeline = it.pipeline("p", [stage_of(Ticker)], [delivery])
-        delivery.put(batch_of(1.0))
+        delivery.queue.put(batch_of(1.0))
         await until(lambda: delivery.is_stuck)
         for _ in range(100):
-            if delivery.has_room(batch_of(1.0)):
-                delivery.put(batch_of(1.0))
+            if delivery.queue.has_room(batch_of(1.0)):
+                delivery.queue.put(batch_of(1.0))
             await asyncio.sleep(0)
         assert delivery.full_signals() == {"metrics"}
         ticking = asyncio.create_task(pipeline.run_ticks())
         await until(lambda: delivery.waiting_sources)
         for lease in delivery.queue.take_all():
             lease.acknowledge()
-        delivery.wake()
+        delivery.consumers.wake()
         await until(lambda: len(delivery.queue))
         ticking.cancel()
         assert isinstance(it.sinks[0].context.drop, Dropped)

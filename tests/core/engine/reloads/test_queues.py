@@ -158,14 +158,14 @@ DURABLE = (
 async def test_a_durable_queue_follows_its_exporter_and_is_kept_when_its_storage_restarts() -> None:
     async with reloading(DURABLE) as running:
         Recording.feed(1, 2, 3)
-        await until(lambda: running.service.graph.deliveries["sink"].stored().total == 3)
+        await until(lambda: running.service.graph.deliveries["sink"].queue.stored().total == 3)
         queue = running.service.graph.deliveries["sink"].queue
         assert await running.reload(("feed/b: }", "feed/b: {number: 1}}"))
         assert running.service.graph.deliveries["sink"].queue is queue, "its journal stays open"
         running.events()
         assert await running.reload(("memory: ,", "memory: {number: 1},"))
         assert running.events() == ["leave exporters::sink", "enter exporters::sink"]
-        assert running.service.graph.deliveries["sink"].stored().total == 3
+        assert running.service.graph.deliveries["sink"].queue.stored().total == 3
         assert await running.reload(("down: true", "down: false"))
         await running.receives(1, 2, 3)
 
@@ -175,7 +175,7 @@ async def test_a_queue_in_memory_moves_to_the_disk() -> None:
         Recording.feed(1, 2, 3)
         await until(lambda: running.waiting() == 3)
         assert await running.reload(("num_consumers: 1}", "num_consumers: 1, storage: memory}"))
-        await until(lambda: running.service.graph.deliveries["sink"].stored().total == 3)
+        await until(lambda: running.service.graph.deliveries["sink"].queue.stored().total == 3)
         assert await running.reload(("down: true", "down: false"))
         await running.receives(1, 2, 3)
 
@@ -209,7 +209,7 @@ async def test_a_refused_reload_that_adds_a_storage_leaves_the_queue_in_memory_a
 async def test_the_storage_of_a_removed_exporter_keeps_its_batches(caplog: pytest.LogCaptureFixture) -> None:
     async with reloading(DURABLE) as running:
         Recording.feed(1, 2, 3)
-        await until(lambda: running.service.graph.deliveries["sink"].stored().total == 3)
+        await until(lambda: running.service.graph.deliveries["sink"].queue.stored().total == 3)
         assert await running.reload(("exporters: [sink]}", "exporters: [sink/b]}"))
         assert "Exporter sink was removed; 3 items stay in its storage." in caplog.text
         assert await running.reload(

@@ -55,7 +55,7 @@ async def delivering(port: int, disk: MemoryStorage | None = None, **queue: Any)
 
 async def drained(delivery: Delivery) -> None:
     """Returns when everything is delivered."""
-    await until(lambda: not (delivery.queue or delivery.undelivered().total or delivery.stored().total), 120)
+    await until(lambda: not (delivery.queue or delivery.undelivered().total or delivery.queue.stored().total), 120)
 
 
 def batches(begin: int, seconds: int, seed: int) -> list[MetricsData]:
@@ -118,7 +118,7 @@ async def test_no_mix_of_late_components_loses_a_point(
     async with receiving(tmp_path, unused_tcp_port) as prometheus:
         async with delivering(unused_tcp_port, batch=batching) as delivery:
             for message in messages:
-                delivery.put(Batch(message))
+                delivery.queue.put(Batch(message))
                 await asyncio.sleep(0)
             await drained(delivery)
         assert await stored(prometheus) == expected(messages)
@@ -141,10 +141,10 @@ async def test_an_outage_loses_nothing_with_ten_consumers(tmp_path: Path, unused
         delivery = await stack.enter_async_context(delivering(unused_tcp_port, disk, **queue))
         async with receiving(tmp_path, unused_tcp_port):
             for message in messages[:third]:
-                delivery.put(Batch(message))
+                delivery.queue.put(Batch(message))
             await drained(delivery)
         for message in messages[third : 2 * third]:
-            delivery.put(Batch(message))
+            delivery.queue.put(Batch(message))
             await asyncio.sleep(0)
         await until(lambda: delivery.problem)
         if durable:
@@ -152,7 +152,7 @@ async def test_an_outage_loses_nothing_with_ten_consumers(tmp_path: Path, unused
             delivery = await stack.enter_async_context(delivering(unused_tcp_port, disk, **queue))
         async with receiving(tmp_path, unused_tcp_port) as prometheus:
             for message in messages[2 * third :]:
-                delivery.put(Batch(message))
+                delivery.queue.put(Batch(message))
                 await asyncio.sleep(0)
             await drained(delivery)
             assert await stored(prometheus) == expected(messages)
@@ -169,7 +169,7 @@ async def test_a_window_for_late_points_keeps_promoted_attributes_on_every_serie
     async with receiving(tmp_path, unused_tcp_port, **config) as prometheus:
         async with delivering(unused_tcp_port) as delivery:
             for message in messages:
-                delivery.put(Batch(message))
+                delivery.queue.put(Batch(message))
                 await asyncio.sleep(0)
             await drained(delivery)
         assert await stored(prometheus) == expected(messages)
