@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from otel_zernel.clock import Clock, SystemClock
@@ -14,10 +14,36 @@ from otel_zernel.config.schema import Settings
 from otel_zernel.config.telemetry import LogSettings
 from otel_zernel.config.watch import FileWatch, ReadFiles
 from otel_zernel.engine.service import Service, log_losses
-from otel_zernel.engine.watching import watch
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.runtime.garbage import freeze_all, freeze_newer, freeze_start
 from otel_zernel.telemetry.logs import SamplingFilter, log_uncaught_errors, set_up, write_summaries
+
+INTERVAL = 1.0
+"""Seconds between two looks at the files."""
+SETTLING = 0.25
+"""Seconds in which the files must not change again: an editor, or `kubectl`, may still be writing."""
+
+Changed = Callable[[], Mapping[str, str]]
+"""The changed files, with something that differs for each content. May block."""
+
+
+async def watch(changed: Changed, on_change: Callable[[list[str]], None], clock: Clock) -> None:
+    """Calls `on_change` with the paths once changed files have settled. Runs until cancelled.
+
+    Files that the reload did not read again, because it was refused, are reported only after another change.
+    """
+    reported: Mapping[str, str] = {}
+    while True:
+        await clock.sleep(INTERVAL)
+        found = await asyncio.to_thread(changed)
+        if not found or found == reported:
+            reported = found
+            continue
+        await clock.sleep(SETTLING)
+        if await asyncio.to_thread(changed) == found:
+            reported = found
+            on_change(sorted(found))
+
 
 _logger = logging.getLogger("otel_zernel.engine.service")
 

@@ -100,7 +100,6 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__", "extension"},
         {"api"},
         {"supervisor"},
-        {"measuring"},
         {"states"},
         {"config", "declared"},
         {"engines"},
@@ -109,7 +108,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__", "extension"},
         {"values"},
         {"journal"},
-        {"config", "disk", "names", "directory_lock"},
+        {"config", "disk", "directory_lock"},
     ],
     "otel_zernel_receivers.csv": [
         {
@@ -143,7 +142,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config", "environment", "converting", "signals", "time_lines", "classic"},
     ],
     "otel_zernel_exporters.kafka": [
-        {"__init__", "exporter", "sending", "producer_properties", "partitions", "measuring"},
+        {"__init__", "exporter", "sending"},
         {"layout"},
         {"config", "declared"},
     ],

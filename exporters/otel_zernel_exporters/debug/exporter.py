@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import TextIOWrapper
+from math import floor
 from typing import Self, TextIO
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -15,7 +17,25 @@ from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
 from otel_zernel_exporters.debug import basic, detailed, normal
 from otel_zernel_exporters.debug.config import DebugConfig
-from otel_zernel_exporters.debug.sampling import BatchSampler
+
+
+@dataclass(slots=True)
+class BatchSampler:
+    """Admits the first `initial` batches of every second, then every `thereafter`-th, or none if that is 0."""
+
+    initial: int
+    thereafter: int
+    _second: int = -1
+    _seen: int = 0
+
+    def admits(self, now: float) -> bool:
+        """Whether to print the next batch; `now` in seconds."""
+        if floor(now) != self._second:
+            self._second, self._seen = floor(now), 0
+        self._seen += 1
+        rest = self._seen - self.initial
+        return rest <= 0 or (self.thereafter > 0 and rest % self.thereafter == 0)
+
 
 _LAYOUTS = {"basic": basic, "normal": normal, "detailed": detailed}
 

@@ -1,21 +1,123 @@
 """Sends messages. Those that a broker finds too large are sent alone, then divided."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Literal
 
+from opentelemetry.metrics import Meter
+
+from otel_zernel.clock import Clock
 from otel_zernel.component import Context
 from otel_zernel.errors import Retryable
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
-from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
+from otel_zernel_exporters.kafka.declared import RECORDS, SPLIT_BATCHES
 from otel_zernel_exporters.kafka.layout.pieces import MessagePiece
 from otel_zernel_exporters.kafka.layout.sizes import OversizedItem, encode, parts
-from otel_zernel_exporters.kafka.measuring import SentRecords
-from otel_zernel_exporters.kafka.partitions import PartitionChoice
-from otel_zernel_exporters.kafka.producer_properties import producer_properties
 from otel_zernel_libraries.clients.kafka.failures import TOO_LARGE
 from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
-from otel_zernel_libraries.clients.kafka.properties import Properties
+from otel_zernel_libraries.clients.kafka.properties import Properties, milliseconds
+
+_PARTITIONERS: Final = {"sarama_compat": "fnv1a_random", "murmur2": "murmur2_random"}
+"""Both place keys as otelcol's partitioners do, and messages without a key at random."""
+_FIRST: Final = 1.0
+"""Seconds before the end of an attempt at which the client gives up: it looks once a second. So its answer comes before
+`timeout`, and a repetition does not meet the messages of the former attempt."""
+
+
+def producer_properties(config: KafkaExporterConfig) -> Properties:
+    """The properties besides those of every client."""
+    producer = config.producer
+    limit = max(config.timeout - _FIRST, config.timeout / 2)
+    properties: Properties = {
+        "acks": producer.required_acks,
+        "enable.idempotence": producer.required_acks == -1,
+        "compression.type": producer.compression,
+        "compression.level": producer.compression_params.level,
+        "message.max.bytes": producer.max_message_bytes,
+        "batch.size": min(1_000_000, producer.max_message_bytes),
+        "linger.ms": milliseconds(producer.linger),
+        "message.timeout.ms": milliseconds(limit),
+        "queue.buffering.max.kbytes": max(producer.max_buffered_mib << 10, 2 * producer.max_message_bytes >> 10),
+        "partitioner": _PARTITIONERS[config.record_partitioner.hasher],
+        "allow.auto.create.topics": producer.allow_auto_topic_creation,
+    }
+    if producer.flush_max_messages:
+        properties["batch.num.messages"] = producer.flush_max_messages
+    return properties
+
+
+class PartitionChoice:
+    """`round_robin` takes the partitions in turn, `least_backup` the one with the fewest unconfirmed messages."""
+
+    def __init__(self, kind: Literal["round_robin", "least_backup"], refresh: float, timeout: float) -> None:
+        """`refresh` is the time in seconds after which the partitions are counted again; `timeout` is in seconds."""
+        self._kind = kind
+        self._refresh = refresh
+        self._timeout = timeout
+        self._counts: dict[str, tuple[int, float]] = {}
+        """The number of partitions of each topic, and when it is outdated."""
+        self._turns: Counter[str] = Counter()
+        self._unconfirmed: Counter[tuple[str, int]] = Counter()
+
+    async def assign(
+        self, messages: Sequence[OutgoingMessage], producer: MessageProducer, clock: Clock
+    ) -> list[OutgoingMessage]:
+        """The messages with their partitions; `settled` must follow. Raises `Retryable` if no broker knows them."""
+        for topic in {message.topic for message in messages}:
+            if self._counts.get(topic, (0, 0.0))[1] <= clock.monotonic():
+                count = await producer.partition_count(topic, self._timeout)
+                if len(self._counts) >= _MOST_TOPICS:
+                    self._counts.clear()
+                    self._turns.clear()
+                self._counts[topic] = count, clock.monotonic() + (self._refresh if count else 0)
+        return [replace(message, partition=self._next(message.topic)) for message in messages]
+
+    def settled(self, messages: Iterable[OutgoingMessage]) -> None:
+        """The messages are confirmed, or have failed."""
+        self._unconfirmed.subtract((message.topic, message.partition) for message in messages)
+        self._unconfirmed = +self._unconfirmed
+
+    def _next(self, topic: str) -> int:
+        count = self._counts.get(topic, (0, 0.0))[0]
+        if not count:  # the first message makes the topic
+            return -1
+        turn = self._turns[topic]
+        self._turns[topic] = (turn + 1) % count
+        order = [(turn + step) % count for step in range(count)]
+        if self._kind == "least_backup":
+            order.sort(key=lambda partition: self._unconfirmed[topic, partition])
+        self._unconfirmed[topic, order[0]] += 1
+        return order[0]
+
+
+_MOST_COUNTED: Final = 200
+"""Topics with a count of their own. Data choose topics by `topic_from_attribute`, so their number has no bound."""
+_OTHER: Final = "_OTHER"
+
+
+class SentRecords:
+    """Counts messages by topic and outcome. Topics beyond the first `_MOST_COUNTED` share one count."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._records = meter.create_counter(*RECORDS.counter)
+        self._topics: set[str] = set()
+
+    def count(self, messages: Iterable[OutgoingMessage], undelivered: Sequence[UndeliveredMessage]) -> None:
+        failed = Counter(self._named(one.message.topic) for one in undelivered)
+        sent = Counter(self._named(one.topic) for one in messages)
+        sent.subtract(failed)
+        for outcome, counts in (("success", sent), ("failure", failed)):
+            for topic, count in counts.items():
+                if count:
+                    self._records.add(count, {"topic": topic, "outcome": outcome})
+
+    def _named(self, topic: str) -> str:
+        if len(self._topics) < _MOST_COUNTED:
+            self._topics.add(topic)
+        return topic if topic in self._topics else _OTHER
+
 
 _AT_ONCE: Final = 500
 """Messages that are sent alone at a time. An attempt that is cancelled repeats no more than these."""

@@ -2,25 +2,78 @@
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import unquote
 
 from otel_zernel.component import Context, Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel.storage import Journal, JournalView, KeyValues, Storage, StorageFailed
+from otel_zernel.storage import Journal, JournalView, KeyValues, Record, Storage, StorageFailed
 from otel_zernel_extensions.file_storage.config import FileStorageConfig
 from otel_zernel_extensions.file_storage.directory_lock import DirectoryInUse, DirectoryLock
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
 from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
-from otel_zernel_extensions.file_storage.journal.segments import segment_files
-from otel_zernel_extensions.file_storage.journal.view import FileJournalView
-from otel_zernel_extensions.file_storage.names import component_name, file_name
+from otel_zernel_extensions.file_storage.journal.recovery import recover
+from otel_zernel_extensions.file_storage.journal.segments import StoredRecord, segment_files
 from otel_zernel_extensions.file_storage.values import FileKeyValues
+
+_LONGEST: Final = 240
+"""Characters. Linux and macOS allow 255 in a file name, and the folders have endings."""
+_SAFE = re.compile(r"[a-z0-9_-]")
+
+
+def file_name(component: str) -> str:
+    """`exporters::otlp/backup` becomes `exporters%3a%3aotlp%2fbackup`. Raises `CannotStart` if it is too long.
+
+    Capitals are escaped too, since some file systems take `A` and `a` for one letter.
+    """
+    name = "".join(one if _SAFE.fullmatch(one) else _escaped(one) for one in component)
+    if len(name) > _LONGEST:
+        raise CannotStart(f"{component}: the name is too long for a file; shorten it to at most {_LONGEST} characters")
+    return name
+
+
+def component_name(name: str) -> str:
+    """The path of the component with this file name."""
+    return unquote(name)
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+class FileJournalView(JournalView):
+    """The content of a folder when it was read."""
+
+    def __init__(self, component: str, folder: Path) -> None:
+        """Reads all segments. Raises `StorageFailed`."""
+        try:
+            recovered = recover(folder, Disk())
+        except OSError as error:
+            raise StorageFailed(f"cannot read {folder}: {error.strerror}") from error
+        except UnknownVersion as error:
+            raise StorageFailed(str(error)) from error
+        self.component = component
+        # A running collector may be writing the last record: only lost records are damage here.
+        self.damage = tuple(one for one in recovered.damage if one.records)
+        self.disk_bytes = sum(one.size for one in recovered.scans)
+        self._records = recovered.records
+
+    def records(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    def read(self, record: Record) -> bytes:
+        if not isinstance(record, StoredRecord):
+            raise TypeError("the record is of another journal")
+        return record.read()
+
 
 _QUEUE: Final = ".queue"
 _VALUES: Final = ".values"

@@ -3,23 +3,39 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, Self, TypeVar
 
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.query.answers.delivery import delivery_of
-from otel_zernel_extensions.query.answers.problems import problem_answer
 from otel_zernel_extensions.query.answers.tables import arrow_bytes, csv_bytes
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
-from otel_zernel_extensions.query.requests.parameters import Parameters
+from otel_zernel_extensions.query.requests.parameters import ParameterError, Parameters
 from otel_zernel_extensions.query.requests.wanted import wanted_format
 from otel_zernel_libraries.serving.access import joined_headers
-from otel_zernel_libraries.serving.api.answers import ApiError, json_bytes
+from otel_zernel_libraries.serving.api.answers import ApiError, json_bytes, plain_answer
 from otel_zernel_libraries.serving.api.routes import App
 from otel_zernel_libraries.store.queries.catalogue import TooManySeries
 from otel_zernel_libraries.store.queries.distributions import TooManyPoints
 from otel_zernel_libraries.store.rows.points import LATEST_TIME
+
+PROBLEM = "application/problem+json"
+
+
+async def problem_answer(send: Any, error: ApiError) -> None:
+    """Answers with the status and the sentence of an error, and the parameter that caused it."""
+    value: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "detail": str(error),
+    }
+    if isinstance(error, ParameterError):
+        value["parameter"] = error.name
+    await plain_answer(send, json_bytes(value), PROBLEM, error.status, error.headers)
+
 
 T = TypeVar("T")
 _SOON: Final = ((b"retry-after", b"1"),)

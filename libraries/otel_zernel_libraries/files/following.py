@@ -11,8 +11,7 @@ from otel_zernel_libraries.files.changes import FolderChanges
 from otel_zernel_libraries.files.growing import GrowingFile, key_of
 from otel_zernel_libraries.files.listing import Listing, list_files
 from otel_zernel_libraries.files.positions import Position, Positions
-from otel_zernel_libraries.files.problems import Problems
-from otel_zernel_libraries.files.sources import Unreadable, reading_errors
+from otel_zernel_libraries.files.sources import Problems, Unreadable, reading_errors
 
 POLL = 0.2
 """Seconds between two looks at files that grow."""

@@ -8,7 +8,7 @@ from typing import Any
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.storage import KeyValues, Storage, StorageFailed
-from otel_zernel_libraries.files.problems import Problems
+from otel_zernel_libraries.files.sources import Problems
 
 MAX_CLOSED = 10_000
 """The maximum number of remembered positions in files that are not open; about 5 MB."""

@@ -1,7 +1,10 @@
 """The memory limiter."""
 
+import ctypes
+import gc
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakSet
 
@@ -10,10 +13,81 @@ from opentelemetry.metrics import Counter
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.errors import Refused
+from otel_zernel.runtime.memory import memory_limit, resident_memory
 from otel_zernel_processors.memory_limiter.config import MIB, UNLIMITED, MemoryLimiterConfig, MemoryLimits
 from otel_zernel_processors.memory_limiter.declared import ITEMS
-from otel_zernel_processors.memory_limiter.schedule import FreeingSchedule
-from otel_zernel_processors.memory_limiter.usage import MemorySources
+
+_one_at_a_time = threading.Lock()
+"""Several limiters of one process must not free memory at the same time."""
+
+
+def free_memory(full: bool) -> None:
+    """Collects garbage and returns free memory to the kernel. Does nothing if another thread does the same.
+
+    The garbage collector stops the whole process, for about 20 ms if `full`, otherwise under 1 ms. Without `full`,
+    only young objects are collected. `malloc_trim` takes about 40 ms after 500 MB were freed; other threads run
+    meanwhile. Python's own objects are mostly freed without either of them.
+    """
+    if not _one_at_a_time.acquire(blocking=False):
+        return
+    try:
+        gc.collect(2 if full else 1)
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+        if trim is not None:
+            trim(0)
+    finally:
+        _one_at_a_time.release()
+
+
+def in_thread(work: Callable[[], None]) -> threading.Thread:
+    """Starts the work in a daemon thread."""
+    thread = threading.Thread(target=work, name="memory_limiter", daemon=True)
+    thread.start()
+    return thread
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySources:
+    """The functions by which the limiter sees and changes the memory of its process."""
+
+    used: Callable[[], int] = resident_memory
+    available: Callable[[], int | None] = memory_limit
+    free: Callable[[bool], None] = free_memory
+    start: Callable[[Callable[[], None]], threading.Thread] = in_thread
+
+
+_EFFECTIVE = 0.05  # an attempt that frees a smaller part doubles the interval
+_LEAST_SHARE = 0.95  # of the check interval: at least so much time between two attempts
+
+
+class FreeingSchedule:
+    """The times of attempts to free memory above one limit. All times are seconds of one clock."""
+
+    def __init__(self, shortest: float, longest: float, check_interval: float) -> None:
+        self._shortest = max(shortest, check_interval * _LEAST_SHARE)
+        self._longest = max(longest, self._shortest) if longest else self._shortest
+        self._interval = self._shortest
+        self._last: float | None = None
+        self._used_before = 0
+
+    def is_due(self, now: float) -> bool:
+        return self._last is None or now - self._last >= self._interval
+
+    def start(self, now: float, used: int) -> None:
+        """Notes an attempt and the bytes in use before it."""
+        self._last, self._used_before = now, used
+
+    def finish(self, used: int) -> None:
+        """Notes the bytes in use after the attempt."""
+        if self._used_before - used >= self._used_before * _EFFECTIVE:
+            self._interval = self._shortest
+        else:
+            self._interval = min(self._interval * 2, self._longest)
+
+    def relax(self) -> None:
+        """Memory is below the limit: the next attempts come at the shortest interval."""
+        self._interval = self._shortest
+
 
 _SHORTEST_LOOK = 0.01
 """Seconds between two looks under load. A source that sends 1 GB/s adds 10 MB meanwhile."""

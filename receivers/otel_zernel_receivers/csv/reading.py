@@ -17,8 +17,7 @@ from otel_zernel_libraries.files.changes import FolderChanges
 from otel_zernel_libraries.files.following import POLL, Follower
 from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_libraries.files.positions import Position, Positions, open_values
-from otel_zernel_libraries.files.problems import Problems
-from otel_zernel_libraries.files.sources import STDIN, Unreadable, reading_errors
+from otel_zernel_libraries.files.sources import STDIN, Problems, Unreadable, reading_errors
 from otel_zernel_receivers.csv.ahead import ahead
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter, PlannedRows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opentelemetry.metrics import Meter
 
-from otel_zernel_libraries.files.problems import Problems
+from otel_zernel_libraries.files.sources import Problems
 from otel_zernel_libraries.files.writing import append_whole, open_appending
 from otel_zernel_receivers.csv.declared import UNSAVED_REJECTS
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.errors import CannotStart, DecodeError, ReceiverFailed
-from otel_zernel_libraries.clients.kafka.client_log import ClientLog
 from otel_zernel_libraries.clients.kafka.failures import kafka_reason
-from otel_zernel_libraries.clients.kafka.properties import Properties
+from otel_zernel_libraries.clients.kafka.properties import ClientLog, Properties
 from otel_zernel_receivers.kafka.consumption import Consumption
 from otel_zernel_receivers.kafka.decoding import chosen_headers, decode_record
 from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, TopicPartition, UndecodableRecord

@@ -17,8 +17,7 @@ from otel_zernel_libraries.files.following import POLL, Followed, Follower
 from otel_zernel_libraries.files.growing import GrowingFile
 from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_libraries.files.positions import Positions, open_values
-from otel_zernel_libraries.files.problems import Problems
-from otel_zernel_libraries.files.sources import Unreadable, open_source, reading_errors
+from otel_zernel_libraries.files.sources import Problems, Unreadable, open_source, reading_errors
 from otel_zernel_receivers.otlp_json_file.config import OtlpJsonFileConfig
 from otel_zernel_receivers.otlp_json_file.decoding import decode_json, decode_protobuf, signals_in
 from otel_zernel_receivers.otlp_json_file.pace import Pace

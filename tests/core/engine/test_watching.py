@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from otel_zernel.engine.watching import watch
+from otel_zernel.engine.process import watch
 from otel_zernel.testing import FakeClock, until
 
 

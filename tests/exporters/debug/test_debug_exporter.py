@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_exporters.debug import DebugExporter
-from otel_zernel_exporters.debug.quantity import readable
+from otel_zernel_exporters.debug.normal import readable
 from tests.exporters.debug.showing import NOON, debug_exporter, log_records, node, one_span, shown
 
 

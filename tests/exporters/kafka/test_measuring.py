@@ -5,7 +5,7 @@ from typing import Any
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_zernel_exporters.kafka.measuring import SentRecords
+from otel_zernel_exporters.kafka.sending import SentRecords
 from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage
 
 

@@ -1,7 +1,7 @@
 """The choice of partitions."""
 
 from otel_zernel.testing import FakeClock, make_context
-from otel_zernel_exporters.kafka.partitions import PartitionChoice
+from otel_zernel_exporters.kafka.sending import PartitionChoice
 from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage
 
 

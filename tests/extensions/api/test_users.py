@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from otel_zernel_extensions.api import ApiExtension
-from otel_zernel_extensions.api.peers import user_of
+from otel_zernel_extensions.api.admission import user_of
 from tests.extensions.api.serving import ROUTES, Keeper, running
 
 NOBODY = 65534

@@ -17,7 +17,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.file_storage import FileStorageExtension
-from otel_zernel_extensions.file_storage.names import component_name, file_name
+from otel_zernel_extensions.file_storage.extension import component_name, file_name
 from tests.extensions.file_storage.parts import files
 
 

@@ -20,7 +20,7 @@ from otel_zernel.runtime.memory import resident_memory
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.memory_limiter import MemoryLimiterProcessor
 from otel_zernel_processors.memory_limiter.config import MIB
-from otel_zernel_processors.memory_limiter.usage import MemorySources, free_memory
+from otel_zernel_processors.memory_limiter.processor import MemorySources, free_memory
 from tests.core.parts import batch_of
 
 

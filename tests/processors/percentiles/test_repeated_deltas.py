@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.batch import points
-from otel_zernel_processors.percentiles.intake.deltas import RepeatedDeltas
+from otel_zernel_processors.percentiles.intake.intake import RepeatedDeltas
 from tests.processors.percentiles.running import RunningProcessor, of_metric
 from tests.processors.percentiles.test_histograms import explicit, exponential
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel_libraries.clients.kafka.client_log import ClientLog
 from otel_zernel_libraries.clients.kafka.failures import is_explained, kafka_reason
-from otel_zernel_libraries.clients.kafka.properties import Properties
+from otel_zernel_libraries.clients.kafka.properties import ClientLog, Properties
 
 if TYPE_CHECKING:  # an optional package
     from confluent_kafka import KafkaError, Message, Producer

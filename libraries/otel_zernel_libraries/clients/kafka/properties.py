@@ -3,8 +3,10 @@
 https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md
 """
 
+import logging
 from typing import Any, Final
 
+from otel_zernel.component import Logger
 from otel_zernel_libraries.clients.kafka.client_config import KafkaClientConfig
 from otel_zernel_libraries.clients.tls import Pem, read_pem
 
@@ -70,3 +72,14 @@ def _sasl(config: KafkaClientConfig) -> Properties:
         "sasl.username": sasl.username,
         "sasl.password": sasl.password.get_secret_value(),
     }
+
+
+class ClientLog:
+    """Takes librdkafka's lines and writes them at debug level: the clients report their problems themselves."""
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+
+    def log(self, level: int, text: str, *values: object) -> None:
+        """Called in the thread of the client."""
+        self._logger.log(min(level, logging.DEBUG), text, *values)

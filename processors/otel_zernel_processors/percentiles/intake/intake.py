@@ -1,7 +1,8 @@
 """Counts the points of metrics in the histograms of their series."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Final
 
 import numpy as np
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -19,17 +20,90 @@ from otel_zernel.component import Context
 from otel_zernel.health import REPEATED
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.protobuf import delimited
-from otel_zernel_libraries.histograms.amounts import MalformedAmount
+from otel_zernel_libraries.histograms.amounts import MalformedAmount, NotComparable
 from otel_zernel_libraries.histograms.hdr import Floats, HdrLayout, Ints
+from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
 from otel_zernel_processors.percentiles.counts.series import PercentileSeriesTable, PercentileStream, encode_attributes
 from otel_zernel_processors.percentiles.counts.window import WindowCounts
 from otel_zernel_processors.percentiles.declared import CLAMPED
-from otel_zernel_processors.percentiles.intake.cumulative import CumulativeDifferences
-from otel_zernel_processors.percentiles.intake.deltas import RepeatedDeltas
 from otel_zernel_processors.percentiles.intake.distribution import HistogramPoint, HistogramState, ranges, spread
 from otel_zernel_processors.percentiles.intake.number_points import number_runs
+
+_MOST: Final = 100_000
+"""Deltas in each of the two sets, about 10 MB."""
+
+
+class RepeatedDeltas:
+    """The newest deltas, at least 100,000 of them. Older ones are forgotten."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._newest: set[int] = set()
+        self._older: set[int] = set()
+
+    def add(self, series: Hashable, point: HistogramPoint) -> bool:
+        """Whether the delta is new. A delta without a time always is.
+
+        Only an equal point of the same series is a repetition: two senders may share a series.
+        """
+        if not point.time_unix_nano:
+            return True
+        seen = hash((series, point.SerializeToString(deterministic=True)))
+        if seen in self._newest or seen in self._older:
+            return False
+        if len(self._newest) >= self._most:
+            self._newest, self._older = set(), self._newest
+        self._newest.add(seen)
+        return True
+
+
+class CumulativeDifferences:
+    """The previous point of each cumulative series."""
+
+    def __init__(self, max_series: int, began_ns: int) -> None:
+        """`began_ns` is the start of the processor, in ns since 1970."""
+        self._max_series = max_series
+        self._began_ns = began_ns
+        self._last: dict[Hashable, Track] = {}
+
+    def increase(self, series: Hashable, point: HistogramPoint, now_ns: int) -> HistogramState | None:
+        """The increase since the previous point of the series; None if there are `max_series` already.
+
+        After a reset, the increase is the whole point. So it is for the first point of a series that started after the
+        processor; for older series it is empty, as in otelcol's cumulativetodelta. Raises `MalformedAmount`, and
+        `ValueError` if the point's fields contradict each other.
+        """
+        state, amount, start_ns = HistogramState.of(point), amount_of(point), point.start_time_unix_nano
+        last = self._last.get(series)
+        if last is None and len(self._last) >= self._max_series:
+            return None
+        self._last[series] = Track(amount, start_ns, point.time_unix_nano)
+        self._last[series].updated_ns = now_ns
+        if last is None:
+            return state if start_ns > self._began_ns else state.emptied()
+        try:
+            increase = last.increase(amount, start_ns)
+        except NotComparable:
+            return state.emptied()
+        if increase is None:
+            return state
+        gained = type(point)()
+        increase.write(gained)
+        for limit in ("min", "max"):  # the new values lie between the extremes of all values
+            if point.HasField(limit):
+                setattr(gained, limit, getattr(point, limit))
+        return HistogramState.of(gained)
+
+    def end(self, series: Hashable) -> None:
+        """Forgets a series that has ended."""
+        self._last.pop(series, None)
+
+    def expire(self, before_ns: int) -> None:
+        """Forgets series whose previous point is older."""
+        self._last = {series: last for series, last in self._last.items() if last.updated_ns >= before_ns}
+
 
 _NO_SLOT = -1  # the slot of points without a recorded value
 _KNOWN = 4  # cached metrics and points for each of max_series

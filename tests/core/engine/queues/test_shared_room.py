@@ -11,7 +11,7 @@ from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import ComponentConfig, Processor
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues import MemoryQueue
-from otel_zernel.engine.queues.room import SharedRoom
+from otel_zernel.engine.queues.queue import SharedRoom
 from otel_zernel.errors import Refused, Retryable
 from otel_zernel.testing import Dropped, until
 from tests.core.engine.journals import MemoryStorage

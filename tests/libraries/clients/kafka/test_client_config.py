@@ -11,7 +11,7 @@ from otel_zernel.config.schema import validate
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import Registry
 from otel_zernel_exporters.kafka import KafkaExporter
-from otel_zernel_exporters.kafka.producer_properties import producer_properties
+from otel_zernel_exporters.kafka.sending import producer_properties
 from otel_zernel_libraries.clients.kafka.properties import client_properties
 from otel_zernel_receivers.kafka import KafkaReceiver
 from otel_zernel_receivers.kafka.consumer_properties import consumer_properties

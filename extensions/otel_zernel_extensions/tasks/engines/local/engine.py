@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,11 +21,47 @@ from otel_zernel_extensions.tasks.engines.engine import (
     TaskSpec,
     task_environment,
 )
+from otel_zernel_extensions.tasks.engines.local import keeper
 from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
 from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder, delete_remains
 from otel_zernel_extensions.tasks.engines.local.limits import applied_limits, group_of, missing_of
 from otel_zernel_extensions.tasks.engines.local.output import output_of
-from otel_zernel_extensions.tasks.engines.local.spawning import CLAIMED, has_left, started_keeper
+
+CLAIMED: Final = b"claimed\n"
+"""The answer of a keeper that works."""
+
+
+def started_keeper(folder: Path) -> tuple[int, bytes]:
+    """Starts the keeper of a task. Returns its pid and its answer, as soon as it has answered. Raises `OSError`."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", keeper.__file__, str(folder)],
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, writing, 1),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ],
+            setsid=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    with open(reading, "rb") as pipe:  # noqa: PTH123  # not a path
+        return pid, pipe.read()
+
+
+def has_left(pid: int) -> bool:
+    """Whether a child has ended. If so, it is not in the table of processes any more."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
 
 T = TypeVar("T")
 _THREADS: Final = 4
