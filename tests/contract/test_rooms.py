@@ -118,7 +118,6 @@ HOUSES: dict[str, list[set[str]]] = {
             "conversion",
             "reader",
             "replay",
-            "ahead",
             "rejects",
             "beginnings",
             "headers",

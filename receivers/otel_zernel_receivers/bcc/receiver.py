@@ -15,10 +15,30 @@ from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_receivers.bcc.config import BccConfig
 from otel_zernel_receivers.bcc.doctor import examine
-from otel_zernel_receivers.bcc.pids import LivingPids
 from otel_zernel_receivers.bcc.process import command
 from otel_zernel_receivers.bcc.programs import LoadedTables
 from otel_zernel_receivers.bcc.session import ProgramSession
+
+
+class LivingPids:
+    """Looks up pids in a procfs."""
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+
+    def gone(self, pids: Iterable[int]) -> set[int]:
+        """The pids without a process. BPF has the pids of the machine: in a procfs of a container, nothing is known."""
+        if not self._is_of_the_machine():
+            return set()
+        return {pid for pid in pids if pid and not (self._proc / str(pid)).exists()}
+
+    def _is_of_the_machine(self) -> bool:
+        """Whether the procfs has the thread kthreadd of the kernel, which no container sees."""
+        try:
+            return (self._proc / "2" / "comm").read_text() == "kthreadd\n"
+        except OSError:
+            return False
+
 
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.bcc", version=__version__)
 

@@ -8,6 +8,8 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist
@@ -18,16 +20,63 @@ from otel_zernel_libraries.files.following import POLL, Follower
 from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_libraries.files.positions import Position, Positions, open_values
 from otel_zernel_libraries.files.sources import STDIN, Problems, Unreadable, reading_errors
-from otel_zernel_receivers.csv.ahead import ahead
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter, PlannedRows
 from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
-from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout
+from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout, WideLayout
 from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
-from otel_zernel_receivers.csv.layouts.wide import WideLayout
 from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
 from otel_zernel_receivers.csv.replay import ReadBlock, Replay
+
+T = TypeVar("T")
+
+_ITEMS = 2
+"""The most items that a stage is ahead of the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last entry of the queue."""
+
+    error: BaseException | None = None
+
+
+def ahead(source: Generator[T, None, None], name: str) -> Generator[T, None, None]:
+    """The items of `source`, which runs in a thread with this name. Its exception is raised here.
+
+    Closing the result closes `source` and waits for the item that it works on.
+    """
+    items: SimpleQueue[T | _End] = SimpleQueue()
+    room = threading.Semaphore(_ITEMS)
+    closed = threading.Event()
+
+    def work() -> None:
+        try:
+            with closing(source):
+                for item in source:
+                    items.put(item)
+                    room.acquire()
+                    if closed.is_set():
+                        break
+        except BaseException as error:  # noqa: BLE001  # raised again by the consumer
+            items.put(_End(error))
+        else:
+            items.put(_End())
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := items.get(), _End):
+            room.release()
+            yield item
+        if item.error:
+            raise item.error
+    finally:
+        closed.set()
+        room.release()
+        thread.join()
+
 
 _LARGE = 2**20
 """From this size in bytes on, a file that is replayed is read, parsed and encoded by three threads."""

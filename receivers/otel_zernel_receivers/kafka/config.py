@@ -2,14 +2,28 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.types import Duration, PositiveDuration, Ratio, Section
 from otel_zernel_libraries.clients.kafka.client_config import Encoding, KafkaClientConfig, check_topic
-from otel_zernel_receivers.kafka.patterns import SHARED_SYNTAX
+
+SHARED_SYNTAX: Final = re.compile(
+    r"""(?x)
+    (?:
+        (?: \\[][(){}.*+?|^$\\-]             # an escaped operator
+          | \[\^?\]? (?: (?!--|&&|~~|\|\|) [^][\\] )* \]   # a set without escapes
+          | [^][(){}*+?|^$\\] | \)           # a character, or the end of a group
+        )
+        (?: [*+?] | \{[0-9]{1,3}(?:,[0-9]{0,3})?\} )?
+      | [|^$]
+      | \( (?!\?)
+    )*"""
+)
+"""POSIX's extended syntax, which the client uses, as far as Python's `re` finds the same topics with it."""
+
 
 Strategy = Literal["cooperative-sticky", "range", "roundrobin"]
 

@@ -17,7 +17,7 @@ from otel_zernel_exporters.prometheus.dcgm import LABELS as KNOWN
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_libraries.gpu_names.dcgm import FIELDS
 from otel_zernel_libraries.prometheus import Format, Options, Page
-from otel_zernel_receivers.csv.layouts.labels import parse_labels
+from otel_zernel_receivers.csv.layouts.dcgm import parse_labels
 from tests.exporters.csv.test_csv_exporter import REAL, read
 from tests.libraries.prometheus.otlp import data, ended, gauge, number, total
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture

@@ -4,8 +4,8 @@ from bisect import bisect_left
 
 import pytest
 
-from otel_zernel_receivers.bcc.buckets import bounds, counts
 from otel_zernel_receivers.bcc.config import BucketsConfig
+from otel_zernel_receivers.bcc.series import bounds, counts
 
 
 def log2l(value: int) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
-from otel_zernel_receivers.kafka.consumer_properties import consumer_properties
+from otel_zernel_receivers.kafka.receiver import consumer_properties
 from otel_zernel_receivers.kafka.topics import SharedTopic, Topics
 
 

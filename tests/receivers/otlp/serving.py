@@ -25,7 +25,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.component import Emit, Extension
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.otlp import OtlpReceiver
-from otel_zernel_receivers.otlp.grpc.services import SERVICES
+from otel_zernel_receivers.otlp.grpc.server import SERVICES
 
 BOTH: Mapping[str, Any] = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}
 

@@ -21,7 +21,7 @@ from otel_zernel.errors import CannotStart, Refused, Rejected
 from otel_zernel.testing import until
 from otel_zernel_libraries.serving.http2.wire import DATA, END_STREAM, frame
 from otel_zernel_receivers.otlp import OtlpReceiver
-from otel_zernel_receivers.otlp.grpc.services import SERVICES
+from otel_zernel_receivers.otlp.grpc.server import SERVICES
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, connected, opening
 from tests.receivers.otlp.serving import REQUESTS, Recording, call, gauge, receiving
 

@@ -1,5 +1,6 @@
 """The long layout of an export of DCGM's metrics: one row per GPU and field, with the Prometheus labels."""
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -19,8 +20,32 @@ from otel_zernel_libraries.gpu_names.dcgm_blanks import TEXTS, blank_from
 from otel_zernel_libraries.gpu_names.descriptions import DESCRIPTIONS
 from otel_zernel_libraries.gpu_names.newer_dcgm import MEASURES, NEWER_LABELS
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
-from otel_zernel_receivers.csv.layouts.labels import parse_labels
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
+
+# Names may contain dots, or be quoted (allowed since Prometheus 3).
+_LABEL = re.compile(r'\s*(?:([A-Za-z_][\w.:]*)|"((?:[^"\\]|\\.)+)")\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
+
+def parse_labels(text: str) -> dict[str, str]:
+    r"""The labels, with `\\`, `\"` and `\n` unescaped. Enclosing braces are accepted. Raises `ValueError`."""
+    text = text.strip().removeprefix("{").removesuffix("}").rstrip()
+    labels: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        found = _LABEL.match(text, position)
+        if not found:
+            raise ValueError(
+                f"not Prometheus labels from character {position + 1} on: {text[position : position + 40]!r}"
+            )
+        labels[found[1] or _unescape(found[2])] = _unescape(found[3])
+        position = found.end()
+    return labels
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+
 
 # Columns, and the labels with the same content. A label replaces a column that is missing or empty.
 _REPEATED = {"gpu_id": "gpu", "device": "device", "uuid": "UUID", "modelName": "modelName", "Hostname": "Hostname"}

@@ -2,18 +2,33 @@
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
+
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from otel_zernel.authentication import ServerAuthenticator
+from otel_zernel.batch import Signal
 from otel_zernel.component import Context
 from otel_zernel_libraries.serving.grpc import HealthService, with_standard_services
 from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, Method, ServerParts
 from otel_zernel_libraries.serving.misdirected import Misdirected
 from otel_zernel_receivers.otlp.config import GrpcConfig
 from otel_zernel_receivers.otlp.grpc.export import ExportMethod
-from otel_zernel_receivers.otlp.grpc.services import FILES, METHOD, SERVICES
 from otel_zernel_receivers.otlp.intake import OtlpIntake
+
+_PACKAGE: Final = "opentelemetry.proto.collector"
+SERVICES: Final[Mapping[Signal, str]] = {
+    "metrics": f"{_PACKAGE}.metrics.v1.MetricsService",
+    "traces": f"{_PACKAGE}.trace.v1.TraceService",
+    "logs": f"{_PACKAGE}.logs.v1.LogsService",
+}
+METHOD: Final = "Export"
+FILES: Final = tuple(module.DESCRIPTOR for module in (metrics_service_pb2, trace_service_pb2, logs_service_pb2))
+"""The descriptors of the files that declare the services."""
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from otel_zernel_exporters.kafka import KafkaExporter
 from otel_zernel_exporters.kafka.sending import producer_properties
 from otel_zernel_libraries.clients.kafka.properties import client_properties
 from otel_zernel_receivers.kafka import KafkaReceiver
-from otel_zernel_receivers.kafka.consumer_properties import consumer_properties
+from otel_zernel_receivers.kafka.receiver import consumer_properties
 from tests.exporters.otlp.certificates import Authority
 
 REGISTRY = Registry.installed()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_receivers.csv.layouts.labels import parse_labels
+from otel_zernel_receivers.csv.layouts.dcgm import parse_labels
 
 NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]*", fullmatch=True)
 

@@ -24,7 +24,7 @@ from otel_zernel_libraries.serving.http2.wire import (
     settings,
 )
 from otel_zernel_receivers.otlp import OtlpReceiver
-from otel_zernel_receivers.otlp.grpc.services import SERVICES
+from otel_zernel_receivers.otlp.grpc.server import SERVICES
 
 EXPORT = f"/{SERVICES['metrics']}/Export"
 REQUEST_HEADERS = [
