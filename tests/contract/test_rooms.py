@@ -298,7 +298,6 @@ def test_nothing_imports_in_a_circle() -> None:
 MOST_METHODS, MOST_IMPORTS = 15, 25
 WIDE_CLASSES = {"ProcessRows"}
 WIDE_FILES = {
-    "otel_zernel_receivers.csv.reading",
     "otel_zernel_receivers.ebpf.emit.metrics",
     "otel_zernel_receivers.ebpf.session",
 }

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -20,11 +20,9 @@ from otel_zernel_libraries.files.following import POLL, Follower
 from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_libraries.files.positions import Position, Positions, open_values
 from otel_zernel_libraries.files.sources import STDIN, Problems, Unreadable, reading_errors
-from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
+from otel_zernel_receivers.csv.config import CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter, PlannedRows
-from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
-from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout, WideLayout
-from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
+from otel_zernel_receivers.csv.layouts.choice import layouts_for
 from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
 from otel_zernel_receivers.csv.replay import ReadBlock, Replay
@@ -110,7 +108,7 @@ class CsvReading:
         self._stop = threading.Event()
         timed = config.timestamps == "recorded"
         self._reader = CsvFileReader(
-            _layouts(config.layout), timed, config.delimiter, config.batch_size, self._stop, config.header
+            layouts_for(config.layout), timed, config.delimiter, config.batch_size, self._stop, config.header
         )
 
     async def run(self, emit: Emit) -> None:
@@ -255,10 +253,3 @@ def _encoded(
             yield _ReadBatch(converter.encode(read.block, rows), read.key, read.position)
         else:
             yield None
-
-
-def _layouts(configured: str | Columns) -> Sequence[CsvLayout]:
-    if isinstance(configured, Columns):
-        return (CustomWideLayout(configured) if configured.metrics else CustomLongLayout(configured),)
-    layouts = (DcgmLayout(), NvidiaSmiLayout(), WideLayout())
-    return [layout for layout in layouts if configured in ("auto", layout.name)]
