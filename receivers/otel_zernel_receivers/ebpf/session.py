@@ -1,7 +1,6 @@
 """A session: the BPF programs are loaded, and probes are on the libraries of the selected processes."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -9,31 +8,23 @@ from typing import Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import Period
-from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
-from otel_zernel_receivers.ebpf.emit.skipped import SkippedLog
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import TIME_OFF_CPU, LoadedProbes, load
-from otel_zernel_receivers.ebpf.probes.marks import Mark
-from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
-from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
-from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scanner, Selection
-from otel_zernel_receivers.ebpf.processes.silence_log import SilenceLog
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
+from otel_zernel_receivers.ebpf.scanning import Scanning, selection_of
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
-from otel_zernel_receivers.ebpf.tables.series import SeriesReading
-from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
+from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings, counted_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +51,15 @@ class Session:
         self._interval = config.interval
         self._context = context
         self._tables = loaded.tables
-        self._files = files
-        selection = _selection(config)
-        self._scanner = Scanner(selection=selection)
-        self._identities = Identities(loaded.tables.rows, selection)
-        self._frameworks = FrameworkLog(context.logger)
-        self._silence = SilenceLog(selection, config.rescan_interval, context.logger)
-        self._skipped = SkippedLog(context.logger)
-        self._missing_marks: dict[int, frozenset[Mark]] = {}
-        self._with_operators: frozenset[int] = frozenset()
-        """Pids of the processes whose operators are probed."""
+        self._identities = Identities(loaded.tables.rows, selection_of(config))
+        self._scanning = Scanning(config, files, self._identities, context.logger)
         self._was_without_runs = False
         overhead = Overhead(config.max_overhead, loaded.cost)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
         identities = self._identities
         self._metrics = MetricEncoder(
-            _layout(config),
+            counted_layout(config.significant_figures),
             loaded.cost,
             identities.is_selected,
             self._staleness.add_series,
@@ -95,7 +78,9 @@ class Session:
         cls, config: EbpfConfig, context: Context, loader: Callable[[Limits], LoadedProbes] = load
     ) -> Iterator[Self]:
         """Loads the programs; at the end takes all probes off and unloads. Raises Unavailable."""
-        limits = Limits(config.max_processes, config.max_series, _layout(config), config.long_wait)
+        limits = Limits(
+            config.max_processes, config.max_series, counted_layout(config.significant_figures), config.long_wait
+        )
         with closing(loader(limits)) as loaded:
             _log_mode(loaded, context)
             files = ProbedFiles(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
@@ -104,16 +89,7 @@ class Session:
 
     def attach(self) -> None:
         """Scans the processes, and probes the libraries that they have mapped."""
-        scan = self._scanner.scan()
-        self._files.update(scan)
-        self._frameworks.log(scan.processes)
-        self._silence.update(scan)
-        self._identities.note_scan(scan)
-        missing = self._files.missing_marks(scan)
-        self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}
-        with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)
-        self._with_operators = frozenset(self._identities.without_workers(with_operators))
-        self._skipped.update(+(Counter(scan.skipped) + Counter({Reason.TOO_MANY_FILES: self._files.without_room})))
+        self._scanning.scan()
 
     @property
     def interval(self) -> float:
@@ -146,9 +122,9 @@ class Session:
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
         without_runs = Group.OPERATORS in coverage.shares
-        missing = self._missing_with(Mark.OPERATORS) if without_runs else self._missing_marks
+        missing = self._scanning.missing_marks(without_runs=without_runs)
         workers = self._workers.read()
-        info = ReadingInfo(self._number, period, coverage, self._skipped.last, missing, workers, ends)
+        info = ReadingInfo(self._number, period, coverage, self._scanning.skipped, missing, workers, ends)
         metrics = self._metrics.batches(readings, info)
         live = {process.pid for process in self.processes()} | missing.keys()
         staleness = self._staleness.due(live, self._since_ns)
@@ -157,12 +133,6 @@ class Session:
         self._was_without_runs = without_runs
         return EncodedReading(self._number, (*metrics, *spans, *self._records_of(ends), *staleness))
 
-    def _missing_with(self, mark: Mark) -> dict[int, frozenset[Mark]]:
-        """The missing marks, if the operators of no process are reported."""
-        return self._missing_marks | {
-            pid: self._missing_marks.get(pid, frozenset()) | {mark} for pid in self._with_operators
-        }
-
     def processes(self) -> list[WatchedProcess]:
         """The processes in the kernel's tables: those that are counted, and those that have just ended."""
         return self._tables.rows.held()
@@ -170,14 +140,12 @@ class Session:
     def _count_losses(self, readings: TableReadings) -> None:
         for loss, count in self._sampling.unexpected(readings.losses).items():
             self._context.drop(count, loss.name.lower())
-        if calls := sum(self._calls_of_unknown(readings.series)):
+        # /proc could not be read before they ended, so they may be selected or not.
+        unknown = (one for one in readings.series if not self._identities.is_identified(one.process))
+        if calls := sum(int(one.counts.sum()) for one in unknown):
             self._context.drop(calls, "unknown_process")
         if readings.lost_events:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
-
-    def _calls_of_unknown(self, series: Iterable[SeriesReading]) -> Iterator[int]:
-        """The calls of processes that may be selected or not: /proc could not be read before they ended."""
-        return (int(one.counts.sum()) for one in series if not self._identities.is_identified(one.process))
 
     def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
@@ -186,14 +154,6 @@ class Session:
     def _records_of(self, ends: Sequence[ProcessEnd]) -> Iterator[Batch]:
         if "logs" in self._context.signals and (records := self._ends.records(ends)):
             yield records
-
-
-def _selection(config: EbpfConfig) -> Selection:
-    return Selection(**dict(config.processes))
-
-
-def _layout(config: EbpfConfig) -> HdrLayout:
-    return HdrLayout(HIGHEST_NS, config.significant_figures)
 
 
 def _log_mode(loaded: LoadedProbes, context: Context) -> None:

@@ -30,13 +30,18 @@ THREADS_OF_PROCESS = 16
 """Room in the kernel for so many threads of each process that call CUDA or NCCL: 160 bytes each."""
 
 
+def counted_layout(significant_figures: int = 2) -> HdrLayout:
+    """The layout of the histograms in which the kernel counts."""
+    return HdrLayout(HIGHEST_NS, significant_figures)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The sizes of the tables in the kernel."""
 
     max_processes: int = 256
     max_series: int = 512
-    layout: HdrLayout = field(default_factory=lambda: HdrLayout(HIGHEST_NS, significant_figures=2))
+    layout: HdrLayout = field(default_factory=counted_layout)
     long_wait: float = 0.0001
     """The shortest wait for which an event is recorded, s."""
 

@@ -10,9 +10,9 @@ import pytest
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner
+from otel_zernel_receivers.ebpf.scanning import FrameworkLog
 from tests.receivers.ebpf.probes.test_marks import program_with
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 from tests.receivers.ebpf.standin import Standin

@@ -12,7 +12,7 @@ import pytest
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, Scanner, Selection, read_process
-from otel_zernel_receivers.ebpf.processes.silence_log import SilenceLog
+from otel_zernel_receivers.ebpf.scanning import SilenceLog
 
 NOTHING = Scan((), {}, 112)
 LINE = "No training job yet: looked at 112 processes, and none has loaded CUDA, NCCL or PyTorch"
