@@ -15,7 +15,8 @@ from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.families import COLLECTIVE_DURATION, OPERATION_FAMILIES
-from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
+from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
@@ -44,15 +45,15 @@ def recorded(host: str = "node-1") -> str:
 
 def _reading(number: int, host: str) -> Batch:
     period = Period(START + number * SECOND, START + (number + 1) * SECOND)
-    encoder = MetricEncoder(
+    encoding = MetricEncoding(
         _LAYOUT,
         ProbeCost(500, 1000, 500, 500),
-        lambda _: True,
         lambda *_: None,
         lambda process: process_resource(
             {"host.name": host, "service.name": "llm", "process.pid": process.pid, "zernel.rank": process.row}
         ),
     )
+    encoder = MetricEncoder(encoding, lambda _: True)
     batches = encoder.batches(_tables(), ReadingInfo(number + 1, period, Coverage(1.0)))
     return Batch.join([_utilization(host, period.end_ns), *batches])
 

@@ -24,16 +24,16 @@ from otel_zernel_libraries.clients.tls import Pem, TlsFiles, client_context
 from otel_zernel_libraries.clients.tls_config import TlsConfig
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
-    from httpx import AsyncClient
+    import httpx
 
 
 class HttpClients:
     """The client for new requests, and replaced ones until their requests have ended."""
 
-    def __init__(self, connect: Callable[[SSLContext], "AsyncClient"]) -> None:
+    def __init__(self, connect: Callable[[SSLContext], "httpx.AsyncClient"]) -> None:
         self._connect = connect
-        self._newest: AsyncClient | None = None
-        self._requests: Counter[AsyncClient] = Counter()
+        self._newest: httpx.AsyncClient | None = None
+        self._requests: Counter[httpx.AsyncClient] = Counter()
         """Running requests of each client."""
 
     async def renew(self, security: SSLContext) -> None:
@@ -43,7 +43,7 @@ class HttpClients:
             await self._close_if_unused(former)
 
     @asynccontextmanager
-    async def in_use(self) -> AsyncIterator["AsyncClient"]:
+    async def in_use(self) -> AsyncIterator["httpx.AsyncClient"]:
         """The newest client, which stays open meanwhile. Raises `Permanent` after `close`."""
         client = self._newest
         if client is None:
@@ -63,15 +63,12 @@ class HttpClients:
         for client in clients:
             await client.aclose()
 
-    async def _close_if_unused(self, client: "AsyncClient") -> None:
+    async def _close_if_unused(self, client: "httpx.AsyncClient") -> None:
         if not self._requests[client]:
             del self._requests[client]
             if client is not self._newest:
                 await client.aclose()
 
-
-if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
-    import httpx
 
 _CONNECT_TIMEOUT = 3.0
 """Seconds for a connection if the host has another address to try."""

@@ -13,7 +13,8 @@ from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
-from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
+from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
@@ -58,13 +59,13 @@ class Session:
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
         identities = self._identities
-        self._metrics = MetricEncoder(
+        encoding = MetricEncoding(
             counted_layout(config.significant_figures),
             loaded.cost,
-            identities.is_selected,
             self._staleness.add_series,
             lambda process: process_resource(identities.attributes_of(process)),
         )
+        self._metrics = MetricEncoder(encoding, identities.is_selected)
         self._spans = SpanEncoder(identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
         self._workers = WorkerUsage(loaded.tables.rows, identities.folder)
         kills = OomKills(context.clock.monotonic)

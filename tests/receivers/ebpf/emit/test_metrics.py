@@ -14,7 +14,8 @@ from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.emit.encoding import service_resource
-from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder
+from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation, Phase
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
@@ -63,7 +64,9 @@ def encoded(
 ) -> list[Batch]:
     layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
     info = ReadingInfo(number, Period(1, 2), coverage or Coverage(1.0), {}, missing_marks or {})
-    encoder = MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore, lambda _: JOB)
+    encoder = MetricEncoder(
+        MetricEncoding(layout, cost, ignore, lambda _: JOB), lambda process: process not in unwanted
+    )
     return encoder.batches(readings, info)
 
 

@@ -18,7 +18,8 @@ from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource, service_resource
 from otel_zernel_receivers.ebpf.emit.families import CPU_BURST, LAUNCH_LATENCY
-from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
+from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MAX_LINGERING, StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation
@@ -115,7 +116,9 @@ class ReceiverToPage:
         self.percentiles = PercentilesProcessor(PercentilesProcessor.Config(), context)
         self.staleness = StalenessPoints(self.clock.monotonic)
         layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
-        self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series, resource_of)
+        self.encoder = MetricEncoder(
+            MetricEncoding(layout, cost, self.staleness.add_series, resource_of), lambda _: True
+        )
         self.page = Page()
 
     def second(self, processes: Iterable[WatchedProcess]) -> None:

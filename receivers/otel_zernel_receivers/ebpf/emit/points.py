@@ -1,0 +1,280 @@
+"""The points of a reading, by resource and metric."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+from otel_zernel.batch import Batch
+from otel_zernel.otlp.points import (
+    HISTOGRAM_ATTRIBUTES,
+    NUMBER_ATTRIBUTES,
+    Descriptor,
+    Period,
+    encode_attributes,
+    encode_number_point,
+)
+from otel_zernel_libraries.histograms.hdr import HdrLayout
+from otel_zernel_libraries.training import semconv
+from otel_zernel_receivers.ebpf.budget.coverage import Coverage
+from otel_zernel_receivers.ebpf.budget.overhead import Group
+from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
+from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, encode_resources, service_resource
+from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
+from otel_zernel_receivers.ebpf.emit.error_types import error_type
+from otel_zernel_receivers.ebpf.emit.families import (
+    ALLOCATIONS,
+    CPU_BURST,
+    CUDA_ERRORS,
+    FREES,
+    IO_WAIT,
+    LEAD_THREAD_TIME,
+    LEFT_OUT,
+    LOST_EVENTS,
+    MEMORY_PEAK,
+    MEMORY_USED,
+    MISSING_MARKS,
+    NCCL_ERRORS,
+    OFF_CPU,
+    OPERATION_FAMILIES,
+    PHASE_ELAPSED,
+    PROBE_EXCESS,
+    PROBE_FLOOR,
+    PROBE_HITS,
+    PROBE_SAMPLED,
+    PROBE_TIME,
+    PROCESS_ENDS,
+    READ_COUNT,
+    READ_SIZE,
+    READING_SEQUENCE,
+    THREAD_TIME,
+    WORKER_CPU,
+    WORKER_ENDS,
+    WORKER_IO_WAIT,
+    WORKER_READ_COUNT,
+    WORKER_READ_SIZE,
+    WORKERS,
+)
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Phase
+from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
+from otel_zernel_receivers.ebpf.probes.marks import Mark
+from otel_zernel_receivers.ebpf.processes.scanner import Reason
+from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
+from otel_zernel_receivers.ebpf.tables.failures import FailureReading
+from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
+from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
+
+OnSeries = Callable[[int, bytes, Descriptor, bytes], None]
+"""Called for each series of a process that has a point: pid, encoded resource, metric, and the attributes as encoded
+for its points."""
+
+STATE_GROUPS = frozenset({Group.LAUNCH, Group.COPY_SYNC, Group.COLLECTIVE})
+"""The probes that show in which state a thread is."""
+
+OWN_SERVICE = "otel-zernel"
+"""The `service.name` of points that are about the receiver itself. The collector's own telemetry has the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingInfo:
+    """The data of a reading that is not in the kernel's tables."""
+
+    number: int
+    """Of this reading since the receiver started, from 1."""
+    period: Period
+    coverage: Coverage
+    skipped: Mapping[Reason, int] = field(default_factory=dict)
+    """Items that the last scan skipped."""
+    missing_marks: Mapping[int, Collection[Mark]] = field(default_factory=dict)
+    """By pid."""
+    workers: Sequence[WorkersReading] = ()
+    ends: Sequence[ProcessEnd] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEncoding:
+    """What the points of all readings have in common."""
+
+    layout: HdrLayout
+    cost: ProbeCost
+    on_series: OnSeries
+    resource_of: Callable[[WatchedProcess], bytes]
+    """The encoded resource of a process."""
+
+
+class BatchPoints:
+    """The points of one batch, by metric."""
+
+    def __init__(self, encoding: MetricEncoding, info: ReadingInfo, calls: Mapping[SeriesKey, int]) -> None:
+        self._calls = calls
+        self._layout = encoding.layout
+        self._cost = encoding.cost
+        self._on_series = encoding.on_series
+        self._resource_of = cache(encoding.resource_of)
+        self._info = info
+        self._period = info.period
+        self._coverage = info.coverage
+        self._points: defaultdict[bytes, defaultdict[Descriptor, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+        """By encoded resource and metric."""
+
+    def add_receiver(self) -> None:
+        """The points that are about no process."""
+        self._add_own(READING_SEQUENCE, b"", self._info.number)
+        self._add_own(PROBE_FLOOR, b"", self._cost.floor_ns / 1e9)
+        for group in Group:
+            attributes = encode_attributes({semconv.PROBE_NAME: group}, NUMBER_ATTRIBUTES)
+            self._add_own(PROBE_SAMPLED, attributes, self._coverage.shares.get(group, 1.0))
+        self._add_own(PROBE_EXCESS, b"", self._coverage.excess)
+        for reason in Reason:
+            attributes = encode_attributes({"error.type": reason}, NUMBER_ATTRIBUTES)
+            self._add_own(LEFT_OUT, attributes, self._info.skipped.get(reason, 0))
+
+    def add_series(self, readings: Iterable[SeriesReading]) -> None:
+        scaled = self._coverage.scaled(one for one in readings if one.operation in OPERATION_FAMILIES)
+        if not scaled:
+            return
+        attributes = [self._attributes_of(one, HISTOGRAM_ATTRIBUTES) for one in scaled]
+        points = encode_histogram_points(attributes, scaled, self._layout, self._period)
+        for reading, of_point, point in zip(scaled, attributes, points, strict=True):
+            families = OPERATION_FAMILIES[reading.operation]
+            resource = self._resource_of(reading.process)
+            self._on_series(reading.process.pid, resource, families.duration, of_point)
+            self._points[resource][families.duration].append(point)
+            if families.size:
+                of_size = self._attributes_of(reading, NUMBER_ATTRIBUTES)
+                self._add_number_of(reading.process, families.size, of_size, reading.bytes)
+
+    def add_memory(self, reading: MemoryReading) -> None:
+        process, attributes = reading.process, of_device(reading.process.pid, reading.device)
+        self._add_number_of(process, MEMORY_USED, attributes, reading.used)
+        self._add_number_of(process, MEMORY_PEAK, attributes, reading.peak)
+        if reading.allocations:
+            self._add_number_of(process, ALLOCATIONS, attributes, reading.allocations)
+        if reading.frees:
+            self._add_number_of(process, FREES, attributes, reading.frees)
+
+    def add_cpu(self, reading: CpuReading) -> None:
+        process, attributes = reading.process, of_process(reading.process.pid)
+        self._add_number_of(process, PROBE_HITS, attributes, reading.hits.all)
+        self._add_number_of(process, PROBE_TIME, attributes, self._probe_s(reading))
+        self._add_number_of(process, OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
+        self._add_number_of(process, IO_WAIT, attributes, reading.io_wait_ns / 1e9)
+        self._add_number_of(process, CPU_BURST, attributes, reading.last_burst_ns / 1e9)
+        if reading.phase_ns:
+            self._add_number_of(process, PHASE_ELAPSED, of_phase(process.pid, reading.phase), reading.phase_ns / 1e9)
+        if reading.reads:
+            self._add_number_of(process, READ_COUNT, attributes, reading.reads)
+            self._add_number_of(process, READ_SIZE, attributes, reading.bytes_read)
+
+    def _probe_s(self, reading: CpuReading) -> float:
+        """The time that probes took."""
+        hits = {reading.process: reading.hits}
+        covered = self._coverage
+        return probe_seconds(self._calls, hits, self._cost, covered.seconds, covered.sampled_seconds)[reading.process]
+
+    def add_threads(self, reading: ThreadsReading) -> None:
+        is_sample = not self._coverage.shares.keys().isdisjoint(STATE_GROUPS)
+        for family, times in ((THREAD_TIME, reading.all_ns), (LEAD_THREAD_TIME, reading.lead_ns)):
+            for state, time_ns in times.items():
+                attributes = of_thread_state(reading.process.pid, state, is_sample)
+                self._add_number_of(reading.process, family, attributes, time_ns / 1e9)
+
+    def add_failure(self, reading: FailureReading) -> None:
+        family = NCCL_ERRORS if reading.flags & Flag.NCCL else CUDA_ERRORS
+        pid, error = reading.process.pid, error_type(reading.code, reading.flags)
+        attributes = encode_attributes({"process.pid": pid, "error.type": error}, NUMBER_ATTRIBUTES)
+        self._add_number_of(reading.process, family, attributes, reading.count)
+
+    def add_missing_marks(self, pid: int, process: WatchedProcess | None, marks: Collection[Mark]) -> None:
+        resource = self._resource_of(process) if process else service_resource(OWN_SERVICE)
+        for mark in sorted(marks):
+            is_sampled = mark is Mark.OPERATORS and Group.OPERATORS in self._coverage.shares
+            sampled = {semconv.SAMPLED: True} if is_sampled else {}
+            attributes = encode_attributes({"process.pid": pid, semconv.MARK: mark, **sampled}, NUMBER_ATTRIBUTES)
+            self._on_series(pid, resource, MISSING_MARKS, attributes)
+            self._add_number(resource, MISSING_MARKS, attributes, 1)
+
+    def add_workers(self, reading: WorkersReading) -> None:
+        process, attributes = reading.process, of_process(reading.process.pid)
+        self._add_number_of(process, WORKERS, attributes, reading.count)
+        self._add_number_of(process, WORKER_CPU, attributes, reading.cpu_s)
+        self._add_number_of(process, WORKER_IO_WAIT, attributes, reading.io_wait_s)
+        if reading.reads:
+            self._add_number_of(process, WORKER_READ_COUNT, attributes, reading.reads)
+            self._add_number_of(process, WORKER_READ_SIZE, attributes, reading.bytes_read)
+
+    def add_ends(self, ends: Iterable[ProcessEnd]) -> None:
+        """One point for each way to end. The series have no pid: those of ranks that end repeatedly go on."""
+        for (service, is_worker, encoded), count in Counter(map(of_end, ends)).items():
+            family = WORKER_ENDS if is_worker else PROCESS_ENDS
+            self._add_number(service_resource(service), family, encoded, count)
+
+    def add_lost_events(self, process: WatchedProcess, count: int) -> None:
+        self._add_number_of(process, LOST_EVENTS, of_process(process.pid), count)
+
+    def batch(self) -> Batch:
+        encoded = encode_resources(self._points)
+        count = sum(len(points) for of_resource in self._points.values() for points in of_resource.values())
+        return Batch.encoded(metrics=encoded, point_count=count)
+
+    def _attributes_of(self, reading: SeriesReading, field: int) -> bytes:
+        is_sample = self._coverage.is_sample(reading)
+        return of_series(reading.process.pid, reading.operation, reading.phase, is_sample, field)
+
+    def _add_number_of(self, process: WatchedProcess, family: Descriptor, attributes: bytes, value: float) -> None:
+        resource = self._resource_of(process)
+        self._on_series(process.pid, resource, family, attributes)
+        self._add_number(resource, family, attributes, value)
+
+    def _add_own(self, family: Descriptor, attributes: bytes, value: float) -> None:
+        self._add_number(service_resource(OWN_SERVICE), family, attributes, value)
+
+    def _add_number(self, resource: bytes, family: Descriptor, attributes: bytes, value: float) -> None:
+        self._points[resource][family].append(encode_number_point(attributes, value, self._period))
+
+
+# The attributes of points, encoded. Most are those of an earlier point.
+
+
+@lru_cache(maxsize=1024)  # by default there are 512 series, and some have a size too
+def of_series(pid: int, operation: int, phase: int, is_sample: bool, field: int) -> bytes:
+    attributes: dict[str, str | int] = {
+        "process.pid": pid,
+        **OPERATION_FAMILIES[operation].attributes,
+        semconv.PHASE: Phase(phase).name.lower(),
+    }
+    if is_sample:
+        attributes[semconv.SAMPLED] = True
+    return encode_attributes(attributes, field)
+
+
+@lru_cache(maxsize=512)
+def of_process(pid: int) -> bytes:
+    return encode_attributes({"process.pid": pid}, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=512)
+def of_phase(pid: int, phase: int) -> bytes:
+    return encode_attributes({"process.pid": pid, semconv.PHASE: Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=1024)
+def of_thread_state(pid: int, state: str, is_sample: bool) -> bytes:
+    attributes: dict[str, str | int] = {"process.pid": pid, semconv.THREAD_STATE: state}
+    if is_sample:
+        attributes[semconv.SAMPLED] = True
+    return encode_attributes(attributes, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=512)
+def of_device(pid: int, device: int | None) -> bytes:
+    index = "unknown" if device is None else device
+    return encode_attributes({"process.pid": pid, semconv.GPU_INDEX: index}, NUMBER_ATTRIBUTES)
+
+
+def of_end(end: ProcessEnd) -> tuple[str, bool, bytes]:
+    """The service, whether it was a worker, and the attributes of its point."""
+    attributes = encode_attributes({**end.origin, **end.reason}, NUMBER_ATTRIBUTES)
+    return end.service, end.is_worker, attributes
