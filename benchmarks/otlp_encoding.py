@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from benchmarks import BenchmarkRow
-from otel_zernel.otlp.arrays import KnownSeries
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource, key_values
+from otel_zernel_libraries.arrays import KnownSeries
 
 POINTS = 1000
 TIME_NS = 1_700_000_000_000_000_000

@@ -10,7 +10,6 @@ from hdrh.histogram import HdrHistogram
 
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.arrays import encode_number_points
 from otel_zernel.otlp.points import (
     Descriptor,
     Scope,
@@ -20,6 +19,7 @@ from otel_zernel.otlp.points import (
     encode_resource_metrics,
 )
 from otel_zernel.testing import make_context
+from otel_zernel_libraries.arrays import encode_number_points
 from otel_zernel_libraries.histograms.hdr import Floats, HdrLayout
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_processors.percentiles.counts.window import WindowCounts

@@ -1,8 +1,8 @@
 """OTLP metrics, encoded by hand.
 
 Building a point with protobuf costs 5 us, most of it for attributes that never change. So the parts that do not change
-are encoded once: a `Series` holds its attributes' bytes. Points from arrays are in `otel_zernel.otlp.arrays`. Field
-numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
+are encoded once: a `Series` holds its attributes' bytes. Field numbers are
+those of opentelemetry/proto/metrics/v1/metrics.proto.
 """
 
 import struct

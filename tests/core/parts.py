@@ -16,9 +16,9 @@ from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.errors import Retryable
-from otel_zernel.otlp.arrays import KnownSeries
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.registry import Registry
+from otel_zernel_libraries.arrays import KnownSeries
 
 SCOPE = Scope("tests")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.arrays import KnownSeries
 from otel_zernel.otlp.json import metrics_json
 from otel_zernel.otlp.points import Descriptor, Period, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel_libraries.arrays import KnownSeries
 from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource

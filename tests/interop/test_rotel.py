@@ -9,11 +9,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Correctable
-from otel_zernel.otlp.arrays import KnownSeries
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from otel_zernel_libraries.arrays import KnownSeries
 from tests.interop.recording import recorded
 from tests.interop.rotel import LAST_BIT, Rotel, spans_of, values_of, without_zstd
 

@@ -18,7 +18,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_zernel.otlp.arrays import KnownSeries, encode_number_points
 from otel_zernel.otlp.points import (
     LARGEST_INTEGER,
     Attributes,
@@ -36,6 +35,7 @@ from otel_zernel.otlp.points import (
     key_values,
 )
 from otel_zernel.protobuf import delimited
+from otel_zernel_libraries.arrays import KnownSeries, encode_number_points
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 SCOPE = Scope("tests", "1.2.3")

@@ -23,9 +23,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.arrays import KnownSeries
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.types import Address
+from otel_zernel_libraries.arrays import KnownSeries
 from otel_zernel_libraries.serving.serving import serve
 
 RESPONSES: dict[str, type[Message]] = {

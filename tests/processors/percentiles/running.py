@@ -11,7 +11,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoi
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.otlp.arrays import encode_number_points
 from otel_zernel.otlp.points import (
     Attributes,
     Descriptor,
@@ -22,6 +21,7 @@ from otel_zernel.otlp.points import (
     encode_resource_metrics,
 )
 from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_libraries.arrays import encode_number_points
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from tests.core.parts import metrics_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.arrays import fill_number_points
+from otel_zernel_libraries.arrays import fill_number_points
 from otel_zernel_libraries.gpu_names.dcgm_blanks import EXACT, SMALLEST
 from otel_zernel_receivers.csv.encoding.known_series import KnownRows
 from otel_zernel_receivers.csv.encoding.templates import Templates

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.arrays import POINT_TAIL, number_point_head
 from otel_zernel.otlp.points import Descriptor
+from otel_zernel_libraries.arrays import POINT_TAIL, number_point_head
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan, CsvSeries
 from otel_zernel_receivers.csv.parsing.rows import TextColumn
 

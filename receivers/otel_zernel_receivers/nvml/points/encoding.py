@@ -9,7 +9,6 @@ from itertools import groupby
 import numpy as np
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.arrays import KnownSeries
 from otel_zernel.otlp.points import (
     HISTOGRAM_ATTRIBUTES,
     NUMBER_ATTRIBUTES,
@@ -26,6 +25,7 @@ from otel_zernel.otlp.points import (
 )
 from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel.protobuf import delimited
+from otel_zernel_libraries.arrays import KnownSeries
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
