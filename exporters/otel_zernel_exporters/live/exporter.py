@@ -10,6 +10,7 @@ from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
+from otel_zernel.repeated import Repeated
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.text import visible, without_secrets
@@ -37,6 +38,7 @@ class LiveExporter(Exporter, LiveSource):
         super().__init__(config, context)
         self._host = ""
         self._state = self._kept_state() or self._new_state()
+        self._malformed = Repeated(context.clock.monotonic)
         slow = context.meter.create_counter(*SLOW_CLIENTS.counter)
         self._stream = LiveStream(
             self._state,
@@ -78,6 +80,11 @@ class LiveExporter(Exporter, LiveSource):
         finally:
             for reason, count in self._state.take_dropped().items():
                 self.context.drop(count, reason)
+                if reason == "malformed_span" and (due := self._malformed.add(count)):
+                    self.context.logger.warning(
+                        "Dropped %d spans whose attribute %s is missing or has another type than in docs/spans.md",
+                        *(due, self._state.malformed),
+                    )
 
     @property
     def _kind_of_state(self) -> tuple[int, float]:

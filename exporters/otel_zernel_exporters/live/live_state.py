@@ -90,6 +90,11 @@ class LiveState:
                 for table in (training.gpus, training.processes, training.jobs):
                     table.forget_left()
 
+    @property
+    def malformed(self) -> str:
+        """As `TrainingState.malformed`."""
+        return self._training.malformed
+
     def take_dropped(self) -> Counter[str]:
         """As `TrainingState.take_dropped`."""
         return self._training.take_dropped()

@@ -21,10 +21,15 @@ THREAD_KINDS: Final = frozenset(get_args(ThreadKind))
 _MOST_EDGES: Final = 64
 """Edges of parts in one run; more are ignored."""
 COLLECTIVE: Final = "collective"
-"""The value of `zernel.interval` of collectives."""
+OPERATORS: Final = "operators"
+"""The values of `zernel.interval` of collectives and of runs of operators."""
 _new = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
 _INTERVAL, _PHASE, _THREAD_ID = semconv.INTERVAL, semconv.PHASE, semconv.THREAD_ID
+_FEWEST: Final = 3
+"""The attributes that a span has at least, if the receiver reports the phase: most have no others."""
+_MOST_DIGITS: Final = 18
+"""Digits of an edge: 63 bits."""
 _NS: Final = 1e9  # nanoseconds to the second
 
 
@@ -65,6 +70,8 @@ class ThreadSpan(NamedTuple):
 
 class CollectiveSpan(NamedTuple):
     """A call of a collective, or the time until the end of the next wait for the GPU. A tuple like `ThreadSpan`."""
+
+    kind = COLLECTIVE
 
     operation: str
     """`all_reduce`. It is also the name of the span."""
@@ -107,17 +114,26 @@ class CollectiveSpan(NamedTuple):
 
     @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
+        try:  # read without `SpanAttributes` where it matters: jobs make many thousands a second
+            operation = pairs[semconv.NCCL_OPERATION].value.string_value
+            timing_source = pairs[semconv.TIMING_SOURCE].value.string_value
+            communicator = pairs[semconv.NCCL_COMMUNICATOR].value.string_value
+        except KeyError as missing:
+            raise MalformedSpan(missing.args[0]) from None
         read = SpanAttributes(pairs)
+        if not (operation and timing_source and communicator):
+            names = semconv.NCCL_OPERATION, semconv.TIMING_SOURCE, semconv.NCCL_COMMUNICATOR
+            raise MalformedSpan(next(name for name in names if not read.text(name)))
         return _new(
             cls,
             (
-                read.text(semconv.NCCL_OPERATION),
+                operation,
                 thread,
                 span.start_time_unix_nano,
                 span.end_time_unix_nano,
-                read.text(semconv.TIMING_SOURCE),
+                timing_source,
                 read.integer(semconv.NCCL_BYTES),
-                read.text(semconv.NCCL_COMMUNICATOR),
+                communicator,
                 phase,
                 read.text(semconv.COLLECTIVE_COMMUNICATOR) if semconv.COLLECTIVE_COMMUNICATOR in pairs else "",
                 read.integer(semconv.COLLECTIVE_SEQUENCE) if semconv.COLLECTIVE_SEQUENCE in pairs else 0,
@@ -127,8 +143,7 @@ class CollectiveSpan(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """A thread's doings in a period. None if the receiver does not report it."""
 
     blocked_ns: int | None = None
@@ -143,16 +158,32 @@ class Evidence:
     """Copies from the host to a device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorsSpan:
-    """A run of a model's operators on one thread."""
+_NOTHING: Final = Evidence()
+_GAP: Final = (
+    semconv.GAP_BLOCKED,
+    semconv.GAP_FILE_FAULTS,
+    semconv.GAP_FAULTS,
+    semconv.GAP_READ,
+    semconv.GAP_COPIES,
+)
+_TAIL: Final = (
+    semconv.TAIL_BLOCKED,
+    semconv.TAIL_FILE_FAULTS,
+    semconv.TAIL_FAULTS,
+    semconv.TAIL_READ,
+    semconv.TAIL_COPIES,
+)
+"""The attributes of the fields of `Evidence`, in their order."""
 
-    kind: ClassVar = "operators"
+
+class OperatorsSpan(NamedTuple):
+    """A run of a model's operators on one thread. A tuple like `ThreadSpan`."""
+
+    kind = OPERATORS
 
     thread: int
     start_ns: int
     end_ns: int
-    phase: str = ""
     count: int
     """Operators that were probed."""
     is_update: bool
@@ -161,39 +192,34 @@ class OperatorsSpan:
     """`operator`, `region` or `next`: see docs/spans.md."""
     grad: bool
     """Whether gradients are on."""
+    phase: str = ""
     parts: int = 1
     covered_ns: int = 0
     """The time within the parts, if there are several; 0 if unknown."""
     edges_us: tuple[int, ...] = ()
     """The beginning and the end of each part since the start of the span; empty if unknown."""
-    gap: Evidence = Evidence()
+    gap: Evidence = _NOTHING
     """Since the thread's previous mark."""
-    tail: Evidence = Evidence()
+    tail: Evidence = _NOTHING
     """After the last operator. The ebpf receiver reports no copies there."""
 
     def to_span(self) -> Span:
-        has_parts = self.parts > 1
         attributes: dict[str, AttributeValue | None] = {
-            **_common(self.thread, self.phase, self.kind),
+            **_common(self.thread, self.phase, OPERATORS),
             semconv.OPERATORS_COUNT: self.count,
             semconv.OPERATORS_KIND: "update" if self.is_update else "model",
             semconv.OPERATORS_END: self.ending,
             semconv.GRAD: self.grad,
-            semconv.OPERATORS_PARTS: self.parts if has_parts else None,
-            semconv.OPERATORS_TIME: self.covered_ns / _NS if has_parts else None,
-            semconv.OPERATORS_EDGES: " ".join(map(str, self.edges_us)) or None,
-            semconv.GAP_FILE_FAULTS: self.gap.file_faults,
-            semconv.GAP_FAULTS: self.gap.faults,
-            semconv.GAP_COPIES: self.gap.copies,
-            semconv.GAP_BLOCKED: _seconds(self.gap.blocked_ns),
-            semconv.GAP_READ: self.gap.read,
-            semconv.TAIL_FILE_FAULTS: self.tail.file_faults,
-            semconv.TAIL_FAULTS: self.tail.faults,
-            semconv.TAIL_READ: self.tail.read,
-            semconv.TAIL_COPIES: self.tail.copies,
-            semconv.TAIL_BLOCKED: _seconds(self.tail.blocked_ns),
         }
-        return span_of("operators", self.start_ns, self.end_ns, attributes)
+        if self.parts > 1:
+            attributes[semconv.OPERATORS_PARTS] = self.parts
+            attributes[semconv.OPERATORS_TIME] = self.covered_ns / _NS
+        if self.edges_us:
+            attributes[semconv.OPERATORS_EDGES] = " ".join(map(str, self.edges_us))
+        for evidence, names in ((self.gap, _GAP), (self.tail, _TAIL)):
+            if evidence != _NOTHING:
+                attributes.update(zip(names, (_seconds(evidence.blocked_ns), *evidence[1:]), strict=True))
+        return span_of(OPERATORS, self.start_ns, self.end_ns, attributes)
 
     @classmethod
     def from_span(cls, span: Span) -> Self:
@@ -203,12 +229,6 @@ class OperatorsSpan:
     @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
         read = SpanAttributes(pairs)
-
-        def integer(name: str) -> int | None:
-            return read.integer(name) if name in read else None
-
-        def duration_ns(name: str) -> int | None:
-            return read.duration_ns(name) if name in read else None
 
         return cls(
             thread=thread,
@@ -222,78 +242,65 @@ class OperatorsSpan:
             parts=read.integer(semconv.OPERATORS_PARTS, 1),
             covered_ns=read.duration_ns(semconv.OPERATORS_TIME, 0),
             edges_us=_edges_of(read.text(semconv.OPERATORS_EDGES, "")),
-            gap=Evidence(
-                blocked_ns=duration_ns(semconv.GAP_BLOCKED),
-                file_faults=integer(semconv.GAP_FILE_FAULTS),
-                faults=integer(semconv.GAP_FAULTS),
-                read=integer(semconv.GAP_READ),
-                copies=integer(semconv.GAP_COPIES),
-            ),
-            tail=Evidence(
-                blocked_ns=duration_ns(semconv.TAIL_BLOCKED),
-                file_faults=integer(semconv.TAIL_FILE_FAULTS),
-                faults=integer(semconv.TAIL_FAULTS),
-                read=integer(semconv.TAIL_READ),
-                copies=integer(semconv.TAIL_COPIES),
-            ),
+            gap=_evidence_of(read, pairs, _GAP),
+            tail=_evidence_of(read, pairs, _TAIL),
         )
+
+
+def _evidence_of(read: SpanAttributes, pairs: Mapping[str, KeyValue], names: tuple[str, ...]) -> Evidence:
+    if pairs.keys().isdisjoint(names):
+        return _NOTHING
+    blocked, *counts = names
+    blocked_ns = read.duration_ns(blocked) if blocked in pairs else None
+    return Evidence(blocked_ns, *(read.integer(name) if name in pairs else None for name in counts))
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a process or a worker ended."""
 
-    way: Literal["exit", "signal", "exec"]
-    exit_code: int = 0
-    """Of `exit`."""
+    way: str
+    """`exit`, `signal` or `exec`. A newer receiver may know more."""
+    exit_code: int | None = None
+    """Of `exit`; None if unknown."""
     signal: int = 0
-    """Of `signal`: its number."""
+    """Of `signal`: its number; 0 if unknown."""
     signal_name: str = ""
-    """Of `signal`: `SIGKILL`."""
+    """Of `signal`: `SIGKILL`; empty if unknown."""
     is_out_of_memory: bool = False
     """Of `signal`: whether the kernel sent it because memory was used up."""
     program: str = ""
-    """Of `exec`: the name of the new program."""
+    """Of `exec`: the name of the new program; empty if unknown."""
 
     @property
     def is_over(self) -> bool:
         """Whether the process is gone. After `exec` it runs another program."""
-        return self.way != "exec"
+        return self.way in ("exit", "signal")
 
     @property
     def has_failed(self) -> bool:
-        return self.way == "signal" or self.exit_code != 0
+        return self.way == "signal" or bool(self.exit_code)
 
     def _attributes(self) -> dict[str, AttributeValue | None]:
-        match self.way:
-            case "exit":
-                return {semconv.PROCESS_END: "exit", "process.exit.code": self.exit_code}
-            case "signal":
-                return {
-                    semconv.PROCESS_END: "signal",
-                    semconv.PROCESS_SIGNAL: self.signal,
-                    "process.signal": self.signal_name,
-                    semconv.PROCESS_OUT_OF_MEMORY: self.is_out_of_memory or None,
-                }
-            case "exec":
-                return {semconv.PROCESS_END: "exec", semconv.PROCESS_EXEC: self.program}
+        return {
+            semconv.PROCESS_END: self.way,
+            "process.exit.code": self.exit_code,
+            semconv.PROCESS_SIGNAL: self.signal or None,
+            "process.signal": self.signal_name or None,
+            semconv.PROCESS_OUT_OF_MEMORY: self.is_out_of_memory or None,
+            semconv.PROCESS_EXEC: self.program or None,
+        }
 
     @classmethod
     def _of(cls, read: SpanAttributes) -> Self:
-        match read.text(semconv.PROCESS_END):
-            case "exit":
-                return cls("exit", exit_code=read.integer("process.exit.code"))
-            case "signal":
-                return cls(
-                    "signal",
-                    signal=read.integer(semconv.PROCESS_SIGNAL),
-                    signal_name=read.text("process.signal"),
-                    is_out_of_memory=read.flag(semconv.PROCESS_OUT_OF_MEMORY, False),
-                )
-            case "exec":
-                return cls("exec", program=read.text(semconv.PROCESS_EXEC))
-            case _:
-                raise MalformedSpan(semconv.PROCESS_END)
+        return cls(
+            read.text(semconv.PROCESS_END),
+            exit_code=read.integer("process.exit.code") if "process.exit.code" in read else None,
+            signal=read.integer(semconv.PROCESS_SIGNAL, 0),
+            signal_name=read.text("process.signal", ""),
+            is_out_of_memory=read.flag(semconv.PROCESS_OUT_OF_MEMORY, False),
+            program=read.text(semconv.PROCESS_EXEC, ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +378,7 @@ IntervalSpan = ThreadSpan | CollectiveSpan | OperatorsSpan | ProcessSpan | Worke
 _Kind = TypeVar("_Kind", bound=IntervalSpan)
 _DETAILED: Final[dict[str, type[CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan]]] = {
     COLLECTIVE: CollectiveSpan,
-    OperatorsSpan.kind: OperatorsSpan,
+    OPERATORS: OperatorsSpan,
     ProcessSpan.kind: ProcessSpan,
     WorkerSpan.kind: WorkerSpan,
 }
@@ -383,9 +390,10 @@ def interval_of(span: Span) -> IntervalSpan | None:
 
     Raises `MalformedSpan`.
     """
-    kind = phase = ""
-    thread, more = 0, {}
-    for attribute in span.attributes:
+    phase, thread, has_others = "", 0, False
+    all_attributes = span.attributes
+    attributes = iter(all_attributes)
+    for attribute in attributes:
         key = attribute.key  # reading a field of a message dominates the cost of this function
         if key == _THREAD_ID:
             thread = attribute.value.int_value
@@ -393,20 +401,28 @@ def interval_of(span: Span) -> IntervalSpan | None:
             phase = attribute.value.string_value
         elif key == _INTERVAL:
             kind = attribute.value.string_value
+            break
         else:
-            more[key] = attribute
-    if not kind:
+            has_others = True
+    else:
         return None
-    if not thread and kind != WorkerSpan.kind:
-        raise MalformedSpan(semconv.THREAD_ID)
+    more: dict[str, KeyValue] = {}
+    if has_others or len(all_attributes) > _FEWEST or not (thread and phase):
+        more = {pair.key: pair for pair in (all_attributes if has_others else attributes)}
+        if not (thread and phase):
+            phase = phase or SpanAttributes(more).text(_PHASE, "")
+            thread = thread or SpanAttributes(more).integer(_THREAD_ID, 0)
+    if not kind or (not thread and kind != WorkerSpan.kind):
+        raise MalformedSpan(semconv.THREAD_ID if kind else semconv.INTERVAL)
     if kind in _DETAILED:
         return _DETAILED[kind]._read(span, thread, phase, more)
-    start, end, failed = span.start_time_unix_nano, span.end_time_unix_nano, span.HasField("status")
-    if not more:
-        return _new(ThreadSpan, (kind, span.name, thread, start, end, phase, 0, "", failed))
-    read = SpanAttributes(more)
-    issued, scope_name = read.integer(semconv.COLLECTIVE_ISSUED, 0), read.text(semconv.SCOPE_NAME, "")
-    return ThreadSpan(kind, span.name, thread, start, end, phase, issued, scope_name, failed)
+    issued, scope_name = 0, ""
+    if more:
+        read = SpanAttributes(more)
+        issued, scope_name = read.integer(semconv.COLLECTIVE_ISSUED, 0), read.text(semconv.SCOPE_NAME, "")
+    failed = span.HasField("status") and span.status.code == Status.STATUS_CODE_ERROR
+    start, end = span.start_time_unix_nano, span.end_time_unix_nano
+    return _new(ThreadSpan, (kind, span.name, thread, start, end, phase, issued, scope_name, failed))
 
 
 def _read_as(kind: type[_Kind], span: Span) -> _Kind:
@@ -432,6 +448,7 @@ def _seconds(duration_ns: int | None) -> float | None:
 
 def _edges_of(text: str) -> tuple[int, ...]:
     """Times in us, separated by spaces; empty if they are not in order."""
-    edges = tuple(int(one) for one in text.split(maxsplit=_MOST_EDGES)[:_MOST_EDGES] if one.isdecimal())
+    texts = text.split(maxsplit=_MOST_EDGES)[:_MOST_EDGES]
+    edges = tuple(int(one) for one in texts if one.isdecimal() and len(one) <= _MOST_DIGITS)
     is_valid = len(edges) % 2 == 0 and all(before <= after for before, after in pairwise(edges))
     return edges if is_valid else ()

@@ -1,15 +1,16 @@
 """Reads and writes the attributes of a span that has a fixed form."""
 
-import math
 from collections.abc import Mapping
 from typing import Final, Self, TypeVar
 
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.otlp.points import AttributeValue, key_values
 
 _NS: Final = 1e9  # nanoseconds to the second
+_LONGEST: Final = 9e9
+"""Seconds: 285 years, as long as 63 bits can count ns."""
 Value = TypeVar("Value")
 
 
@@ -56,15 +57,15 @@ class SpanAttributes:
         pair = self._pairs.get(name)
         if pair is None:
             return _given(name, default)
-        return _in_ns(name, pair.value.double_value or _zero(pair, "double_value", 0.0))
+        return _in_ns(name, _seconds(name, pair.value))
 
     def durations_ns(self, name: str) -> tuple[int, ...]:
         """A list of numbers of seconds, in ns."""
         pair = self._pairs.get(name) or _given(name, None)
         values = pair.value.array_value.values
-        if not pair.value.HasField("array_value") or not all(value.HasField("double_value") for value in values):
+        if not pair.value.HasField("array_value"):
             raise MalformedSpan(name)
-        return tuple(_in_ns(name, value.double_value) for value in values)
+        return tuple(_in_ns(name, _seconds(name, value)) for value in values)
 
 
 def _given(name: str, default: Value | None) -> Value:
@@ -80,8 +81,15 @@ def _zero(pair: KeyValue, field: str, zero: Value) -> Value:
     return zero
 
 
+def _seconds(name: str, value: AnyValue) -> float:
+    seconds = value.double_value or value.int_value
+    if not seconds and value.WhichOneof("value") not in ("double_value", "int_value"):
+        raise MalformedSpan(name)
+    return seconds
+
+
 def _in_ns(name: str, seconds: float) -> int:
-    if not 0 <= seconds < math.inf:
+    if not 0 <= seconds <= _LONGEST:
         raise MalformedSpan(name)
     return round(seconds * _NS)
 

@@ -9,6 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
+from otel_zernel.repeated import RepeatedByKey
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
@@ -66,6 +67,7 @@ class Host:
         self._gpus = HostGpus()
         self._late = LateSpans(context.logger, config.lateness)
         self._losses = LossLog(ns(config.interval))
+        self._malformed = RepeatedByKey(context.clock.monotonic)
         self._watermark = Watermark(config)
         self._schedule = ReportSchedule(ns(config.interval))
         self._series = StalenessTracker()
@@ -91,13 +93,14 @@ class Host:
 
     def add_spans(self, resource: Resource, spans: SpanInput) -> None:
         """Adds spans of one process."""
+        self._drop_malformed(spans)
         key = key_of(resource)
         if self._is_new_worker(key, resource, trains=spans.trains):
             return
         process = self._registry.find_or_add(key, resource)
         if process is None:
             is_dead = self._registry.ended.is_dead(key)
-            self._context.drop(spans.count, "late" if is_dead else "max_processes")
+            self._context.drop(spans.count - spans.malformed.total(), "late" if is_dead else "max_processes")
             ends = [one.end for one in spans.intervals] if is_dead else []
             self._late.add(key[0], len(ends), self.clock.now - min(ends, default=0))
             return
@@ -108,8 +111,15 @@ class Host:
         self._late.add(key[0], len(late), self.clock.now - min(late, default=0))
         if invalid := spans.invalid + len(spans.intervals) - len(intervals):
             self._context.drop(invalid, "invalid")
-        if spans.malformed:
-            self._context.drop(spans.malformed, "malformed_span")
+
+    def _drop_malformed(self, spans: SpanInput) -> None:
+        for attribute, count in spans.malformed.items():
+            self._context.drop(count, "malformed_span")
+            if due := self._malformed.add(attribute, count):
+                self._context.logger.warning(
+                    "Dropped %d spans whose attribute %s is missing or has another type than in docs/spans.md",
+                    *(due, attribute),
+                )
 
     def add_point(self, point: InputPoint) -> None:
         """Adds a point of a process, of a GPU or of the receiver."""

@@ -1,15 +1,17 @@
 """The spans of docs/spans.md: what is written is read, and a span that lacks an attribute is an error."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.training import PHASES, bar_of
@@ -58,7 +60,7 @@ EDGES = st.lists(st.integers(0, 65535), max_size=16).map(lambda times: tuple(sor
 
 
 def with_parts(run: OperatorsSpan) -> OperatorsSpan:
-    return run if run.parts > 1 else replace(run, covered_ns=0)
+    return run if run.parts > 1 else run._replace(covered_ns=0)
 
 
 SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
@@ -167,6 +169,8 @@ PARTS = {"zernel.operators.parts", "zernel.operators.time", "zernel.operators.ed
 GAPS = {f"zernel.gap.{name}" for name in ("file.faults", "faults", "copies", "blocked", "read")}
 TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "blocked", "read")}
 SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
+ENDING = {"process.exit.code", "process.signal"}
+ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
 KINDS: dict[str, Kind] = {
     "data_loading": Kind(
         ThreadSpan("data_loading", "load", 1, 2, 3, "unknown", issued=4), frozenset({PHASE, "zernel.collective.issued"})
@@ -199,18 +203,24 @@ KINDS: dict[str, Kind] = {
     "operators that are one part": Kind(
         OperatorsSpan(thread=1, start_ns=2, end_ns=3, count=1, is_update=True, ending="region", grad=True), frozenset()
     ),
-    "process that exits": Kind(ProcessSpan(1, 2, 3, Ending("exit"), "unknown"), frozenset({PHASE})),
+    "process that exits": Kind(
+        ProcessSpan(1, 2, 3, Ending("exit", exit_code=0), "unknown"), frozenset({PHASE, *ENDING})
+    ),
     "process that is killed": Kind(
         ProcessSpan(1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"),
-        frozenset({PHASE, "zernel.process.out_of_memory"}),
+        frozenset({PHASE, *ENDING}),
     ),
-    "process that executes": Kind(ProcessSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE})),
-    "worker that exits": Kind(WorkerSpan(1, 2, 3, Ending("exit", exit_code=1), "unknown"), frozenset({PHASE})),
+    "process that executes": Kind(
+        ProcessSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE, *ENDING})
+    ),
+    "worker that exits": Kind(WorkerSpan(1, 2, 3, Ending("exit", exit_code=1), "unknown"), frozenset({PHASE, *ENDING})),
     "worker that is killed": Kind(
         WorkerSpan(1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"),
-        frozenset({PHASE, "zernel.process.out_of_memory"}),
+        frozenset({PHASE, *ENDING}),
     ),
-    "worker that executes": Kind(WorkerSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE})),
+    "worker that executes": Kind(
+        WorkerSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE, *ENDING})
+    ),
     "step": Kind(
         StepSpan(
             start_ns=1,
@@ -302,12 +312,53 @@ def test_a_span_of_another_program_is_of_no_kind() -> None:
         ProcessSpan.from_span(span)
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
-def test_a_time_that_is_none_is_malformed(seconds: float) -> None:
-    span = KINDS["step"].span.to_span()
-    next(pair for pair in span.attributes if pair.key == "zernel.phase.unknown").value.double_value = seconds
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 1e300])
+@pytest.mark.parametrize(("kind", "key"), [("step", "zernel.phase.unknown"), ("operators", "zernel.gap.blocked")])
+def test_a_time_that_is_none_is_malformed(kind: str, key: str, seconds: float) -> None:
+    span = KINDS[kind].span.to_span()
+    next(pair for pair in span.attributes if pair.key == key).value.double_value = seconds
     with pytest.raises(MalformedSpan):
-        StepSpan.from_span(span)
+        type(KINDS[kind].span).from_span(span)
+
+
+def test_a_time_may_be_an_integer() -> None:
+    span = KINDS["step"].span.to_span()
+    next(pair for pair in span.attributes if pair.key == "zernel.phase.unknown").value.int_value = 2
+    assert StepSpan.from_span(span).phase_ns[-1] == 2_000_000_000
+
+
+@pytest.mark.parametrize("edges", ["9" * 5000, "1 x", "3 2", "1 2 3"])
+def test_edges_that_are_none_are_unknown(edges: str) -> None:
+    span = KINDS["operators"].span.to_span()
+    next(pair for pair in span.attributes if pair.key == "zernel.operators.edges").value.string_value = edges
+    assert OperatorsSpan.from_span(span).edges_us == ()
+
+
+def test_a_way_to_end_that_a_newer_receiver_reports_is_read() -> None:
+    span = ProcessSpan(1, 2, 3, Ending("core")).to_span()
+    assert not ProcessSpan.from_span(span).ending.is_over
+
+
+@pytest.mark.parametrize("interval", [AnyValue(string_value=""), AnyValue(int_value=1)])
+def test_an_interval_that_is_no_text_is_malformed(interval: AnyValue) -> None:
+    attributes = [KeyValue(key="zernel.interval", value=interval), *key_values({"thread.id": 1})]
+    with pytest.raises(MalformedSpan):
+        interval_of(Span(attributes=attributes))
+
+
+@given(st.permutations(range(12)))
+def test_the_order_of_attributes_does_not_matter(order: list[int]) -> None:
+    for kind in ("data_loading", "sync", "user", "collective"):
+        span = KINDS[kind].span.to_span()
+        pairs = [span.attributes[at] for at in order if at < len(span.attributes)]
+        mixed = Span(name=span.name, start_time_unix_nano=2, end_time_unix_nano=3, attributes=pairs)
+        assert interval_of(mixed) == KINDS[kind].span
+
+
+def test_a_span_with_the_status_ok_has_not_failed() -> None:
+    span = KINDS["sync"].span.to_span()
+    span.status.code = Status.STATUS_CODE_OK
+    assert ThreadSpan.from_span(span) == KINDS["sync"].span
 
 
 @given(SPANS["steps"])

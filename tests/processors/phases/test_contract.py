@@ -1,13 +1,13 @@
 """The contract of docs/spans.md: any receiver can feed the processor."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import key_values
-from tests.processors.phases.processing import last, make, run
+from otel_zernel.otlp.points import AttributeValue, key_values
+from tests.processors.phases.processing import dropped, feed, last, make, run
 from tests.processors.phases.training import (
     MS,
     START,
@@ -125,3 +125,47 @@ def test_a_receiver_without_sequence_points_only_waits_for_lateness() -> None:
     made = list(processor.process(batch_of(loop.spans)))
     assert max(time for time, _ in closed_by_time(made)) == 39_000
     assert values_of(made, "zernel.steps")
+
+
+def test_one_malformed_span_loses_no_other_and_the_log_names_its_attribute(caplog: pytest.LogCaptureFixture) -> None:
+    loop, processor = Loop().steps(50).load(), make()
+    wrong = span_of("operators", 5, 9, gap_blocked=1e300)
+    made = feed(processor, [batch_of([*loop.spans[:60], wrong, *loop.spans[60:]])])
+    assert dropped(processor) == {"malformed_span": 1}
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 50
+    assert "zernel.gap.blocked" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "end", [{"zernel.process.end": "signal", "zernel.process.signal": 9}, {"zernel.process.end": "exit"}]
+)
+def test_an_end_without_its_details_ends_the_process_and_passes(end: Mapping[str, AttributeValue]) -> None:
+    span = span_of("process", 0, 3000)
+    del span.attributes[:]
+    span.attributes.extend(key_values({"zernel.interval": "process", "thread.id": 1, **end}))
+    processor = make(lateness="500ms")
+    made = list(processor.process(batch_of([*Loop().steps(90).spans, span], resource_of(1))))
+    assert [one for one in spans_of(made) if one.name == "process"] == [span]
+    late = batch_of(Loop(now=3000).steps(3).spans, resource_of(1))
+    other = batch_of(Loop(now=3000).steps(100).spans, resource_of(2))
+    feed(processor, [other, late])
+    assert dropped(processor)["late"] > 0
+
+
+def test_an_end_of_a_kind_that_is_not_known_passes_and_ends_nothing() -> None:
+    span, processor = span_of("process", 0, 3000, process_end="exec"), make()
+    for pair in span.attributes:
+        if pair.key == "zernel.process.end":
+            pair.value.string_value = "core"
+    made = feed(processor, [batch_of([*Loop().steps(90).spans, span])])
+    assert span in spans_of(made)
+    assert dropped(processor) == {}
+
+
+def test_malformed_spans_of_a_worker_are_counted() -> None:
+    processor = make()
+    wrong = span_of("sync", 1, 2)
+    del wrong.attributes[1]
+    worker = batch_of([wrong], resource_of(43, process_parent_pid=42))
+    feed(processor, [batch_of(Loop().steps(90).spans), worker])
+    assert dropped(processor) == {"malformed_span": 1}

@@ -79,7 +79,7 @@ def _joined(bars: Sequence[StepBar]) -> StepBar:
 
 
 def bars_of(
-    spans: Iterable[Span], on_malformed: Callable[[], None], *, with_segments: bool
+    spans: Iterable[Span], on_malformed: Callable[[MalformedSpan], None], *, with_segments: bool
 ) -> Iterator[tuple[Span, StepBar]]:
     """Each span `step` or `steps` of one process with its bar. A batch has whole traces, a step before its parts.
 
@@ -95,8 +95,8 @@ def bars_of(
             elif with_segments and span.parent_span_id in parts and not _is_repeated(span):
                 part = SegmentSpan.from_span(span)
                 parts[span.parent_span_id].append(BarSegment(part.phase, part.detail, part.start_ns, part.end_ns))
-        except MalformedSpan:
-            on_malformed()
+        except MalformedSpan as error:
+            on_malformed(error)
     return ((span, bar_of(step, longest_segments(parts[span.span_id]))) for span, step in steps)
 
 

@@ -77,6 +77,8 @@ class TrainingState(TrainingEntities):
         `metrics` selects the metrics to read.
         """
         super().__init__(expiration=expiration, kept_after_end=kept_after_end, rows=rows, appeared=appeared)
+        self.malformed = ""
+        """The attribute that the latest malformed span lacked."""
         self.latencies = Latencies()
         """Those of all processes together, also of processes that do not train."""
         self.touched = -math.inf
@@ -173,8 +175,8 @@ class TrainingState(TrainingEntities):
         """`phases` emits the step of a job before the steps of its ranks."""
         try:
             path = JobStepSpan.from_span(span).critical_path
-        except MalformedSpan:
-            self._refuse_malformed()
+        except MalformedSpan as error:
+            self._refuse_malformed(error)
             return
         if path:
             self._critical[span.trace_id] = path.rank
@@ -184,8 +186,8 @@ class TrainingState(TrainingEntities):
     def _add_end(self, span: Span, resource: Resource, now: float) -> None:
         try:
             ended = interval_of(span)
-        except MalformedSpan:
-            self._refuse_malformed()
+        except MalformedSpan as error:
+            self._refuse_malformed(error)
             return
         if not isinstance(ended, ProcessSpan):  # another program's span of this name
             return
@@ -196,7 +198,8 @@ class TrainingState(TrainingEntities):
         code = ending.exit_code if ending.way == "exit" else None
         process.end = ProcessEnd(ended.end_ns, code, ending.signal_name[:LONGEST_TEXT] or None)
 
-    def _refuse_malformed(self) -> None:
+    def _refuse_malformed(self, error: MalformedSpan) -> None:
+        self.malformed = str(error)
         self.refuse("malformed_span")
 
 

@@ -28,7 +28,7 @@ def first_number(closed: ClosedStep) -> CollectiveNumber | None:
     first: dict[tuple[int, str, str], int] = {}
     """By communicator: its size, the id that its ranks share, and its address in the process."""
     for collective in closed.collectives:
-        if (one := collective.collective) and one.sequence:
+        if (one := collective.collective) and one.sequence > 0:
             communicator = one.world_size, one.shared_communicator, one.communicator
             first[communicator] = min(one.sequence, first.get(communicator, one.sequence))
     return max((CollectiveNumber(key[0], sequence, key[1]) for key, sequence in first.items()), default=None)

@@ -1,5 +1,6 @@
 """Reads the intervals of threads from spans in the form of docs/spans.md."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
@@ -9,6 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_zernel_libraries.training import interval_spans
 from otel_zernel_libraries.training.interval_spans import (
     COLLECTIVE,
+    OPERATORS,
     THREAD_KINDS,
     CollectiveSpan,
     OperatorsSpan,
@@ -110,8 +112,8 @@ class SpanInput:
     """When (ns since 1970) the process exited or was killed; 0 if no span reports it."""
     invalid: int = 0
     """Number of spans with an unknown `zernel.interval` or impossible times."""
-    malformed: int = 0
-    """Number of spans that lack an attribute, or have one of another type."""
+    malformed: Counter[str] = field(default_factory=Counter)
+    """Number of spans that lack an attribute, or have one of another type, by the attribute."""
     count: int = 0
     """Number of spans with the attribute `zernel.interval`."""
     others: list[Span] = field(default_factory=list)
@@ -130,8 +132,8 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
     for span in spans:
         try:
             interval = interval_of(span)
-        except MalformedSpan:
-            read.malformed += 1
+        except MalformedSpan as error:
+            read.malformed[str(error)] += 1
             continue
         if type(interval) is ThreadSpan:
             kind, name, thread, start, end, _, issued, _, _ = interval
@@ -176,7 +178,7 @@ def _run(read: OperatorsSpan) -> ThreadInterval:
         is_open=read.ending != "region",
     )
     kind: RunKind = "update" if read.is_update else "forward" if read.grad else "inference"
-    return ThreadInterval(read.end_ns, read.start_ns, read.thread, kind, "operators", operators=operators)
+    return ThreadInterval(read.end_ns, read.start_ns, read.thread, kind, OPERATORS, operators=operators)
 
 
 def _copy_of(span: Span) -> Span:

@@ -239,6 +239,7 @@ def test_a_span_that_lacks_an_attribute_is_dropped_and_counted() -> None:
     exit_ = ended()
     del exit_.edit_spans().resource_spans[0].scope_spans[0].spans[0].attributes[-1]
     state = state_of(phase_times(gpu_compute=1.0), batch, exit_)
+    assert state.malformed == "zernel.process.end"
     assert state.take_dropped() == {"malformed_span": 2}
 
 
