@@ -71,8 +71,6 @@ class ThreadSpan(NamedTuple):
 class CollectiveSpan(NamedTuple):
     """A call of a collective, or the time until the end of the next wait for the GPU. A tuple like `ThreadSpan`."""
 
-    kind = COLLECTIVE
-
     operation: str
     """`all_reduce`. It is also the name of the span."""
     thread: int
@@ -92,6 +90,10 @@ class CollectiveSpan(NamedTuple):
     """The rank in the communicator; None if unknown."""
     world_size: int = 0
     """The ranks of the communicator; 0 if unknown."""
+
+    @property
+    def kind(self) -> str:
+        return COLLECTIVE
 
     def to_span(self) -> Span:
         attributes: dict[str, AttributeValue | None] = {
@@ -179,13 +181,11 @@ _TAIL: Final = (
 class OperatorsSpan(NamedTuple):
     """A run of a model's operators on one thread. A tuple like `ThreadSpan`."""
 
-    kind = OPERATORS
-
     thread: int
     start_ns: int
     end_ns: int
-    count: int
-    """Operators that were probed."""
+    operators: int
+    """The operators that were probed."""
     is_update: bool
     """Whether they update all parameters at once, outside an optimizer's scope. Else they are a model's."""
     ending: str
@@ -203,10 +203,14 @@ class OperatorsSpan(NamedTuple):
     tail: Evidence = _NOTHING
     """After the last operator. The ebpf receiver reports no copies there."""
 
+    @property
+    def kind(self) -> str:
+        return OPERATORS
+
     def to_span(self) -> Span:
         attributes: dict[str, AttributeValue | None] = {
             **_common(self.thread, self.phase, OPERATORS),
-            semconv.OPERATORS_COUNT: self.count,
+            semconv.OPERATORS_COUNT: self.operators,
             semconv.OPERATORS_KIND: "update" if self.is_update else "model",
             semconv.OPERATORS_END: self.ending,
             semconv.GRAD: self.grad,
@@ -235,7 +239,7 @@ class OperatorsSpan(NamedTuple):
             start_ns=span.start_time_unix_nano,
             end_ns=span.end_time_unix_nano,
             phase=phase,
-            count=read.integer(semconv.OPERATORS_COUNT),
+            operators=read.integer(semconv.OPERATORS_COUNT),
             is_update=read.text(semconv.OPERATORS_KIND) == "update",
             ending=read.text(semconv.OPERATORS_END),
             grad=read.flag(semconv.GRAD),

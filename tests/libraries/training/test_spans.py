@@ -90,7 +90,7 @@ SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
     "operators": st.builds(
         OperatorsSpan,
         thread=NUMBERS,
-        count=COUNTS,
+        operators=COUNTS,
         is_update=st.booleans(),
         ending=st.sampled_from(["operator", "region", "next"]),
         grad=st.booleans(),
@@ -188,7 +188,7 @@ KINDS: dict[str, Kind] = {
             start_ns=2,
             end_ns=3,
             phase="gpu_compute",
-            count=0,
+            operators=0,
             is_update=False,
             ending="next",
             grad=False,
@@ -201,7 +201,8 @@ KINDS: dict[str, Kind] = {
         frozenset({PHASE, *PARTS, *GAPS, *TAILS}),
     ),
     "operators that are one part": Kind(
-        OperatorsSpan(thread=1, start_ns=2, end_ns=3, count=1, is_update=True, ending="region", grad=True), frozenset()
+        OperatorsSpan(thread=1, start_ns=2, end_ns=3, operators=1, is_update=True, ending="region", grad=True),
+        frozenset(),
     ),
     "process that exits": Kind(
         ProcessSpan(1, 2, 3, Ending("exit", exit_code=0), "unknown"), frozenset({PHASE, *ENDING})

@@ -169,7 +169,7 @@ def _collective(read: CollectiveSpan, span: Span) -> ThreadInterval:
 
 def _run(read: OperatorsSpan) -> ThreadInterval:
     operators = Operators(
-        count=read.count,
+        count=read.operators,
         gap=_evidence(read.gap),
         tail=_evidence(read.tail),
         parts=read.parts,

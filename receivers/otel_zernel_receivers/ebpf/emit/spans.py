@@ -83,7 +83,7 @@ def run_of(
         start_ns=0,
         end_ns=0,
         phase=phase,
-        count=count,
+        operators=count,
         is_update=bool(is_update),
         ending=_ENDINGS[RunEnding(ending)],
         grad=not is_without_grad,
