@@ -36,7 +36,7 @@ from otel_zernel_libraries.training.state.processes import (
 from otel_zernel_libraries.training.state.readers import TooManySeries
 from otel_zernel_libraries.training.state.step_bars import bars_of
 from otel_zernel_libraries.training.state.training_entities import Resource, TrainingEntities
-from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan
+from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan, MergedStepsSpan, StepSpan
 
 _MOST_TRACES: Final = 1024
 """Steps of jobs whose critical rank is remembered until the steps of the ranks arrive."""
@@ -155,21 +155,26 @@ class TrainingState(TrainingEntities):
     def _add_spans(self, of_resource: ResourceSpans, now: float) -> None:
         resource = scalars_of(of_resource.resource.attributes)
         for scope in of_resource.scope_spans:
-            if scope.scope.name == SCOPE_NAME:
-                for span in scope.spans:
-                    if span.name == JobStepSpan.name:
-                        self._add_job_step(span)
-                for span, bar in bars_of(scope.spans, self._refuse_malformed, with_segments=self._keeps_all_steps):
-                    process = self.process_of(resource, {}, span.end_time_unix_nano, now)
-                    if process and bar.duration_ns >= 0:
-                        critical = self._critical.get(span.trace_id)
-                        if self._rows:
-                            process.rows.add(bar, is_critical=critical is not None and critical == process.rank)
-                        if self._keeps_all_steps:
-                            process.bars.add(bar)
+            is_of_phases = scope.scope.name == SCOPE_NAME
+            ends, steps = list[Span](), list[Span]()
             for span in scope.spans:
-                if span.name == ProcessSpan.kind:
-                    self._add_end(span, resource, now)
+                name = span.name
+                if name == ProcessSpan.kind:
+                    ends.append(span)
+                elif is_of_phases and name == JobStepSpan.name:
+                    self._add_job_step(span)
+                elif is_of_phases and (self._keeps_all_steps or name in (StepSpan.name, MergedStepsSpan.name)):
+                    steps.append(span)
+            for span, bar in bars_of(steps, self._refuse_malformed, with_segments=self._keeps_all_steps):
+                process = self.process_of(resource, {}, span.end_time_unix_nano, now)
+                if process and bar.duration_ns >= 0:
+                    critical = self._critical.get(span.trace_id)
+                    if self._rows:
+                        process.rows.add(bar, is_critical=critical is not None and critical == process.rank)
+                    if self._keeps_all_steps:
+                        process.bars.add(bar)
+            for span in ends:
+                self._add_end(span, resource, now)
 
     def _add_job_step(self, span: Span) -> None:
         """`phases` emits the step of a job before the steps of its ranks."""
