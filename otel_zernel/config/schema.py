@@ -11,8 +11,8 @@ from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
 from otel_zernel.component import Extension, Kind, Processor
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
 from otel_zernel.config.expand import ReadText, read_text
-from otel_zernel.config.extension_ids import unusable_extensions
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
+from otel_zernel.config.marked import unusable_extensions
 from otel_zernel.config.migration import hint
 from otel_zernel.config.settings import PIPELINE_KINDS, ComponentSettings, PipelineSettings, Settings
 from otel_zernel.config.telemetry import TelemetrySettings

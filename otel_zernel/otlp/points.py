@@ -22,8 +22,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
-from otel_zernel.otlp.kinds import MetricKind as MetricKind
 from otel_zernel.protobuf import delimited, prefix
+
+MetricKind = Literal["gauge", "sum", "up_down", "histogram", "exponential_histogram", "summary"]
+
 
 AttributeValue = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, AttributeValue]

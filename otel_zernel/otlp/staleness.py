@@ -16,7 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from otel_zernel.otlp.kinds import MetricKind
+from otel_zernel.otlp.points import MetricKind
 
 _NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _TIME = struct.Struct("<BQ")  # time_unix_nano, field 3 of every kind of point, as fixed64

@@ -7,12 +7,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.environment import default_port
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 from otel_zernel_libraries.prometheus import Options, ResourceLabels, TranslationStrategy
 from otel_zernel_libraries.prometheus.config import IDENTITY, LabelName, ResourceLabelsConfig
 from otel_zernel_libraries.prometheus.histograms import ascending
 from otel_zernel_libraries.serving.api.server import OptionalApiId
+from otel_zernel_libraries.serving.environment import default_port
 from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 _PORT = "ZERNEL_METRICS_PORT"

@@ -7,8 +7,8 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.environment import default_port, environment_of
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
+from otel_zernel_libraries.serving.environment import default_port, environment_of
 from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 _PORT = "ZERNEL_WS_PORT"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.config.migration.hints import hint, hints
+from otel_zernel.config.migration import hint, hints
 from otel_zernel.config.schema import SECTIONS
 from otel_zernel.registry import KINDS, Registry
 
