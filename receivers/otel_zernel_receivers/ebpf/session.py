@@ -52,7 +52,7 @@ class Session:
         self._interval = config.interval
         self._context = context
         self._tables = loaded.tables
-        self._identities = Identities(loaded.tables.rows, selection_of(config))
+        self._identities = Identities(loaded.tables.rows, loaded.tables.workers, selection_of(config))
         self._scanning = Scanning(config, files, self._identities, context.logger)
         self._was_without_runs = False
         overhead = Overhead(config.max_overhead, loaded.cost)
@@ -67,7 +67,7 @@ class Session:
         )
         self._metrics = MetricEncoder(encoding, identities.is_selected)
         self._spans = SpanEncoder(identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
-        self._workers = WorkerUsage(loaded.tables.rows, identities.folder)
+        self._workers = WorkerUsage(loaded.tables.rows, loaded.tables.workers, identities.folder)
         kills = OomKills(context.clock.monotonic)
         self._ends = EndLog(identities, kills, context.logger, self._spans.offset_ns)
         self._number = 0

@@ -28,7 +28,7 @@ from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
 from otel_zernel_receivers.ebpf.processes.workers import served_by
-from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess, WorkerTable
 
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _MOST_REMEMBERED = 1024
@@ -61,8 +61,11 @@ class _Identity:
 class Identities:
     """The identities of the processes that have a row in the kernel's table."""
 
-    def __init__(self, rows: ProcessRows, selection: Selection, proc_root: Path = Path("/proc")) -> None:
+    def __init__(
+        self, rows: ProcessRows, workers: WorkerTable, selection: Selection, proc_root: Path = Path("/proc")
+    ) -> None:
         self._rows = rows
+        self._workers = workers
         self._selection = selection
         self._proc_root = proc_root
         self._namespace = PidNamespace(proc_root)
@@ -91,7 +94,7 @@ class Identities:
         for process in self._rows.held():
             if not self._exists(process.pid):
                 self._rows.end(process)
-        self._rows.forget_workers(self._exists)
+        self._workers.forget(self._exists)
 
     def learn(self) -> None:
         """Reads the identities of new processes and writes them into the kernel's table.
@@ -121,7 +124,7 @@ class Identities:
 
     def without_workers(self, pids: Collection[int]) -> set[int]:
         """Those of the pids that are no workers, also of workers that have not called PyTorch yet."""
-        known = self._rows.worker_pids() if pids else ()
+        known = self._workers.pids() if pids else ()
         training = self._training() if pids else {}
         return {pid for pid in pids if pid not in known and not self._served_by(pid, training)}
 
@@ -246,19 +249,19 @@ class Identities:
     def _find_workers(self) -> None:
         """Takes away the rows of workers that the kernel has not recognized."""
         selected = {process for process, identity in self._known.items() if identity.is_selected}
-        others = {process for process in self._rows.others() if process in selected}
+        others = {process for process in self._rows.live(trains=False) if process in selected}
         training = self._training() if others else {}
         if training.keys() != self._examined_with:
             self._examined, self._examined_with = set(), set(training)
         for process in others - self._examined if training else ():
             if served := self._served_by(process.pid, training):
-                self._rows.serve(process, served)
+                self._workers.serve(process, served)
                 self._known[process] = replace(self._known[process], is_selected=False)
         self._examined = others
 
     def _training(self) -> dict[int, WatchedProcess]:
         """The processes that train, by their pids in the scanned /proc."""
-        return {self.folder(process.pid).pid: process for process in self._rows.training()}
+        return {self.folder(process.pid).pid: process for process in self._rows.live(trains=True)}
 
     def _served_by(self, pid: int, training: Mapping[int, WatchedProcess]) -> WatchedProcess | None:
         return served_by(self.folder(pid), training, partial(ProcessFolder, self._proc_root))

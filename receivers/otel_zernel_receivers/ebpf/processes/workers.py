@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, ServedReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, ServedReading, WatchedProcess, WorkerTable
 
 _GENERATIONS = 4
 """Parents that are examined: a worker of a forkserver is the grandchild of its training process."""
@@ -64,9 +64,10 @@ _NOTHING = ServedReading(0, 0, 0, 0)
 class WorkerUsage:
     """Adds up what the workers of each process use."""
 
-    def __init__(self, rows: ProcessRows, folder_of: Callable[[int], ProcessFolder]) -> None:
+    def __init__(self, rows: ProcessRows, table: WorkerTable, folder_of: Callable[[int], ProcessFolder]) -> None:
         """`folder_of` gives the folder in /proc of a process by its pid."""
         self._rows = rows
+        self._table = table
         self._folder_of = folder_of
         self._ended_ns: dict[WatchedProcess, int] = {}
         """CPU time of the workers that have ended, of each process that has ever had one."""
@@ -75,7 +76,7 @@ class WorkerUsage:
 
     def read(self) -> list[WorkersReading]:
         """The workers of every process that has or had some."""
-        workers, served = self._rows.workers(), self._rows.served()
+        workers, served = self._table.by_process(), self._table.served()
         held = set(self._rows.held())
         known = dict.fromkeys((*workers, *served), 0) | self._ended_ns
         self._ended_ns = {

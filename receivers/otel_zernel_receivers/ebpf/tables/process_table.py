@@ -1,4 +1,4 @@
-"""The process table: a row for each process, from its first probed call to its end."""
+"""The process table: a row for each process, from its first probed call to its end; what it uses, and its workers."""
 
 import time
 from collections import defaultdict
@@ -86,6 +86,10 @@ def _packed(names: Sequence[str]) -> np.dtype[np.void]:
     return np.dtype([(name, PROCESS[name]) for name in names])
 
 
+def _rows_in(array: NDArray[np.void], state: State) -> NDArray[np.intp]:
+    return np.flatnonzero(array["state"] == state)
+
+
 class ProcessRows:
     """The rows of the process table.
 
@@ -93,64 +97,57 @@ class ProcessRows:
     """
 
     def __init__(self, maps: Mapping[str, Map]) -> None:
-        self._row_of_tgid, self._free, self._workers = maps["row_of_tgid"], maps["free_rows"], maps["workers"]
-        self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
-        self._lost_events_read = np.zeros(len(self._rows), np.uint64)
-        self._cpu_read = np.zeros(len(self._rows), _packed(_CPU))
-        self._hits_before = np.zeros(len(self._rows), _packed(_HITS))
-        """The hits of earlier processes in each row."""
-        self._served_read = self._rows[_SERVED].astype(_packed(_SERVED))
+        self.array: NDArray[np.void] = maps["processes"].array(PROCESS)
+        """The kernel's own memory."""
+        self._row_of_tgid, self._free = maps["row_of_tgid"], maps["free_rows"]
         self._visible_devices: dict[WatchedProcess, tuple[int, ...]] = {}
-        for row in reversed(range(len(self._rows))):
+        for row in reversed(range(len(self.array))):
             self._free.put(None, NUMBER.pack(row))
 
     def __getitem__(self, row: int) -> WatchedProcess:
-        process = self._rows[row]
+        process = self.array[row]
         return WatchedProcess(row, int(process["generation"]), int(process["pid"]))
 
     def processes(self, rows: NDArray[np.integer[Any]]) -> list[WatchedProcess]:
         """The process of each row."""
-        columns = rows, self._rows["generation"][rows], self._rows["pid"][rows]
+        columns = rows, self.array["generation"][rows], self.array["pid"][rows]
         return list(map(WatchedProcess, *(column.tolist() for column in columns)))
 
-    def live(self) -> list[WatchedProcess]:
-        """The processes that the kernel counts."""
-        return self.processes(self._in(State.LIVE))
+    def live(self, *, trains: bool | None = None) -> list[WatchedProcess]:
+        """The processes that the kernel counts; only those that train, or do not train yet, if `trains` is given.
+
+        A process trains if it has used CUDA or NCCL, computed gradients, or opened a scope of a DataLoader or an
+        optimizer.
+        """
+        rows = _rows_in(self.array, State.LIVE)
+        return self.processes(rows if trains is None else rows[(self.array["trains"][rows] > 0) == trains])
 
     def held(self) -> list[WatchedProcess]:
         """The processes that have a row, including ignored ones and those that have just ended."""
-        return self.processes(np.flatnonzero(self._rows["state"] != State.FREE))
-
-    def training(self) -> list[WatchedProcess]:
-        """The counted processes that train: that have used CUDA or NCCL, computed gradients, or opened a scope of a
-        DataLoader or optimizer."""
-        return self.processes(np.flatnonzero(self._is_live() & self._trains()))
+        return self.processes(np.flatnonzero(self.array["state"] != State.FREE))
 
     def trains(self, process: WatchedProcess) -> bool:
         """Whether the process trains, or did when it ended."""
-        return bool(self._trains()[process.row] and self._rows[process.row]["generation"] == process.generation)
-
-    def others(self) -> list[WatchedProcess]:
-        """The counted processes that do not train, or not yet."""
-        return self.processes(np.flatnonzero(self._is_live() & ~self._trains()))
+        row = self.array[process.row]
+        return bool(row["trains"] and row["generation"] == process.generation)
 
     def name(self, process: WatchedProcess) -> str:
         """The process's name (comm) at its first probed call."""
-        name: str = self._rows[process.row]["name"].decode(errors="replace")
+        name: str = self.array[process.row]["name"].decode(errors="replace")
         return name
 
     def origin(self, process: WatchedProcess) -> int:
         """The pid of the process that executed the program, if this process is a fork of it; else 0."""
-        return int(self._rows[process.row]["origin"])
+        return int(self.array[process.row]["origin"])
 
     def set_world_size(self, process: WatchedProcess, size: int) -> None:
         """Sets the number of ranks of the process's job, for communicators made before the probes were attached."""
-        if self._is_current(process):
-            self._rows[process.row]["world_size"] = size
+        if self.is_current(process):
+            self.array[process.row]["world_size"] = size
 
     def set_visible_devices(self, process: WatchedProcess, devices: tuple[int, ...]) -> None:
         """Sets the machine's numbers of the devices that the process sees, in the process's order."""
-        if self._is_current(process):
+        if self.is_current(process):
             self._visible_devices[process] = devices
 
     def device(self, process: WatchedProcess, number: int) -> int:
@@ -158,62 +155,116 @@ class ProcessRows:
         visible = self._visible_devices.get(process, ())
         return visible[number] if number < len(visible) else number
 
-    def lost_events(self) -> dict[WatchedProcess, int]:
-        """The events of each process that the ring buffer had no room for, since the last call."""
-        lost = self._rows["lost_events"] - self._lost_events_read
-        self._lost_events_read += lost
-        rows = np.flatnonzero(lost)
-        return dict(zip(self.processes(rows), lost[rows].tolist(), strict=True))
+    def ignore(self, process: WatchedProcess) -> None:
+        """Makes the kernel stop counting the process."""
+        if self.is_current(process):
+            self.array[process.row]["state"] = State.IGNORED
+
+    def end(self, process: WatchedProcess) -> None:
+        """Marks the process as ended, if the kernel has not."""
+        if self.is_current(process):
+            self._row_of_tgid.delete(NUMBER.pack(int(self.array[process.row]["tgid"])))
+            self.array[process.row]["state"] = State.ENDED
+
+    def ended(self) -> frozenset[int]:
+        """The rows of processes that have ended."""
+        return frozenset(_rows_in(self.array, State.ENDED).tolist())
+
+    def remove_slots(self, row: int) -> list[int]:
+        """Removes the series slots of a row and returns their numbers."""
+        slots = self.array[row]["slots"]
+        numbers: list[int] = (slots[slots != UNUSED] - 1).tolist()
+        slots[:] = UNUSED
+        return numbers
+
+    def free(self, row: int) -> None:
+        """Makes the row of an ended process free for another one."""
+        self._visible_devices.pop(self[row], None)
+        self.array[row]["state"] = State.FREE
+        self._free.put(None, NUMBER.pack(row))
+
+    def is_current(self, process: WatchedProcess) -> bool:
+        """Whether the process still has its row, and has not ended."""
+        row = self.array[process.row]
+        return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))
+
+
+class UsageTable:
+    """What the processes use: CPU time, hits of probes, room in the ring buffer."""
+
+    def __init__(self, rows: ProcessRows) -> None:
+        self._rows = rows
+        self._lost_events_read = np.zeros(len(rows.array), np.uint64)
+        self._cpu_read = np.zeros(len(rows.array), _packed(_CPU))
+        self._hits_before = np.zeros(len(rows.array), _packed(_HITS))
+        """The hits of earlier processes in each row."""
 
     def cpu(self, ended: Collection[int] = ()) -> list[CpuReading]:
         """The CPU use of every counted process, and of the processes in the rows `ended`, which have just ended."""
-        live = self._in(State.LIVE)
+        live = _rows_in(self._rows.array, State.LIVE)
         rows = np.concatenate((live, np.fromiter(ended, np.intp)))
-        now, before = self._rows[rows][_CPU], self._cpu_read[rows]
+        now, before = self._rows.array[rows][_CPU], self._cpu_read[rows]
         self._cpu_read[rows] = now
         new = {name: now[name] - before[name] for name in _CPU}
         new["last_burst"] = np.where(new.pop("bursts"), now["last_burst"], 0)
-        since, monotonic_ns = self._rows["phase_since"][rows], np.uint64(time.monotonic_ns())
+        since, monotonic_ns = self._rows.array["phase_since"][rows], np.uint64(time.monotonic_ns())
         since[len(live) :] = 0  # an ended process is in no phase
-        new["phase"] = self._rows["phase"][rows]
+        new["phase"] = self._rows.array["phase"][rows]
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
         hits = map(HitCount, *(new.pop(name).tolist() for name in _HITS))
-        return list(map(CpuReading, self.processes(rows), hits, *(column.tolist() for column in new.values())))
+        return list(map(CpuReading, self._rows.processes(rows), hits, *(column.tolist() for column in new.values())))
 
     def hits(self) -> dict[WatchedProcess, HitCount]:
         """The hits of probes by every process since it began."""
-        rows = self._in(State.LIVE)
-        columns = ((self._rows[name][rows] - self._hits_before[name][rows]).tolist() for name in _HITS)
-        return dict(zip(self.processes(rows), map(HitCount, *columns), strict=True))
+        rows = _rows_in(self._rows.array, State.LIVE)
+        columns = ((self._rows.array[name][rows] - self._hits_before[name][rows]).tolist() for name in _HITS)
+        return dict(zip(self._rows.processes(rows), map(HitCount, *columns), strict=True))
 
-    def ignore(self, process: WatchedProcess) -> None:
-        """Makes the kernel stop counting the process."""
-        if self._is_current(process):
-            self._rows[process.row]["state"] = State.IGNORED
+    def lost_events(self) -> dict[WatchedProcess, int]:
+        """The events of each process that the ring buffer had no room for, since the last call."""
+        lost = self._rows.array["lost_events"] - self._lost_events_read
+        self._lost_events_read += lost
+        rows = np.flatnonzero(lost)
+        return dict(zip(self._rows.processes(rows), lost[rows].tolist(), strict=True))
+
+    def free(self, row: int) -> None:
+        """Forgets the use of the row's process, before the row is free for another one."""
+        self._rows.array[row]["lost_events"] = self._lost_events_read[row] = 0
+        self._cpu_read[row] = self._rows.array[row][_CPU]
+        self._hits_before[row] = self._rows.array[row][_HITS]
+
+
+class WorkerTable:
+    """The workers of the processes: each belongs to the process that it loads data for, and has no row."""
+
+    def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
+        self._workers = maps["workers"]
+        self._rows = rows
+        self._served_read = rows.array[_SERVED].astype(_packed(_SERVED))
 
     def serve(self, worker: WatchedProcess, trainer: WatchedProcess) -> None:
         """Makes the process a worker of another one, which takes its row away."""
-        if self._is_current(worker) and self._is_current(trainer):
-            tgid = NUMBER.pack(int(self._rows[worker.row]["tgid"]))
+        if self._rows.is_current(worker) and self._rows.is_current(trainer):
+            tgid = NUMBER.pack(int(self._rows.array[worker.row]["tgid"]))
             entry = np.array((trainer.row, trainer.generation, worker.pid, 0), WORKER)
             self._workers.put(tgid, entry.tobytes())
-            self.end(worker)
+            self._rows.end(worker)
 
-    def workers(self) -> dict[WatchedProcess, list[int]]:
+    def by_process(self) -> dict[WatchedProcess, list[int]]:
         """The pids of the workers of each process."""
         entries = (np.frombuffer(value, WORKER)[0] for value in map(self._workers.get, self._workers) if value)
         found: defaultdict[WatchedProcess, list[int]] = defaultdict(list)
         for row, generation, pid, _ in map(tuple, entries):
-            trainer = self[row]
-            if trainer.generation == generation and self._rows[row]["state"] == State.LIVE:
+            trainer = self._rows[row]
+            if trainer.generation == generation and self._rows.array[row]["state"] == State.LIVE:
                 found[trainer].append(int(pid))
         return dict(found)
 
-    def worker_pids(self) -> set[int]:
+    def pids(self) -> set[int]:
         """The pids of all workers."""
-        return {pid for pids in self.workers().values() for pid in pids}
+        return {pid for pids in self.by_process().values() for pid in pids}
 
-    def forget_workers(self, exists: Callable[[int], bool]) -> None:
+    def forget(self, exists: Callable[[int], bool]) -> None:
         """Forgets workers whose end the kernel's programs have missed. `exists` returns whether a pid still exists."""
         for tgid in self._workers:
             value = self._workers.get(tgid)
@@ -222,50 +273,9 @@ class ProcessRows:
 
     def served(self) -> dict[WatchedProcess, ServedReading]:
         """The use of CPU, disk and data by the workers of every process since the last call."""
-        used = self._rows[_SERVED].astype(self._served_read.dtype)
+        used = self._rows.array[_SERVED].astype(self._served_read.dtype)
         new = {name: used[name] - self._served_read[name] for name in _SERVED}
         self._served_read = used
         rows = np.flatnonzero(np.logical_or.reduce([new[name] > 0 for name in _SERVED]))
         columns = (new[name][rows].tolist() for name in _SERVED)
-        return dict(zip(self.processes(rows), map(ServedReading, *columns), strict=True))
-
-    def end(self, process: WatchedProcess) -> None:
-        """Marks the process as ended, if the kernel has not."""
-        if self._is_current(process):
-            self._row_of_tgid.delete(NUMBER.pack(int(self._rows[process.row]["tgid"])))
-            self._rows[process.row]["state"] = State.ENDED
-
-    def ended(self) -> frozenset[int]:
-        """The rows of processes that have ended."""
-        return frozenset(self._in(State.ENDED).tolist())
-
-    def remove_slots(self, row: int) -> list[int]:
-        """Removes the series slots of a row and returns their numbers."""
-        slots = self._rows[row]["slots"]
-        numbers: list[int] = (slots[slots != UNUSED] - 1).tolist()
-        slots[:] = UNUSED
-        return numbers
-
-    def free(self, row: int) -> None:
-        """Makes the row of an ended process free for another one."""
-        self._visible_devices.pop(self[row], None)
-        self._rows[row]["lost_events"] = self._lost_events_read[row] = 0
-        self._cpu_read[row] = self._rows[row][_CPU]
-        self._hits_before[row] = self._rows[row][_HITS]
-        self._rows[row]["state"] = State.FREE
-        self._free.put(None, NUMBER.pack(row))
-
-    def _is_live(self) -> NDArray[np.bool_]:
-        live: NDArray[np.bool_] = self._rows["state"] == State.LIVE
-        return live
-
-    def _trains(self) -> NDArray[np.bool_]:
-        trains: NDArray[np.bool_] = self._rows["trains"] > 0
-        return trains
-
-    def _in(self, state: State) -> NDArray[np.intp]:
-        return np.flatnonzero(self._rows["state"] == state)
-
-    def _is_current(self, process: WatchedProcess) -> bool:
-        row = self._rows[process.row]
-        return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))
+        return dict(zip(self._rows.processes(rows), map(ServedReading, *columns), strict=True))

@@ -20,7 +20,14 @@ from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.kernel.ring import RingBuffer
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, ProcessRows, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import (
+    CpuReading,
+    HitCount,
+    ProcessRows,
+    UsageTable,
+    WatchedProcess,
+    WorkerTable,
+)
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, ThreadTimesTable
 
@@ -85,6 +92,8 @@ class Tables:
 
     def __init__(self, maps: Mapping[str, Map], layout: HdrLayout) -> None:
         self.rows = ProcessRows(maps)
+        self.workers = WorkerTable(maps, self.rows)
+        self._usage = UsageTable(self.rows)
         self.series = KernelSeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.threads = ThreadTimesTable(maps, self.rows)
@@ -104,15 +113,15 @@ class Tables:
         readings = TableReadings(
             series=self.series.read(),
             memory=self.memory.read(),
-            cpu=self.rows.cpu(ended - self._ended),
+            cpu=self._usage.cpu(ended - self._ended),
             threads=self.threads.read(),
             failures=self.failures.read(),
             losses=self._read_losses(),
-            lost_events=self.rows.lost_events(),
+            lost_events=self._usage.lost_events(),
             events=self.ring.read(),
         )
         for row in ended & self._ended:
-            for table in (self.series, self.memory, self.failures, self.rows):
+            for table in (self.series, self.memory, self.failures, self._usage, self.rows):
                 table.free(row)
         self._forget_addresses(ended & self._ended)
         self._ended = ended - self._ended
@@ -128,7 +137,7 @@ class Tables:
 
     def hits(self) -> dict[WatchedProcess, HitCount]:
         """The hits of probes by every process since it began."""
-        return self.rows.hits()
+        return self._usage.hits()
 
     def _forget_addresses(self, rows: frozenset[int]) -> None:
         for table in self._by_address if rows else ():

@@ -169,8 +169,8 @@ def test_the_row_of_an_unselected_process_is_freed_even_if_its_end_was_missed(
 ) -> None:
     proc = FakeProc(tmp_path)
     with closing(load(Limits())) as loaded, standin.start() as program:
-        rows = loaded.tables.rows
-        identities = Identities(rows, Selection(names=("no-such-program",)), proc.root)
+        rows, workers = loaded.tables.rows, loaded.tables.workers
+        identities = Identities(rows, workers, Selection(names=("no-such-program",)), proc.root)
         place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
         with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
             program.do("load libcudart.so.12")
@@ -186,8 +186,8 @@ def test_the_row_of_an_unselected_process_is_freed_even_if_its_end_was_missed(
 def test_a_process_that_could_not_be_read_is_read_again(loadable: None, standin: Standin, tmp_path: Path) -> None:
     proc = FakeProc(tmp_path)
     with closing(load(Limits())) as loaded, standin.start() as program:
-        rows = loaded.tables.rows
-        identities = Identities(rows, Selection(environment={"JOB": "train"}), proc.root)
+        rows, workers = loaded.tables.rows, loaded.tables.workers
+        identities = Identities(rows, workers, Selection(environment={"JOB": "train"}), proc.root)
         place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
         with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
             program.do("load libcudart.so.12")
