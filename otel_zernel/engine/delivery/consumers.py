@@ -61,6 +61,10 @@ class Consumers:
         """The consumers that have a request, and its signals."""
         self._aside: set[asyncio.Task[None] | None] = set()
         """The consumers whose request fails, and which others have replaced. They end with it."""
+        self._delivered_before: dict[Request, int] = {}
+        """The batches that the server had taken when an attempt of a request failed without an answer."""
+        self._suspects: set[Request] = set()
+        """Requests that failed although the server has taken others since the attempt before."""
         self._settling = False
 
     def start(self, queue: Queue, count: int) -> None:
@@ -159,6 +163,8 @@ class Consumers:
                 return
             finally:
                 del self._sending[task]
+                self._suspects.discard(request)
+                self._delivered_before.pop(request, None)
                 self._turns.end(request)
                 self._arrived.set()
 
@@ -239,7 +245,8 @@ class Consumers:
     async def _go_on_without(self, queue: Queue, request: Request, since: float, error: Retryable) -> None:
         """The request failed. If it is at fault and not the server, others no longer wait for it.
 
-        That shows when the server takes one that waits for it. In an outage it takes none, and the order stays.
+        That shows when the server takes requests of other targets, or else one that waits for it. In an outage it takes
+        none, and the order stays.
         """
         task = asyncio.current_task()
         refused = isinstance(error, Correctable)
@@ -248,10 +255,23 @@ class Consumers:
         if task not in self._aside:
             self._aside.add(task)
             self._start_consumer(queue)
-        behind = self._turns.behind(request, refused=refused)
-        if behind and await self._takes(behind):
+        if not refused and self._turns.others_than(request):
+            is_at_fault = self._fails_beside_others(request)
+        else:
+            behind = self._turns.behind(request, refused=refused)
+            is_at_fault = behind is not None and await self._takes(behind)
+        if is_at_fault:
             self._turns.end(request)
             self._arrived.set()
+
+    def _fails_beside_others(self, request: Request) -> bool:
+        """Whether an attempt failed that began when the server had already taken others since an earlier failure."""
+        if request in self._suspects:
+            return True
+        delivered = self._sender.delivered
+        if delivered > self._delivered_before.setdefault(request, delivered):
+            self._suspects.add(request)
+        return False
 
     async def _takes(self, request: Request) -> bool:
         """Whether the server takes a request that waits for its turn."""

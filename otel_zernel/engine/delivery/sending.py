@@ -97,7 +97,8 @@ class Sender:
         self._attempts: set[asyncio.Timeout] = set()
         """The running calls of `export`."""
         self._attempt_ended = asyncio.Event()
-        self._delivered = 0
+        self.delivered = 0
+        """Batches that the server has taken."""
         consumers = config.sending_queue.num_consumers if config.sending_queue.enabled else 1
         self.progress = Progress(consumers, self._clock.monotonic)
 
@@ -158,7 +159,7 @@ class Sender:
         return error
 
     def _count_delivered(self) -> None:
-        self._delivered += 1
+        self.delivered += 1
         self.outages.delivered()
 
     async def _send(
@@ -169,7 +170,7 @@ class Sender:
         on_failure: OnFailure,
     ) -> Failure | None:
         give_up_at = self._clock.monotonic() + self._longest
-        refusals, delivered, examined = 0, self._delivered, False
+        refusals, delivered, examined = 0, self.delivered, False
         for delay in backoff(self._retry):
             error = await self._outcome(batch)
             if isinstance(error, Unwanted):
@@ -186,8 +187,8 @@ class Sender:
                 self.outages.given_up(error)
                 return Failure(error, rejected=True)
             self._raise_if_settling()
-            if isinstance(error, Correctable) and self._delivered > delivered:
-                refusals, delivered = refusals + 1, self._delivered
+            if isinstance(error, Correctable) and self.delivered > delivered:
+                refusals, delivered = refusals + 1, self.delivered
                 if refusals >= MOST_REFUSALS:
                     self.outages.given_up(error)
                     return Failure(error, rejected=True)

@@ -114,6 +114,10 @@ class TargetTurns:
         skipped = own.trials - 1 if refused else (own.trials & -own.trials).bit_length() - 1  # 0, 1, 0, 2, 0, 1, 0, 3
         return behind[skipped % len(behind)]
 
+    def others_than(self, request: Request) -> bool:
+        """Whether requests of other targets are being sent."""
+        return any(sending is not request for sending in self._sending)
+
     async def replace(self, request: Request, parts: Iterable[Request]) -> None:
         """Parts of a request that still waits take its place, each alone. Without parts it waits no longer."""
         with Unbroken() as unbroken:

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import PositiveDuration, Ratio
-from otel_zernel_libraries.histograms.hdr import LARGEST, UNITS, default_range
+from otel_zernel_libraries.histograms.resolution import LARGEST, UNITS, default_range
 
 Output = Literal["histogram", "summary"]
 _DEFAULT_QUANTILES = (0.5, 0.9, 0.99, 0.999)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_libraries.histograms.hdr import LARGEST, Floats, HdrLayout, Ints, hdr_buckets, integers_below
+from otel_zernel_libraries.histograms.hdr import Floats, HdrLayout, Ints, hdr_buckets, integers_below
+from otel_zernel_libraries.histograms.resolution import LARGEST
 
 HIGHEST_NS = 3_600_000_000_000  # an hour
 LAYOUT = HdrLayout(HIGHEST_NS, 2)

@@ -6,7 +6,8 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_libraries.histograms.hdr import LARGEST, HdrLayout
+from otel_zernel_libraries.histograms.hdr import HdrLayout
+from otel_zernel_libraries.histograms.resolution import LARGEST
 
 HOUR_NS = 3_600_000_000_000
 LAYOUTS = [(10_000, 1), (10**9, 2), (HOUR_NS, 2), (HOUR_NS, 3), (2**40, 4)]

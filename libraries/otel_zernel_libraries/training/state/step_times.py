@@ -6,7 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint
 
-from otel_zernel_libraries.histograms.hdr import LARGEST, HdrLayout, integers_below, ranks
+from otel_zernel_libraries.histograms.hdr import HdrLayout, integers_below, ranks
+from otel_zernel_libraries.histograms.resolution import LARGEST
 
 _LAYOUT = HdrLayout(significant_figures=3)
 _NS = 1e9  # nanoseconds to the second

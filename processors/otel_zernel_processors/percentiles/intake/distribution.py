@@ -8,7 +8,8 @@ from typing import TypedDict
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
-from otel_zernel_libraries.histograms.hdr import LARGEST, Floats, HdrLayout, Ints, integers_below
+from otel_zernel_libraries.histograms.hdr import Floats, HdrLayout, Ints, integers_below
+from otel_zernel_libraries.histograms.resolution import LARGEST
 from otel_zernel_processors.percentiles.counts.tally import SparseCounts
 
 HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint

@@ -8,7 +8,8 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, ScopeMetrics
 
 from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, Descriptor, Period, encode_attributes, encode_metric
-from otel_zernel_libraries.histograms.hdr import LARGEST, HdrLayout, encode_buckets, encode_histogram_point, hdr_buckets
+from otel_zernel_libraries.histograms.hdr import HdrLayout, encode_buckets, encode_histogram_point, hdr_buckets
+from otel_zernel_libraries.histograms.resolution import LARGEST
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.emit.declared import METRICS
 from otel_zernel_processors.phases.emit.metrics import Labels

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from otel_zernel.clock import Clock
-from otel_zernel_libraries.histograms.hdr import default_range
+from otel_zernel_libraries.histograms.resolution import default_range
 from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
 from otel_zernel_receivers.nvml.gpus.energy import PowerIntegral
 from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
