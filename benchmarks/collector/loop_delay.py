@@ -10,6 +10,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -144,8 +145,9 @@ async def _measured(load: Load) -> Delays:
             timer.append(time.perf_counter() - before - _TICK)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1000):
-            writer.write(data)
+        with suppress(ConnectionError):  # the client is killed at the end
+            while data := await reader.read(1000):
+                writer.write(data)
         writer.close()
 
     emit, pipeline, batches = *_pipeline(load), list(load.batches())
