@@ -11,6 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from otel_zernel.batch import Batch
 from otel_zernel.component import Extension
 from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.delivery.consumers import PATIENCE
 from otel_zernel.engine.delivery.turns import TargetTurns
 from otel_zernel.engine.queues import Request
 from otel_zernel.errors import Permanent, Retryable
@@ -75,6 +76,24 @@ async def test_after_an_outage_ten_consumers_deliver_in_order(durable: bool) -> 
             await clock.run_until(second + 1.0)
         await clock.run_until(4.0 * OUTAGE)
         assert values_of(backend.batches) == list(range(3 * OUTAGE))
+        assert delivery.lost == 0
+
+
+async def test_no_batch_overtakes_another_of_its_target_if_the_server_comes_back_just_after_an_attempt() -> None:
+    async with ordered() as (delivery, backend, clock):
+
+        def fault() -> Retryable:
+            if clock.now > 3 * PATIENCE:
+                backend.repaired = clock.now  # this attempt still fails
+            return Retryable("503 Service Unavailable")
+
+        backend.fault, backend.repaired = fault, 10 * PATIENCE
+        for value in range(30):
+            delivery.queue.put(metrics_of(float(value), target=str(value % 3)))
+        await clock.run_until(5 * PATIENCE)
+        for target in range(3):
+            values = [value for value in values_of(backend.batches) if value % 3 == target]
+            assert values == list(range(target, 30, 3))
         assert delivery.lost == 0
 
 
