@@ -1,6 +1,7 @@
 """Property tests, free ports, processes that a test leaves, and which tests may run at the same time."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,11 @@ _GROUPS: Final = {
 }
 """Folders whose tests run one after the other. `machine`: they probe a kernel, or judge the times of a training.
 `programs`: they start the whole collector. Other tests only wait for those in their own file."""
+
+
+for _number in (signal.SIGINT, signal.SIGHUP):  # `nohup make test &` ignores them, and so would the programs of tests
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)  # emulated machines have no xdist
