@@ -82,8 +82,9 @@ class LiveExporter(Exporter, LiveSource):
                 self.context.drop(count, reason)
                 if reason == "malformed_span" and (due := self._malformed.add(count)):
                     self.context.logger.warning(
-                        "Dropped %d spans whose attribute %s is missing or has another type than in docs/spans.md",
-                        *(due, self._state.malformed),
+                        "Dropped malformed spans (%d): %s is missing, or its type is not as in docs/spans.md",
+                        due,
+                        self._state.malformed,
                     )
 
     @property

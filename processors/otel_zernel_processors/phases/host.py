@@ -117,8 +117,9 @@ class Host:
             self._context.drop(count, "malformed_span")
             if due := self._malformed.add(attribute, count):
                 self._context.logger.warning(
-                    "Dropped %d spans whose attribute %s is missing or has another type than in docs/spans.md",
-                    *(due, attribute),
+                    "Dropped malformed spans (%d): %s is missing, or its type is not as in docs/spans.md",
+                    due,
+                    attribute,
                 )
 
     def add_point(self, point: InputPoint) -> None:
