@@ -17,8 +17,8 @@ from otel_zernel_libraries.serving.misdirected import Misdirected
 
 _OUT_OF_FILES: Final = 0.1
 """Seconds until the next attempt if the system has no file descriptor for a new connection."""
-_CLOSING_STEPS: Final = 3
-"""Steps of the event loop in which a connection is closed that was aborted, or whose handshake was cancelled."""
+_CLOSING_STEPS: Final = 6
+"""Steps of the event loop in which a connection is closed that was aborted, or whose socket was shut down."""
 
 
 class ServedConnection(Protocol):
@@ -53,9 +53,9 @@ class Server(ABC):
         self._misdirected = misdirected
         self._most = min(connections, max(1, int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * files)))
         self._handshake_time = handshake_time
-        self._opening: dict[asyncio.Task[None], None] = {}
-        """The connections whose TLS handshake is not finished, the oldest first."""
-        self._refusing: dict[asyncio.Task[None], None] = {}
+        self._opening: dict[asyncio.Task[None], socket.socket | None] = {}
+        """The connections whose TLS handshake is not finished, the oldest first; the socket once it has a transport."""
+        self._refusing: dict[asyncio.Task[None], socket.socket | None] = {}
         """The connections that will get a refusal. They take no place of another one, so none takes theirs."""
 
     @property
@@ -98,7 +98,11 @@ class Server(ABC):
         try:
             yield
         finally:
-            await cancel(*tasks, *self._opening, *self._refusing)
+            await cancel(*tasks)
+            opening = {**self._opening, **self._refusing}
+            for opener, client in opening.items():
+                _give_up(opener, client)
+            await asyncio.gather(*opening, return_exceptions=True)
             for listener in listeners:
                 listener.close()
             stopping()
@@ -126,8 +130,8 @@ class Server(ABC):
             opening.add_done_callback(partial(self._ended, client))
 
     async def _open(self, client: socket.socket, peer: Any, *, surplus: bool) -> None:
-        opened = partial(self._end_opening, asyncio.current_task())
-        make = await self._factory(client, peer, opened, surplus=surplus)
+        task = asyncio.current_task()
+        make = await self._factory(client, peer, partial(self._end_opening, task), surplus=surplus)
         tls: dict[str, Any] = {}
         if self._tls:
             tls = {
@@ -135,14 +139,18 @@ class Server(ABC):
                 "ssl_handshake_timeout": self._handshake_time,
                 "ssl_shutdown_timeout": 1.0,
             }
+        for waiting in (self._opening, self._refusing):
+            if task in waiting:
+                waiting[task] = client
         try:
             await asyncio.get_running_loop().connect_accepted_socket(make, client, **tls)
         except OSError as error:  # also ssl.SSLError and TimeoutError
-            self._logger.debug("A connection failed before its first request: %s", error)
-            self._misdirected.failed_handshake(error, peer)
+            if task in self._opening or task in self._refusing:  # else the server has ended it
+                self._logger.debug("A connection failed before its first request: %s", error)
+                self._misdirected.failed_handshake(error, peer)
 
     def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first step never runs, so its socket is closed here."""
+        """A task that is cancelled has no transport, so its socket is closed here."""
         self._end_opening(task)
         if task.cancelled():
             client.close()
@@ -160,8 +168,7 @@ class Server(ABC):
         if idle := self._forget_idle():
             idle.abort()
         elif opening := next(iter(self._opening), None):
-            self._end_opening(opening)
-            opening.cancel()
+            _give_up(opening, self._opening.pop(opening))
         else:
             return False
         return True
@@ -172,6 +179,19 @@ class Server(ABC):
             async with asyncio.timeout(seconds):
                 while self.connections:  # noqa: ASYNC110  # a connection ends in a callback of its transport
                     await asyncio.sleep(pause)
+
+
+def _give_up(opening: asyncio.Task[None], client: socket.socket | None) -> None:
+    """Ends a connection that opens.
+
+    Its task must not be cancelled once it has a transport: uvloop then closes the transport of a connection that was
+    made in the same step, and the connection never hears of it.
+    """
+    if client is None:
+        opening.cancel()
+        return
+    with suppress(OSError):  # the client was faster
+        client.shutdown(socket.SHUT_RDWR)
 
 
 async def _closing(client: socket.socket) -> None:

@@ -37,13 +37,16 @@ async def http1(tls: Tls, answer: Any = app) -> AsyncIterator[Address]:
         yield address
 
 
+def http2_server(tls: Tls, connections: int = LIMIT) -> Http2Server:
+    room, limits = Room(1 << 20, time.monotonic), Http2Limits(connections=connections)
+    parts = ServerParts(lambda _: None, room, limits, time.monotonic)  # type: ignore[arg-type,return-value]  # no calls
+    return Http2Server(parts, make_context().logger, tls)
+
+
 @asynccontextmanager
 async def http2(tls: Tls) -> AsyncIterator[Address]:
-    room, limits = Room(1 << 20, time.monotonic), Http2Limits(connections=LIMIT)
-    parts = ServerParts(lambda _: None, room, limits, time.monotonic)  # type: ignore[arg-type,return-value]  # no calls
     listener = listen(Address("127.0.0.1", 0), "a::b")
-    server = Http2Server(parts, make_context().logger, tls)
-    async with server.serving([listener]):
+    async with http2_server(tls).serving([listener]):
         yield Address(*listener.getsockname()[:2])
 
 
@@ -67,8 +70,8 @@ class Burst:
     def __init__(self) -> None:
         self.clients: list[socket.socket] = []
 
-    def connect(self, address: Address, first: bytes = b"") -> None:
-        for _ in range(CLIENTS):
+    def connect(self, address: Address, first: bytes = b"", clients: int = CLIENTS) -> None:
+        for _ in range(clients):
             client = socket.create_connection((address.host, address.port))
             client.setblocking(False)
             if first:
@@ -139,6 +142,28 @@ def test_bursts_of_clients_that_say_nothing_take_no_more_files_than_the_limit(
                     await until(lambda: burst.open <= LIMIT)
                 assert burst.open == LIMIT
                 assert most() <= LIMIT + CLOSING
+
+    run(test())
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_client_that_loses_its_place_while_its_connection_opens_leaves_none_behind(run: Run, steps: int) -> None:
+    """The next client comes some steps of the event loop later."""
+
+    async def test() -> None:
+        listener = listen(Address("127.0.0.1", 0), "a::b")
+        address, server = Address(*listener.getsockname()[:2]), http2_server(None, connections=1)
+        with bursts() as burst:
+            async with server.serving([listener]):
+                for _ in range(50):
+                    burst.connect(address, clients=1)
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                await until(lambda: burst.open == 1)
+                await until(lambda: len(server.connections) == 1)
+                burst.connect(address, clients=1)
+                await until(lambda: _is_closed(burst.clients[-2]))
+            assert not server.connections
 
     run(test())
 
