@@ -1,0 +1,81 @@
+"""A snapshot has the counters of a thread at a mark. The difference of two says what the thread did meanwhile.
+
+A span of a training thread carries the snapshots of its begin and its end (docs/spans.md). Their bytes are those of the
+C struct `snapshot` in bpf/, so the ebpf receiver copies them and computes nothing.
+"""
+
+import struct
+from typing import Final, NamedTuple, Self
+
+from otel_zernel_libraries.training.ledger.moments import Activity
+
+STATES: Final = (
+    None,
+    Activity.CPU_WAIT,
+    Activity.GIL,
+    Activity.FILE,
+    Activity.SOCKET,
+    Activity.PIPE,
+    Activity.LOCK,
+    Activity.CHILD,
+    Activity.TIMER,
+    Activity.FAULT,
+    Activity.SWAP,
+    Activity.GPU_WAIT,
+    Activity.LAUNCH_BLOCKED,
+    Activity.COPY,
+    Activity.COLLECTIVE,
+    Activity.UNKNOWN,
+)
+"""The states that the kernel tells apart, in the order of `Snapshot.times`.
+
+The first, on a CPU, is no activity yet: samples divide it into `operator`, `python` and `native`. `cpu_wait` still
+contains `throttled`.
+"""
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I")
+"""The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
+
+
+class Snapshot(NamedTuple):
+    """The counters of a thread at a mark."""
+
+    time: int
+    """ns. All times of a snapshot have one clock, CLOCK_MONOTONIC."""
+    times: tuple[int, ...]
+    """ns in each of `STATES` since the thread's first mark."""
+    last_operator: int
+    """The begin of the thread's last operator, ns; 0 without one."""
+    first_launch: int
+    """The first launch since the mark before, ns; 0 without one."""
+    last_launch: int
+    """The last launch, ns; 0 without one."""
+    read: int
+    """Bytes that its system calls have read."""
+    copied: int
+    """Bytes of its copies between host and device."""
+    operators: int
+    """Operators that have begun. Counts are modulo 2^32."""
+    launches: int
+    copies: int
+    """Copies between host and device."""
+    collectives: int
+    """Collectives that the process has issued."""
+    file_faults: int
+    """Page faults on mapped files and shared memory."""
+    minor_faults: int
+    """Page faults without I/O."""
+    major_faults: int
+    """Page faults with I/O."""
+    known: int
+    """A bit mask: the fields that this kernel counts. See docs/spans.md."""
+
+    @classmethod
+    def read_from(cls, data: bytes) -> Self | None:
+        """Reads the attribute of a span; None if it is too short."""
+        if len(data) < LAYOUT.size:
+            return None
+        time, *rest = LAYOUT.unpack_from(data)
+        return cls(time, tuple(rest[: len(STATES)]), *rest[len(STATES) :])
+
+    def to_bytes(self) -> bytes:
+        return LAYOUT.pack(self.time, *self.times, *self[2:])
