@@ -13,6 +13,7 @@
 #include "thread.bpf.h"
 #include "process.bpf.h"
 #include "workers.bpf.h"
+#include "gil.bpf.h"
 #include "thread_process.bpf.h"
 #include "series.bpf.h"
 #include "errors.bpf.h"

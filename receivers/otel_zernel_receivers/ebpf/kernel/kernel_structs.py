@@ -1,8 +1,8 @@
 """The numbers and structs that both sides share, as numpy types.
 
-The C side is in bpf/: hdr.bpf.h, process.bpf.h, thread.bpf.h, workers.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h,
-events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c, communicators.bpf.c, collectives.bpf.c and
-settings.bpf.h. A test compares every field with the types in the objects.
+The C side is in bpf/: hdr.bpf.h, process.bpf.h, thread.bpf.h, workers.bpf.h, gil.bpf.h, series.bpf.h, losses.bpf.h,
+errors.bpf.h, events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c, communicators.bpf.c,
+collectives.bpf.c and settings.bpf.h. A test compares every field with the types in the objects.
 """
 
 import struct
@@ -186,6 +186,8 @@ UNKNOWN_BYTES = 2**64 - 1
 
 WORKER = np.dtype([("row", "<u4"), ("generation", "<u4"), ("pid", "<u4"), ("reserved", "<u4")])
 
+GIL = np.dtype([("begin", "<u8"), ("end", "<u8")])
+
 
 class ThreadState(IntEnum):
     """The state of a thread that calls CUDA or NCCL."""
@@ -228,6 +230,7 @@ STRUCTS = {
     "event": EVENT,
     "run_facts": RUN_FACTS,
     "worker": WORKER,
+    "gil": GIL,
     "thread_times": THREAD_TIMES,
 }
 """The types by the names of their C structs."""

@@ -54,7 +54,7 @@ class Limits:
 
     def apply(self, maps: Mapping[str, Map]) -> None:
         """Sets the sizes of the maps. Call it before loading."""
-        for name in ("processes", "row_of_tgid", "free_rows"):
+        for name in ("processes", "row_of_tgid", "free_rows", "gils"):
             maps[name].max_entries = self.max_processes
         for name in ("slots", "free_slots"):
             maps[name].max_entries = self.max_series
