@@ -40,6 +40,10 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "DCGM_FI_DRIVER_VERSION": ("hw.driver_version",),
     "GPU_I_PROFILE": (semconv.GPU_MIG_PROFILE, "GPU_I_PROFILE"),
     "GPU_I_ID": (semconv.GPU_MIG_GPU_INSTANCE, "GPU_I_ID"),
+    "health_watch": (semconv.GPU_HEALTH_WATCH, "health_watch"),
+    "health_error_code": (semconv.GPU_HEALTH_ERROR, "health_error_code"),
+    "peer_gpu": (semconv.GPU_P2P_PEER, "peer_gpu"),
+    "link_status": (semconv.GPU_P2P_STATE, "link_status"),
     **{label: (attribute,) for label, attribute in KUBERNETES.items()},
 }
 """The attributes of points or resources by label of dcgm-exporter. The first one that exists counts: the UUID of a MIG
@@ -52,6 +56,7 @@ COUNTERS = frozenset(
     {
         *(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_{link}" for link in ("TOTAL", *(f"L{one}" for one in range(NVLINKS)))),
         *("DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_XID_ERRORS_COUNT"),
+        *("DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_EXP_P2P_STATUS"),
     }
 )
 """The rates and counts that may fall, which dcgm-exporter calls counters."""

@@ -49,6 +49,7 @@ INTEGERS = frozenset(
         semconv.GPU_MIG_GPU_INSTANCE,
         semconv.GPU_MIG_COMPUTE_INSTANCE,
         semconv.GPU_NVLINK_LINK,
+        semconv.GPU_P2P_PEER,
     }
 )
 """Attributes with integer values. Their label text is read as an integer."""
@@ -222,6 +223,9 @@ FIELDS: Mapping[str, Measure] = {
             ("RELIABILITY", "reliability"),
         )
     },
+    # Metrics of dcgm-exporter itself: each health check, and each other GPU.
+    "DCGM_EXP_GPU_HEALTH_STATUS": _gauge(semconv.GPU_HEALTH, ""),
+    "DCGM_EXP_P2P_STATUS": _gauge(semconv.GPU_P2P_STATUS, ""),
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _active("graphics"),
     "DCGM_FI_PROF_SM_ACTIVE": _active("sm"),
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": _active("tensor"),

@@ -48,6 +48,8 @@ HELP: Mapping[str, str] = {
     "DCGM_FI_DEV_VGPU_LICENSE_STATUS": "vGPU License status",
     "DCGM_EXP_CLOCK_EVENTS_COUNT": "reported clock events",
     "DCGM_EXP_XID_ERRORS_COUNT": "reported XIDs during last window",
+    "DCGM_EXP_GPU_HEALTH_STATUS": "DCGM reported health status",
+    "DCGM_EXP_P2P_STATUS": "P2P NvLink status",
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for uncorrectable errors",
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for correctable errors",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "Whether remapping of rows has failed",

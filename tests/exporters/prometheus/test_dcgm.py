@@ -18,6 +18,7 @@ from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_libraries.gpu_names.dcgm import FIELDS
 from otel_zernel_libraries.prometheus import Format, Options, Page
 from otel_zernel_receivers.csv.layouts.dcgm import parse_labels
+from otel_zernel_receivers.nvml.readings.status import WATCHES
 from tests.exporters.csv.test_csv_exporter import REAL, read
 from tests.libraries.prometheus.otlp import data, ended, gauge, number, total
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
@@ -68,7 +69,8 @@ def test_every_field_has_its_name_its_labels_its_type_and_its_unit(field: str) -
     code = 'err_code="57",err_msg="Error programming video memory interface",'
     labels = LABELS.replace("gpu=", f"{code}gpu=") if field == "DCGM_FI_DEV_XID_ERRORS" else LABELS
     assert page.lines == [f"{field}{{{labels}}} 57.0"]
-    assert f"# TYPE {field} {'counter' if is_sum or 'NVLINK_BANDWIDTH' in field else 'gauge'}\n" in page.text
+    is_counter = is_sum or "NVLINK_BANDWIDTH" in field or field.startswith("DCGM_EXP_")
+    assert f"# TYPE {field} {'counter' if is_counter else 'gauge'}\n" in page.text
 
 
 def test_the_help_is_that_of_dcgm_exporter_else_the_description_and_the_unit() -> None:
@@ -77,6 +79,34 @@ def test_the_help_is_that_of_dcgm_exporter_else_the_description_and_the_unit() -
     text = DcgmPage().update(Batch(data(described, limit, resource=GPU))).text
     assert "# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).\n" in text
     assert "# HELP DCGM_FI_DEV_POWER_MGMT_LIMIT The limit (in W).\n" in text
+
+
+def test_health_checks_and_peers_of_nvml_have_the_labels_of_dcgm_exporter(
+    driver: Callable[[str], Driver],  # noqa: F811
+) -> None:
+    controls = driver("h100x8")
+    options = {"metrics": {name: {"enabled": True} for name in ("zernel.gpu.health", "zernel.gpu.p2p.status")}}
+    page = DcgmPage()
+    with Host(options).gpus() as gpus:
+        page.update(gpus[0].scrape())
+        controls.apply("gpu 0", "Field 145 = 1u", "P2PStatus 3 2 = 3")
+        page.update(gpus[0].scrape())
+    samples = samples_of(page.text.replace(" counter\n", " gauge\n"))
+    checks = {
+        one.labels["health_watch"]: (one.labels["health_error_code"], one.value)
+        for one in samples
+        if one.name == "DCGM_EXP_GPU_HEALTH_STATUS"
+    }
+    peers = [
+        (one.labels["gpu"], one.labels["peer_gpu"], one.labels["link_status"], one.value)
+        for one in samples
+        if one.name == "DCGM_EXP_P2P_STATUS"
+    ]
+    assert checks.pop("MEM") == ("DCGM_FR_ROW_REMAP_FAILURE", 20)
+    assert set(checks.values()) == {("DCGM_FR_OK", 0)}
+    assert sorted(checks) == sorted(set(WATCHES) - {"MEM"})
+    broken = ("0", "3", "TopologyNotSupported", 3)
+    assert sorted(peers) == sorted([("0", str(peer), "OK", 0) for peer in (1, 2, 4, 5, 6, 7)] + [broken])
 
 
 def test_a_mig_instance_has_the_uuid_of_its_board_and_its_own_profile(

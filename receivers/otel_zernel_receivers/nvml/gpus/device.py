@@ -25,7 +25,7 @@ from otel_zernel_receivers.nvml.readings.link_throughput import LINK_THROUGHPUT_
 from otel_zernel_receivers.nvml.readings.polling import Measurement, PolledQuery, QueryPoller, polled_queries
 from otel_zernel_receivers.nvml.readings.processes import RUNNING_FUNCTIONS, RUNNING_VERSIONS
 from otel_zernel_receivers.nvml.readings.samples import POWER, SAMPLED_SERIES, SampleRing
-from otel_zernel_receivers.nvml.readings.status import STATUS_METRICS, state_of, status_points
+from otel_zernel_receivers.nvml.readings.status import STATUS_METRICS, health_points, state_of, status_points
 
 SeriesPoints = dict[NvmlSeries, Point]
 
@@ -35,6 +35,8 @@ _ENERGY = series("hw.energy", MILLI)
 _ENERGY_OF_SAMPLES = series("hw.energy", 1.0, {semconv.GPU_ENERGY_SOURCE: "power_samples"})
 _ENERGY_OF_READINGS = series("hw.energy", 1.0, {semconv.GPU_ENERGY_SOURCE: "power_readings"})
 _POWER = series("hw.power", MILLI)
+_REPLACED = frozenset({semconv.GPU_HEALTH, semconv.GPU_P2P_STATUS})
+"""Metrics of which an attribute says in words what the value says as a number."""
 
 
 class Device:
@@ -69,14 +71,14 @@ class Device:
 
     def _queries(self, *, processes: bool) -> Iterator[PolledQuery]:
         metrics = self._enabled
-        if "hw.status" in metrics:
+        if metrics & {"hw.status", semconv.GPU_HEALTH}:
             metrics |= STATUS_METRICS
         if "hw.energy" in metrics:
             metrics |= {"hw.power"}
         board = self._is_board
         yield from polled_queries(BOARD if board else INSTANCE, FIELDS if board else (), metrics, self._library)
         if board:
-            yield from link_queries(metrics, self._library)
+            yield from link_queries(metrics, self._library, self.identity.index)
             if metrics & LINK_THROUGHPUT_METRICS:
                 throughput = LinkThroughput(self._library, metrics, self._context.clock.monotonic)
                 yield PolledQuery("nvmlDeviceGetFieldValues", [throughput])
@@ -120,8 +122,9 @@ class Device:
         points = {series: self._point(series, measured, now) for series, measured in measurements.items()}
         self._latest |= {series: point.value for series, point in points.items() if series.metric in STATUS_METRICS}
         if self._is_board:
-            points |= self._energy_points(points, now) | self._xid_points() | status_points(self._state())
-        ends = self._encoder.ends(self._history.processes.ended(points), now)
+            points |= self._energy_points(points, now) | self._xid_points()
+            points |= status_points(self._state()) | self._health_points(lost=self.all_failed)
+        ends = self._encoder.ends([*self._history.processes.ended(points), *self._replaced(points)], now)
         points |= self._info
         return Batch.join([self._number_batch(points, now), ends, self._histogram_batch(now)])
 
@@ -149,7 +152,17 @@ class Device:
 
     def failed_batch(self) -> Batch:
         """The points of a board that is lost: its status, and its XIDs."""
-        return self._number_batch(status_points("failed") | self._xid_points(), self._context.clock.time_ns())
+        now = self._context.clock.time_ns()
+        points = status_points("failed") | self._xid_points() | self._health_points(lost=True)
+        return Batch.join([self._number_batch(points, now), self._encoder.ends(self._replaced(points), now)])
+
+    def _replaced(self, points: SeriesPoints) -> list[NvmlSeries]:
+        """The series whose value changed, and with it an attribute: another series is in `points`."""
+        metrics = {one.metric for one in points} & _REPLACED & self._enabled
+        new = {one for one in points if one.metric in metrics}
+        replaced = [one for one in self._history.replaceable if one.metric in metrics and one not in new]
+        self._history.replaceable = self._history.replaceable.difference(replaced) | new
+        return replaced
 
     def _read_rings(self, rings: Iterable[SampleRing]) -> None:
         for ring in rings:
@@ -210,12 +223,18 @@ class Device:
         return points
 
     def _state(self) -> str:
-        """The value of `hw.status`. XIDs from before the driver was loaded do not count."""
-        if self.all_failed:
-            return "failed"
+        """The value of `hw.status`."""
+        return "failed" if self.all_failed else state_of(self._latest, self._new_xids())
+
+    def _health_points(self, *, lost: bool) -> SeriesPoints:
+        if semconv.GPU_HEALTH not in self._enabled:
+            return {}
+        return health_points(self._latest, self._new_xids(), lost=lost)
+
+    def _new_xids(self) -> list[int]:
+        """The codes of XIDs since the driver was loaded."""
         counts = self._xids.of_gpu(self.identity.uuid)
-        new = [xid.code for xid, (count, _) in counts.items() if count > self._xids_before.get(xid, 0)]
-        return state_of(self._latest, new)
+        return [xid.code for xid, (count, _) in counts.items() if count > self._xids_before.get(xid, 0)]
 
     def _number_batch(self, points: SeriesPoints, now: int) -> Batch:
         sent = {series: point for series, point in points.items() if series.metric in self._enabled}

@@ -32,6 +32,8 @@ class DeviceHistory:
     energy: PowerIntegral = field(default_factory=PowerIntegral)
     has_memory: bool | None = None
     """Whether the driver reports memory of the device; None until it was asked."""
+    replaceable: frozenset[NvmlSeries] = frozenset()
+    """The current series of metrics whose attributes change with the value."""
 
     @classmethod
     def start(cls, options: DeviceOptions, clock: Clock) -> "DeviceHistory":

@@ -34,6 +34,13 @@ QUERY_DURATION = "zernel.nvml.query.duration"
 _ALL = (
     NvmlMetric(semconv.GPU_INFO, "", "gauge", "Always 1. Its attributes describe the GPU and its driver.", a.DETAILS),
     NvmlMetric("hw.status", "1", "up_down", "1 for the current state of the GPU, 0 for the others.", (a.STATE,)),
+    _off(
+        semconv.GPU_HEALTH,
+        "",
+        "gauge",
+        "Result of a health check, with DCGM's numbers: 0 for a pass, 10 for a warning, 20 for a failure.",
+        (semconv.GPU_HEALTH_WATCH, semconv.GPU_HEALTH_ERROR),
+    ),
     NvmlMetric("hw.gpu.utilization", "1", "gauge", "Fraction of time in which the engine was busy.", (a.TASK,)),
     _off(
         "hw.gpu.io",
@@ -259,6 +266,13 @@ _ALL = (
         semconv.GPU_NVLINK_BIT_ERROR_RATE, "1", "gauge", "Errors per bit of the worst link (NVLink 5).", (a.ERROR,)
     ),
     NvmlMetric(semconv.GPU_NVLINK_LINKS, "{link}", "up_down", "NVLink links by state.", (semconv.GPU_NVLINK_STATE,)),
+    _off(
+        semconv.GPU_P2P_STATUS,
+        "",
+        "gauge",
+        "Access to the memory of another GPU over NVLink, with NVML's numbers: 0 if it works, else the obstacle.",
+        (semconv.GPU_P2P_PEER, semconv.GPU_P2P_STATE),
+    ),
     NvmlMetric(
         semconv.GPU_FABRIC_STATE,
         "",

@@ -9,6 +9,7 @@ from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.links import find_nvlinks
+from otel_zernel_receivers.nvml.readings.peers import PeerStatuses
 from otel_zernel_receivers.nvml.readings.polling import FIELD, VALUES, Measurement, Measurements, PolledQuery
 from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS
 
@@ -83,8 +84,10 @@ def _find_c2c_links(nvml: Nvml, device: Handle) -> Sequence[int]:
     return range(count.value.uiVal)
 
 
-def link_queries(enabled: frozenset[str], library: NvmlLibrary) -> Iterator[PolledQuery]:
-    """The queries to a board about its links that are needed for the `enabled` metrics."""
+def link_queries(enabled: frozenset[str], library: NvmlLibrary, index: int) -> Iterator[PolledQuery]:
+    """The queries to the board at `index` about its links that are needed for the `enabled` metrics."""
+    if semconv.GPU_P2P_STATUS in enabled:
+        yield PolledQuery("nvmlDeviceGetP2PStatus", [PeerStatuses(index)])
     for fields, find_links in ((NVLINK_FIELDS, find_nvlinks), (C2C_FIELDS, _find_c2c_links)):
         wanted = [one for one in fields if one.series.metric in enabled]
         if known := [one for one in wanted if hasattr(library.nvml, f"NVML_FI_DEV_{one.id}")]:

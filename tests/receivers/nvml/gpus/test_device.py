@@ -4,7 +4,9 @@ from collections import Counter as Counted
 
 import pytest
 
+from otel_zernel.batch import Batch
 from otel_zernel.testing import FakeClock
+from otel_zernel_receivers.nvml.driver.events import Xid
 from otel_zernel_receivers.nvml.driver.library import GpuLost, NvmlLibrary, NvmlUnavailable
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.polling import Measurements, PolledQuery, QueryPoller
@@ -273,3 +275,86 @@ def test_the_status_works_with_all_other_metrics_disabled(driver: Boot) -> None:
     assert {metric.name for one in batch.metrics.resource_metrics for metric in one.scope_metrics[0].metrics} == {
         "hw.status"
     }
+
+
+HEALTH = {"metrics": {"zernel.gpu.health": {"enabled": True}, "hw.status": {"enabled": False}}}
+
+
+def incidents(batch: Batch) -> dict[str, tuple[str, float]]:
+    """The error and the result of each watch that has not passed."""
+    points = values(batch, "zernel.gpu.health")
+    parts = {name: dict(one.split("=") for one in name.split()) for name in points}
+    assert all(points[name] == 0 for name in parts if parts[name]["zernel.gpu.health.error"] == "DCGM_FR_OK")
+    return {
+        parts[name]["zernel.gpu.health.watch"]: (parts[name]["zernel.gpu.health.error"], value)
+        for name, value in points.items()
+        if value
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "watch", "error", "result"),
+    [
+        ("CurrentClocksEventReasons = 0x40", "THERMAL", "CLOCK_THROTTLE_THERMAL", 10),
+        ("CurrentClocksEventReasons = 0x80", "POWER", "CLOCK_THROTTLE_POWER", 10),
+        ("CurrPcieLinkWidth = 8", "PCIE", "PCIE_WIDTH", 10),
+        ("Field 4 = 1", "MEM", "VOLATILE_DBE_DETECTED", 20),
+        ("Field 144 = 1u", "MEM", "PENDING_ROW_REMAP", 10),
+        ("Field 145 = 1u", "MEM", "ROW_REMAP_FAILURE", 20),
+        ("SramEccErrorStatus = 0 0 0 0 0 0 0 0 0 0 0 1", "MEM", "SRAM_THRESHOLD", 10),
+        ("Field 230 = 1u", "DRIVER", "GPU_RECOVERY_RESET", 20),
+        ("Field 230 = 3u", "DRIVER", "GPU_RECOVERY_DRAIN_P2P", 10),
+        ("GpuFabricInfo = 3 1 0", "NVLINK", "FABRIC_PROBE_STATE", 20),
+        ("lost = !999", "ALL", "FALLEN_OFF_BUS", 20),
+    ],
+)
+def test_each_problem_is_an_incident_of_its_health_check(
+    driver: Boot, line: str, watch: str, error: str, result: float
+) -> None:
+    controls = driver("h200")
+    with Host(HEALTH).gpus() as gpus:
+        controls.apply("gpu 0", line)
+        assert incidents(gpus[0].scrape())[watch] == (f"DCGM_FR_{error}", result)
+
+
+def test_a_fatal_xid_and_the_loss_of_a_gpu_are_incidents_of_the_whole_gpu(driver: Boot) -> None:
+    controls, host = driver("h200"), Host(HEALTH)
+    with host.gpus() as gpus:
+        assert incidents(gpus[0].scrape()) == {}
+        host.xids.add(gpus[0].board.identity.uuid, Xid(95))
+        assert incidents(gpus[0].scrape()) == {"ALL": ("DCGM_FR_UNCONTAINED_ERROR", 20)}
+        controls.apply("gpu 0", "lost = !15")
+        assert incidents(gpus[0].failed_batch())["ALL"] == ("DCGM_FR_FALLEN_OFF_BUS", 20)
+
+
+def test_a_health_check_with_another_result_ends_the_series_before(driver: Boot) -> None:
+    controls = driver("h200")
+    with Host(HEALTH).gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", "CurrPcieLinkWidth = 8")
+        points = [
+            point
+            for metric in metrics(gpus[0].scrape(), "zernel.gpu.health")
+            for point in metric.gauge.data_points
+            if any(one.value.string_value == "PCIE" for one in point.attributes)
+        ]
+    errors = {point.flags: {one.key: one.value.string_value for one in point.attributes} for point in points}
+    assert {flags: one["zernel.gpu.health.error"] for flags, one in errors.items()} == {
+        0: "DCGM_FR_PCIE_WIDTH",
+        1: "DCGM_FR_OK",
+    }
+
+
+def test_peers_that_cannot_be_reached_have_an_unknown_status_and_cost_nothing_else(driver: Boot) -> None:
+    controls = driver("h100x8")
+    host = Host({"metrics": {"zernel.gpu.p2p.status": {"enabled": True}}})
+    with host.gpus() as gpus:
+        controls.apply("gpu 0", "P2PStatus 1 2 = 4", "gpu 2", "HandleByIndex = !15")
+        batch = gpus[0].scrape()
+    assert values(batch, "zernel.gpu.p2p.status") == {
+        "zernel.gpu.p2p.peer=1 zernel.gpu.p2p.state=DisabledByRegKey": 4,
+        "zernel.gpu.p2p.peer=2 zernel.gpu.p2p.state=Unknown": 6,
+        **{f"zernel.gpu.p2p.peer={peer} zernel.gpu.p2p.state=OK": 0 for peer in range(3, 8)},
+    }
+    assert values(batch, "hw.status")["hw.state=ok"] == 1
+    assert host.failed == []

@@ -246,6 +246,14 @@ PAIR(OfaUtilization)
 PAIR(MigMode)
 PAIR(EccMode)
 
+int nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, int capability, int *out) {
+    ull value;
+    int code = numbers(device, KEY("P2PStatus", peer->gpu, capability), &value, 1);
+    if (code == SUCCESS)
+        *out = (int)value;
+    return code;
+}
+
 int nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *out) {
     *out = device->mig >= 0;
     return SUCCESS;
