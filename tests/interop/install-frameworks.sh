@@ -6,7 +6,8 @@ set -eu
 python=$1
 folder=.frameworks
 packages="torch==2.13.0 lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 sentence-transformers==6.2.0
-datasets==5.2.0 pytorch-ignite==0.5.5 keras==3.15.1 stable-baselines3==2.9.2 deepspeed==0.19.8 jax==0.10.2"
+datasets==5.2.0 pytorch-ignite==0.5.5 keras==3.15.1 stable-baselines3==2.9.2 deepspeed==0.19.8 jax==0.10.2
+scikit-learn==1.9.1 xgboost-cpu==3.2.0"
 
 [ "$(cat "$folder/.installed" 2>/dev/null || true)" != "$packages" ] || exit 0
 echo "Installing training frameworks in $folder, once. It takes three minutes and 2 GB."

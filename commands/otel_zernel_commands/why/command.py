@@ -14,9 +14,9 @@ _SECONDS = 60.0
 _LONGEST = 86_400.0  # a day
 
 _DESCRIPTION = """Finds the training jobs of this machine, watches them, and says why they are slow: where the time of
-a step goes, the verdict with its evidence and what to try, and which rank delays the others. It needs root and no
-configuration, and changes nothing in the jobs. Ctrl-C ends the watch early and prints the report so far. The exit
-status is 1 if no training job was found, else 0."""
+a step goes, the verdict with its evidence and what to try, and which rank delays the others. Of a program without
+PyTorch it says what its busiest threads do. It needs root and no configuration, and changes nothing in the jobs. Ctrl-C
+ends the watch early and prints the report so far. The exit status is 1 if no program was found, else 0."""
 
 
 class WhyCommand(Command):

@@ -23,13 +23,17 @@ class WatchProgress:
         choice: Choice,
         is_running: Callable[[int], bool],
         count_workers: Callable[[int], int] = lambda _: 0,
+        may_show_steps: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_running` and `count_workers` look at the process with a pid."""
+        """`is_running` and `count_workers` look at the process with a pid, `may_show_steps` at all that are chosen."""
         self._stream = stream
         self._state = state
         self._choice = choice
         self._is_running = is_running
         self._count_workers = count_workers
+        self._may_show_steps = may_show_steps
+        self.found_steps = False
+        """Whether `has_steps` has been true."""
         self._is_terminal = stream.isatty()
         self._is_shown = False
 
@@ -47,7 +51,12 @@ class WatchProgress:
 
     def has_steps(self) -> bool:
         """Whether a chosen job has taken a step."""
-        return bool(self._groups())
+        self.found_steps = self.found_steps or bool(self._groups())
+        return self.found_steps
+
+    def may_show_steps(self) -> bool:
+        """Whether a chosen process has taken a step, or has loaded a library that shows steps."""
+        return self.has_steps() or self._may_show_steps()
 
     def has_ended(self) -> bool:
         """Whether no process of the chosen jobs is running any more. A pid may belong to another process by now."""

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TextIO
 
 from otel_zernel.config.schema import Settings
@@ -13,6 +14,7 @@ from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, 
 from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.watch import (
     Prerequisites,
+    ThreadSampler,
     Watching,
     ancestors_of,
     check_prerequisites,
@@ -20,8 +22,14 @@ from otel_zernel_commands.why.watch import (
     command_of,
     count_processes,
     count_workers,
+    family_of,
     is_running,
+    programs,
+    runs_mps,
+    sampling,
+    shows_steps,
     thresholds_of,
+    uses_rocm,
     watch,
     watch_settings,
     watched_state,
@@ -48,37 +56,48 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         raise CannotStart(f"process {options.pid} does not exist; `otel-zernel why` without a pid watches all jobs")
     installed, started = Registry.installed(), datetime.now(UTC)
     prerequisites = check_prerequisites(installed)
-    if not prerequisites.finds_framework and not options.pid:
+    sampler = ThreadSampler(partial(family_of, options.pid) if options.pid else programs)
+    if not options.pid and not prerequisites.finds_framework and not programs():
         raise CannotStart(
             f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
             "CUDA or NCCL"
         )
     state = watched_state(command_of, ancestors_of)
     choice = Choice(options.pid, options.job)
-    following = WatchProgress(progress, state, choice, is_running, count_workers)
+    may_show_steps = partial(_family_shows_steps, options.pid) if options.pid else lambda: shows_steps(programs())
+    following = WatchProgress(progress, state, choice, is_running, count_workers, may_show_steps)
     settings = watch_settings(options.seconds, collecting(state), installed)
     try:
-        watching = watch(settings, options.seconds, following)
+        with sampling(sampler, lambda: following.found_steps):
+            watching = watch(settings, options.seconds, following)
     finally:
         following.clear()
-    report = report_on(state, choice, _circumstances(started, settings, prerequisites, watching))
+    report = report_on(state, choice, _circumstances(started, settings, prerequisites, watching, sampler))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
     return report
 
 
+def _family_shows_steps(pid: int) -> bool:
+    return shows_steps(family_of(pid))
+
+
 def _circumstances(
-    started: datetime, settings: Settings, prerequisites: Prerequisites, watching: Watching
+    started: datetime, settings: Settings, prerequisites: Prerequisites, watching: Watching, sampler: ThreadSampler
 ) -> Circumstances:
+    sampled = sampler.programs()
     warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `prerequisites` has the same
     return Circumstances(
         started=started.isoformat(timespec="seconds"),
-        seconds=watching.elapsed,
+        seconds=watching.elapsed or watching.searched,
         is_interrupted=watching.is_interrupted,
         processes=count_processes(),
         cpus=os.cpu_count() or 1,
         thresholds=thresholds_of(settings),
         notes=tuple(dict.fromkeys((*prerequisites.notes, *warnings))),
+        sampled=tuple(sampled),
+        on_rocm=frozenset(one.pid for one in sampled if uses_rocm(one.pid)),
+        runs_mps=runs_mps(),
     )
 
 

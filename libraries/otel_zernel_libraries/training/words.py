@@ -151,6 +151,12 @@ VERDICT_WORDS: Final = {
         ("Look at the largest part. Training loops in PyTorch show exact steps and phases.",),
         is_fault=False,
     ),
+    "no_pytorch": VerdictWords(
+        "no PyTorch",
+        "This program has not loaded PyTorch, so its training steps are unknown",
+        is_fault=False,
+    ),
+    "no_steps": VerdictWords("no steps", "This program has loaded PyTorch, but took no training step"),
     "no_verdict": VerdictWords("no verdict", "There is no verdict yet", is_fault=False),
     "too_few_steps": VerdictWords("too few steps", "There are too few steps for a verdict", is_fault=False),
     "compute_bound": VerdictWords(
@@ -172,6 +178,29 @@ VERDICT_WORDS: Final = {
 }
 """By `zernel.verdict` and `zernel.job.verdict`, the worst first, with those that only `why` gives, and the word for
 none. The first advice fits every program and every view."""
+
+ACTIVITY_WORDS: Final = {
+    "operator": "runs operators",
+    "python": "runs Python",
+    "native": "runs other libraries",
+    "cpu_wait": "waits for a CPU",
+    "throttled": "is throttled by its CPU quota",
+    "gil": "waits for Python's lock (GIL)",
+    "file": "waits for files",
+    "socket": "waits for the network (sockets)",
+    "pipe": "waits for a pipe",
+    "lock": "waits for another thread (a lock)",
+    "child": "waits for a child process",
+    "timer": "sleeps",
+    "fault": "waits for memory (page faults)",
+    "swap": "waits for memory (swap)",
+    "gpu_wait": "waits for the GPU",
+    "launch_blocked": "waits for the GPU's queue",
+    "copy": "copies to or from the GPU",
+    "collective": "waits for other ranks",
+    "unknown": "does something unknown",
+}
+"""By `zernel.activity`: what a thread does, as the rest of a sentence."""
 
 MARK_NAMES: Final = {
     "scopes": "scopes",
@@ -201,6 +230,11 @@ def phase_name(phase: str) -> str:
 def detail_name(detail: str) -> str:
     """A value of `zernel.phase.detail` in words."""
     return DETAIL_NAMES.get(detail, detail)
+
+
+def activity_words(activity: str) -> str:
+    """A value of `zernel.activity` as the rest of a sentence: `waits for files`."""
+    return ACTIVITY_WORDS.get(activity, activity)
 
 
 def verdict_words(verdict: str) -> VerdictWords:

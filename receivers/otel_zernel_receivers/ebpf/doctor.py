@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_zernel.component import Finding
+from otel_zernel_libraries.training.frameworks import Framework
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.budget.overhead import NEVER_SAMPLED
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
@@ -25,7 +26,7 @@ from otel_zernel_receivers.ebpf.probes.marks import sentence
 from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.files.used_files import UsedFile
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
+from otel_zernel_receivers.ebpf.processes.frameworks import coverage
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, as_text
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from otel_zernel.component import Logger
+from otel_zernel_libraries.training.frameworks import Framework
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.skipped import SkippedLog
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
+from otel_zernel_receivers.ebpf.processes.frameworks import coverage
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scan, ScannedProcess, Scanner, Selection
 

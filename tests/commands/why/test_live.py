@@ -23,6 +23,7 @@ import pytest
 from otel_zernel.testing import until
 from otel_zernel_commands.why.findings import amount, percent
 from tests.commands.why.chromium import browsing
+from tests.frameworks.running import PYTHON, require_frameworks
 from tests.receivers.ebpf.watching import require_ebpf
 
 JOBS = Path(__file__).parent / "jobs"
@@ -217,13 +218,52 @@ async def test_without_a_job_it_says_what_it_looked_for() -> None:
     assert re.fullmatch(sentence, errors.decode())
 
 
-async def test_a_process_that_does_not_train_is_named() -> None:
+async def test_a_process_that_is_no_training_says_what_its_thread_does() -> None:
+    require_ebpf()
     sleeping = await asyncio.create_subprocess_exec("sleep", "300")
-    async with ending(sleeping), training(str(JOBS / "slow_loader.py")):
-        status, output, errors = await why(str(sleeping.pid), "--for", "3s")
-    assert (status, output) == (1, "")
-    assert f"Error: process {sleeping.pid} took no training step in " in errors
-    assert "slow_loader.py" in errors
+    async with ending(sleeping):
+        status, output, errors = await why(str(sleeping.pid), "--json")
+    assert status == 0, errors
+    tree = json.loads(output)
+    [job] = tree["jobs"]
+    assert tree["seconds"] < 30, "and not for a minute"
+    assert job["why"].endswith("Its main thread sleeps 100 % of the time.")
+
+
+@pytest.mark.parametrize(
+    ("library", "work"),
+    [
+        (
+            "scikit-learn",
+            "from sklearn.ensemble import GradientBoostingClassifier as M; fit = lambda: M(n_estimators=5).fit(X, y)",
+        ),
+        ("XGBoost", "import xgboost; D = xgboost.DMatrix(X, y); fit = lambda: xgboost.train({'nthread': 1}, D, 5)"),
+        ("JAX", "import jax; J = jax.numpy.array(X); f = jax.jit(lambda: (J @ J.T).sum()); fit = lambda: float(f())"),
+        ("", "fit = lambda: sum(range(10_000))"),
+    ],
+)
+async def test_a_program_without_pytorch_says_what_it_can(library: str, work: str) -> None:
+    require_ebpf()
+    require_frameworks()
+    setup = f"import numpy; X = numpy.random.rand(2000, 40); y = X.sum(1) > 20; {work}; fit(); print(0, flush=True)"
+    source = f"{setup}\nwhile True: fit()"
+    job = await asyncio.create_subprocess_exec(PYTHON, "-c", source, stdout=subprocess.PIPE)
+    async with ending(job):
+        assert job.stdout
+        assert await job.stdout.readline()
+        status, output, errors = await why(str(job.pid), "--json")
+        text_status, text, _ = await why(str(job.pid), "--for", "2s")
+    assert status == 0, errors
+    tree = json.loads(output)
+    [found] = tree["jobs"]
+    assert tree["seconds"] < 30, "and not for a minute"
+    assert (found["verdict"], found["step"]["count"]) == ("no_pytorch", 0)
+    used = f"; it uses {library}." if library else "unknown."
+    assert used in found["why"]
+    busiest = found["threads"][0]
+    assert busiest["cpu"] + busiest["waits"]["cpu_wait"] > 0.5, "it never waits for anything else"
+    assert text_status == 0
+    assert "This program has not loaded PyTorch" in text
 
 
 def test_without_root_it_asks_for_sudo() -> None:

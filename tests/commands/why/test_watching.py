@@ -24,7 +24,7 @@ from otel_zernel_commands.why.watch import (
     watch_settings,
     watched_state,
 )
-from otel_zernel_commands.why.watch.watching import LONGEST_SEARCH, pace
+from otel_zernel_commands.why.watch.watching import LONGEST_SEARCH, SHORT_LOOK, pace
 from tests.commands.why.recorded_runs import SETTINGS, first_process, processed, seen
 from tests.exporters.live.live_runs import points
 
@@ -32,15 +32,18 @@ from tests.exporters.live.live_runs import points
 class Follower:
     """A job that takes its first step, and ends, at given numbers of looks."""
 
-    def __init__(self, first_step: int = 0, end: int = 10_000) -> None:
+    def __init__(self, first_step: int = 0, end: int = 10_000, *, shows_steps: bool = True) -> None:
         self.looks = 0
-        self._first_step, self._end = first_step, end
+        self._first_step, self._end, self._shows_steps = first_step, end, shows_steps
 
     def show(self, watching: Watching) -> None:
         self.looks += 1
 
     def has_steps(self) -> bool:
         return self.looks > self._first_step
+
+    def may_show_steps(self) -> bool:
+        return self._shows_steps
 
     def has_ended(self) -> bool:
         return self.looks >= self._end
@@ -65,6 +68,13 @@ async def test_the_search_for_steps_is_limited() -> None:
     assert watching.elapsed == pytest.approx(10)
     assert watching.searched == pytest.approx(LONGEST_SEARCH)
     assert took == pytest.approx(LONGEST_SEARCH + 10)
+
+
+async def test_programs_that_show_no_steps_are_watched_for_a_short_time() -> None:
+    watching, took = await paced(60, Follower(first_step=9_999, shows_steps=False))
+    assert watching.searched == took == pytest.approx(SHORT_LOOK)
+    _, took = await paced(2, Follower(first_step=9_999, shows_steps=False))
+    assert took == pytest.approx(2)
 
 
 async def test_the_end_of_all_jobs_ends_the_watch() -> None:

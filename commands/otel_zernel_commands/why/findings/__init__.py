@@ -2,12 +2,14 @@
 
 from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of
+from otel_zernel_commands.why.findings.programs import Program, programs_of
 from otel_zernel_commands.why.findings.report import (
     Diagnosis,
     GpuRow,
     JobFindings,
     RankRow,
     StepSummary,
+    ThreadRow,
     TimeShare,
     WhyReport,
 )
@@ -20,12 +22,15 @@ __all__ = [
     "GpuRow",
     "JobFindings",
     "JobGroup",
+    "Program",
     "RankRow",
     "StepSummary",
+    "ThreadRow",
     "TimeShare",
     "WhyReport",
     "amount",
     "groups_of",
     "percent",
+    "programs_of",
     "report_on",
 ]

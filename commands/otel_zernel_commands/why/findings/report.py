@@ -79,8 +79,21 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadRow:
+    """One thread of a program without steps."""
+
+    pid: int
+    tid: int
+    name: str
+    cpu: float
+    """The share of its time on a CPU."""
+    waits: Mapping[str, float]
+    """By `zernel.activity`: the shares of the rest, the largest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobFindings:
-    """One job, or one process that trains alone."""
+    """One job, or one process that trains alone, or a program without steps."""
 
     title: str
     host: str
@@ -96,6 +109,8 @@ class JobFindings:
     gpus: tuple[GpuRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be seen, and why."""
+    threads: tuple[ThreadRow, ...] = ()
+    """Those of a program without steps, the busiest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Makes the report from everything that was seen."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -9,8 +10,11 @@ from otel_zernel_commands.why.findings.amounts import percent
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
+from otel_zernel_commands.why.findings.programs import findings_on, programs_of
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
+from otel_zernel_commands.why.watch import SampledProgram
+from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_libraries.training import mark_names, semconv
 from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
 
@@ -44,6 +48,12 @@ class Circumstances:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By verdict: the threshold of `phases`."""
     notes: tuple[str, ...] = ()
+    sampled: tuple[SampledProgram, ...] = ()
+    """Processes whose threads were sampled."""
+    on_rocm: frozenset[int] = frozenset()
+    """The pids of those that use AMD's GPUs."""
+    runs_mps: bool = False
+    """Whether processes share GPUs by NVIDIA's Multi-Process Service."""
 
 
 def report_on(state: TrainingState, choice: Choice, circumstances: Circumstances) -> WhyReport:
@@ -52,6 +62,7 @@ def report_on(state: TrainingState, choice: Choice, circumstances: Circumstances
     twice = same_names(one.title for one in groups)
     gpus = sorted(state.gpus, key=_index)
     jobs = [_findings(group, gpus, circumstances, twice) for group in groups]
+    jobs += list(_programs(state, choice, circumstances, gpus))
     used = {row.index for job in jobs for row in job.gpus}
     return WhyReport(
         started=circumstances.started,
@@ -91,8 +102,54 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         shares=facts.shares,
         diagnosis=diagnosis_of(facts),
         gpus=facts.gpus,
-        notes=tuple(_notes(group)),
+        notes=(*_notes(group), *device_notes(pids, gpus, circumstances)),
     )
+
+
+_MOST_PROGRAMS = 4
+_BUSY = 0.05
+"""CPUs that a program uses, at least, if nobody has asked for it."""
+
+
+def _programs(
+    state: TrainingState, choice: Choice, circumstances: Circumstances, gpus: Sequence[SeenGpu]
+) -> Iterator[JobFindings]:
+    """The programs without steps: the one that the user chose; else those with a framework, or the busiest ones."""
+    groups = groups_of(state.processes, state.jobs)
+    sampled = [one for one in circumstances.sampled if not any(_is_part(one, group) for group in groups)]
+    if choice.pid is not None:
+        programs = programs_of(sampled) if not any(group.belongs_to(choice.pid) for group in groups) else []
+    else:
+        busy = [one for one in programs_of(sampled) if one.cpus >= _BUSY or choice.name == one.title]
+        known = [one for one in busy if one.frameworks]
+        named = [one for one in (known or ([] if groups else busy)) if choice.name in (None, one.title)]
+        programs = named[:_MOST_PROGRAMS]
+    for program in programs:
+        pids = {one.pid for one in program.processes}
+        used = [_gpu(gpu) for gpu in gpus if gpu.pids.keys() & pids]
+        notes = device_notes(pids, gpus, circumstances)
+        yield findings_on(program, used, host_name(), program.processes[0].watched, notes)
+
+
+def _is_part(process: SampledProgram, group: JobGroup) -> bool:
+    """Whether the process is one of the job, launched it, or was started by it."""
+    pids = {one.pid for one in group.processes}
+    return group.belongs_to(process.pid) or not pids.isdisjoint(process.ancestors)
+
+
+def device_notes(pids: Collection[int], gpus: Iterable[SeenGpu], circumstances: Circumstances) -> Iterator[str]:
+    """What cannot be said of the devices of these processes."""
+    if not circumstances.on_rocm.isdisjoint(pids):
+        yield "It uses AMD's GPUs (ROCm). Only NVIDIA's are watched, so the use of its devices is unknown."
+    used = [gpu for gpu in gpus if gpu.pids.keys() & set(pids)]
+    if divided := [gpu for gpu in used if gpu.values.get("mig")]:
+        numbers = ", ".join(str(gpu.index) for gpu in divided)
+        yield f"MIG divides GPU {numbers}: the use of the whole board says little about the part of this job."
+    if used and circumstances.runs_mps:
+        yield "Processes share its GPUs by CUDA MPS: what one of them does there cannot be told from the others."
+    counts = Counter(pid for gpu in used for pid in gpu.pids if pid in pids)
+    if several := sorted(pid for pid, count in counts.items() if count > 1):
+        yield f"Process {several[0]} uses {counts[several[0]]} GPUs: its waits do not show for which of them it waits."
 
 
 def _is_about(note: str, groups: Iterable[JobGroup]) -> bool:

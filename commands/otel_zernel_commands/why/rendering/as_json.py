@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from otel_zernel_commands.why.findings import GpuRow, JobFindings, RankRow, WhyReport
+from otel_zernel_commands.why.findings import GpuRow, JobFindings, RankRow, ThreadRow, WhyReport
 
 
 def report_json(report: WhyReport) -> str:
@@ -35,6 +35,7 @@ def _job(job: JobFindings) -> dict[str, Any]:
         "time": [asdict(row) for row in job.shares],
         "ranks": list(map(_rank, job.ranks)),
         "gpus": list(map(_gpu, job.gpus)),
+        "threads": list(map(_thread, job.threads)),
         "not_seen": list(job.notes),
     }
 
@@ -49,6 +50,10 @@ def _rank(rank: RankRow) -> dict[str, Any]:
         "shares": dict(rank.shares),
         "lateness": rank.lateness,
     }
+
+
+def _thread(row: ThreadRow) -> dict[str, Any]:
+    return {**asdict(row), "waits": dict(row.waits)}
 
 
 def _gpu(gpu: GpuRow) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from otel_zernel_commands.why.findings import (
 )
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, times_heading
+from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, thread_text, times_heading
 from otel_zernel_libraries.training import PHASES, detail_name, phase_name, phases_css
 
 _MOST_RANKS = 256
@@ -75,10 +75,13 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     yield f'<p class="about">{escape(job_title(job, report))}</p>'
     yield f'<h1 class="why">{escape(job.diagnosis.sentence)}</h1>'
     yield from _list("What to try", job.diagnosis.advice, "advice")
-    yield f'<h2>{escape(times_heading(job))}</h2><table class="times"><tbody>'
-    several = {row.phase for row in job.shares if row.detail and _details(job, row.phase) > 1}
-    yield from (_time_row(row) for row in job.shares if not row.detail or row.phase in several)
-    yield "</tbody></table>"
+    if job.shares:
+        yield f'<h2>{escape(times_heading(job))}</h2><table class="times"><tbody>'
+        several = {row.phase for row in job.shares if row.detail and _details(job, row.phase) > 1}
+        yield from (_time_row(row) for row in job.shares if not row.detail or row.phase in several)
+        yield "</tbody></table>"
+    threads = [f"{row.name} ({row.tid}): {thread_text(row)}" for row in job.threads]
+    yield from _list("Threads", tuple(threads), "threads")
     if job.steps.count:
         yield from _step_times(job)
     if any(rank.bars for rank in job.ranks):

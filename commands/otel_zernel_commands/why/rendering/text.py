@@ -8,12 +8,13 @@ from otel_zernel_commands.why.findings import (
     GpuRow,
     JobFindings,
     RankRow,
+    ThreadRow,
     WhyReport,
     amount,
     percent,
 )
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_libraries.training import PHASE_WORDS, PHASES, detail_name, phase_name, throttle_name
+from otel_zernel_libraries.training import PHASE_WORDS, PHASES, activity_words, detail_name, phase_name, throttle_name
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
@@ -22,6 +23,8 @@ _LABEL = 26
 """Columns of a label in the table of times."""
 _LONGEST_BAR = 40
 _FEWEST_BAR = 6
+_MOST_SHOWN = 8
+"""Threads of a program without steps."""
 _MOST_ROWS = 32
 """Ranks in the table. Of more, the latest and the slowest ones are shown."""
 
@@ -53,7 +56,10 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
 
 def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Iterable[str]]]:
     """The headings below the diagnosis, each with its lines."""
-    yield times_heading(job), _times(job, terminal)
+    if job.threads:
+        yield "Threads", _threads(job, terminal)
+    if job.shares:
+        yield times_heading(job), _times(job, terminal)
     if job.steps.count:
         yield "Step time", _wrapped(_step_times(job), terminal, "  ", "  ")
     if len(job.ranks) > 1:
@@ -71,7 +77,7 @@ def job_title(job: JobFindings, report: WhyReport) -> str:
     if job.world_size > len(job.ranks):
         ranks = f"{len(job.ranks)} of {job.world_size} ranks"
     most = max(rank.steps for rank in job.ranks)
-    steps = "1 step" if most == 1 else f"{most:,} steps"
+    steps = "1 step" if most == 1 else f"{most:,} steps" if most else "no steps"
     ended = ", ended early" if report.is_interrupted else ""
     return f"{job.title} · {ranks} on {job.host} · {steps} in {amount(job.seconds)}{ended}"
 
@@ -178,6 +184,21 @@ def gpu_text(gpu: GpuRow) -> str:
         slowed = ["not throttled"]
     name = f" {gpu.name}" if gpu.name else ""
     return f"GPU {gpu.index}{name}: " + ", ".join([*filter(None, parts), *slowed])
+
+
+def _threads(job: JobFindings, terminal: Terminal) -> Iterator[str]:
+    """A line for each of the busiest threads."""
+    for row in job.threads[:_MOST_SHOWN]:
+        yield from _wrapped(f"{row.name} ({row.tid}): {thread_text(row)}", terminal, "  ", "    ")
+    if len(job.threads) > _MOST_SHOWN:
+        yield f"  and {len(job.threads) - _MOST_SHOWN} more threads, in --json"
+
+
+def thread_text(row: ThreadRow) -> str:
+    """What a thread did: `is on a CPU 93 %, waits for a CPU 6.8 %`."""
+    parts = [("is on a CPU", row.cpu), *((activity_words(name), share) for name, share in row.waits.items())]
+    named = [f"{words} {percent(share)}" for words, share in parts if share >= 0.005]
+    return ", ".join(named) or "has ended"
 
 
 def _evidence(job: JobFindings, terminal: Terminal) -> Iterator[str]:

@@ -11,13 +11,22 @@ from otel_zernel_commands.why.watch.host_processes import (
     command_of,
     count_processes,
     count_workers,
+    family_of,
     is_running,
+    programs,
+    runs_mps,
+    shows_steps,
+    uses_rocm,
 )
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites
+from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
 from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, watch
 
 __all__ = [
     "Prerequisites",
+    "SampledProgram",
+    "SampledThread",
+    "ThreadSampler",
     "WatchFollower",
     "Watching",
     "ancestors_of",
@@ -26,8 +35,14 @@ __all__ = [
     "command_of",
     "count_processes",
     "count_workers",
+    "family_of",
     "is_running",
+    "programs",
+    "runs_mps",
+    "sampling",
+    "shows_steps",
     "thresholds_of",
+    "uses_rocm",
     "watch",
     "watch_settings",
     "watched_state",

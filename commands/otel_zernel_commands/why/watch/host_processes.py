@@ -1,9 +1,12 @@
 """Processes of this machine, as /proc shows them."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
+
+from otel_zernel_libraries.training.frameworks import Framework, frameworks_of
 
 _LONGEST_COMMAND = 64
 """Words of a command line that are kept."""
@@ -53,6 +56,67 @@ def count_workers(pid: int, proc: Path = Path("/proc")) -> int:
 
 _SPAWNED = b"--multiprocessing-fork"
 """In the command line of a process that multiprocessing has spawned."""
+
+
+def cpus_allowed(pid: int) -> int:
+    """The CPUs on which the process may run; those of this machine if it has ended."""
+    try:
+        return len(os.sched_getaffinity(pid))
+    except OSError:
+        return os.cpu_count() or 1
+
+
+def uses_rocm(pid: int) -> bool:
+    """Whether the process has loaded the library of AMD's GPUs."""
+    return any(Path(path).name.startswith("libamdhip64.so") for path in _mapped(pid, Path("/proc")))
+
+
+def runs_mps() -> bool:
+    """Whether processes share GPUs by NVIDIA's Multi-Process Service."""
+    return any(one.info["name"] == "nvidia-cuda-mps-server"[:15] for one in psutil.process_iter(["name"]))
+
+
+def family_of(pid: int) -> list[int]:
+    """The process and its descendants; empty if it has ended."""
+    try:
+        return [pid, *(one.pid for one in psutil.Process(pid).children(recursive=True))]
+    except (psutil.Error, OSError):
+        return []
+
+
+def programs() -> list[int]:
+    """The processes that run Python or have loaded a known framework, without this command and its ancestors."""
+    own = {os.getpid(), *ancestors_of(os.getpid())}
+    return [pid for pid in psutil.pids() if pid not in own and (_runs_python(pid) or frameworks_in(pid))]
+
+
+def frameworks_in(pid: int, proc: Path = Path("/proc")) -> frozenset[Framework]:
+    """The frameworks that the process has loaded; empty if it has ended or cannot be read."""
+    return frameworks_of(_mapped(pid, proc))
+
+
+def shows_steps(pids: Iterable[int], proc: Path = Path("/proc")) -> bool:
+    """Whether one of the processes has loaded PyTorch, CUDA or NCCL: only these show steps or phases."""
+    return any(Path(path).name.startswith(_SHOWING) for pid in pids for path in _mapped(pid, proc))
+
+
+_SHOWING = ("libtorch_cpu.so", "libcudart.so", "libcuda.so", "libnccl.so")
+
+
+def _runs_python(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name.startswith("python")
+    except OSError:
+        return False
+
+
+def _mapped(pid: int, proc: Path) -> set[str]:
+    """The files that the process has mapped."""
+    try:
+        lines = (proc / str(pid) / "maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    return {line.split(None, 5)[5] for line in lines if "/" in line}
 
 
 def _children(proc: Path, pid: int) -> Iterator[int]:

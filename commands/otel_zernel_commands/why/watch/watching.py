@@ -19,6 +19,8 @@ _RECEIVERS = "otel_zernel.receivers"
 _MOST_WARNINGS = 20
 LONGEST_SEARCH = 15.0
 """Seconds for the components to find the first steps. A process with the libraries of CUDA takes 2 to 5 s."""
+SHORT_LOOK = 5.0
+"""Seconds to watch if no process can show steps: its threads are all that there is to see."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TICK = 0.5
 """Seconds between two looks at the progress."""
@@ -66,12 +68,16 @@ class WatchFollower(Protocol):
     def has_steps(self) -> bool:
         """Whether a job has taken a step: the time begins."""
 
+    def may_show_steps(self) -> bool:
+        """Whether a process has loaded a library that shows steps."""
+
     def has_ended(self) -> bool:
         """Whether all jobs have ended: there is nothing more to see."""
 
 
 def watch(settings: Settings, seconds: float, followed: WatchFollower, clock: Clock | None = None) -> Watching:
-    """Runs the service for `seconds` after the first steps, or until all jobs have ended.
+    """Runs the service for `seconds` after the first steps, or until all jobs have ended. If no process can show steps,
+    `SHORT_LOOK` is the longest time.
 
     The first Ctrl-C, SIGTERM or SIGHUP ends it early, too: then all data so far is processed. The second one raises
     KeyboardInterrupt, or ends the process. Raises `CannotStart`.
@@ -113,7 +119,7 @@ async def _run(settings: Settings, watching: Watching, followed: WatchFollower, 
 
 
 async def pace(watching: Watching, followed: WatchFollower, stop: asyncio.Event, clock: Clock) -> None:
-    """Sets `stop` when the time is over, or when all jobs have ended."""
+    """Sets `stop` when the time is over, when all jobs have ended, or when there will be no steps."""
     started = clock.monotonic()
     while not stop.is_set() and watching.elapsed < watching.seconds and not followed.has_ended():
         followed.show(watching)
@@ -121,6 +127,8 @@ async def pace(watching: Watching, followed: WatchFollower, stop: asyncio.Event,
         await clock.sleep(min(_TICK, left))
         if watching.is_searching:
             watching.searched = clock.monotonic() - started
+            if watching.searched >= min(SHORT_LOOK, watching.seconds) and not followed.may_show_steps():
+                break
             watching.is_searching = not followed.has_steps() and watching.searched < LONGEST_SEARCH
             started += 0.0 if watching.is_searching else watching.searched
         else:

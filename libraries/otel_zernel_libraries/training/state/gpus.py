@@ -167,6 +167,7 @@ GPU_READERS: Final[Mapping[str, Callable[[SeenGpu, SeenValue], None]]] = {
     "hw.gpu.memory.utilization": _plain("memory_utilization"),
     semconv.GPU_MEMORY_FREE: _plain("memory_free"),
     semconv.GPU_MEMORY_RESERVED: _plain("memory_reserved"),
+    semconv.GPU_MIG_ENABLED: _plain("mig"),
     "hw.power": _plain("power"),
     semconv.GPU_POWER_LIMIT: _plain("power_limit"),
     semconv.GPU_POWER_LIMIT_ENFORCED: _plain("power_limit_enforced"),

@@ -22,9 +22,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from otel_zernel_libraries.training import script_of
+from otel_zernel_libraries.training.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings, replaced_mappings
 from otel_zernel_receivers.ebpf.processes.files.used_files import KnownFiles, UsedFile
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder, ProcessId
 

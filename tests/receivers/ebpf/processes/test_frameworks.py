@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.testing import make_context
+from otel_zernel_libraries.training.frameworks import Framework
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
+from otel_zernel_receivers.ebpf.processes.frameworks import coverage
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner
 from otel_zernel_receivers.ebpf.scanning import FrameworkLog
 from tests.receivers.ebpf.probes.test_marks import program_with
@@ -99,12 +100,22 @@ def test_processes_that_change_their_names_do_not_fill_the_log(
         (f"{SITE}/vllm/_C.abi3.so", Framework.VLLM),
         (f"{SITE}/vllm/_C_stable_libtorch.abi3.so", Framework.VLLM),
         (f"{SITE}/torch/lib/libtorch_cpu.so", Framework.PYTORCH),
+        (f"{SITE}/xgboost/lib/libxgboost.so", Framework.XGBOOST),
+        (f"{SITE}/lightgbm/lib/lib_lightgbm.so", Framework.LIGHTGBM),
+        (f"{SITE}/catboost/_catboost.so", Framework.CATBOOST),
+        (f"{SITE}/sklearn/tree/_tree.cpython-312-x86_64-linux-gnu.so", Framework.SCIKIT_LEARN),
     ],
 )
 def test_frameworks_are_recognized_by_their_files(proc: FakeProc, path: str, framework: Framework) -> None:
     proc.add(17, [path])
     (process,) = Scanner(proc.root).scan().processes
     assert process.framework is framework
+
+
+def test_the_framework_that_says_most_describes_a_process(proc: FakeProc) -> None:
+    proc.add(17, [f"{SITE}/sklearn/tree/_tree.so", f"{SITE}/xgboost/lib/libxgboost.so", "/lib/libc.so.6"])
+    (process,) = Scanner(proc.root).scan().processes
+    assert process.framework is Framework.XGBOOST
 
 
 def test_pytorch_is_the_only_framework_with_full_coverage() -> None:
