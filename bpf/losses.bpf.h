@@ -15,6 +15,7 @@ enum loss {
 	NO_CONTEXT,	 /* the table of CUDA contexts is full */
 	NO_SCOPE,	 /* no memory for a thread's scopes, or the scope's own memory could not be read */
 	NO_THREAD_TIMES, /* the table of threads' times is full */
+	NO_SAMPLE,	 /* the table of samples is full */
 	LOSSES = 16,
 };
 

@@ -67,6 +67,17 @@ static __always_inline __u64 system_call_of(const struct registers *regs)
 	return regs->orig_ax;
 }
 
+static __always_inline __u64 instruction_of(const struct registers *regs)
+{
+	return regs->ip;
+}
+
+/* Of a function that may have put it on its stack already. */
+static __always_inline __u64 return_address_of(const struct registers *regs)
+{
+	return 0; /* always on the stack */
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 struct registers {
@@ -118,6 +129,16 @@ static __always_inline __u64 result_place(const struct registers *regs)
 static __always_inline __u64 system_call_of(const struct registers *regs)
 {
 	return regs->x[8];
+}
+
+static __always_inline __u64 instruction_of(const struct registers *regs)
+{
+	return regs->pc;
+}
+
+static __always_inline __u64 return_address_of(const struct registers *regs)
+{
+	return regs->x[30];
 }
 
 #endif

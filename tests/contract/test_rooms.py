@@ -57,6 +57,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__", "receiver", "session", "scanning", "probed_files", "probed_file", "doctor"},
         {"emit"},
         {"budget"},
+        {"sampler"},
         {"probes"},
         {"processes"},
         {"tables"},

@@ -65,6 +65,7 @@ TIMING_SOURCE = "zernel.timing.source"
 
 # Attributes of the metrics of processes, phases and jobs
 
+ACTIVITY = "zernel.activity"
 CUDA_API = "zernel.cuda.api"
 CUDA_COPY_KIND = "zernel.cuda.copy.kind"
 JOB_RANK_STATE = "zernel.job.rank.state"
@@ -150,6 +151,7 @@ PROCESS_OFF_CPU = "zernel.process.off_cpu"
 PROCESS_READ_COUNT = "zernel.process.read.count"
 PROCESS_READ_SIZE = "zernel.process.read.size"
 READING_SEQUENCE = "zernel.reading.sequence"
+SAMPLES = "zernel.samples"
 
 # Metrics of control groups
 

@@ -39,6 +39,8 @@ class EbpfConfig(ComponentConfig):
     """Also probes frequent functions whose probe takes 10 us in place of 1 us."""
     long_wait: Duration = 0.0001
     """Seconds. A wait for the GPU that is at least this long is also a span."""
+    sampler_frequency: Annotated[int, Field(ge=0, le=999)] = 19
+    """Samples a second of the code that each CPU runs, in processes that train; 0 means none."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03
     """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, probes are sampled, those of
     launches first."""

@@ -72,8 +72,11 @@ class Scanning:
         self._with_operators: frozenset[int] = frozenset()
         """Pids of the processes whose operators are probed."""
 
-    def scan(self) -> None:
-        """Scans the processes, and probes the libraries that they have mapped."""
+    def scan(self, *, unreadable_python: int = 0) -> None:
+        """Scans the processes, and probes the libraries that they have mapped.
+
+        `unreadable_python` is the number of training processes whose Python cannot be read.
+        """
         scan = self._scanner.scan()
         self._files.update(scan)
         self._frameworks.log(scan.processes)
@@ -83,7 +86,8 @@ class Scanning:
         self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}
         with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)
         self._with_operators = frozenset(self._identities.without_workers(with_operators))
-        self._skipped.update(+(Counter(scan.skipped) + Counter({Reason.TOO_MANY_FILES: self._files.without_room})))
+        others = {Reason.TOO_MANY_FILES: self._files.without_room, Reason.UNREADABLE_PYTHON: unreadable_python}
+        self._skipped.update(+(Counter(scan.skipped) + Counter(others)))
 
     @property
     def skipped(self) -> Mapping[Reason, int]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
@@ -23,13 +22,13 @@ from otel_zernel_receivers.ebpf.probes.loading import TIME_OFF_CPU, LoadedProbes
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
+from otel_zernel_receivers.ebpf.sampler.sampler import Sampler
 from otel_zernel_receivers.ebpf.scanning import Scanning, selection_of
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings, counted_layout
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedReading:
+class EncodedReading(NamedTuple):
     """One reading of the kernel's counters, as OTLP."""
 
     number: int
@@ -55,6 +54,9 @@ class Session:
         self._identities = Identities(loaded.tables.rows, loaded.tables.workers, selection_of(config))
         self._scanning = Scanning(config, files, self._identities, context.logger)
         self._was_without_runs = False
+        self._sampler = Sampler(
+            loaded.bpf, loaded.tables.rows, self._identities.folder, config.sampler_frequency, context.logger
+        )
         overhead = Overhead(config.max_overhead, loaded.cost)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
@@ -86,11 +88,14 @@ class Session:
             _log_mode(loaded, context)
             files = ProbedFiles(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
             with closing(files), closing(Wakeup(loaded.bpf.maps["ring"])) as wakeup:
-                yield cls(config, context, loaded, files, wakeup)
+                session = cls(config, context, loaded, files, wakeup)
+                with closing(session._sampler):
+                    yield session
 
     def attach(self) -> None:
         """Scans the processes, and probes the libraries that they have mapped."""
-        self._scanning.scan()
+        self._sampler.refresh()
+        self._scanning.scan(unreadable_python=len(self._sampler.unreadable))
 
     @property
     def interval(self) -> float:
@@ -113,9 +118,11 @@ class Session:
     def read(self) -> EncodedReading:
         """Everything counted since the last reading."""
         self._identities.learn()
+        self._sampler.learn()
         coverage = self._sampling.finish_reading()
         readings = self._tables.read()
         self._sampling.update(readings, coverage)
+        self._sampler.set_running(is_allowed=not self._sampling.has_excess)
         self._count_losses(readings)
         ends = self._ends.read(readings.events)
         self._ends.log(ends)

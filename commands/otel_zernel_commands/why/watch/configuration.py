@@ -15,6 +15,8 @@ _COLLECTOR = "why"
 _SHORT = 20.0
 """Seconds. A shorter watch has an interval of 1 s, so that it has several intervals."""
 _MAX_OVERHEAD = 0.1
+_SAMPLES = 49
+"""A second: a watch lasts some seconds only."""
 """The ratio of a CPU that probes may take: a watch is short, and sampled operators would cost the answer."""
 _TRACED = 300
 """Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
@@ -59,7 +61,12 @@ def watch_settings(seconds: float, collector: ComponentClass, installed: Registr
     }
     tree = {
         "receivers": {
-            "ebpf": {"interval": "500ms", "rescan_interval": "2s", "max_overhead": _MAX_OVERHEAD},
+            "ebpf": {
+                "interval": "500ms",
+                "rescan_interval": "2s",
+                "sampler_frequency": _SAMPLES,
+                "max_overhead": _MAX_OVERHEAD,
+            },
             "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
         },
         "processors": {"phases": phases},

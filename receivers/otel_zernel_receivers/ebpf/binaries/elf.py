@@ -42,7 +42,8 @@ _PT_LOAD, _PT_DYNAMIC = 1, 2
 _PF_X = 1
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 4, 5, 6, 10
 _DT_GNU_HASH, _DT_VERSYM, _DT_VERDEF = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC
-_STT_FUNC = 2
+_STT_OBJECT, _STT_FUNC = 1, 2
+_PAGE = 1 << 16  # bytes; the largest page of the supported processors
 _VERSYM_HIDDEN = 0x8000
 
 _HEADER = struct.Struct("<IBBB9xHHIQQQIHHHHHH")
@@ -159,20 +160,41 @@ class ElfFile:
                 return address - segment.address + segment.offset
         return None
 
+    def variable(self, name: str) -> int | None:
+        """The virtual address of an exported variable; None if the file does not export it."""
+        encoded = name.encode()
+        for index in self._indices(encoded):
+            string, info, _, section, address, _ = self._symbol(index)
+            if info & 0xF == _STT_OBJECT and section != 0 and self._is_string(string, encoded):
+                return address
+        return None
+
+    def bias(self, start: int, offset: int) -> int:
+        """What a process adds to virtual addresses of this file, if it has mapped `offset` of the file at `start`."""
+        for segment in self._segments:
+            if segment.kind == _PT_LOAD and segment.offset - _PAGE < offset < segment.offset + segment.file_size:
+                return start - (offset - segment.offset + segment.address)
+        raise UnreadableElf(f"no segment has the file offset {offset}")
+
     def _lookup(self, name: str) -> list[Symbol]:
         encoded = name.encode()
-        if _DT_GNU_HASH in self._dynamic:
-            indices = self._gnu_chain(_gnu_hash(encoded))
-        elif _DT_HASH in self._dynamic:
-            indices = self._sysv_chain(_sysv_hash(encoded))
-        else:
-            return []
-        candidates = (self._function(index, name, encoded) for index in indices)
+        candidates = (self._function(index, name, encoded) for index in self._indices(encoded))
         return [symbol for symbol in candidates if symbol]
+
+    def _indices(self, name: bytes) -> Iterator[int]:
+        """The symbols that may have the name."""
+        if _DT_GNU_HASH in self._dynamic:
+            return self._gnu_chain(_gnu_hash(name))
+        if _DT_HASH in self._dynamic:
+            return self._sysv_chain(_sysv_hash(name))
+        return iter(())
+
+    def _symbol(self, index: int) -> tuple[int, ...]:
+        return self._unpack_at(self._entry(_DT_SYMTAB, index, _SYMBOL.size), _SYMBOL)
 
     def _function(self, index: int, name: str, encoded: bytes) -> Symbol | None:
         """Symbol `index`, if it is a function with this name that the file defines."""
-        string, info, _, section, address, size = self._unpack_at(self._entry(_DT_SYMTAB, index, _SYMBOL.size), _SYMBOL)
+        string, info, _, section, address, size = self._symbol(index)
         offset = self.file_offset(address, executable=True)
         if info & 0xF != _STT_FUNC or section == 0 or offset is None or not self._is_string(string, encoded):
             return None

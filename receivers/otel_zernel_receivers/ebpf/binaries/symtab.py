@@ -15,7 +15,7 @@ from otel_zernel_receivers.ebpf.binaries.symbol_names import MOST, UnreadableElf
 _MAX_SECTIONS = 1024
 _SHT_SYMTAB = 2
 _STT_FUNC = 2
-_SECTION_TABLE = struct.Struct("<40xQ10xHH2x")  # of the ELF header: offset, width and number of section headers
+_SECTION_TABLE = struct.Struct("<40xQ10xHHH")  # of the ELF header: offset, width, number and names of section headers
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
@@ -45,6 +45,16 @@ def is_stripped(fd: int) -> bool:
     return _table(_sections(fd)) is None
 
 
+def find_section(fd: int, name: bytes) -> int | None:
+    """The virtual address of a section; None if the file has none of this name. Raises OSError or UnreadableElf."""
+    sections, names = _sections(fd), _SECTION_TABLE.unpack(_read(fd, 0, _SECTION_TABLE.size))[3]
+    if names >= len(sections):
+        return None
+    _, _, _, _, offset, size, *_ = sections[names]
+    at = find_names(fd, offset, size, [name + b"\0"])
+    return next((section[3] for section in sections if section[0] in at), None)
+
+
 def _table(sections: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     return next((section for section in sections if section[1] == _SHT_SYMTAB), None)
 
@@ -63,7 +73,7 @@ def _functions(fd: int, offset: int, size: int, names: dict[int, str]) -> Iterat
 
 
 def _sections(fd: int) -> list[tuple[int, ...]]:
-    offset, width, count = _SECTION_TABLE.unpack(_read(fd, 0, _SECTION_TABLE.size))
+    offset, width, count, _ = _SECTION_TABLE.unpack(_read(fd, 0, _SECTION_TABLE.size))
     if width != _SECTION.size or count > _MAX_SECTIONS:
         return []
     return list(_SECTION.iter_unpack(_read(fd, offset, width * count)))

@@ -7,8 +7,9 @@ the job ends.
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, HOST_ENQUEUE, CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
@@ -85,15 +86,24 @@ class Hits:
     """Hits of each group. An estimate: the kernel has one counter for the hits of all probes."""
     others: float
     """Hits of probes that are never sampled."""
+    sampler_s: float = 0.0
+    """Seconds that samples of the running code took."""
 
 
-def hits_of(calls: Mapping[SeriesKey, int], hits: Mapping[WatchedProcess, HitCount]) -> list[Hits]:
+def hits_of(
+    calls: Mapping[SeriesKey, int],
+    hits: Mapping[WatchedProcess, HitCount],
+    sampler_s: Mapping[WatchedProcess, float] = MappingProxyType({}),
+) -> list[Hits]:
     """Divides the hits of each process among the groups, by the calls of each series."""
     expected: dict[WatchedProcess, Counter[Group]] = {process: Counter() for process in hits}
     for (process, operation, _), count in calls.items():
         if (group := GROUPS.get(operation)) and process in expected:
             expected[process][group] += count * (1 if operation == Operation.DRIVER_LAUNCH else _HITS_PER_CALL[group])
-    return [_divide(process, count, expected[process]) for process, count in hits.items()]
+    return [
+        replace(_divide(process, count, expected[process]), sampler_s=sampler_s.get(process, 0.0))
+        for process, count in hits.items()
+    ]
 
 
 def _divide(process: WatchedProcess, count: HitCount, expected: Counter[Group]) -> Hits:
@@ -114,6 +124,7 @@ class _Window:
     """Seconds with the probes of each group on."""
     sampled: dict[WatchedProcess, Counter[Group]] = field(default_factory=dict)
     others: dict[WatchedProcess, float] = field(default_factory=dict)
+    sampler_s: dict[WatchedProcess, float] = field(default_factory=dict)
 
     def add(self, hits: Iterable[Hits], seconds: float, watched: Mapping[Group, float]) -> None:
         self.seconds += seconds
@@ -121,6 +132,7 @@ class _Window:
         for one in hits:
             self.sampled.setdefault(one.process, Counter()).update(one.sampled)
             self.others[one.process] = self.others.get(one.process, 0.0) + one.others
+            self.sampler_s[one.process] = self.sampler_s.get(one.process, 0.0) + one.sampler_s
 
     def loads(self, cost: ProbeCost) -> "list[_Load]":
         """The load of each process."""
@@ -129,12 +141,13 @@ class _Window:
     def _load(self, process: WatchedProcess, cost: ProbeCost) -> "_Load":
         rates = {group: hits / self.watched[group] for group, hits in self.sampled[process].items() if hits}
         others = self.others[process] / self.seconds if self.seconds else 0.0
+        sampler = self.sampler_s[process] / self.seconds if self.seconds else 0.0
         cost = cost.at(sum(rates.values()) + others)
         hit_s = {group: (cost.entry_ns if group is Group.OPERATORS else cost.call_ns) / 1e9 for group in rates}
         return _Load(
             {group: rate * hit_s[group] for group, rate in rates.items() if hit_s[group] > 0},
             sum(self.sampled[process][group] * hit_s[group] for group in rates),
-            others * cost.call_ns / 1e9,
+            others * cost.call_ns / 1e9 + sampler,
             self.seconds,
         )
 
@@ -148,7 +161,7 @@ class _Load:
     sampled_s: float
     """Seconds that the probes of all groups took."""
     others: float
-    """Ratio of a CPU of the probes that are never sampled."""
+    """Ratio of a CPU of the probes that are never sampled, and of the sampler."""
     seconds: float
 
     @property

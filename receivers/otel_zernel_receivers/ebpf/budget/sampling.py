@@ -128,11 +128,17 @@ class Sampling:
             excess=self._overhead.excess,
         )
 
+    @property
+    def has_excess(self) -> bool:
+        """Whether a process exceeds `max_overhead`, and sampling cannot reduce that."""
+        return self._overhead.excess > 0
+
     def update(self, readings: TableReadings, coverage: Coverage) -> None:
         """Decides from the cost of this reading what to sample next. Logs when sampling begins and ends."""
         before = self._overhead.shares
         hits = {reading.process: reading.hits for reading in readings.cpu}
-        self._overhead.add(hits_of(readings.calls(), hits), coverage.seconds, coverage.sampled_seconds)
+        sampler_s = {reading.process: reading.seconds for reading in readings.samples}
+        self._overhead.add(hits_of(readings.calls(), hits, sampler_s), coverage.seconds, coverage.sampled_seconds)
         if before.keys() != self._overhead.shares.keys():
             self._log_shares()
         if self._overhead.excess and not self._is_excess_logged:

@@ -45,6 +45,7 @@ METRICS = by_name(
     _declared(f.IO_WAIT, _WATCHED, _PID),
     _declared(f.THREAD_TIME, "for processes that call CUDA or NCCL", _PID, semconv.THREAD_STATE),
     _declared(f.LEAD_THREAD_TIME, "for processes that call CUDA or NCCL", _PID, semconv.THREAD_STATE),
+    _declared(f.SAMPLES, "for processes that train", _PID, semconv.THREAD_ID, semconv.ACTIVITY),
     _declared(f.CPU_BURST, _WATCHED, _PID),
     _declared(f.READ_COUNT, _READERS, _PID),
     _declared(f.READ_SIZE, _READERS, _PID),

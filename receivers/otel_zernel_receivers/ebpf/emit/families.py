@@ -56,6 +56,12 @@ LEAD_THREAD_TIME = metric(
     "sum",
     "The same of the thread that spent most time in these calls since the last reading.",
 )
+SAMPLES = metric(
+    semconv.SAMPLES,
+    "{sample}",
+    "sum",
+    "Samples of the code that threads run on a CPU; their ratios divide the thread's time on the CPU.",
+)
 CPU_BURST = metric(
     semconv.PROCESS_CPU_BURST, "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
 )

@@ -13,11 +13,21 @@ from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
-ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, ThreadsReading, FailureReading, WorkersReading)
+ReadingT = TypeVar(
+    "ReadingT",
+    SeriesReading,
+    MemoryReading,
+    CpuReading,
+    ThreadsReading,
+    SamplesReading,
+    FailureReading,
+    WorkersReading,
+)
 
 SERIES_PER_BATCH = 64
 """Above this number of series, a batch ends with its current process. A process without series counts as one. A batch
@@ -51,6 +61,8 @@ class MetricEncoder:
             points[number].add_cpu(cpu)
         for number, threads in _numbered(readings.threads, numbers):
             points[number].add_threads(threads)
+        for number, samples in _numbered(readings.samples, numbers):
+            points[number].add_samples(samples.process, samples.counts)
         for number, failure in _numbered(readings.failures, numbers):
             points[number].add_failure(failure)
         for number, workers in _numbered(info.workers, numbers):

@@ -47,6 +47,7 @@ from otel_zernel_receivers.ebpf.emit.families import (
     READ_COUNT,
     READ_SIZE,
     READING_SEQUENCE,
+    SAMPLES,
     THREAD_TIME,
     WORKER_CPU,
     WORKER_ENDS,
@@ -196,6 +197,11 @@ class BatchPoints:
             self._on_series(pid, resource, MISSING_MARKS, attributes)
             self._add_number(resource, MISSING_MARKS, attributes, 1)
 
+    def add_samples(self, process: WatchedProcess, counts: Mapping[tuple[int, str], int]) -> None:
+        """`counts` of samples are by thread id and activity."""
+        for (tid, activity), count in counts.items():
+            self._add_number_of(process, SAMPLES, of_running(process.pid, tid, activity), count)
+
     def add_workers(self, reading: WorkersReading) -> None:
         process, attributes = reading.process, of_process(reading.process.pid)
         self._add_number_of(process, WORKERS, attributes, reading.count)
@@ -266,6 +272,13 @@ def of_thread_state(pid: int, state: str, is_sample: bool) -> bytes:
     if is_sample:
         attributes[semconv.SAMPLED] = True
     return encode_attributes(attributes, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=1024)
+def of_running(pid: int, tid: int, activity: str) -> bytes:
+    """Without a thread id, the threads that make no probed calls."""
+    thread = {semconv.THREAD_ID: tid} if tid else {}
+    return encode_attributes({"process.pid": pid, **thread, semconv.ACTIVITY: activity}, NUMBER_ATTRIBUTES)
 
 
 @lru_cache(maxsize=512)

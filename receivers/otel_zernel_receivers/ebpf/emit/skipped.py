@@ -35,6 +35,11 @@ def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capabi
             f"Cannot probe {files}, because a process has copied the code to memory without a file, for example to "
             "huge pages. Calls of that code are not counted: switch the copying off in the job"
         ),
+        Reason.UNREADABLE_PYTHON: (
+            f"Cannot read the Python of {processes}, so waits for the GIL count as waits for a lock. Python 3.9 to "
+            "3.13 can be read, except free-threaded builds. For processes of other users, give the collector "
+            "CAP_SYS_PTRACE"
+        ),
         Reason.OUTSIDE_PID_NAMESPACE: (
             f"Cannot watch {processes} outside of this pid namespace. Run the collector in the host's pid namespace"
         ),

@@ -80,6 +80,7 @@ class Loss(IntEnum):
     NO_CONTEXT = 9
     NO_SCOPE = 10
     NO_THREAD_TIMES = 11
+    NO_SAMPLE = 12
 
 
 PROCESS = np.dtype(
@@ -189,6 +190,28 @@ WORKER = np.dtype([("row", "<u4"), ("generation", "<u4"), ("pid", "<u4"), ("rese
 GIL = np.dtype([("begin", "<u8"), ("end", "<u8")])
 
 
+class Code(IntEnum):
+    """The owner of executable memory."""
+
+    NONE = 0
+    OPERATOR = 1
+    """PyTorch and the libraries that its operators call."""
+    PYTHON = 2
+    """The interpreter."""
+    NATIVE = 3
+    """Another library."""
+    SHARED = 4
+    """The C library and the like: its time belongs to the function that called it."""
+
+
+CODE_RANGES = 256
+CODE_RANGE = np.dtype([("begin", "<u8"), ("size", "<u4"), ("code", "<u4")])
+EXECUTABLE = np.dtype([("count", "<u4"), ("reserved", "<u4"), ("ranges", CODE_RANGE, (CODE_RANGES,))])
+
+SAMPLE_KEY = np.dtype([("row", "<u4"), ("generation", "<u4"), ("tid", "<u4"), ("code", "<u4")])
+SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8")])
+
+
 class ThreadState(IntEnum):
     """The state of a thread that calls CUDA or NCCL."""
 
@@ -231,6 +254,10 @@ STRUCTS = {
     "run_facts": RUN_FACTS,
     "worker": WORKER,
     "gil": GIL,
+    "code_range": CODE_RANGE,
+    "executable": EXECUTABLE,
+    "sample_key": SAMPLE_KEY,
+    "sample_count": SAMPLE_COUNT,
     "thread_times": THREAD_TIMES,
 }
 """The types by the names of their C structs."""

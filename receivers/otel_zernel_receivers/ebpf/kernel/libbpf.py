@@ -132,6 +132,22 @@ class Map:
             since = bucket
         return np.concatenate(found)
 
+    def drain(self, keys: np.dtype[Any], values: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Removes all keys of a hash map in batches. Returns them and their values as structs of these types."""
+        bucket = ctypes.create_string_buffer(4)
+        drained: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        since, code = None, 0
+        while not code:
+            count = ctypes.c_uint32(_BATCH)
+            of_batch = np.empty(_BATCH, keys), np.empty(_BATCH, values)
+            places = since, bucket, *(array.ctypes.data for array in of_batch)
+            code = libbpf().call.bpf_map_lookup_and_delete_batch(self.fd, *places, ctypes.byref(count), None)
+            if code != -errno.ENOENT:  # returned with the last batch
+                libbpf().check(code, f"draining {self.name}")
+            drained.append((of_batch[0][: count.value], of_batch[1][: count.value]))
+            since = bucket
+        return np.concatenate([one for one, _ in drained]), np.concatenate([one for _, one in drained])
+
     def delete_all(self, keys: NDArray[Any]) -> None:
         """Removes keys in batches. Keys that the map does not have are skipped."""
         keys = np.ascontiguousarray(keys)
@@ -184,6 +200,12 @@ class Program:
     def attach(self) -> Link:
         """Attaches to the tracepoint that the name of the program's section gives."""
         return self._link(libbpf().call.bpf_program__attach(self._handle), f"attaching {self.name}")
+
+    def attach_event(self, event: int) -> Link:
+        """Attaches to an open event of perf_event_open(2). Closing the link also closes the event."""
+        return self._link(
+            libbpf().call.bpf_program__attach_perf_event(self._handle, event), f"attaching {self.name} to an event"
+        )
 
     def attach_perf(self, path: str, offset: int, cookie: int, *, at_return: bool) -> Link:
         """Attaches to one file offset by a perf link, for all processes. Needs Linux 5.15 and CAP_SYS_ADMIN."""

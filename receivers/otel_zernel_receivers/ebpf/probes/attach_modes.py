@@ -28,6 +28,10 @@ TRACEPOINTS = (
 """The programs that attach to the tracepoint which their section names."""
 
 
+SAMPLER = "sample"
+"""The program that attaches to a clock."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttachPoint:
     """A probe, and the file offset (bytes) to attach it to."""
@@ -39,7 +43,7 @@ class AttachPoint:
 def prepare(bpf: Object, mode: Mode) -> None:
     """Prepares the programs for an attach mode. Call it before loading."""
     for program in bpf.programs.values():
-        if program.name in TRACEPOINTS or mode is Mode.PERF:
+        if program.name in (*TRACEPOINTS, SAMPLER) or mode is Mode.PERF:
             continue
         if mode is Mode.SESSION:
             program.prepare_session()

@@ -15,7 +15,14 @@ from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import BpfError, missing
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, SESSION_CONTEXT
-from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach, attach_tracepoints, prepare
+from otel_zernel_receivers.ebpf.probes.attach_modes import (
+    SAMPLER,
+    AttachPoint,
+    Mode,
+    attach,
+    attach_tracepoints,
+    prepare,
+)
 from otel_zernel_receivers.ebpf.probes.calibration import ENTRY_PROBE, PROBE, OwnFunction
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost, coldness_of
@@ -25,13 +32,15 @@ from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 _OMITTED = (
     ("sched_switch_old",),
     ("sched_switch",),
-    ("sched_switch", "sched_switch_old", "pages_mapped"),
-    ("sched_switch", "sched_switch_old", "pages_mapped", "system_call_exit"),
+    ("sched_switch_old", SAMPLER),
+    ("sched_switch", SAMPLER),
+    ("sched_switch", "sched_switch_old", "pages_mapped", SAMPLER),
+    ("sched_switch", "sched_switch_old", "pages_mapped", SAMPLER, "system_call_exit"),
 )
 """The programs that are left out in each trial.
 
-`sched_switch` needs Linux 5.18, and `sched_switch_old` is for older kernels. The last two trials give up the time off
-the CPU and the page faults on files, then also reads.
+`sched_switch` needs Linux 5.18, and `sched_switch_old` is for older kernels. The later trials give up the samples, then
+the time off the CPU and the page faults on files, then also reads.
 """
 
 TIME_OFF_CPU = "time off the CPU"
@@ -58,7 +67,8 @@ class LoadedProbes:
         """The quantities that cannot be counted on this kernel, in words for messages."""
         programs = self.bpf.programs
         scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else (TIME_OFF_CPU,)
-        return scheduler + (() if "system_call_exit" in programs else ("reads",))
+        samples = () if SAMPLER in programs else ("samples of the code that threads run",)
+        return scheduler + samples + (() if "system_call_exit" in programs else ("reads",))
 
     def close(self) -> None:
         """Detaches and unloads."""

@@ -46,6 +46,8 @@ class Reason(StrEnum):
     """Mapped files whose code the process has replaced by a copy in memory without a file."""
     TOO_MANY_FILES = "too_many_files"
     """Mapped files beyond the limits on probed files: per process, and on the descriptors of the collector."""
+    UNREADABLE_PYTHON = "unreadable_python"
+    """Training processes whose Python interpreter cannot be read."""
 
 
 _LONGEST_PROGRAM = 128

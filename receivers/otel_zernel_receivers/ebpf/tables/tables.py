@@ -28,6 +28,7 @@ from otel_zernel_receivers.ebpf.tables.process_table import (
     WatchedProcess,
     WorkerTable,
 )
+from otel_zernel_receivers.ebpf.tables.samples import SamplesReading, SampleTable
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, ThreadTimesTable
 
@@ -54,7 +55,7 @@ class Limits:
 
     def apply(self, maps: Mapping[str, Map]) -> None:
         """Sets the sizes of the maps. Call it before loading."""
-        for name in ("processes", "row_of_tgid", "free_rows", "gils"):
+        for name in ("processes", "row_of_tgid", "free_rows", "gils", "executables"):
             maps[name].max_entries = self.max_processes
         for name in ("slots", "free_slots"):
             maps[name].max_entries = self.max_series
@@ -81,6 +82,7 @@ class TableReadings:
     """Events of each process that the ring buffer had no room for."""
     events: NDArray[Any]
     """Records of `kernel_structs.EVENT`."""
+    samples: list[SamplesReading] = field(default_factory=list)
 
     def calls(self) -> dict[SeriesKey, int]:
         """The calls that each series has counted."""
@@ -97,6 +99,7 @@ class Tables:
         self.series = KernelSeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.threads = ThreadTimesTable(maps, self.rows)
+        self.samples = SampleTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
         self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
         self.ring = RingBuffer(maps["ring"])
@@ -119,6 +122,7 @@ class Tables:
             losses=self._read_losses(),
             lost_events=self._usage.lost_events(),
             events=self.ring.read(),
+            samples=self.samples.read(),
         )
         for row in ended & self._ended:
             for table in (self.series, self.memory, self.failures, self._usage, self.rows):

@@ -144,6 +144,13 @@ def test_without_a_limit_no_memory_is_used_for_processes() -> None:
     assert len(pickle.dumps(budget)) == size
 
 
+def test_samples_of_the_running_code_count_towards_the_limit() -> None:
+    budget = Overhead(LIMIT, COST)
+    ((one, _),) = [hits_of({}, {JOB: HitCount(0), OTHER_JOB: HitCount(0)}, {JOB: 0.04 * AVERAGED})]
+    budget.add([one], AVERAGED, {})
+    assert budget.excess == pytest.approx(0.04 - LIMIT)
+
+
 def test_the_excess_is_the_load_that_sampling_cannot_save() -> None:
     budget = Overhead(LIMIT, COST)
     decide(budget, others=0.05, launch=0.1)

@@ -11,6 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Numbe
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.points import Descriptor, Period
 from otel_zernel_libraries.histograms.hdr import HdrLayout
+from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.emit.encoding import service_resource
@@ -23,6 +24,7 @@ from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
@@ -121,6 +123,23 @@ def test_reads_have_no_phase_even_while_the_process_is_in_one() -> None:
 
 
 NOTHING = TableReadings([], [], [], [], [], {}, {}, np.empty(0))
+
+
+def test_samples_are_counted_by_thread_and_activity() -> None:
+    process = PROCESSES[0]
+    counts: dict[tuple[int, str], int] = {(process.pid, Activity.PYTHON): 12, (0, Activity.OPERATOR): 3}
+    (batch,) = encoded(
+        replace(
+            NOTHING,
+            cpu=[CpuReading(process, HitCount(1), 2, 3, 4, 5, 6)],
+            samples=[SamplesReading(process, counts, 0.001)],
+        )
+    )
+    found = points(metrics_of(batch)["zernel.samples"])
+    assert [(attributes_of(point), point.as_int) for point in found] == [
+        ({"process_pid": 1000, "thread_id": 1000, "zernel_activity": "python"}, 12),
+        ({"process_pid": 1000, "zernel_activity": "operator"}, 3),
+    ]
 
 
 def test_without_processes_only_the_receiver_has_metrics() -> None:

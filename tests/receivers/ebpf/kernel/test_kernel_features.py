@@ -21,7 +21,7 @@ from tests.receivers.ebpf.kernel.test_objects import FOLDER, each_object
 
 README = Path(versions.__file__).parents[1] / "README.md"
 TABLE = Path(__file__).with_name("kernel_features.tsv")
-PROGRAM_SECTIONS = {"uprobe", "uretprobe", "raw_tp", "tp_btf"}
+PROGRAM_SECTIONS = {"uprobe", "uretprobe", "raw_tp", "tp_btf", "perf_event"}
 LIBBPF: Version = (1, 0)
 """The oldest version whose file is libbpf.so.1."""
 

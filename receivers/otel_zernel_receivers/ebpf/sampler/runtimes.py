@@ -1,0 +1,118 @@
+"""Finds the Python interpreter of a running process, from outside: its version, and the place of its lock, the GIL.
+
+    runtime = find_runtime(folder, executable_mappings(folder.maps), pid)   # None: no Python
+    runtime.gil                                                             # a range of addresses
+
+The interpreter's file exports the variable `_PyRuntime`. Everything else is read from the process's memory.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
+from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
+from otel_zernel_receivers.ebpf.binaries.symtab import find_section
+from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping, locate, open_located
+from otel_zernel_receivers.ebpf.processes.process_memory import memory_of
+from otel_zernel_receivers.ebpf.sampler.layouts import (
+    DEBUG_OFFSETS_SIZE,
+    GIL_SIZE,
+    LAYOUTS,
+    Layout,
+    Version,
+    debug_offsets,
+    version_of,
+)
+
+_INTERPRETER = re.compile(r"(?:lib)?python(\d)?(?:\.(\d+))?[^/]*")
+_WORD = struct.Struct("<Q")
+
+
+class UnreadablePython(Exception):
+    """The process runs Python, and its interpreter cannot be read. The text is the reason."""
+
+
+class PythonRuntime(NamedTuple):
+    """The Python interpreter of a process."""
+
+    version: Version
+    address: int
+    """Of `_PyRuntime`."""
+    layout: Layout
+    gil: range
+    """The addresses of the GIL of the main interpreter."""
+
+
+def interpreter_in(mappings: Iterable[Mapping], executable: str) -> list[Mapping]:
+    """The mappings that may be of the interpreter. `executable` is the path of the process's program."""
+    return [one for one in mappings if _INTERPRETER.fullmatch(one.name) or one.path == executable]
+
+
+def find_runtime(
+    pid: int, mappings: Sequence[Mapping], proc_root: Path = Path("/proc"), own_pid: int = 0
+) -> PythonRuntime | None:
+    """The Python of process `pid` of `proc_root`; None if none of the mappings is of an interpreter.
+
+    `own_pid` is its pid in the collector's pid namespace, by default the same. Raises UnreadablePython, and OSError if
+    the process has ended.
+    """
+    for mapping in mappings:
+        with suppress(UnreadableElf, FileNotFoundError):
+            if found := _exported(proc_root, pid, mapping):
+                try:
+                    return _read(own_pid or pid, *found, _named_version(mappings))
+                except PermissionError as error:
+                    reason = "the kernel does not permit reading its memory, which needs CAP_SYS_PTRACE"
+                    raise UnreadablePython(reason) from error
+    return None
+
+
+def _exported(proc_root: Path, pid: int, mapping: Mapping) -> tuple[int, int | None] | None:
+    """The addresses of `_PyRuntime` and of `Py_Version`, which Python 3.9 and 3.10 do not have."""
+    with open_located(locate(proc_root, pid, mapping)) as fd:
+        elf = ElfFile(fd)
+        runtime = elf.variable("_PyRuntime") or find_section(fd, b".PyRuntime")
+        if runtime is None:
+            return None
+        version = elf.variable("Py_Version")
+        first = mapping.ranges[0]
+        bias = elf.bias(first.start, first.offset)
+        return runtime + bias, None if version is None else version + bias
+
+
+def _named_version(mappings: Iterable[Mapping]) -> Version | None:
+    """As in libpython3.10.so.1.0 or bin/python3.10."""
+    names = (_INTERPRETER.fullmatch(mapping.name) for mapping in mappings)
+    return next(((int(name[1]), int(name[2])) for name in names if name and name[1] and name[2]), None)
+
+
+def _read(pid: int, runtime: int, version_at: int | None, named: Version | None) -> PythonRuntime:
+    known = debug_offsets(memory_of(pid, runtime, DEBUG_OFFSETS_SIZE))
+    if known:
+        version, layout = known.version, known.layout
+        if known.is_free_threaded:
+            raise UnreadablePython("it is a free-threaded build, which has no GIL")
+    else:
+        version = version_of(_word(pid, version_at)) if version_at else named or (0, 0)
+        layout = LAYOUTS.get(version)
+    if not layout:
+        spelled = ".".join(map(str, version)) if any(version) else "of an unknown version"
+        raise UnreadablePython(f"Python {spelled} is none of 3.9 to 3.13")
+    interpreter = _word(pid, runtime + layout.main_interpreter)
+    gil = runtime + layout.gil if layout.gil_is_in_runtime else _word(pid, interpreter + layout.gil)
+    if not interpreter or not gil:
+        raise UnreadablePython("its interpreter has not started yet")
+    return PythonRuntime(version, runtime, layout, range(gil, gil + GIL_SIZE))
+
+
+def _word(pid: int, address: int) -> int:
+    """The number at an address. Raises OSError, also for an address without memory."""
+    content = memory_of(pid, address, _WORD.size)
+    if len(content) < _WORD.size:
+        raise UnreadablePython("its memory is not as its version says")
+    (value,) = _WORD.unpack(content)
+    return int(value)

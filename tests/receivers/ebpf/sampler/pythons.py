@@ -1,0 +1,37 @@
+"""The versions of Python on this machine: on the PATH, or installed by pyenv."""
+
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MINORS = (9, 10, 11, 12, 13)
+"""The supported versions 3.x."""
+
+
+def python_of(minor: int) -> str:
+    """An interpreter of Python 3.`minor`. Skips the test if none is installed."""
+    found = _find(minor)
+    if not found:
+        pytest.skip(f"Python 3.{minor} is not installed")
+    return found
+
+
+@functools.cache
+def _find(minor: int) -> str | None:
+    versions = _pyenv_root() / "versions"
+    candidates = [shutil.which(f"python3.{minor}"), *map(str, versions.glob(f"3.{minor}.*/bin/python3"))]
+    check = f"import sys; assert sys.version_info[:2] == (3, {minor})"
+    for python in filter(None, candidates):
+        if not subprocess.run([python, "-c", check], check=False, capture_output=True).returncode:
+            return python
+    return None
+
+
+@functools.cache
+def _pyenv_root() -> Path:
+    if not shutil.which("pyenv"):
+        return Path("/nonexistent")
+    return Path(subprocess.check_output(["pyenv", "root"], text=True).strip())

@@ -1,0 +1,138 @@
+"""The Python of a running process is found from outside: real interpreters of each version."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
+from otel_zernel_receivers.ebpf.binaries.symtab import find_section
+from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
+from otel_zernel_receivers.ebpf.sampler import layouts
+from otel_zernel_receivers.ebpf.sampler.runtimes import PythonRuntime, find_runtime, interpreter_in
+from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+
+PROC = Path("/proc")
+
+HOLDER = """
+import ctypes, threading, time
+def wait():
+    while True:
+        time.sleep(0.001)
+threading.Thread(target=wait, daemon=True).start()
+print("ready", flush=True)
+ctypes.PyDLL(None).sleep(60)
+"""
+"""Its main thread holds the GIL, and its other thread waits for it."""
+
+
+@contextmanager
+def running(*command: str) -> Iterator[int]:
+    """The pid of a program that has printed a line."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        assert program.stdout
+        try:
+            assert program.stdout.readline()
+            yield program.pid
+        finally:
+            program.kill()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def runtime_of(pid: int) -> PythonRuntime | None:
+    folder = ProcessFolder(PROC, pid)
+    return find_runtime(pid, interpreter_in(executable_mappings(folder.maps), folder.executable))
+
+
+def waited_for(pid: int) -> set[int]:
+    """The addresses of the futexes that the other threads of a process wait for, by the kernel."""
+    tasks = (task for task in (PROC / str(pid) / "task").iterdir() if task.name != str(pid))
+    calls = [(task / "syscall").read_text().split() for task in tasks]
+    return {int(call[1], 16) for call in calls if call[0] == "202"}
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_a_thread_that_waits_for_the_gil_waits_inside_the_range_that_is_found(minor: int) -> None:
+    with running(python_of(minor), "-c", HOLDER) as pid:
+        wait_until(lambda: bool(waited_for(pid)))
+        runtime = runtime_of(pid)
+        assert runtime
+        assert runtime.version == (3, minor)
+        assert all(address in runtime.gil for address in waited_for(pid))
+
+
+def test_an_interpreter_without_its_own_library_is_found() -> None:
+    python = "/usr/bin/python3"
+    if not Path(python).exists():
+        pytest.skip(f"no {python}")
+    with running(python, "-c", HOLDER) as pid:
+        wait_until(lambda: bool(waited_for(pid)))
+        runtime = runtime_of(pid)
+        assert runtime
+        assert all(address in runtime.gil for address in waited_for(pid))
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_section_of_the_interpreter_has_the_address_of_its_variable(minor: int) -> None:
+    with running(python_of(minor), "-c", HOLDER) as pid:
+        mappings = interpreter_in(executable_mappings(ProcessFolder(PROC, pid).maps), "")
+        found = []
+        for mapping in mappings:
+            with Path(mapping.path).open("rb") as file:
+                found.append(
+                    (ElfFile(file.fileno()).variable("_PyRuntime"), find_section(file.fileno(), b".PyRuntime"))
+                )
+    by_symbol, by_section = next(pair for pair in found if pair[0])
+    if by_section is None:
+        pytest.skip(f"Python 3.{minor} has no section .PyRuntime")
+    assert by_section == by_symbol
+
+
+def test_a_program_without_python_has_none() -> None:
+    sleep = shutil.which("sleep")
+    assert sleep
+    with subprocess.Popen([sleep, "60"]) as program:
+        try:
+            assert runtime_of(program.pid) is None
+        finally:
+            program.kill()
+
+
+def begin_of(version: int, *, free_threaded: int = 0) -> bytes:
+    """The begin of `_PyRuntime` with `_Py_DebugOffsets`, whose words are numbered."""
+    return layouts._DEBUG_OFFSETS.pack(layouts._COOKIE, version, free_threaded, *range(3, 16))
+
+
+def test_a_build_without_a_gil_is_recognized() -> None:
+    found = layouts.debug_offsets(begin_of(0x030D00F0, free_threaded=1))
+    assert found
+    assert found.is_free_threaded
+
+
+def test_from_python_3_13_on_the_interpreter_itself_gives_the_offsets() -> None:
+    found = layouts.debug_offsets(begin_of(0x030D00F0))
+    assert found
+    assert found.version == (3, 13)
+    assert found.layout == layouts.Layout(5 + 8, 14, gil_is_in_runtime=False)
+
+
+def test_a_version_that_is_newer_than_the_reader_has_no_layout() -> None:
+    found = layouts.debug_offsets(begin_of(0x030E00F0))
+    assert found
+    assert (found.version, found.layout) == ((3, 14), None)
+
+
+def test_memory_that_is_no_interpreter_has_no_debug_offsets() -> None:
+    assert layouts.debug_offsets(bytes(layouts.DEBUG_OFFSETS_SIZE)) is None
+    assert layouts.debug_offsets(begin_of(0x030D00F0)[:8]) is None

@@ -1,0 +1,121 @@
+"""The samples of a training job agree with the job's own clock."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading
+
+JOB = str(Path(__file__).with_name("job.py"))
+CONFIG = EbpfConfig(sampler_frequency=997)
+"""997 is prime: the clock does not beat with the job."""
+CLOSE = 0.04
+"""The allowed difference of a share. The standard deviation of a share of 2,000 samples is 0.011."""
+
+
+class Job(NamedTuple):
+    """A job that trains, and is sampled."""
+
+    process: "subprocess.Popen[str]"
+    watch: Watch
+    gil: bytes | None
+    """As the kernel knows it."""
+
+    def work(self) -> dict[str, float]:
+        """The CPU seconds of each activity, by the job's own clock."""
+        self.watch.taken()
+        with reading(self.watch):
+            spent: dict[str, float] = json.loads(told(self.process))
+        return spent
+
+    def samples(self) -> Counter[tuple[object, str]]:
+        """The samples of its work, by thread id and activity."""
+        metric = metrics_of(self.watch.read()).get("zernel.samples")
+        found: Counter[tuple[object, str]] = Counter()
+        for point in metric.sum.data_points if metric else ():
+            attributes = attributes_of(point)
+            found[attributes.get("thread_id"), str(attributes["zernel_activity"])] += point.as_int
+        return found
+
+
+def told(process: "subprocess.Popen[str]") -> str:
+    """The next line of a job, after a line to it."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write("next\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+@contextmanager
+def training(*command: str, config: EbpfConfig = CONFIG) -> Iterator[Job]:
+    loaded: list[LoadedProbes] = []
+
+    def keep(limits: Limits) -> LoadedProbes:
+        loaded.append(load(limits))
+        return loaded[-1]
+
+    with (
+        closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "training\n"
+            watch.attach()
+            assert told(process) == "training\n"
+            watch.read()
+            yield Job(process, watch, loaded[-1].bpf.maps["gils"].get(NUMBER.pack(process.pid)))
+        finally:
+            process.kill()
+
+
+def assert_close(job: Job, spent: dict[str, float]) -> None:
+    of_thread = {activity: count for (tid, activity), count in job.samples().items() if tid == job.process.pid}
+    shares = {activity: of_thread.get(activity, 0) / sum(of_thread.values()) for activity in spent}
+    total = sum(spent.values())
+    assert shares == pytest.approx({activity: seconds / total for activity, seconds in spent.items()}, abs=CLOSE)
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_samples_of_each_version_of_python_agree_with_its_own_clock(
+    loadable: None, standin: Standin, minor: int
+) -> None:
+    with training(python_of(minor), JOB, "2", str(standin.cudart)) as job:
+        assert_close(job, job.work())
+
+
+def test_the_samples_of_pytorch_agree_with_its_own_clock(loadable: None, python: str) -> None:
+    with training(python, JOB, "3") as job:
+        assert_close(job, job.work())
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_kernel_knows_the_gil_of_a_training_process(loadable: None, standin: Standin, minor: int) -> None:
+    with training(python_of(minor), JOB, "1", str(standin.cudart)) as job:
+        runtime = runtime_of(job.process.pid)
+        assert runtime
+        assert job.gil == np.array((runtime.gil.start, runtime.gil.stop), GIL).tobytes()
+
+
+def test_nothing_is_sampled_without_a_frequency(loadable: None, standin: Standin) -> None:
+    with training(sys.executable, JOB, "0.3", str(standin.cudart), config=EbpfConfig(sampler_frequency=0)) as job:
+        job.work()
+        assert not job.samples()
