@@ -17,7 +17,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.api import ApiExtension
 from otel_zernel_libraries.serving.http2 import server
-from otel_zernel_libraries.serving.http2.connection import Http2Connection
+from otel_zernel_libraries.serving.http2.server import Http2Connection
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 
@@ -56,7 +56,7 @@ async def discard(batch: Batch, *, transport: str = "") -> None:
 
 async def main() -> None:
     logging.disable()  # the probes send more than a queue holds
-    server.Http2Connection = TimedConnection  # type: ignore[attr-defined]  # the server measures nothing itself
+    server.Http2Connection = TimedConnection  # type: ignore[misc]  # the server measures nothing itself
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print_times)
     api_config = ApiExtension.Config.model_validate({"endpoint": "127.0.0.1:0"})
     api = ApiExtension(api_config, make_context("extensions", "api", clock=SystemClock()))

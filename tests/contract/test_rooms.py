@@ -72,7 +72,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "session", "doctor", "watch", "gpu_slot", "declared"},
+        {"__init__", "receiver", "doctor", "watch", "gpu_slot", "declared"},
         {"config"},
         {"gpus"},
         {"readings"},
@@ -110,7 +110,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__", "extension"},
         {"values"},
         {"journal"},
-        {"config", "disk", "directory_lock"},
+        {"config", "disk"},
     ],
     "otel_zernel_receivers.csv": [
         {
@@ -121,7 +121,6 @@ HOUSES: dict[str, list[set[str]]] = {
             "reader",
             "replay",
             "rejects",
-            "beginnings",
             "headers",
         },
         {"encoding"},
@@ -140,7 +139,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"unwanted"},
         {"answers"},
         {"connections"},
-        {"config", "environment", "converting", "signals", "time_lines", "classic"},
+        {"config", "converting", "signals", "time_lines", "classic"},
     ],
     "otel_zernel_exporters.kafka": [
         {"__init__", "exporter", "sending"},
@@ -151,7 +150,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__", "exporter"},
         {"streaming", "page"},
         {"live_state"},
-        {"deltas", "rendering", "columns"},
+        {"rendering"},
         {"config", "declared"},
     ],
     "otel_zernel_processors.kubernetes": [

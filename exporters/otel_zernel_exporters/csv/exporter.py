@@ -4,15 +4,27 @@ import asyncio
 import os
 import stat
 from io import FileIO
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context, Exporter
+from otel_zernel.component import ComponentConfig, Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
-from otel_zernel_exporters.csv.config import CsvExporterConfig
+from otel_zernel.types import Permissions
 from otel_zernel_exporters.csv.rows import HEADER, CsvRows
-from otel_zernel_libraries.files.writing import append_whole, open_appending
+from otel_zernel_libraries.files.writing import OWNER_AND_GROUP, append_whole, open_appending
+
+
+class CsvExporterConfig(ComponentConfig):
+    """The file to write."""
+
+    path: Path
+    """The path of the file. Its directory must exist."""
+    append: bool = False
+    """Append to an existing file. Else it is emptied at start."""
+    file_permissions: Permissions = OWNER_AND_GROUP
+    """The permissions of the file if it is created, in octal. The umask applies too."""
 
 
 class CsvExporter(Exporter):

@@ -1,8 +1,18 @@
-"""The file exporter: encodes and writes batches in a thread."""
+"""The file exporter: encodes and writes batches in a thread, into a file of records with rotation.
+
+A record is written completely or not at all.
+"""
 
 import asyncio
+import contextlib
+import os
+import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from io import FileIO
+from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -12,8 +22,127 @@ from otel_zernel.batch import SIGNALS, Batch, split_batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
-from otel_zernel_exporters.file.config import FileConfig
-from otel_zernel_exporters.file.record_file import RecordFile
+from otel_zernel_exporters.file.config import FileConfig, RotationConfig
+from otel_zernel_libraries.files.writing import append_whole, open_appending
+
+_STAMP = "%Y-%m-%dT%H-%M-%S.%f"
+
+
+class RecordFile:
+    """Appends records to a file. Every method blocks, is thread-safe and raises `OSError`.
+
+    `permissions` are those of new files, in octal. `now_ns` is the wall clock for the names of old files.
+    """
+
+    def __init__(
+        self, path: Path, rotation: RotationConfig | None, permissions: str, now_ns: Callable[[], int]
+    ) -> None:
+        self._path = path
+        self._rotation = rotation
+        self._permissions = permissions
+        self._now_ns = now_ns
+        self._lock = Lock()
+        self._file: FileIO | None = None
+        self._size = 0
+        self._regular = False
+        self._unsynced = False
+
+    def open(self, *, append: bool) -> None:
+        """Opens the file, and empties it unless `append` is set."""
+        with self._lock:
+            self._open(append=append)
+
+    def write(self, record: bytes) -> None:
+        """Appends the record. After an error the file is unchanged."""
+        with self._lock:
+            if self._must_rotate(len(record)):
+                self._rotate()
+            file = self._file or self._open(append=True)
+            self._unsynced = True
+            append_whole(file, record)
+            self._size += len(record)
+
+    def sync(self) -> None:
+        """Returns once all written records are on the disk."""
+        with self._lock:
+            self._sync()
+
+    def close(self) -> None:
+        """Syncs and closes the file. Safe to call twice."""
+        with self._lock:
+            self._close()
+
+    def _open(self, *, append: bool) -> FileIO:
+        self._file = open_appending(self._path, self._permissions)
+        self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        if self._regular and not append:
+            self._file.truncate(0)
+        self._size = os.fstat(self._file.fileno()).st_size
+        return self._file
+
+    def _sync(self) -> None:
+        if self._file and self._regular and self._unsynced:
+            os.fsync(self._file.fileno())
+            self._unsynced = False
+
+    def _close(self) -> None:
+        try:
+            self._sync()
+        finally:
+            if self._file:
+                self._file.close()
+            self._file = None
+
+    def _must_rotate(self, more: int) -> bool:
+        limit = self._rotation.max_megabytes * 2**20 if self._rotation else None
+        return limit is not None and self._regular and self._size > 0 and self._size + more > limit
+
+    def _rotate(self) -> None:
+        self._close()
+        self._path.rename(self._name(self._rotation_time()))
+        self._open(append=True)
+        for outdated in self._outdated():
+            with contextlib.suppress(OSError):  # retried at the next rotation
+                outdated.unlink()
+
+    def _rotation_time(self) -> datetime:
+        """The current time, or 1 ms after the newest old file: no name is used twice, even if the clock goes back."""
+        newest = max((time + timedelta(milliseconds=1) for time, _ in self._old_files()), default=None)
+        return max(self._now(), newest) if newest else self._now()
+
+    def _outdated(self) -> list[Path]:
+        """The old files beyond `max_backups` or `max_days`."""
+        if self._rotation is None:
+            return []
+        old = self._old_files()
+        excess = len(old) - self._rotation.max_backups if self._rotation.max_backups else 0
+        oldest = self._now() - timedelta(days=self._rotation.max_days) if self._rotation.max_days else None
+        return [path for index, (time, path) in enumerate(old) if index < excess or (oldest and time < oldest)]
+
+    def _old_files(self) -> list[tuple[datetime, Path]]:
+        """The time and path of each old file, by its name, oldest first."""
+        siblings = self._path.parent.iterdir()
+        return sorted((time, path) for path in siblings if (time := self._time_of(path)))
+
+    def _now(self) -> datetime:
+        now = datetime.fromtimestamp(self._now_ns() // 1_000_000 / 1000, UTC)
+        return now.astimezone() if self._rotation and self._rotation.localtime else now
+
+    def _name(self, time: datetime) -> Path:
+        milliseconds = time.strftime(_STAMP)[:-3]
+        return self._path.with_name(f"{self._path.stem}-{milliseconds}{self._path.suffix}")
+
+    def _time_of(self, path: Path) -> datetime | None:
+        pattern = f"{_literal(self._path.stem)}-{_STAMP}{_literal(self._path.suffix)}"
+        try:
+            return datetime.strptime(path.name, pattern).replace(tzinfo=self._now().tzinfo)
+        except ValueError:
+            return None
+
+
+def _literal(text: str) -> str:
+    return text.replace("%", "%%")
+
 
 LINE_ITEMS = 1000
 """The maximum number of points, spans or log records in a line: many log readers reject lines over 1 MiB."""

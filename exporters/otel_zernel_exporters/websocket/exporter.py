@@ -19,8 +19,7 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.types import Address
 from otel_zernel_exporters.websocket.config import WebSocketConfig
 from otel_zernel_exporters.websocket.declared import SKIPPED_MESSAGES, SLOW_CLIENTS
-from otel_zernel_exporters.websocket.feed import Feed
-from otel_zernel_exporters.websocket.readers import FeedReaders
+from otel_zernel_exporters.websocket.readers import Feed, FeedReaders
 from otel_zernel_libraries.serving.access import joined_headers
 from otel_zernel_libraries.serving.cors import Cors, CorsConfig
 from otel_zernel_libraries.serving.limits import ServerLimits

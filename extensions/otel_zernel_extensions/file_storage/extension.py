@@ -1,21 +1,24 @@
 """The file_storage extension: a folder for each queue, and one for the values of each component."""
 
 import asyncio
+import errno
+import fcntl
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import unquote
 
 from otel_zernel.component import Context, Finding
-from otel_zernel.errors import CannotStart
+from otel_zernel.errors import CannotStart, ZernelError
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.storage import Journal, JournalView, KeyValues, Record, Storage, StorageFailed
 from otel_zernel_extensions.file_storage.config import FileStorageConfig
-from otel_zernel_extensions.file_storage.directory_lock import DirectoryInUse, DirectoryLock
 from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
@@ -23,6 +26,76 @@ from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from otel_zernel_extensions.file_storage.journal.recovery import recover
 from otel_zernel_extensions.file_storage.journal.segments import StoredRecord, segment_files
 from otel_zernel_extensions.file_storage.values import FileKeyValues
+
+FILE_NAME: Final = "lock"
+
+
+class DirectoryInUse(ZernelError):
+    """Another owner has the lock. The message names it."""
+
+
+class DirectoryLock:
+    """A lock on a file with the pid of its owner. The kernel releases it when the process ends, however it ends."""
+
+    _held: ClassVar[set[tuple[int, int]]] = set()
+    """Device and inode of the files that this process has locked."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Raises `DirectoryInUse`, or `OSError` if the directory cannot be used."""
+        file = _open(self._directory)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = "another storage extension of this collector" if _identity(file) in self._held else _owner(file)
+            os.close(file)
+            if isinstance(error, BlockingIOError):
+                raise DirectoryInUse(owner) from error
+            raise
+        with suppress(OSError):  # a full or read-only disk: the lock holds without the pid
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+        self._held.add(_identity(file))
+        self._file = file
+
+    def release(self) -> None:
+        """Safe to call twice."""
+        if self._file is not None:
+            self._held.discard(_identity(self._file))
+            os.close(self._file)
+            self._file = None
+
+
+def _identity(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+def _open(directory: Path) -> int:
+    """The lock file; on a read-only disk without such a file, the directory itself."""
+    path = directory / FILE_NAME
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+            raise
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _owner(file: int) -> str:
+    """The process that the lock file names: `the process with pid 812`."""
+    with suppress(OSError):
+        pid, _, host = os.pread(file, 300, 0).decode("ascii", "replace").strip().partition(" ")
+        if pid.isdigit():
+            return f"the process with pid {pid}" + (f" on {host}" if host != socket.gethostname() else "")
+    return "another process"
+
 
 _LONGEST: Final = 240
 """Characters. Linux and macOS allow 255 in a file name, and the folders have endings."""

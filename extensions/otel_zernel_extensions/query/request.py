@@ -1,15 +1,23 @@
-"""One request: from its parameters to an answer in the wanted format, or to a problem."""
+"""One request: from its parameters to an answer in the wanted format, or to a problem.
+
+Records are JSON, CSV (RFC 4180) or an Arrow stream. An answer has a validator, a life in caches, and a compression.
+"""
 
 import asyncio
+import csv
+import gzip
+import hashlib
+import io
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Self, TypeVar
 
+import zstandard
+
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel_extensions.query.answers.delivery import delivery_of
-from otel_zernel_extensions.query.answers.tables import arrow_bytes, csv_bytes
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
 from otel_zernel_extensions.query.requests.parameters import ParameterError, Parameters
@@ -20,6 +28,144 @@ from otel_zernel_libraries.serving.api.routes import App
 from otel_zernel_libraries.store.queries.catalogue import TooManySeries
 from otel_zernel_libraries.store.queries.distributions import TooManyPoints
 from otel_zernel_libraries.store.rows.points import LATEST_TIME
+
+_SMALL: Final = 1024
+"""Bytes below which compression gains nothing."""
+_LARGE: Final = 1 << 17
+"""Bytes above which compression takes milliseconds, so that it runs in a thread."""
+_DAY_NS: Final = 86_400 * 10**9
+_SETTLED_NS: Final = 3600 * 10**9
+
+
+@dataclass(slots=True, frozen=True)
+class AnswerConditions:
+    """The conditions of one request."""
+
+    tag: str
+    """The validator: it changes with every batch that the store takes."""
+    encoding: str
+    """`zstd`, `gzip` or empty."""
+    cache: str
+    """Cache-Control."""
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"etag", self.tag.encode()),
+            (b"cache-control", self.cache.encode()),
+            (b"vary", b"accept, accept-encoding, authorization"),
+        ]
+
+    def is_known(self, header: str) -> bool:
+        """Whether `If-None-Match` has the validator."""
+        tags = [one.strip() for one in header.split(",")]
+        return self.tag in tags or "*" in tags
+
+    async def not_modified(self, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 304, "headers": self.headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def answer(self, send: Any, body: bytes, content_type: str, more: list[tuple[bytes, bytes]]) -> None:
+        headers = [*self.headers, *more]
+        if self.encoding and len(body) > _SMALL:
+            headers.append((b"content-encoding", self.encoding.encode()))
+            body = await self._compressed(body)
+        await plain_answer(send, body, content_type, 200, headers)
+
+    async def _compressed(self, body: bytes) -> bytes:
+        compress = zstandard.ZstdCompressor(3).compress if self.encoding == "zstd" else _gzip
+        return await run_in_thread(lambda: compress(body)) if len(body) > _LARGE else compress(body)
+
+
+def delivery_of(
+    scope: Any, accepted: str, accepted_encodings: str, version: str, end_ns: int, now_ns: int
+) -> AnswerConditions:
+    """The conditions of a request. `version` changes with each batch in the store."""
+    encoding = chosen_encoding(accepted_encodings)
+    text = f"{version} {scope['path']} {scope['query_string'].decode('latin-1')} {accepted} {encoding}"
+    tag = f'"{hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]}"'
+    return AnswerConditions(tag, encoding, cache_control(end_ns, now_ns))
+
+
+def cache_control(end_ns: int, now_ns: int) -> str:
+    """How long a cache may keep an answer without asking. Points may arrive late, so that only old times settle."""
+    age = now_ns - end_ns
+    if age < _SETTLED_NS:
+        return "private, no-cache"
+    return f"private, max-age={3600 if age >= _DAY_NS else 60}"
+
+
+def chosen_encoding(header: str) -> str:
+    """The best encoding that `Accept-Encoding` allows."""
+    allowed = {}
+    for part in header.lower().split(",")[:50]:
+        name, _, quality = part.strip().partition(";")
+        allowed[name.strip()] = quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return next((one for one in ("zstd", "gzip") if allowed.get(one)), "")
+
+
+def _gzip(body: bytes) -> bytes:
+    return gzip.compress(body, 5, mtime=0)
+
+
+Record = Mapping[str, Any]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_bytes(records: Sequence[Record], names: Sequence[str]) -> bytes:
+    """A line of names and a line for each record. Maps and lists are JSON. A missing value is empty.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(names)
+    writer.writerows([[_cell(record.get(name)) for name in names] for record in records])
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) and value != "-Infinity" else value
+    return _json(value) if isinstance(value, dict | list) else value
+
+
+def arrow_bytes(records: Sequence[Record], names: Sequence[str]) -> bytes:
+    """An Arrow IPC stream: times in ns, counts as integers, other numbers as doubles, maps and lists as JSON.
+
+    Raises `ImportError` without pyarrow.
+    """
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    columns = {name: _column(pa, name, [record.get(name) for record in records]) for name in names}
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+_COUNTS = ("count", "gpus", "series")
+_MOST = 2**64 - 1
+_TIMES = ("timestamp", "start", "end")
+_NUMBERS = ("value", "avg", "min", "max", "sum", "rate")
+
+
+def _column(pa: Any, name: str, values: Sequence[Any]) -> Any:
+    if name in _TIMES:
+        return pa.array(values, pa.string()).cast(pa.timestamp("ns", "UTC"))
+    if name in _COUNTS:
+        return pa.array([None if value is None else min(value, _MOST) for value in values], pa.uint64())
+    if name in _NUMBERS or (name[:1] == "p" and name[1:].isdecimal()):
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return pa.array([_json(value) if isinstance(value, dict | list) else value for value in values], pa.string())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
 
 PROBLEM = "application/problem+json"
 

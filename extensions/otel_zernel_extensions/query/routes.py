@@ -1,11 +1,10 @@
 """The routes of the store."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 from otel_zernel_extensions.query import schemas
-from otel_zernel_extensions.query.answers.inventory import gpus_of, hosts_of, totals_of
 from otel_zernel_extensions.query.answers.values import number, records_of, time_text
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
@@ -18,6 +17,59 @@ from otel_zernel_libraries.store.queries.aggregation import SeriesGroup, aggrega
 from otel_zernel_libraries.store.queries.contents import contents_of
 from otel_zernel_libraries.store.queries.pages import PointSelection, page
 from otel_zernel_libraries.store.queries.series import SeriesEntry, SeriesFilter
+
+Record = Mapping[str, Any]
+
+
+def hosts_of(series: Iterable[SeriesEntry]) -> list[Record]:
+    """The hosts by name, with their numbers of GPUs and series."""
+    hosts: dict[str, list[SeriesEntry]] = {}
+    for one in series:
+        if (host := one.label("host_id")) is not None:
+            hosts.setdefault(host, []).append(one)
+    return [
+        {"host_id": host, "gpus": len(_by_gpu(members)), "series": len(members)}
+        for host, members in sorted(hosts.items())
+    ]
+
+
+def gpus_of(series: Iterable[SeriesEntry], host: str) -> list[Record] | None:
+    """The GPUs of a host, by index; None if there is no such host."""
+    found = [one for one in series if one.label("host_id") == host]
+    if not found:
+        return None
+    return [
+        {
+            "gpu_id": members[0].label("gpu_id"),
+            "uuid": members[0].label("uuid"),
+            "model": members[0].label("model"),
+            "series": len(members),
+        }
+        for _, members in sorted(_by_gpu(found).items())
+    ]
+
+
+def totals_of(series: Iterable[SeriesEntry]) -> Record:
+    """The numbers of series, metrics, hosts and GPUs."""
+    series = [*series]
+    return {
+        "series": len(series),
+        "metrics": len({one.metric for one in series}),
+        "hosts": len({host for one in series if (host := one.label("host_id")) is not None}),
+        "gpus": len(_by_gpu(series)),
+    }
+
+
+def _by_gpu(series: Iterable[SeriesEntry]) -> dict[tuple[str, str], list[SeriesEntry]]:
+    """The series of each GPU, by index and UUID."""
+    found: dict[tuple[str, str], list[SeriesEntry]] = {}
+    for one in series:
+        uuid, index = one.label("uuid"), one.label("gpu_id")
+        if uuid is not None or index is not None:
+            host = "" if uuid is not None else one.label("host_id") or ""
+            found.setdefault((index or "", uuid or host), []).append(one)
+    return found
+
 
 _API: Final = "/api/v1"
 _EMPTY: Final = ("format",)

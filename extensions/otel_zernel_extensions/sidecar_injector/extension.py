@@ -1,19 +1,128 @@
-"""The HTTPS server of the sidecar_injector extension."""
+"""The HTTPS server of the sidecar_injector extension.
+
+Requests of Kubernetes' API server and their answers are an AdmissionReview of admission.k8s.io/v1.
+"""
 
 import asyncio
+import base64
+import json
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
+
+from pydantic import BaseModel, Field, ValidationError
 
 from otel_zernel.component import Context, Extension
 from otel_zernel.types import Address
 from otel_zernel_extensions.sidecar_injector.config import SidecarInjectorConfig
 from otel_zernel_extensions.sidecar_injector.declared import REVIEWS
-from otel_zernel_extensions.sidecar_injector.reviewing import answer
-from otel_zernel_extensions.sidecar_injector.sidecar import Sidecar, read_sidecar
-from otel_zernel_libraries.serving.api.answers import ApiError, error_answer, json_answer, read_body
+from otel_zernel_extensions.sidecar_injector.sidecar import Patch, Sidecar, patch_of, read_sidecar
+from otel_zernel_libraries.serving.api.answers import ApiError, error_answer, json_answer, json_bytes, read_body
 from otel_zernel_libraries.serving.serving import serve_guarded
+
+_VERSION: Final = "admission.k8s.io/v1"
+
+
+Amounts = dict[str, str | int | float] | None
+
+
+class _Resources(BaseModel, extra="allow"):
+    requests: Amounts = None
+    limits: Amounts = None
+
+
+class _Item(BaseModel, extra="allow"):
+    name: str = ""
+
+
+class _Container(_Item):
+    resources: _Resources | None = None
+
+
+class _System(BaseModel, extra="allow"):
+    name: str = ""
+
+
+class _Spec(BaseModel, extra="allow"):
+    """The fields that decide about the patch."""
+
+    containers: list[_Container] | None = None
+    initContainers: list[_Container] | None = None  # noqa: N815  # the names of Kubernetes
+    volumes: list[_Item] | None = None
+    imagePullSecrets: list[_Item] | None = None  # noqa: N815
+    nodeSelector: dict[str, str] | None = None  # noqa: N815
+    os: _System | None = None
+
+
+class _Pod(BaseModel):
+    spec: _Spec
+
+
+class _Kind(BaseModel):
+    group: str = ""
+    kind: str
+
+
+class _Request(BaseModel):
+    uid: str
+    kind: _Kind
+    operation: str = "CREATE"
+    object: dict[str, Any] | None = None
+
+
+class _Review(BaseModel):
+    version: str = Field(alias="apiVersion")
+    kind: str
+    request: _Request
+
+
+class Reviewed(NamedTuple):
+    """The answer to one review."""
+
+    body: bytes
+    injects: bool
+
+
+def answer(body: bytes, sidecar: Sidecar, cpu_limit: str) -> Reviewed:
+    """The answer to a request: always allowed, with a patch for a new pod. Raises `ApiError` for any other body."""
+    request = _parse(body)
+    patch = Patch(())
+    if request.kind == _Kind(kind="Pod") and request.operation == "CREATE":
+        patch = patch_of(_pod(request.object).spec.model_dump(), sidecar, cpu_limit, request.uid)
+    response: dict[str, Any] = {"uid": request.uid, "allowed": True}
+    if patch.operations:
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json_bytes(patch.operations)).decode()}
+    if patch.warnings:
+        response["warnings"] = list(patch.warnings)
+    review = {"apiVersion": _VERSION, "kind": "AdmissionReview", "response": response}
+    return Reviewed(json_bytes(review), bool(patch.operations))
+
+
+def _parse(body: bytes) -> _Request:
+    try:
+        review = _Review.model_validate(json.loads(body))
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"not an AdmissionReview: {_first(error)}") from error
+    if (review.version, review.kind) != (_VERSION, "AdmissionReview"):
+        raise ApiError(400, f"only AdmissionReview of {_VERSION} is supported")
+    return review.request
+
+
+def _pod(value: dict[str, Any] | None) -> _Pod:
+    try:
+        return _Pod.model_validate(value)
+    except ValidationError as error:
+        raise ApiError(400, f"not a pod: {_first(error)}") from error
+
+
+def _first(error: Exception) -> str:
+    """The first mistake, without the input: a pod may have secrets in its environment."""
+    if not isinstance(error, ValidationError):
+        return "the body is not JSON"
+    mistake = error.errors(include_input=False)[0]
+    return f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}"
+
 
 _PATH: Final = "/mutate"
 _LARGEST: Final = 1 << 23

@@ -1,11 +1,14 @@
 """The sources of names: /proc, the folders of logs, the downward API, the API server and the kubelet.
 
 Each of them is read by a task or in a thread. The table of pods, the places of processes and the holders of GPUs have
-the results.
+the results. The kernel may hold a reader of /proc/PID/environ for as long as the process is stuck in a page fault: a
+thread of its own reads the places, and the pipeline does not wait for it.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -15,19 +18,70 @@ from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.tasks import cancel
-from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel.runtime.threads import WorkerThread, run_in_thread
 from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.declared import FAILURES, FORGOTTEN, OUTCOME, PROCESSES, SOURCE
 from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory
 from otel_zernel_processors.kubernetes.gpus.kubelet import Kubelet
 from otel_zernel_processors.kubernetes.lookup import PodLookup
-from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlaces
-from otel_zernel_processors.kubernetes.places.reader import PlaceReader
+from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlace, ProcessPlaces
 from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs
 from otel_zernel_processors.kubernetes.pods.own_pod import own_pod
 from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
 from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
 from otel_zernel_processors.kubernetes.pods.watch import PodWatch
+
+_AT_ONCE: Final = 256
+"""Processes that are read before a batch goes on, which takes 0.1 s. Others are read before the next batches."""
+_HANGS: Final = 5.0
+"""Seconds after which a reading counts as stuck."""
+
+
+class PlaceReader:
+    """Reads in a thread of its own, and hands over what it has read, also what came too late for its batch."""
+
+    def __init__(self, places: ProcessPlaces) -> None:
+        self._places = places
+        self._thread: WorkerThread | None = None
+        self._began = 0.0
+        self._found: deque[tuple[ProcessKey, ProcessPlace | None]] = deque()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the thread has been stuck for a while."""
+        return self._is_busy and time.monotonic() - self._began > _HANGS
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._thread is not None and self._thread.busy
+
+    async def read(self, keys: Sequence[ProcessKey]) -> bool:
+        """Reads some of the processes. Returns at once, with False, while the thread is busy."""
+        self.take()
+        if self._is_busy:
+            return False
+        if keys:
+            self._thread = self._thread or WorkerThread("kubernetes")
+            self._began = time.monotonic()
+            await self._thread.call(lambda: self._read(keys[:_AT_ONCE]))
+            self.take()
+        return True
+
+    def take(self) -> None:
+        """Remembers what the thread has read."""
+        while self._found:
+            self._places.remember(*self._found.popleft())
+
+    def close(self) -> None:
+        """Ends the thread. Does not wait for it."""
+        if self._thread:
+            self._thread.close()
+            self._thread = None
+
+    def _read(self, keys: Sequence[ProcessKey]) -> None:
+        for key in keys:
+            self._found.append((key, self._places.read(key)))
+
 
 _UPKEEP: Final = 10.0
 """Seconds between two looks for deleted pods and new labels of the own pod."""

@@ -1,17 +1,123 @@
-"""The metrics transform processor."""
+"""The metrics transform processor: operations on the points of one metric, and several metrics combined into one."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
+from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel_libraries.conditions import to_any_value
-from otel_zernel_processors.metricstransform.combining import combine, mismatch
-from otel_zernel_processors.metricstransform.config import MetricsTransformConfig, Transform
-from otel_zernel_processors.metricstransform.operations import every_point, operate
-from otel_zernel_processors.metricstransform.selecting import MetricSelector, keep, points_of
+from otel_zernel_processors.metricstransform import labels
+from otel_zernel_processors.metricstransform.aggregation import aggregate
+from otel_zernel_processors.metricstransform.config import MetricOperation, MetricsTransformConfig, Transform
+from otel_zernel_processors.metricstransform.numbers import scale, toggle_type
+from otel_zernel_processors.metricstransform.selecting import MetricSelector, delete, keep, points_of
+
+
+def mismatch(metrics: Sequence[Metric]) -> str | None:
+    """Why these metrics cannot be combined; None if they can. They need equal types, units and labels."""
+    first, *others = metrics
+    if first.WhichOneof("data") in (None, "summary"):
+        return f"{first.name} is a summary, or has no data"
+    for other in others:
+        if first.WhichOneof("data") != other.WhichOneof("data"):
+            return f"the types of {first.name} and {other.name} differ"
+        if first.unit != other.unit:
+            return f"the units of {first.name} ({first.unit}) and {other.name} ({other.unit}) differ"
+        if _meaning(first) != _meaning(other):
+            return f"the temporality or monotonicity of {first.name} and {other.name} differs"
+        if _labels(first) != _labels(other):
+            return f"the labels of {first.name} and {other.name} differ"
+    return None
+
+
+def _meaning(metric: Metric) -> tuple[object, object]:
+    data = getattr(metric, metric.WhichOneof("data") or "gauge")
+    return getattr(data, "aggregation_temporality", None), getattr(data, "is_monotonic", None)
+
+
+def _labels(metric: Metric) -> set[str]:
+    return {pair.key for point in points_of(metric) for pair in point.attributes}
+
+
+def combine(metrics: Sequence[Metric], transform: Transform, selector: MetricSelector) -> Metric:
+    """One metric with the data points of all, aggregated. Groups of the expression become labels."""
+    combined = Metric()
+    combined.CopyFrom(metrics[0])
+    combined.name = transform.new_name
+    del points_of(combined)[:]
+    for metric in metrics:
+        added = {label: _cased(value, transform) for label, value in selector.labels_from(metric.name).items()}
+        every = points_of(metric)
+        for index in selector.chosen(metric):
+            point = points_of(combined).add()
+            point.CopyFrom(every[index])
+            labels.put(point, added)
+    if transform.aggregation_type:
+        aggregate(combined, range(len(points_of(combined))), transform.aggregation_type)
+    return combined
+
+
+def _cased(value: str, transform: Transform) -> str:
+    match transform.submatch_case:
+        case "lower":
+            return value.lower()
+        case "upper":
+            return value.upper()
+        case _:
+            return value
+
+
+Choose = Callable[[Metric], list[int]]
+"""The indexes of the data points to change."""
+
+
+def operate(metric: Metric, operations: Sequence[MetricOperation], choose: Choose) -> None:
+    """Applies the operations, in order, to the chosen data points."""
+    for operation in operations:
+        chosen = choose(metric)
+        if operation.action == "delete_label_value":
+            every = points_of(metric)
+            delete(metric, [index for index in chosen if _has_value(every[index], operation)])
+            continue
+        every, change = points_of(metric), _change(operation)
+        for index in chosen:
+            change(every[index])
+        if operation.aggregation_type and operation.action.startswith("aggregate"):
+            aggregate(metric, chosen, operation.aggregation_type)
+
+
+def every_point(metric: Metric) -> list[int]:
+    """Chooses all data points."""
+    return list(range(len(points_of(metric))))
+
+
+def _change(operation: MetricOperation) -> Callable[[Any], None]:
+    """What the operation does to each data point, before it aggregates."""
+    new_value = operation.new_value.replace("{{version}}", __version__)
+    match operation.action:
+        case "add_label":
+            return lambda point: labels.put(point, {operation.new_label: new_value})
+        case "update_label":
+            values = {one.value: one.new_value.replace("{{version}}", __version__) for one in operation.value_actions}
+            return lambda point: labels.rename(point, operation.label, operation.new_label, values)
+        case "toggle_scalar_data_type":
+            return toggle_type
+        case "experimental_scale_value":
+            return lambda point: scale(point, operation.experimental_scale)
+        case "aggregate_labels":
+            kept = frozenset(operation.label_set)
+            return lambda point: labels.keep_only(point, kept)
+        case _:
+            values = dict.fromkeys(operation.aggregated_values, new_value)
+            return lambda point: labels.rename(point, operation.label, "", values)
+
+
+def _has_value(point: Any, operation: MetricOperation) -> bool:
+    pair = labels.find(point, operation.label)
+    return pair is not None and pair.value.string_value == operation.label_value
 
 
 class MetricsTransformProcessor(Processor):

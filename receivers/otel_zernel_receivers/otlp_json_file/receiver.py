@@ -1,14 +1,16 @@
-"""The otlp_json_file receiver: reads records in a thread, and emits them at the configured pace."""
+"""The otlp_json_file receiver: reads records in a thread, shifts their times, and emits them at the configured pace."""
 
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import Batch, Signal, points
+from otel_zernel.clock import Clock
 from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import CannotStart, DecodeError, Rejected
 from otel_zernel.runtime.threads import run_in_thread
@@ -19,9 +21,90 @@ from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_libraries.files.positions import Positions, open_values
 from otel_zernel_libraries.files.sources import Problems, Unreadable, open_source, reading_errors
 from otel_zernel_receivers.otlp_json_file.config import OtlpJsonFileConfig
-from otel_zernel_receivers.otlp_json_file.decoding import decode_json, decode_protobuf, signals_in
-from otel_zernel_receivers.otlp_json_file.pace import Pace
-from otel_zernel_receivers.otlp_json_file.records import FileRecord, RecordReader
+from otel_zernel_receivers.otlp_json_file.records import (
+    FileRecord,
+    RecordReader,
+    decode_json,
+    decode_protobuf,
+    signals_in,
+)
+
+_LAST_NS = 2**64 - 1
+
+
+class Pace:
+    """Assigns to each record of one replay the time to emit it. Records without a time follow at once."""
+
+    def __init__(self, speed: float, timestamps: Literal["recorded", "now", "moved"], clock: Clock) -> None:
+        """`speed`: recorded seconds in a second; 0 for no pauses.
+
+        With a speed of 10 and `now`, times are ten times closer together: none is ahead of the clock. With `moved`,
+        they keep their distances.
+        """
+        self._speed = Fraction(speed)
+        self._shifts = timestamps != "recorded"
+        self._divisor = self._speed if timestamps == "now" else Fraction(1)
+        self._clock = clock
+        self._newest_ns = 0
+        """The newest time of the replay."""
+        self._first_ns: int | None = None
+        """The time of the first record."""
+        self._began_ns = 0
+        """The clock's time of the first record."""
+        self._began = 0.0
+
+    def restart(self) -> None:
+        """The next record is the first one of a new round."""
+        self._first_ns = None
+
+    def schedule(self, batch: Batch) -> float:
+        """The moment to emit a record, in seconds of the monotonic clock. Shifts the times in it."""
+        if not self._speed:
+            return 0.0
+        latest = max((getattr(holder, name) for holder, name in _times(batch, edit=False)), default=0)
+        if not latest:
+            return 0.0
+        if self._first_ns is None:
+            self._first_ns, self._began = latest, self._clock.monotonic()
+            self._began_ns = max(self._clock.time_ns(), self._newest_ns)
+        if self._shifts:
+            for holder, name in list(_times(batch, edit=True)):
+                setattr(holder, name, self._shifted(getattr(holder, name)))
+        return self._began + float((latest - self._first_ns) / self._speed) / 1e9
+
+    def _shifted(self, time_ns: int) -> int:
+        since = (time_ns - (self._first_ns or 0)) * self._divisor.denominator // self._divisor.numerator
+        shifted = min(max(1, self._began_ns + since), _LAST_NS)
+        self._newest_ns = max(self._newest_ns, shifted)
+        return shifted
+
+
+def _times(batch: Batch, *, edit: bool) -> Iterator[tuple[Any, str]]:
+    """The messages with a time, and the name of the field. Times that are not set (0) are left out."""
+    fields = ("start_time_unix_nano", "time_unix_nano", "end_time_unix_nano", "observed_time_unix_nano")
+    for holder in _holders(batch, edit=edit):
+        for name in fields:
+            if getattr(holder, name, 0):
+                yield holder, name
+
+
+def _holders(batch: Batch, *, edit: bool) -> Iterator[Any]:
+    """The messages that may have a time: points, exemplars, spans, events, log records."""
+    if batch.has_metrics:
+        for resource in (batch.edit_metrics() if edit else batch.metrics).resource_metrics:
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                for point in points(metric):
+                    yield point
+                    yield from getattr(point, "exemplars", ())
+    if batch.has_spans:
+        for traced in (batch.edit_spans() if edit else batch.spans).resource_spans:
+            for span in (span for spans in traced.scope_spans for span in spans.spans):
+                yield span
+                yield from span.events
+    if batch.has_logs:
+        for logged in (batch.edit_logs() if edit else batch.logs).resource_logs:
+            yield from (record for logs in logged.scope_logs for record in logs.log_records)
+
 
 _MOST_DAMAGED = 100
 """So many more damaged records than records of logs show that a file is no recording."""

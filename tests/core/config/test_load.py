@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.config.load import load
-from otel_zernel.config.override import merge
+from otel_zernel.config.load import load, merge
 from otel_zernel.errors import ConfigError
 
 

@@ -27,7 +27,7 @@ service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{metrics: {{rece
 PARSE = f"""
 import threading
 from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
-from otel_zernel_receivers.csv.parsing.fast import parse_block
+from otel_zernel_receivers.csv.conversion import parse_block
 from otel_zernel_receivers.csv.parsing.rows import Dialect
 from otel_zernel_receivers.csv.reader import CsvFileReader
 

@@ -11,8 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel_exporters.kafka import KafkaExporter
-from otel_zernel_exporters.kafka.layout.attributes_hash import attributes_hash
-from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece
+from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece, attributes_hash
 from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, fitting
 from tests.core.parts import batch_of, values_of
 from tests.exporters.kafka.xxh64 import xxh64

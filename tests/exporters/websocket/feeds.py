@@ -20,7 +20,7 @@ from otel_zernel.component import Extension
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.websocket import WebSocketExporter
-from otel_zernel_exporters.websocket.feed import Feed
+from otel_zernel_exporters.websocket.readers import Feed
 
 LAUNCHES = "zernel.cuda.launch.latency"
 COLLECTIVES = "zernel.nccl.collective.duration"

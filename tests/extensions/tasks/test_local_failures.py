@@ -16,8 +16,8 @@ from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.tasks.engines.engine import ENDED, TaskSpec
 from otel_zernel_extensions.tasks.engines.local import LocalEngine
 from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
+from otel_zernel_extensions.tasks.engines.local.engine import output_of
 from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder
-from otel_zernel_extensions.tasks.engines.local.output import output_of
 from tests.extensions.tasks.running import running
 from tests.reliability.journals.disks import fill, small_disk
 

@@ -8,8 +8,7 @@ from typing import Literal
 import pytest
 
 from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel_libraries.store.sqlite.connecting import open_writer
-from otel_zernel_libraries.store.sqlite.schema import VERSION
+from otel_zernel_libraries.store.sqlite.connecting import VERSION, open_writer
 from tests.libraries.store.given import gauges, points_in, read_all, reader, sqlite_config, writer
 from tests.reliability.journals.disks import fill, remount, small_disk
 

@@ -235,7 +235,7 @@ async def test_a_pod_whose_folder_of_logs_appears_later_is_named_then(
 async def test_a_process_that_is_stuck_in_the_kernel_is_reported_and_holds_up_no_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("otel_zernel_processors.kubernetes.places.reader._HANGS", 0.0)
+    monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._HANGS", 0.0)
     node = Node(tmp_path)
     resource = of_process(7, node.proc.add(7, cgroup=GROUP))
     stuck = node.proc.folder / "7" / "environ"

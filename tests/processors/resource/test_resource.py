@@ -19,7 +19,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import make_context
 from otel_zernel_processors.resource import ResourceDetectionProcessor, ResourceProcessor
-from otel_zernel_processors.resource.detect import DetectionSources
+from otel_zernel_processors.resource.processor import DetectionSources
 
 LINUX = platform.uname_result("Linux", "node-1", "6.1", "#1", "x86_64")
 

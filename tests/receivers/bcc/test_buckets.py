@@ -5,7 +5,7 @@ from bisect import bisect_left
 import pytest
 
 from otel_zernel_receivers.bcc.config import BucketsConfig
-from otel_zernel_receivers.bcc.series import bounds, counts
+from otel_zernel_receivers.bcc.programs import bounds, counts
 
 
 def log2l(value: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_receivers.bcc.config import BccMetricConfig
-from otel_zernel_receivers.bcc.series import MetricSeries
+from otel_zernel_receivers.bcc.programs import MetricSeries
 
 ATTACHED, FIRST, SECOND, THIRD = 100, 200, 300, 400
 PID = {"name": "process.pid", "field": "pid", "decoders": ["pid"]}

@@ -7,8 +7,8 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import FakeClock
 from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
+from otel_zernel_receivers.heartbeat.fleet.emission import batch_of, ends_of, points_of
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
-from otel_zernel_receivers.heartbeat.fleet.points import batch_of, ends_of, points_of
 from tests.receivers.heartbeat.workers import SENDER
 
 

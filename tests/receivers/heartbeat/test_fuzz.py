@@ -14,8 +14,8 @@ from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, Worke
 from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
+from otel_zernel_receivers.heartbeat.fleet.emission import batch_of, points_of
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
-from otel_zernel_receivers.heartbeat.fleet.points import batch_of, points_of
 from otel_zernel_receivers.heartbeat.http.body import all_telemetry
 from tests.receivers.heartbeat.workers import SENDER, connected, heartbeat, mastering
 

@@ -14,8 +14,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel_receivers.host.config import FilesystemConfig, ScrapersConfig
 from otel_zernel_receivers.host.linux.cgroup import CgroupReader
 from otel_zernel_receivers.host.linux.files import HostFiles
-from otel_zernel_receivers.host.linux.filesystem import FilesystemReader, Mount, parse_mounts
-from otel_zernel_receivers.host.linux.hanging import HangingCalls
+from otel_zernel_receivers.host.linux.filesystem import FilesystemReader, HangingCalls, Mount, parse_mounts
 from otel_zernel_receivers.host.portable import portable_readers
 from tests.receivers.host.scraping import EVERY, RECORDED, all_metrics, by_series, receiver, resources, scraped
 

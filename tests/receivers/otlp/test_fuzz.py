@@ -20,7 +20,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 from otel_zernel.testing import make_context, until
 from otel_zernel_libraries.serving.http2 import Http2Limits, Method, ServerParts
-from otel_zernel_libraries.serving.http2.connection import Http2Connection
+from otel_zernel_libraries.serving.http2.server import Http2Connection
 from otel_zernel_libraries.serving.http2.wire import (
     CONTINUATION,
     DATA,
@@ -40,7 +40,7 @@ from otel_zernel_libraries.serving.http2.wire import (
 )
 from otel_zernel_libraries.serving.requests.failures import unserved
 from otel_zernel_receivers.otlp.config import HttpConfig
-from otel_zernel_receivers.otlp.grpc.export import ExportMethod
+from otel_zernel_receivers.otlp.grpc.server import ExportMethod
 from otel_zernel_receivers.otlp.http.app import HttpApp
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 from tests.receivers.otlp.http2.raw import opening, request

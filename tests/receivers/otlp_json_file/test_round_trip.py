@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
-from otel_zernel_receivers.otlp_json_file.decoding import LEVELS, signal_of
+from otel_zernel_receivers.otlp_json_file.records import LEVELS, signal_of
 from tests.receivers.otlp_json_file.replaying import FORMATS, Replay, gauge, log, span, write
 
 _NUMBERS = {

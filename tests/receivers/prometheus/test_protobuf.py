@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_receivers.prometheus.pages.messages import message_class
 from otel_zernel_receivers.prometheus.pages.page import NotAPage, ScrapedPage
-from otel_zernel_receivers.prometheus.pages.protobuf import ProtobufReader, _float_text, read_label_pairs
+from otel_zernel_receivers.prometheus.pages.protobuf import ProtobufReader, _float_text, message_class, read_label_pairs
 
 
 def label(name: str, value: str) -> bytes:

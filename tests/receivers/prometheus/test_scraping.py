@@ -14,7 +14,7 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, Dropped, FakeClock, make_context, until
-from otel_zernel_receivers.prometheus.scraping.schedule import ScrapeSchedule
+from otel_zernel_receivers.prometheus.scraping.target_scraper import ScrapeSchedule
 from tests.exporters.otlp.certificates import Authority
 from tests.receivers.prometheus.parts import receiver_of
 from tests.receivers.prometheus.serving import OPENMETRICS, PageServer, Write, ended, metrics_of, series_of, serving

@@ -13,7 +13,7 @@ from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE
 from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
-from otel_zernel_extensions.file_storage.journal.scanning import scan
+from otel_zernel_extensions.file_storage.journal.recovery import scan
 from tests.extensions.file_storage.parts import segments
 
 LIMITS = JournalLimits(segment_size=2500)

@@ -1,20 +1,24 @@
-"""The whole screen: a pure function from the state, the choices of the user and the size to styled lines."""
+"""The whole screen: a pure function from the state, the choices of the user and the size to styled lines.
 
-from collections.abc import Mapping, Sequence
+Columns of the table of jobs that do not fit leave from the right.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel_commands.watch.reading import objects
+from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.gpu_table import limited_gpus, shown_gpus
-from otel_zernel_commands.watch.screens.help_page import help_lines
-from otel_zernel_commands.watch.screens.job_table import job_lines
 from otel_zernel_commands.watch.screens.jobs import JobFields, jobs_of, shown_jobs
+from otel_zernel_commands.watch.screens.phase_bars import phase_bar
 from otel_zernel_commands.watch.screens.rank_page import rank_lines
 from otel_zernel_commands.watch.screens.rank_rows import RankFields, shown_ranks
 from otel_zernel_commands.watch.screens.rank_table import RankTable
 from otel_zernel_commands.watch.screens.summary import (
     FeedStatus,
     header,
+    mean_shares,
     note_lines,
     phase_lines,
     total_line,
@@ -22,7 +26,117 @@ from otel_zernel_commands.watch.screens.summary import (
     verdict_lines,
 )
 from otel_zernel_commands.watch.screens.watch_view import WatchView
-from otel_zernel_commands.watch.styled import StyledLine, Surface, clipped
+from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells, clipped
+from otel_zernel_libraries.training import PHASE_WORDS
+
+_BAR = 16
+"""Cells of the bar of the mean phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobColumn:
+    """A column: `cell` is its text, empty if the value is not known."""
+
+    title: str
+    cell: Callable[[JobFields], str]
+    is_right: bool = True
+    most: int = 8
+
+
+def _rate(job: JobFields) -> str:
+    values = job.values("step_rate")
+    return amounts.rate(sum(values) / len(values)) if values else ""
+
+
+def _median(job: JobFields) -> str:
+    values = job.values("step", "p50")
+    return amounts.seconds(values[len(values) // 2]) if values else ""
+
+
+def _slowest(job: JobFields) -> str:
+    values = job.values("step", "p99")
+    return amounts.seconds(values[-1]) if values else ""
+
+
+BAR = JobColumn("WHERE TIME GOES", lambda _: "x", is_right=False, most=_BAR)
+FINDING = JobColumn("FINDING", lambda job: ("! " if job.is_fault else "") + job.sentence, is_right=False, most=80)
+COLUMNS = (
+    JobColumn("JOB", lambda job: job.name, is_right=False, most=24),
+    JobColumn("WHO", lambda job: job.who, is_right=False, most=12),
+    JobColumn("STEP/S", _rate),
+    JobColumn("P50", _median),
+    JobColumn("P99", _slowest),
+    BAR,
+    FINDING,
+)
+
+
+def job_lines(jobs: Sequence[JobFields], surface: Surface, selected: str) -> list[StyledLine]:
+    """A heading, and a line for each job. `selected` is the id of one."""
+    columns: list[tuple[JobColumn, int]] = []
+    left = surface.columns - 1
+    for column in COLUMNS:
+        widest = max((cells(surface.clean(column.cell(job))) for job in jobs), default=0)
+        width = max(min(widest, column.most), len(column.title))
+        width = min(width, left - 1) if column is FINDING else width
+        if width + 1 > left or width < len(column.title):
+            break
+        columns.append((column, width))
+        left -= width + 1
+    heading = [(surface.fit(column.title, width, right=column.is_right) + " ", "heading") for column, width in columns]
+    return [((" ", "heading"), *heading), *(_line(job, columns, surface, job.id == selected) for job in jobs)]
+
+
+def _line(job: JobFields, columns: Sequence[tuple[JobColumn, int]], surface: Surface, is_selected: bool) -> StyledLine:
+    style = "selected" if is_selected else ""
+    spans: list[StyledSpan] = [(">" if is_selected else " ", style)]
+    for column, width in columns:
+        if column is BAR:
+            spans += [*phase_bar(mean_shares(job.state), width), (" ", style)]
+            continue
+        cell = surface.fit(column.cell(job), width, right=column.is_right)
+        spans.append((cell + " ", style or ("fault" if column is FINDING and job.is_fault else "")))
+    return tuple(spans)
+
+
+_KEYS = (
+    ("q, Ctrl-C", "quit"),
+    ("? or h", "this help"),
+    ("arrows, j k", "choose a process; PgUp, PgDn, Home, End"),
+    ("Enter", "the job, or the process, in detail; Esc goes back"),
+    ("s and r", "next column to sort by; reverse it"),
+    ("S and R", "the same for the second column, for equal values"),
+    ("/", "filter by rank, pid, job, host, phase or verdict; Esc clears it"),
+    ("space", "freeze the screen"),
+    ("g", "processes and GPUs, processes only, GPUs only"),
+    ("+ and -", "longer or shorter time between updates"),
+)
+_COLUMNS = (
+    ("P50, P99", "median and 99th percentile of the step times of the last minute"),
+    ("LAST STEPS", "where the time of the last 10 steps went; without steps, of the last minute"),
+    ("LATE", "how much later than the first rank it reaches collectives in a step"),
+    ("COLL", "duration of its collectives (NCCL)"),
+    ("LAUNCH", "latency of CUDA kernel launches"),
+    ("BUSY, SM", "time with a running kernel; share of the SMs at work"),
+)
+
+
+def help_lines(surface: Surface) -> list[StyledLine]:
+    """Keys, letters of phases, columns."""
+    lines: list[StyledLine] = [(("Keys", "heading"),)]
+    lines += [_pair(key, text, surface) for key, text in _KEYS]
+    lines += [((" ", ""),), (("Phases: letter in bars, word in the table", "heading"),)]
+    for phase, words in PHASE_WORDS.items():
+        short = f" {words.short:<8}"
+        lines.append(((" ", ""), (f" {words.letter} ", f"on_{phase}"), (short, phase), (words.name, "")))
+    lines += [((" ", ""),), (("Columns", "heading"),)]
+    lines += [_pair(title, text, surface) for title, text in _COLUMNS]
+    return lines
+
+
+def _pair(key: str, text: str, surface: Surface) -> StyledLine:
+    return ((f" {key:<12} ", "bold"), (surface.cut(text, max(surface.columns - 14, 0)), ""))
+
 
 _BLANK: StyledLine = (("", ""),)
 _FEWEST_FOR_PHASES = 12

@@ -1,5 +1,10 @@
-"""The pieces of a batch that become messages of their own, by their topics and keys."""
+"""The pieces of a batch that become messages of their own, by their topics and keys.
 
+The OpenTelemetry Collector uses a hash of resource attributes as the key of a message:
+https://github.com/open-telemetry/opentelemetry-collector-contrib/blob/main/pkg/pdatautil/hash.go
+"""
+
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch, Signal
@@ -16,8 +21,60 @@ from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.thin import thin_type
 from otel_zernel.errors import DecodeError
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
-from otel_zernel_exporters.kafka.layout.attributes_hash import attributes_hash
 from otel_zernel_libraries.clients.kafka.client_config import check_topic
+
+_SECOND_HALF: Final = b"\xf3"
+_KEY: Final = b"\xf4"
+_EMPTY: Final = b"\xf5"
+_BYTES: Final = b"\xf6"
+_STRING: Final = b"\xf7"
+_TRUE: Final = b"\xf8"
+_FALSE: Final = b"\xf9"
+_INTEGER: Final = b"\xfa"
+_DOUBLE: Final = b"\xfb"
+_MAP, _MAP_END = b"\xfc", b"\xfd"
+_ARRAY, _ARRAY_END = b"\xfe", b"\xff"
+
+
+def attributes_hash(attributes: Iterable[KeyValue]) -> bytes:
+    """16 bytes: two xxHash64 in little-endian order. They do not depend on the order of the attributes."""
+    from xxhash import xxh64_intdigest  # an optional package
+
+    text = _map(attributes)
+    if not text:
+        return bytes(16)
+    return struct.pack("<QQ", xxh64_intdigest(text), xxh64_intdigest(text + _SECOND_HALF))
+
+
+def _map(attributes: Iterable[KeyValue]) -> bytes:
+    """The attributes in the order of their names. Of two with the same name, the value of the first counts twice."""
+    names: list[str] = []
+    values: dict[str, AnyValue] = {}
+    for one in attributes:
+        names.append(one.key)
+        values.setdefault(one.key, one.value)
+    return b"".join(_KEY + name.encode() + _value(values[name]) for name in sorted(names))
+
+
+def _value(value: AnyValue) -> bytes:
+    match value.WhichOneof("value"):
+        case "string_value":
+            return _STRING + value.string_value.encode()
+        case "bool_value":
+            return _TRUE if value.bool_value else _FALSE
+        case "int_value":
+            return _INTEGER + struct.pack("<q", value.int_value)
+        case "double_value":
+            return _DOUBLE + struct.pack("<d", value.double_value)
+        case "bytes_value":
+            return _BYTES + value.bytes_value
+        case "kvlist_value":
+            return _MAP + _map(value.kvlist_value.values) + _MAP_END
+        case "array_value":
+            return _ARRAY + b"".join(map(_value, value.array_value.values)) + _ARRAY_END
+        case _:
+            return _EMPTY
+
 
 _FIELDS: Final[Mapping[Signal, tuple[str, str, str]]] = {
     "metrics": ("resource_metrics", "scope_metrics", "metrics"),

@@ -1,18 +1,116 @@
-"""One program: compiled, attached, and its tables."""
+"""One program: compiled, attached, and its tables.
+
+BCC makes the type of a tracepoint's arguments from a file of the kernel.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from otel_zernel_receivers.bcc.child.attaching import attach_one
 from otel_zernel_receivers.bcc.child.paths import real_path
 from otel_zernel_receivers.bcc.child.problems import ChildProblem, reported_as
+from otel_zernel_receivers.bcc.child.system import TRACING
 from otel_zernel_receivers.bcc.child.tables import BpfTable
-from otel_zernel_receivers.bcc.child.tracepoints import check_tracepoints
-from otel_zernel_receivers.bcc.child.usdt import StaticProbe
+from otel_zernel_receivers.bcc.child.usdt import StaticProbe, attach
+
+_HARDWARE, _SOFTWARE = 0, 1
+_NAMES = {
+    _SOFTWARE: (
+        *("cpu_clock", "task_clock", "page_faults", "context_switches", "cpu_migrations"),
+        *("minor_faults", "major_faults"),
+    ),
+    _HARDWARE: (
+        *("cpu_cycles", "instructions", "cache_references", "cache_misses"),
+        *("branch_instructions", "branch_misses"),
+    ),
+}
+PERF_EVENTS = {name: (kind, number) for kind, names in _NAMES.items() for number, name in enumerate(names)}
+"""Type and number of each event in linux/perf_event.h."""
+
+
+def attach_one(bpf: Any, entry: Mapping[str, Any], probe: StaticProbe | None) -> None:
+    """Attaches one entry of `attach`, whose static probe is given if it has one. Raises what BCC and Linux raise."""
+    if probe is not None:
+        attach(bpf.load_func(entry["function"].encode(), bpf.KPROBE).fd, probe, entry["pid"] or -1)
+    else:
+        _KINDS[entry["kind"]](bpf, entry)
+
+
+def _uprobe(bpf: Any, entry: Mapping[str, Any]) -> None:
+    bpf.attach_uprobe(**_in_file(entry), sym_off=entry["offset"])
+
+
+def _uretprobe(bpf: Any, entry: Mapping[str, Any]) -> None:
+    bpf.attach_uretprobe(**_in_file(entry))
+
+
+def _in_file(entry: Mapping[str, Any]) -> dict[str, Any]:
+    path = entry["path"]
+    name = real_path(path) if path.startswith("/") else path  # BCC finds a library by its bare name
+    return {"name": name, "sym": entry["symbol"], "fn_name": entry["function"], "pid": entry["pid"] or -1}
+
+
+def _kprobe(bpf: Any, entry: Mapping[str, Any]) -> None:
+    bpf.attach_kprobe(event=entry["symbol"], fn_name=entry["function"])
+
+
+def _kretprobe(bpf: Any, entry: Mapping[str, Any]) -> None:
+    bpf.attach_kretprobe(event=entry["symbol"], fn_name=entry["function"])
+
+
+def _tracepoint(bpf: Any, entry: Mapping[str, Any]) -> None:
+    bpf.attach_tracepoint(tp=entry["event"], fn_name=entry["function"])
+
+
+def _raw_tracepoint(bpf: Any, entry: Mapping[str, Any]) -> None:
+    bpf.attach_raw_tracepoint(tp=entry["event"], fn_name=entry["function"])
+
+
+def _perf_event(bpf: Any, entry: Mapping[str, Any]) -> None:
+    kind, number = PERF_EVENTS[entry["event"]]
+    every = {"sample_period": entry["period"] or 0, "sample_freq": entry["frequency"] or 0}
+    bpf.attach_perf_event(ev_type=kind, ev_config=number, fn_name=entry["function"], pid=entry["pid"] or -1, **every)
+
+
+_KINDS: dict[str, Callable[[Any, Mapping[str, Any]], None]] = {
+    "uprobe": _uprobe,
+    "uretprobe": _uretprobe,
+    "kprobe": _kprobe,
+    "kretprobe": _kretprobe,
+    "tracepoint": _tracepoint,
+    "raw_tracepoint": _raw_tracepoint,
+    "perf_event": _perf_event,
+}
+
+
+_PROBE = re.compile(r"\bTRACEPOINT_PROBE\(\s*(\w+)\s*,\s*(\w+)\s*\)")
+
+
+def check_tracepoints(source: str, place: str) -> None:
+    """Raises `ChildProblem` for the first whose file this process may not read: BCC would compile without its type."""
+    for category, name in _PROBE.findall(source):
+        if _denied(Path(category, name, "format")):
+            raise ChildProblem(f"{category}:{name}", "tracepoint", place)
+
+
+def _denied(path: Path) -> bool:
+    """Whether the file exists where this process may not go, and nowhere else."""
+    denied = False
+    for folder in TRACING:
+        try:
+            with Path(folder, "events", path).open("rb"):
+                return False
+        except PermissionError:
+            denied = True
+        except OSError:
+            continue
+    return denied
+
 
 _MAIN = "/virtual/main.c"
 """BCC's name for a source that is text."""

@@ -1,15 +1,35 @@
 """Static probes (USDT). BCC finds them; they are attached here, because BCC writes their semaphores into one process.
 
 The kernel counts a semaphore itself if it knows its place (Linux 4.20): for all processes of the file, also later ones.
+ELF files are little-endian ones of 64 bits, as on x86-64 and arm64.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from otel_zernel_receivers.bcc.child.elf import file_offset
 from otel_zernel_receivers.bcc.child.system import attach_uprobe
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_LOAD = 1
+
+
+def file_offset(path: str, address: int) -> int:
+    """The offset of a virtual address in the file. Raises `ValueError` if no loaded segment contains it."""
+    with Path(path).open("rb") as file:
+        header = _HEADER.unpack(file.read(_HEADER.size))
+        table, size, count = header[5], header[9], header[10]
+        file.seek(table)
+        segments = [_SEGMENT.unpack_from(file.read(size)) for _ in range(count)]
+    for kind, _, offset, start, _, in_file, _, _ in segments:
+        if kind == _LOAD and start <= address < start + in_file:
+            return int(address - start + offset)
+    raise ValueError(f"{path} contains nothing at the address {address:#x}")
+
 
 _CONSTANT, _OFFSET, _IDENTIFIER, _BASE, _INDEX, _SCALE = (1 << bit for bit in range(6))
 """The flags `valid` of BCC's usdt.BCC_USDT_ARGUMENT_FLAGS."""

@@ -20,8 +20,7 @@ from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE, MEMORY
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
 from otel_zernel_receivers.nvml.readings.gpm import GPM_METRICS, GpmCounters
-from otel_zernel_receivers.nvml.readings.link_fields import link_queries
-from otel_zernel_receivers.nvml.readings.link_throughput import LINK_THROUGHPUT_METRICS, LinkThroughput
+from otel_zernel_receivers.nvml.readings.link_fields import LINK_THROUGHPUT_METRICS, LinkThroughput, link_queries
 from otel_zernel_receivers.nvml.readings.polling import Measurement, PolledQuery, QueryPoller, polled_queries
 from otel_zernel_receivers.nvml.readings.processes import RUNNING_FUNCTIONS, RUNNING_VERSIONS
 from otel_zernel_receivers.nvml.readings.samples import POWER, SAMPLED_SERIES, SampleRing

@@ -1,17 +1,32 @@
-"""The state of a device that outlives a restart of the driver: counters, read positions, and samples not yet sent."""
+"""The state of a device that outlives a restart of the driver: counters, energy, positions, samples not yet sent."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from otel_zernel.clock import Clock
 from otel_zernel_libraries.histograms.resolution import default_range
 from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
-from otel_zernel_receivers.nvml.gpus.energy import PowerIntegral
 from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points.histograms import SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
 from otel_zernel_receivers.nvml.readings.processes import GpuProcesses, ProcessNames
-from otel_zernel_receivers.nvml.readings.samples import SAMPLED_SERIES, SampleRing
+from otel_zernel_receivers.nvml.readings.samples import SAMPLED_SERIES, NvmlSample, SampleRing
+
+
+@dataclass(slots=True)
+class PowerIntegral:
+    """Power integrated over time, with the trapezoidal rule."""
+
+    joules: float = 0.0
+    last: NvmlSample | None = None
+
+    def add(self, samples: Iterable[NvmlSample]) -> None:
+        """Adds samples in us and mW, in order of time."""
+        for time, milliwatts in samples:
+            if self.last is not None and time > self.last[0]:
+                self.joules += (time - self.last[0]) * (milliwatts + self.last[1]) / 2e9
+            self.last = time, milliwatts
 
 
 @dataclass

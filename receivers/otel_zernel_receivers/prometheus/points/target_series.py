@@ -1,22 +1,62 @@
-"""The series of one target: from each of its pages to OTLP."""
+"""The series of one target: from each of its pages to OTLP, with the metrics about the scrape, such as `up`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.otlp.points import AttributeValue, Descriptor, MetricKind
+from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel.runtime.garbage import collection_deferred
+from otel_zernel_receivers.prometheus.declared import EXTRA, REPORTED
 from otel_zernel_receivers.prometheus.pages.page import PageFamily, SampleKey, ScrapedPage
 from otel_zernel_receivers.prometheus.points.encoding import (
+    encode_head_metric,
+    encode_point_pairs,
     encode_scope_fields,
     encode_section,
     encode_target_resource,
 )
 from otel_zernel_receivers.prometheus.points.layout import EncodedPoints, PageLayout, encode_ends
-from otel_zernel_receivers.prometheus.points.report import ScrapeReport
-from otel_zernel_receivers.prometheus.points.resolving import OverLimit, SampleRules
-from otel_zernel_receivers.prometheus.points.sample import PageSample, Pairs, PointKey, SampleResource, SampleScope
+from otel_zernel_receivers.prometheus.points.numbers import NumberTemplate
+from otel_zernel_receivers.prometheus.points.resolving import OWN_SCOPE, OverLimit, SampleRules
+from otel_zernel_receivers.prometheus.points.sample import (
+    MetricHead,
+    PageSample,
+    Pairs,
+    PointKey,
+    SampleResource,
+    SampleScope,
+)
 from otel_zernel_receivers.prometheus.points.slots import PointSlot
+
+_KIND: MetricKind = "gauge"
+
+
+class ScrapeReport:
+    """Encodes the report of one target."""
+
+    def __init__(self, resource: SampleResource, attributes: Pairs, *, extra: bool) -> None:
+        about = {**REPORTED, **EXTRA} if extra else REPORTED
+        heads = [MetricHead(Descriptor(one.name, one.unit, _KIND, one.description), "gauge") for one in about.values()]
+        self.origin = (resource, OWN_SCOPE)
+        self.names = tuple(about)
+        self._heads = heads
+        self._attributes = encode_point_pairs(_KIND, attributes)
+        self._template = NumberTemplate([[PointKey(*self.origin, head, self._attributes) for head in heads]])
+
+    def encode(self, values: Mapping[str, float], time_ns: int) -> bytes:
+        """The metrics. `values` by name."""
+        numbers = np.array([values[name] for name in self.names], np.float64)
+        return self._template.encode(numbers, time_ns, 0)[0]
+
+    def ends(self, time_ns: int) -> bytes:
+        """The staleness points of the report."""
+        point = delimited(1, self._attributes + encode_staleness(_KIND, time_ns))
+        return b"".join(encode_head_metric(head, point) for head in self._heads)
+
 
 _PIECE = 10_000
 """Keys that are compared at once."""

@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from otel_zernel.batch import Batch
 from otel_zernel.batch.mending import is_sound
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.delivery.dispatch import HOPELESS, MOST_REJECTIONS, Dissection
+from otel_zernel.engine.delivery.consumers import HOPELESS, MOST_REJECTIONS, Dissection
 from otel_zernel.engine.delivery.sending import Failure
 from otel_zernel.engine.queues import Request
 from otel_zernel.errors import Correctable, Permanent, Retryable

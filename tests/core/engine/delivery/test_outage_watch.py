@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from otel_zernel.batch import ItemCount
-from otel_zernel.engine.delivery.outages import OutageWatch
+from otel_zernel.engine.delivery.sending import OutageWatch
 from otel_zernel.engine.pipelines.holding import HoldWatch
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.testing import FakeClock, make_context

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint
 
-from otel_zernel_libraries.histograms.bounds import MOST_BOUNDS
+from otel_zernel_libraries.histograms.explicit import MOST_BOUNDS
 from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 from otel_zernel_libraries.histograms.temporality import ToCumulative, ToDelta
 from otel_zernel_libraries.histograms.temporality.track import Track, amount_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_processors.kubernetes.places.container_paths import ContainerPlace, place_of
+from otel_zernel_processors.kubernetes.places.processes import ContainerPlace, place_of
 
 ID = "4f" * 32
 UID = "0a1b2c3d-1111-4222-8333-444455556666"

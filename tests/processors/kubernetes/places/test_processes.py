@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from otel_zernel.testing import FakeClock
-from otel_zernel_processors.kubernetes.places.container_paths import ContainerPlace
-from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlace, ProcessPlaces
+from otel_zernel_processors.kubernetes.places.processes import ContainerPlace, ProcessKey, ProcessPlace, ProcessPlaces
 from tests.processors.kubernetes.tree import ProcTree, created
 
 POD, OTHER = "0a1b2c3d-1111-4222-8333-444455556666", "ffffffff-1111-4222-8333-444455556666"

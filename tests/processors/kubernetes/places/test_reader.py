@@ -8,7 +8,7 @@ import pytest
 
 from otel_zernel.testing import until
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey
-from otel_zernel_processors.kubernetes.places.reader import PlaceReader
+from otel_zernel_processors.kubernetes.sources import PlaceReader
 from tests.processors.kubernetes.places.test_processes import GROUP, POD, places_in
 from tests.processors.kubernetes.tree import ProcTree
 
@@ -29,7 +29,7 @@ async def test_many_processes_are_read_in_parts(tmp_path: Path) -> None:
 async def test_a_stuck_process_holds_up_neither_the_caller_nor_what_was_read_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("otel_zernel_processors.kubernetes.places.reader._HANGS", 0.0)
+    monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._HANGS", 0.0)
     tree = ProcTree(tmp_path / "proc")
     first, second = (ProcessKey(pid, tree.add(pid, cgroup=GROUP)) for pid in (1, 2))
     stuck = tmp_path / "proc" / "2" / "environ"

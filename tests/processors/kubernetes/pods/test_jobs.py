@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from otel_zernel_processors.kubernetes.pods.jobs import job_of
+from otel_zernel_processors.kubernetes.pods.pod import job_of
 
 
 @pytest.mark.parametrize(

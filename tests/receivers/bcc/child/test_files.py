@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.bcc.child import headers
-from otel_zernel_receivers.bcc.child.elf import file_offset
+from otel_zernel_receivers.bcc.child.usdt import file_offset
 
 
 def elf(path: Path) -> str:

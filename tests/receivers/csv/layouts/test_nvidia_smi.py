@@ -12,9 +12,9 @@ import pytest
 from docs import csv_fields
 from otel_zernel.errors import CannotStart
 from otel_zernel_libraries.gpu_names.nvidia_smi import FIELDS
+from otel_zernel_receivers.csv.conversion import parse_block
 from otel_zernel_receivers.csv.layouts.layout import find_columns
 from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
-from otel_zernel_receivers.csv.parsing.fast import parse_block
 from otel_zernel_receivers.csv.parsing.lines import LineBlock
 from otel_zernel_receivers.csv.parsing.plain import parse_lines
 from otel_zernel_receivers.csv.parsing.rows import Dialect

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otel_zernel_libraries.files.sources import ReadBytes
+from otel_zernel_receivers.csv.conversion import parse_block
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan, WideLayout
-from otel_zernel_receivers.csv.parsing.fast import parse_block
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock, LineReader
 from otel_zernel_receivers.csv.parsing.plain import parse_lines
 from otel_zernel_receivers.csv.parsing.rows import Dialect, ParsedRows

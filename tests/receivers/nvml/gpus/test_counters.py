@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
-from otel_zernel_receivers.nvml.gpus.energy import PowerIntegral
+from otel_zernel_receivers.nvml.gpus.history import PowerIntegral
 from tests.receivers.nvml.reading import metrics, values
 from tests.receivers.nvml.running import Boot, Host
 

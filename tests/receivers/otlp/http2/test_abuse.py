@@ -17,8 +17,8 @@ from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from otel_zernel_libraries.serving.grpc import HEALTH, REFLECTION, HealthService
 from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts
-from otel_zernel_libraries.serving.http2.connection import Http2Connection
 from otel_zernel_libraries.serving.http2.reading import HeaderDecoder
+from otel_zernel_libraries.serving.http2.server import Http2Connection
 from otel_zernel_libraries.serving.http2.wire import (
     DATA,
     HEADERS,

@@ -1,4 +1,4 @@
-"""The local engine: each task is a process of this machine, with a keeper as its parent."""
+"""The local engine: each task is a process of this machine, with a keeper as its parent and a file of its output."""
 
 import asyncio
 import os
@@ -10,12 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from otel_zernel.clock import Clock
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_extensions.tasks.engines.disk import from_disk, start_of_last
 from otel_zernel_extensions.tasks.engines.engine import (
     ENDED,
     Engine,
+    LogsGone,
     Observed,
     TaskRejected,
     TaskSpec,
@@ -25,7 +28,59 @@ from otel_zernel_extensions.tasks.engines.local import keeper
 from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
 from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder, delete_remains
 from otel_zernel_extensions.tasks.engines.local.limits import applied_limits, group_of, missing_of
-from otel_zernel_extensions.tasks.engines.local.output import output_of
+
+_PIECE: Final = 1 << 16
+_INTERVAL: Final = 0.2
+"""Seconds between two looks at an output that is followed."""
+
+
+async def output_of(folder: TaskFolder, clock: Clock, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
+    """As `Engine.logs`."""
+    position = await from_disk(lambda: _beginning(folder, tail))
+    if tail is None and position:
+        yield f"[the first {position} bytes of the output are deleted]\n".encode()
+    while True:
+        has_ended = follow and await from_disk(folder.has_ended)
+        while True:
+            piece, position = await from_disk(lambda at=position: _piece(folder, at))  # type: ignore[misc]
+            if not piece:
+                break
+            yield piece
+        if not follow or has_ended:
+            return
+        await clock.sleep(_INTERVAL)
+
+
+def _beginning(folder: TaskFolder, tail: int | None) -> int:
+    """The position of the first byte to read."""
+    cut = folder.cut()
+    if not folder.path.exists():
+        raise LogsGone("the output of the task is deleted")
+    if tail is None:
+        return cut
+    try:
+        descriptor = os.open(folder.output, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return cut
+    try:
+        return start_of_last(descriptor, tail, cut)
+    finally:
+        os.close(descriptor)
+
+
+def _piece(folder: TaskFolder, position: int) -> tuple[bytes, int]:
+    """The next bytes, and the position after them. Bytes that are gone meanwhile are left out."""
+    position = max(position, folder.cut())
+    try:
+        with folder.output.open("rb") as file:
+            if file.seek(0, 2) < position:  # the output was cut to nothing, where files cannot have holes
+                position = 0
+            file.seek(position)
+            data = file.read(_PIECE)
+    except FileNotFoundError:
+        return b"", position
+    return data, position + len(data)
+
 
 CLAIMED: Final = b"claimed\n"
 """The answer of a keeper that works."""

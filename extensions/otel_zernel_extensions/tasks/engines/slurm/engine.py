@@ -1,21 +1,271 @@
-"""The engine of Slurm: a task is a batch job, by the REST API."""
+"""The engine of Slurm: a task is a batch job, by the REST API.
+
+One request fetches the list of all jobs for all tasks. Output and result of a task are files on the cluster's shared
+disk, which this machine may lack.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+import math
+import os
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from otel_zernel.clock import Clock
 from otel_zernel.component import Context
 from otel_zernel.errors import NoAnswer
-from otel_zernel_extensions.tasks.engines.engine import ENDED, Engine, Observed, TaskRejected, TaskSpec
+from otel_zernel.text import printable
+from otel_zernel_extensions.tasks.engines.disk import from_disk, start_of_last
+from otel_zernel_extensions.tasks.engines.engine import (
+    ENDED,
+    Engine,
+    LogsGone,
+    Observed,
+    TaskRejected,
+    TaskSpec,
+    task_environment,
+)
 from otel_zernel_extensions.tasks.engines.slurm import access
 from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
-from otel_zernel_extensions.tasks.engines.slurm.jobs import Job, JobList, error_numbers, errors, unavailable
 from otel_zernel_extensions.tasks.engines.slurm.observing import number_of, observed
-from otel_zernel_extensions.tasks.engines.slurm.output import Files
-from otel_zernel_extensions.tasks.engines.slurm.submission import job_name, submission
-from otel_zernel_libraries.clients.json_client import JsonClient
+from otel_zernel_libraries.clients.json_client import Json, JsonAnswer, JsonClient
+
+Job = Mapping[str, Any]
+
+
+class JobList:
+    """The jobs whose names begin with a prefix. The newest list serves for `interval` s."""
+
+    def __init__(self, client: JsonClient, path: str, prefix: str, interval: float, clock: Clock) -> None:
+        self._client = client
+        self._path = path
+        self._prefix = prefix
+        self._interval = interval
+        self._clock = clock
+        self._jobs: dict[int, Job] = {}
+        self._absent: set[tuple[int, str]] = set()
+        """Jobs that were not in a list that was read for them: the next lists serve for them, too."""
+        self._read_at: float | None = None
+
+    async def get(self, number: int, name: str) -> Job | None:
+        """A job, by its id and its name: Slurm uses ids again. None if a list without it was just read."""
+        if self._is_old():
+            await self.read()
+        if not self._has(number, name) and (number, name) not in self._absent:
+            # It may have been submitted after the list was read.
+            await self.read()
+            self._absent.add((number, name))
+        return self._jobs[number] if self._has(number, name) else None
+
+    async def named(self, name: str) -> list[int]:
+        """The ids of the jobs with this name, by a new list. The first one has the lowest id."""
+        await self.read()
+        return sorted(number for number, job in self._jobs.items() if job.get("name") == name)
+
+    async def all(self) -> dict[str, int]:
+        """The lowest id by name, by a new list."""
+        await self.read()
+        return {str(self._jobs[number]["name"]): number for number in sorted(self._jobs, reverse=True)}
+
+    async def read(self) -> None:
+        """Reads a new list. Raises `NoAnswer`: an incomplete list would lose tasks."""
+        answer = await self._client.call("GET", self._path)
+        jobs = answer.body.get("jobs")
+        if not answer.ok or answer.body.get("errors") or not isinstance(jobs, list):
+            raise unavailable(answer, "list its jobs")
+        named = (one for one in jobs if str(one.get("name")).startswith(self._prefix))
+        self._jobs = {number_of(one): one for one in named}
+        self._read_at = self._clock.monotonic()
+
+    def forget(self, number: int, name: str) -> None:
+        """Nobody asks for this job any more."""
+        self._absent.discard((number, name))
+
+    def outdated(self) -> None:
+        """The next look reads a new list."""
+        self._read_at = None
+
+    def _is_old(self) -> bool:
+        return self._read_at is None or self._clock.monotonic() >= self._read_at + self._interval
+
+    def _has(self, number: int, name: str) -> bool:
+        return number in self._jobs and self._jobs[number].get("name") == name
+
+
+def errors(answer: JsonAnswer) -> str:
+    """The sentences of an answer's errors."""
+    found = answer.body.get("errors")
+    texts = [str(one.get("description") or one.get("error")) for one in found or () if isinstance(one, Mapping)]
+    return printable("; ".join(texts) or answer.text or "no message")
+
+
+def error_numbers(answer: JsonAnswer) -> frozenset[int]:
+    """The numbers of an answer's errors, as in slurm/slurm_errno.h. Before v0.0.39 they are called `error_code`."""
+    found = [one for one in answer.body.get("errors") or () if isinstance(one, Mapping)]
+    return frozenset(int(one.get("error_number") or one.get("error_code") or 0) for one in found)
+
+
+def unavailable(answer: JsonAnswer, action: str) -> NoAnswer:
+    """The error for an answer that is no success, with advice if access is missing."""
+    advice = {
+        401: "; check the token and its user",
+        404: "; set api_version to a version that this slurmrestd has",
+    }.get(answer.status, "")
+    return NoAnswer(f"Slurm refused to {action}: {answer.status} {errors(answer)}{advice}")
+
+
+_PIECE: Final = 64 << 10
+_WAIT: Final = 0.5
+"""Seconds between two looks at the end of a file that grows."""
+
+
+class Files:
+    """The files of one task."""
+
+    def __init__(self, directory: str, task_id: str) -> None:
+        self.output = Path(directory, f"{task_id}.log")
+        self._result = Path(directory, f"{task_id}.exit")
+        self._taken = Path(directory, f"{task_id}.job")
+
+    def result(self) -> int | None:
+        """The exit code that the script has written. Blocks."""
+        code = _number_in(self._result)
+        return code if code is None or code < 256 else None
+
+    def taken_by(self) -> int | None:
+        """The id of the job that has taken the task. Blocks."""
+        return _number_in(self._taken)
+
+    def delete(self) -> None:
+        """Deletes all. Blocks. A file that is missing, or a disk that this machine does not have, is no error."""
+        for path in (self.output, self._result, self._taken):
+            try:
+                path.unlink()
+            except OSError:
+                continue
+
+    async def read(
+        self, ended: Callable[[], Awaitable[bool]], follow: bool, tail: int | None, clock: Clock
+    ) -> AsyncIterator[bytes]:
+        """The output, in pieces. With `follow`, until `ended()`, and then the rest. Raises `LogsGone`
+        before the first piece, or `NoAnswer`."""
+        place = f"the output is in {self.output} on the disk of the cluster"
+        while not (opened := await from_disk(lambda: _opened(self.output, tail))):
+            if not follow or await ended():
+                raise LogsGone(f"{place}; this machine has no such file, or the task has not started")
+            await clock.sleep(_WAIT)
+        descriptor, position = opened
+        try:
+            while True:
+                # Asked before the last look, so that nothing that was written until the end is missed.
+                last = not follow or await ended()
+                while piece := await from_disk(lambda at=position: os.pread(descriptor, _PIECE, at)):  # type: ignore[misc]
+                    position += len(piece)
+                    yield piece
+                if last:
+                    return
+                await clock.sleep(_WAIT)
+        finally:
+            os.close(descriptor)
+
+
+def _number_in(path: Path) -> int | None:
+    try:
+        with path.open("rb") as file:
+            text = file.read(16).strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _opened(path: Path, tail: int | None) -> tuple[int, int] | None:
+    """A descriptor, and the position from which to read. None if the file cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return descriptor, 0 if tail is None else start_of_last(descriptor, tail)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+"""slurmrestd gives a job no environment."""
+_SCRIPT: Final = """\
+#!/bin/sh
+# Made by otel-zernel for the task {id}. Slurm has no idempotent submission: the first job takes the task.
+taken={taken} result={result}
+if ! (set -C; echo "$SLURM_JOB_ID" >"$taken") 2>/dev/null && [ "$(cat "$taken")" != "$SLURM_JOB_ID" ]; then
+    echo "otel-zernel: cannot take the task by $taken; is it writable, and does another job have the task?" >&2
+    exit 125
+fi
+(exec {command})
+code=$?
+# Slurm forgets ended jobs after MinJobAge, 5 min by default.
+echo "$code" >"$result.new" && mv "$result.new" "$result"
+exit $code
+"""
+
+
+def job_name(instance: str, task_id: str) -> str:
+    """The name by which the collector finds the job again."""
+    return f"zernel-{instance}-{task_id}"
+
+
+def script(task: TaskSpec, directory: str) -> str:
+    """The batch script. The command is quoted, and its first word follows `exec`: no shell interprets it."""
+    path = f"{directory}/{task.id}"
+    taken, result = shlex.quote(f"{path}.job"), shlex.quote(f"{path}.exit")
+    return _SCRIPT.format(id=task.id, taken=taken, result=result, command=shlex.join(task.command))
+
+
+def submission(task: TaskSpec, config: SlurmConfig) -> Json:
+    """The body of `job/submit`."""
+    version = int(config.api_version.rpartition(".")[2])
+    environment = {"PATH": _PATH, **task_environment(task)}
+    chosen = {"partition": config.partition, "account": config.account, "qos": config.qos}
+    description: Json = {
+        "tasks": 1,
+        **config.job,
+        **{key: value for key, value in chosen.items() if value},
+        **_limits(task, version),
+        "name": job_name(config.instance, task.id),
+        "comment": task.name or task.id,
+        "current_working_directory": task.working_dir or config.output_directory,
+        "standard_output": f"{config.output_directory}/{task.id}.log",
+        "environment": environment if version < 39 else [f"{name}={value}" for name, value in environment.items()],
+        # A second job of a repeated submission waits for the first one, and then finds the task taken.
+        "dependency": "singleton",
+        "requeue": False,
+    }
+    if version < 40:
+        return {"script": script(task, config.output_directory), "job": description}
+    return {"job": {**description, "script": script(task, config.output_directory)}}
+
+
+def _limits(task: TaskSpec, version: int) -> Json:
+    limits: Json = {}
+    if task.limits.cpu is not None:
+        limits["cpus_per_task"] = max(1, math.ceil(task.limits.cpu))
+    if task.limits.memory is not None:
+        limits["memory_per_node"] = max(1, math.ceil(task.limits.memory / (1 << 20)))
+    if task.limits.time is not None:
+        limits["time_limit"] = max(1, math.ceil(task.limits.time / 60))
+    if task.limits.gpus:
+        limits |= _gpus(task.limits.gpus, version)
+    return limits
+
+
+def _gpus(count: int, version: int) -> Json:
+    if version < 39:
+        return {"gres": f"gpu:{count}"}
+    # Slurm 23.11 writes types of resources with a slash.
+    return {"tres_per_node": f"gres{'/' if version >= 40 else ':'}gpu:{count}"}
+
 
 _NOTHING_FOUND: Final = frozenset({2017, 2021, 9003})
 """ESLURM_INVALID_JOB_ID, ESLURM_ALREADY_DONE and ESLURM_REST_EMPTY_RESULT (slurm/slurm_errno.h)."""

@@ -13,7 +13,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_extensions.tasks.engines.engine import Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
-from otel_zernel_extensions.tasks.engines.slurm.submission import submission
+from otel_zernel_extensions.tasks.engines.slurm.engine import submission
 from tests.extensions.tasks.engines.slurm.cluster import VERSION, Slurm, running
 
 pytestmark = pytest.mark.timeout(300)

@@ -14,8 +14,8 @@ from otel_zernel.errors import CannotStart, NoAnswer
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
+from otel_zernel_extensions.tasks.engines.slurm.engine import script, submission
 from otel_zernel_extensions.tasks.engines.slurm.observing import exit_of
-from otel_zernel_extensions.tasks.engines.slurm.submission import script, submission
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
 from tests.libraries.clients.serving import served
 
