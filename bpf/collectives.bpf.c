@@ -66,12 +66,15 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
 {
 	frame->collective.communicator = needed_argument(hit, 2);
+	take_snapshot(hit->thread, &frame->begin);
 	frame->collective.bytes = needed_argument(hit, 0) * element_size(needed_argument(hit, 1)) *
 				  parts_of(hit, frame->collective.communicator);
 }
 
-/* Counts a collective and emits its event: as enqueued (`is_over` 0) or as over (`is_over` 1). */
-__noinline int emit_collective(struct thread *thread, struct collective *collective, __u64 end, __u32 is_over)
+/* Counts a collective and emits its event: as enqueued (`is_over` 0) or as over (`is_over` 1). `begin` is the snapshot at its
+ * call, if that ends now. */
+__noinline int emit_collective(struct thread *thread, struct collective *collective, __u64 end, __u32 is_over,
+			       struct snapshot *begin)
 {
 	struct communicator *communicator;
 	struct address address;
@@ -89,16 +92,19 @@ __noinline int emit_collective(struct thread *thread, struct collective *collect
 	event->phase = collective->phase;
 	event->operation = operation;
 	event->flags = collective->flags;
-	event->bytes = collective->bytes;
-	event->communicator = collective->communicator;
+	event->facts.communication.bytes = collective->bytes;
+	event->facts.communication.communicator = collective->communicator;
+	event->facts.communication.rank = -1;
 	address = address_at(thread, collective->communicator);
 	communicator = bpf_map_lookup_elem(&communicators, &address);
 	if (communicator) {
-		event->rank = communicator->rank;
-		event->communicator_size = communicator->size;
-		__builtin_memcpy(event->name, &communicator->id, sizeof(communicator->id));
+		event->facts.communication.rank = communicator->rank;
+		event->facts.communication.size = communicator->size;
+		event->facts.communication.id = communicator->id;
 	}
 	event->sequence = collective->sequence;
+	if (begin)
+		add_snapshots(event, begin, &thread->now);
 	emit(event);
 	return 0;
 }
@@ -151,7 +157,8 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 		return;
 	}
 	collective->state = ENQUEUED;
-	emit_collective(hit->thread, collective, hit->time, 0);
+	take_boundary(hit->thread, &hit->thread->now);
+	emit_collective(hit->thread, collective, hit->time, 0, &frame->begin);
 }
 
 /* ncclGroupStart, and with IS_GROUP_END ncclGroupEnd. A failed ncclGroupEnd also ends the group, but launches nothing. */
@@ -175,7 +182,7 @@ static __always_inline void end_group(struct hit *hit, struct frame *frame)
 		collective->state = failed ? SETTLED : ENQUEUED;
 		collective->end = hit->time;
 		if (!failed)
-			emit_collective(thread, collective, hit->time, 0);
+			emit_collective(thread, collective, hit->time, 0, 0);
 	}
 }
 
@@ -195,7 +202,7 @@ __noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
 		if (collective->state == GROUPED || collective->end > begin)
 			process->collectives_settled = process->collectives - 1; /* so that the next wait checks again */
 		else if (__sync_val_compare_and_swap(&collective->state, ENQUEUED, SETTLED) == ENQUEUED)
-			emit_collective(thread, collective, end, 1);
+			emit_collective(thread, collective, end, 1, 0);
 	}
 	return 0;
 }

@@ -41,9 +41,9 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
 	event = has_event ? new_event(thread, INTERVAL_COMMUNICATOR, now, now) : 0;
 	if (!event)
 		return 0;
-	event->communicator = value;
-	event->rank = rank;
-	event->communicator_size = size;
+	event->facts.communication.communicator = value;
+	event->facts.communication.rank = rank;
+	event->facts.communication.size = size;
 	emit(event);
 	return 0;
 }

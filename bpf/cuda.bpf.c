@@ -12,6 +12,8 @@ static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 	frame->copy.bytes = needed_argument(hit, 0);
 	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
 	frame->copy.blocked = hit->thread->blocked;
+	if (hit->flags & IS_BLOCKING)
+		take_snapshot(hit->thread, &frame->begin);
 	if (hit->flags & IS_BLOCKING && OPERATION_OF(hit->flags) + frame->copy.direction != COPY_HOST_TO_DEVICE)
 		wait_in_copy(hit->thread);
 }
@@ -21,8 +23,10 @@ static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->copy.bytes;
 
 	count(hit->thread, OPERATION_OF(frame->flags) + frame->copy.direction, frame->phase, duration, bytes);
-	if (OPERATION_OF(frame->flags) + frame->copy.direction == COPY_HOST_TO_DEVICE)
+	if (OPERATION_OF(frame->flags) + frame->copy.direction == COPY_HOST_TO_DEVICE) {
 		hit->thread->copies++;
+		hit->thread->copied += bytes;
+	}
 	if (frame->flags & IS_BLOCKING)
 		end_wait(hit, frame);
 }

@@ -49,8 +49,10 @@ static __always_inline void begin_work(struct hit *hit)
 {
 	struct process *process = process_of(hit->thread);
 
-	if (process)
+	if (process) {
+		__sync_fetch_and_add(&process->issued, 1);
 		count_work(process);
+	}
 	hit->thread->work_issued = bpf_ktime_get_ns();
 	hit->thread->work_issued_off_cpu = hit->thread->off_cpu;
 }
@@ -70,7 +72,9 @@ static __always_inline void begin_work_wait(struct hit *hit)
 {
 	if (!process_of(hit->thread))
 		return;
-	hit->thread->work_wait_since = work_since(hit->thread, bpf_ktime_get_ns());
+	take_snapshot(hit->thread, &hit->thread->work_wait_begin);
+	hit->thread->work_wait_since = work_since(hit->thread, hit->thread->work_wait_begin.time);
+	set_thread_state(hit->thread, running_state(hit->thread), hit->thread->work_wait_begin.time);
 	hit->thread->work_wait_flags = hit->flags;
 	hit->thread->work_wait_blocked = hit->thread->blocked;
 }
@@ -86,12 +90,15 @@ static __always_inline void end_work_wait(struct hit *hit)
 	if (!process || !begin)
 		return;
 	thread->work_wait_since = 0;
+	set_thread_state(thread, running_state(thread), now);
 	note_result(thread, now, thread->work_wait_blocked);
 	if (now - begin < LEAST_WORK_WAIT)
 		return;
+	take_end(thread, &thread->now);
 	event = new_event(thread, INTERVAL_SYNC, begin, now);
 	if (!event)
 		return;
+	add_snapshots(event, &thread->work_wait_begin, &thread->now);
 	event->phase = phase_of(thread, process);
 	event->flags = thread->work_wait_flags;
 	emit(event);

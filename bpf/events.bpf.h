@@ -19,6 +19,46 @@ enum interval {
 	INTERVAL_OPERATORS,
 };
 
+/* The place of a run's end. */
+enum run_ending {
+	AT_OPERATOR, /* the entry of the last operator */
+	AT_REGION,   /* the end of the no-grad region */
+	AT_NEXT_RUN, /* the entry of the next operator, which continues the run */
+};
+
+/* INTERVAL_OPERATORS */
+struct run_facts {
+	__u64 covered; /* ns */
+	__u32 count;
+	__u32 parts;
+	__u32 ending; /* enum run_ending */
+	__u16 is_without_grad;
+	__u16 is_update;
+};
+
+/* INTERVAL_COLLECTIVE and INTERVAL_COMMUNICATOR */
+struct communication_facts {
+	__u64 id; /* of the communicator on all its ranks; 0 if not known */
+	__u64 communicator;
+	__u64 bytes;
+	__s32 rank; /* -1 if not known */
+	__u32 size; /* of the communicator */
+};
+
+/* INTERVAL_PROCESS and INTERVAL_WORKER */
+struct end_facts {
+	__u64 status; /* as wait(2) gives it */
+	char program[16];
+};
+
+/* What an event has besides, by its interval. */
+union facts {
+	char name[NAME_LENGTH]; /* of a scope. Of a run's parts: their edges */
+	struct run_facts run;
+	struct communication_facts communication;
+	struct end_facts end;
+};
+
 struct event {
 	__u64 begin; /* CLOCK_MONOTONIC, ns */
 	__u64 end;
@@ -31,39 +71,14 @@ struct event {
 	__u16 operation; /* INTERVAL_PROCESS: enum ending; INTERVAL_OPERATORS: 1 for the edges of a run's parts */
 	__u16 is_abandoned; /* the program did not close the scope */
 	__u32 flags;	   /* of the probe */
-	__s32 rank;
-	__u64 bytes; /* INTERVAL_PROCESS, INTERVAL_WORKER: the exit code, as wait(2) gives it */
-	__u64 communicator;
-	__u32 communicator_size;
 	__u32 sequence; /* of a collective: its number on its communicator, from 1. Else c10d's collectives so far. 0: not known */
-	char name[NAME_LENGTH]; /* INTERVAL_COLLECTIVE: the communicator's id, as 8 bytes */
-};
-
-/* INTERVAL_OPERATORS: in the place of the name. The gap is the time before the run. */
-struct run_facts {
-	__u64 blocked; /* ns */
-	__u64 faults;
-	__u64 read; /* bytes, or UNKNOWN_BYTES */
-	__u64 copies;
-	__u64 covered; /* ns */
-	__u32 count;
-	__u32 parts;
-	__u32 is_without_grad;
-	__u32 is_update;
-	__u16 has_gap;
-	__u16 are_file_faults; /* faults are those on files, else all */
-	__u32 ending; /* enum run_ending */
-};
-
-enum run_ending {
-	AT_OPERATOR, /* the entry of the last operator */
-	AT_REGION,   /* the end of the no-grad region */
-	AT_NEXT_RUN, /* the entry of the next operator, which continues the run */
+	union facts facts;
+	struct snapshot snapshot_begin; /* its time is 0 if the event has none */
+	struct snapshot snapshot_end;
 };
 
 /* Puts the types into the object, for a test that compares them with the types in Python. */
 const struct event event_type SEC("types") = {};
-const struct run_facts run_facts_type SEC("types") = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -80,7 +95,9 @@ static __always_inline struct event *new_event_of(__u32 row, struct process *pro
 		__sync_fetch_and_add(&process->lost_events, 1);
 		return 0;
 	}
-	__builtin_memset(event, 0, sizeof(*event));
+	__builtin_memset(event, 0, offsetof(struct event, snapshot_begin));
+	event->snapshot_begin.time = 0;
+	event->snapshot_end.time = 0;
 	event->begin = begin;
 	event->end = end;
 	event->row = row;
@@ -88,7 +105,6 @@ static __always_inline struct event *new_event_of(__u32 row, struct process *pro
 	event->pid = process->pid;
 	event->tid = tid;
 	event->interval = interval;
-	event->rank = -1;
 	return event;
 }
 
@@ -102,6 +118,13 @@ static __always_inline struct event *new_event(const struct thread *thread, __u3
 	if (event)
 		event->sequence = works_of(process);
 	return event;
+}
+
+/* Adds the snapshots of an event's begin and end. */
+static __always_inline void add_snapshots(struct event *event, const struct snapshot *begin, const struct snapshot *end)
+{
+	event->snapshot_begin = *begin;
+	event->snapshot_end = *end;
 }
 
 /* Does not wake the reader, which reads periodically: a wake-up would cost more than the record. */

@@ -31,11 +31,11 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 	if (!was_without_grad == !is_without_grad)
 		return 0;
 	if (was_without_grad) {
-		end_region(thread, process, bpf_ktime_get_ns());
+		end_region(thread, process);
 		enter_closure(thread, process);
 		return 0;
 	}
-	thread->run.region = bpf_ktime_get_ns();
+	take_boundary(thread, &thread->run.region);
 	leave_closure(thread, process);
 	return 0;
 }

@@ -43,9 +43,9 @@ static __always_inline void emit_end(__u32 row, struct process *process, __u32 e
 	event->phase = process->phase;
 	event->operation = ending;
 	if (ending == EXITED)
-		event->bytes = (__u32)bpf_get_current_task_btf()->exit_code;
+		event->facts.end.status = (__u32)bpf_get_current_task_btf()->exit_code;
 	else
-		bpf_get_current_comm(event->name, sizeof(process->name));
+		bpf_get_current_comm(event->facts.end.program, sizeof(event->facts.end.program));
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
@@ -62,9 +62,9 @@ static __always_inline void end_worker(__u32 tgid, __u32 ending)
 		event = new_event_of(worker->row, process, worker->pid, INTERVAL_WORKER, task->start_time,
 				     bpf_ktime_get_ns());
 		if (event) {
-			event->bytes = (__u32)task->exit_code;
-			bpf_get_current_comm(event->name, sizeof(process->name));
-			bpf_ringbuf_submit(event, event->bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+			event->facts.end.status = (__u32)task->exit_code;
+			bpf_get_current_comm(event->facts.end.program, sizeof(event->facts.end.program));
+			bpf_ringbuf_submit(event, event->facts.end.status ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 		}
 	}
 	if (worker)

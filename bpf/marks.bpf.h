@@ -1,43 +1,94 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Marks of a thread, and the gap between a mark and the next run of operators. */
+/* Marks of a thread, and the snapshots of its counters at them. */
 #pragma once
 
-/* The next gap begins here. */
-static __always_inline void note_mark(struct thread *thread, __u64 now)
+/* Not static: see `lose`. */
+__noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_times *times;
+	struct process *process;
+	__u32 known = 0;
 
-	thread->active = now;
-	thread->mark.time = now;
-	thread->mark.blocked = thread->blocked;
-	thread->mark.copies = thread->copies;
-	thread->mark.faults = page_faults_of(thread, task);
-	thread->mark.read = bytes_read_by(task);
+	if (!thread || !snapshot)
+		return 0;
+	times = claimed_times(thread);
+	process = process_in(thread->row);
+	thread->is_changing_state = 1;
+	barrier();
+	snapshot->time = bpf_ktime_get_ns();
+	if (times) {
+		__u32 state = times->state;
+
+		__builtin_memcpy(snapshot->times, times->times, sizeof(snapshot->times));
+		snapshot->times[THREAD_ON_CPU] += *time_in(times, THREAD_CALLING) + *time_in(times, THREAD_LAUNCHING);
+		snapshot->times[THREAD_GPU_WAIT] += *time_in(times, THREAD_SETTLING);
+		state = state == THREAD_SETTLING ? THREAD_GPU_WAIT : state >= STATES ? THREAD_ON_CPU : state;
+		snapshot->times[state & (STATES - 1)] += snapshot->time - times->since;
+		known = settings.counts_off_cpu ? KNOWS_TIMES : 0;
+	}
+	barrier();
+	thread->is_changing_state = 0;
+	snapshot->last_operator = thread->last_operator;
+	snapshot->first_launch = thread->first_launch;
+	snapshot->last_launch = thread->last_launch;
+	snapshot->copied = thread->copied;
+	snapshot->operators = thread->operators;
+	snapshot->launches = thread->launches;
+	snapshot->copies = thread->copies;
+	snapshot->collectives = process ? collectives_of(process) : 0;
+	snapshot->file_faults = thread->file_faults;
+	snapshot->minor_faults = task->min_flt;
+	snapshot->major_faults = task->maj_flt;
+	snapshot->read = 0;
+	if (knows_bytes_read(task)) {
+		snapshot->read = task->ioac.rchar;
+		known |= KNOWS_READ;
+	}
+	snapshot->known = known | (knows_file_faults(task) ? KNOWS_FILE_FAULTS : 0);
+	return 0;
 }
 
-static __always_inline void measure_gap(struct thread *thread)
+/* Takes a snapshot that goes into an event. The next one has the first launch after it. */
+static __always_inline void take_boundary(struct thread *thread, struct snapshot *snapshot)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct mark *gap = &thread->run.gap, *mark = &thread->mark;
-	__u64 read = bytes_read_by(task);
-
-	gap->time = mark->time;
-	gap->blocked = thread->blocked - mark->blocked;
-	gap->copies = thread->copies - mark->copies;
-	gap->faults = page_faults_of(thread, task) - mark->faults;
-	gap->read = read == UNKNOWN_BYTES ? read : read - mark->read;
+	take_snapshot(thread, snapshot);
+	thread->first_launch = 0;
+	thread->first_launch_after_mark = 0;
 }
 
-/* The time between a run's last operator and the pass or scope that ends it, in fields that runs do not need otherwise. */
-static __always_inline void measure_tail(struct thread *thread, struct event *event)
+/* The begin of a call that is an event only if it lasts: no launch of the thread is in the call. */
+static __always_inline void take_end(struct thread *thread, struct snapshot *snapshot)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct mark *mark = &thread->mark;
-	__u64 read = bytes_read_by(task);
+	thread->first_launch = 0;
+	thread->first_launch_after_mark = 0;
+	take_snapshot(thread, snapshot);
+}
 
-	event->bytes = thread->blocked - mark->blocked;
-	event->communicator = read == UNKNOWN_BYTES ? 0 : read - mark->read;
-	event->communicator_size = page_faults_of(thread, task) - mark->faults;
+static __always_inline void note_launch(struct thread *thread, __u64 begin)
+{
+	thread->launches++;
+	thread->last_launch = begin;
+	if (!thread->first_launch)
+		thread->first_launch = begin;
+	if (!thread->first_launch_after_mark)
+		thread->first_launch_after_mark = begin;
+}
+
+/* `thread->mark` is the snapshot of a new mark. */
+static __always_inline void note_mark(struct thread *thread)
+{
+	thread->active = thread->mark.time;
+	thread->marked_blocked = thread->blocked;
+	thread->work_wait_since = 0; /* an exception ended the wait, if it is still open */
+}
+
+/* The entry of an operator, or the end of a no-grad region: the end of a run, if none follows. */
+static __always_inline void note_end_of_run(struct thread *thread)
+{
+	take_snapshot(thread, &thread->mark);
+	thread->first_launch_after_mark = 0;
+	note_mark(thread);
 }
 
 /* The host has got a result of the GPU or of other ranks: the thread's latest operators are over. The time blocked in that wait
@@ -46,5 +97,5 @@ static __always_inline void note_result(struct thread *thread, __u64 now, __u64 
 {
 	thread->run.has_result = 1;
 	thread->active = now;
-	thread->mark.blocked += thread->blocked - blocked;
+	thread->marked_blocked += thread->blocked - blocked;
 }

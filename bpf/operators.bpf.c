@@ -36,14 +36,13 @@ static __always_inline void emit_parts(struct thread *thread, __u64 end)
 		return;
 	note_part(&thread->run, end);
 	event->operation = 1;
-	__builtin_memcpy(event->name, thread->run.edges, NAME_LENGTH);
+	__builtin_memcpy(event->facts.name, thread->run.edges, NAME_LENGTH);
 	emit(event);
 }
 
 /* Ends the thread's run, if it has one. `next` is the entry of an operator that continues it in another run, or 0. */
 __noinline int end_run(struct thread *thread, __u64 next)
 {
-	struct run_facts *facts;
 	struct event *event;
 	struct run *run;
 	__u32 ending;
@@ -62,35 +61,18 @@ __noinline int end_run(struct thread *thread, __u64 next)
 	run->emitted = end;
 	run->first = 0;
 	run->over = 0;
+	thread->first_launch = thread->first_launch_after_mark;
 	if (!event)
 		return 0;
 	event->phase = KIND_OF(run->flags) == UPDATE ? PHASE_OPTIMIZER_STEP : PHASE_GPU_COMPUTE;
-	facts = (struct run_facts *)event->name;
-	facts->blocked = run->gap.blocked;
-	facts->faults = run->gap.faults;
-	facts->read = run->gap.read;
-	facts->copies = run->gap.copies;
-	facts->has_gap = !!run->gap.time;
-	facts->are_file_faults = knows_file_faults(bpf_get_current_task_btf());
-	facts->covered = run->covered + end - run->part;
-	facts->count = run->count;
-	facts->parts = run->parts;
-	facts->is_without_grad = run->is_without_grad;
-	facts->is_update = KIND_OF(run->flags) == UPDATE;
-	facts->ending = ending;
-	if (ending == AT_OPERATOR)
-		measure_tail(thread, event);
+	event->facts.run.covered = run->covered + end - run->part;
+	event->facts.run.count = run->count;
+	event->facts.run.parts = run->parts;
+	event->facts.run.ending = ending;
+	event->facts.run.is_without_grad = run->is_without_grad;
+	event->facts.run.is_update = KIND_OF(run->flags) == UPDATE;
+	add_snapshots(event, &run->begin, &thread->mark);
 	emit(event);
-	return 0;
-}
-
-/* The beginning or the end of a scope or of a backward pass. */
-__noinline int end_run_at(struct thread *thread, __u64 now)
-{
-	if (!thread)
-		return 0;
-	end_run(thread, 0);
-	note_mark(thread, now);
 	return 0;
 }
 
@@ -130,13 +112,13 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 	if (since > PAUSE_AFTER_RESULT && run->has_result && kind == OPERATOR) /* losses call other losses */
 		return 1;
 	return since > (run->is_without_grad ? PAUSE : PAUSE_WITH_GRAD) &&
-	       (thread->blocked - thread->mark.blocked) * 5 > since * 4;
+	       (thread->blocked - thread->marked_blocked) * 5 > since * 4;
 }
 
 /* A pass without gradients begins with its no-grad region, if the region has no mark before its first operator. */
 static __always_inline __u64 begin_of_part(const struct thread *thread, __u64 now)
 {
-	__u64 region = thread->run.region;
+	__u64 region = thread->run.region.time;
 
 	if (!thread->is_without_grad || !region || region < thread->mark.time || now - region > LONGEST_LEAD)
 		return now;
@@ -163,8 +145,15 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 {
 	struct run *run = &thread->run;
 
-	measure_gap(thread);
 	run->first = begin_of_part(thread, now);
+	if (run->first == thread->mark.time) { /* no gap */
+		run->begin = thread->mark;
+	} else if (run->first == now) {
+		take_boundary(thread, &run->begin);
+		run->first = run->begin.time;
+	} else {
+		run->begin = run->region;
+	}
 	run->part = run->first;
 	run->covered = 0;
 	run->count = 0;
@@ -179,29 +168,24 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 	}
 }
 
-__noinline int add_operator(struct thread *thread, __u32 flags)
+/* Adds an operator to the thread's run, and begins one if it has none. Returns whether the operator is in a run. */
+static __always_inline int join_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
 {
-	struct process *process = thread ? process_of(thread) : 0;
+	struct run *run = &thread->run;
 	__u32 kind = KIND_OF(flags);
-	struct run *run;
-	__u64 now;
 
-	if (!process)
-		return 0;
-	__sync_fetch_and_add(&process->operator_hits, 1);
 	if (is_for_backward(thread, process))
 		return 0;
 	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP : kind == UPDATE)
 		return 0;
-	run = &thread->run;
 	if (is_continuing(kind) && (!run->first || (run->over && !thread->is_without_grad)))
 		return 0;
-	now = bpf_ktime_get_ns();
 	if (run->first && is_past(thread, kind, now))
 		end_run(thread, 0);
 	if (run->first && !run->over && now - run->first > LONGEST_RUN) {
+		note_end_of_run(thread); /* no gap */
+		now = thread->mark.time;
 		end_run(thread, now);
-		note_mark(thread, now); /* no gap */
 	}
 	if (!run->first) {
 		if (is_continuing(kind))
@@ -210,10 +194,28 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 	} else if (run->over) {
 		continue_run(thread, now);
 	}
-	run->last = now;
 	run->count++;
 	run->has_result = kind == SAMPLE || kind == LOSS || (kind == REDUCTION && run->has_result);
-	note_mark(thread, now);
+	return 1;
+}
+
+__noinline int add_operator(struct thread *thread, __u32 flags)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+	__u64 now;
+	int joins;
+
+	if (!process)
+		return 0;
+	__sync_fetch_and_add(&process->operator_hits, 1);
+	now = bpf_ktime_get_ns();
+	joins = join_run(thread, process, flags, now);
+	thread->operators++;
+	thread->last_operator = now;
+	if (joins) {
+		note_end_of_run(thread);
+		thread->run.last = thread->mark.time;
+	}
 	return 0;
 }
 
@@ -225,16 +227,16 @@ static __always_inline void begin_operator(struct hit *hit)
 /* The end of a no-grad region is the end of its run, unless another operator follows soon. A rollout may have thousands of
  * short regions a second, which are merged. A region inside a pass with gradients is a custom function or an activation
  * checkpoint. */
-static __always_inline void end_region(struct thread *thread, struct process *process, __u64 now)
+static __always_inline void end_region(struct thread *thread, struct process *process)
 {
 	struct run *run = &thread->run;
 
 	if (!run->first || run->over || !run->is_without_grad)
 		return;
-	run->over = now;
+	note_end_of_run(thread);
+	run->over = thread->mark.time;
 	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
 		set_phase(process, PHASE_UNKNOWN);
-	note_mark(thread, now);
 }
 
 /* A run must not wait long for its next operator or region, or user space gets it too late. A rollout may sleep after each

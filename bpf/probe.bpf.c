@@ -87,8 +87,10 @@ static __always_inline int on_entry(struct registers *regs)
 /* The return of CALL. It is inlined, since most hits of a job end here. */
 static __always_inline void end_call(const struct hit *hit, const struct frame *frame)
 {
-	const struct thread *thread = hit->thread;
+	struct thread *thread = hit->thread;
 
+	if (frame->flags & (IS_RUNTIME | IS_DRIVER))
+		note_launch(thread, frame->start);
 	add_to_row(thread->row, thread->generation, OPERATION_OF(hit->flags), frame->phase, hit->time - frame->start, 0);
 }
 

@@ -49,7 +49,7 @@ struct process {
 	__u32 works; /* of c10d so far; see distributed.bpf.c */
 	__u32 numbered_ranks; /* NUMBERED | the ranks of the group that gave the latest number in `works`; 0 if they are counted */
 	__u32 origin; /* see `origins`; 0 if the process has executed its program itself */
-	__u32 reserved;
+	__u32 issued; /* collectives of c10d, whether or not `works` counts them */
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
@@ -128,6 +128,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->backward_thread = 0;
 	process->trains = 0;
 	process->works = 0;
+	process->issued = 0;
 	process->numbered_ranks = 0;
 	origin = bpf_map_lookup_elem(&origins, &tgid);
 	process->origin = origin ? *origin : 0;
@@ -173,6 +174,12 @@ static __always_inline int is_named_autograd(void)
 
 	bpf_get_current_comm(name, sizeof(name));
 	return *(__u64 *)name == *(const __u64 *)"pt_autog" && name[8] == 'r' && name[9] == 'a' && name[10] == 'd';
+}
+
+/* The collectives that the process has issued. Those of c10d with NCCL are counted by both. */
+static __always_inline __u32 collectives_of(const struct process *process)
+{
+	return process->collectives > process->issued ? process->collectives : process->issued;
 }
 
 #define UNCOUNTED_WORKS 0xffffffffU

@@ -12,7 +12,11 @@
 		value;                                            \
 	})
 
-#define SYSTEM_CALL_IO_URING_ENTER 426 /* on every architecture */
+/* On every architecture. */
+#define SYSTEM_CALL_IO_URING_ENTER 426
+#define SYSTEM_CALL_CLONE3 435
+#define SYSTEM_CALL_EPOLL_PWAIT2 441
+#define SYSTEM_CALL_FUTEX_WAITV 449
 
 #if defined(__TARGET_ARCH_x86)
 
@@ -47,19 +51,51 @@ static __always_inline __u64 result_place(const struct registers *regs)
 	return regs->di;
 }
 
-#define SYSTEM_CALL_FUTEX 202
+/* Those that an architecture lacks have numbers above 1,000. */
 #define SYSTEM_CALL_READ 0
-#define SYSTEM_CALL_PREAD64 17
-#define SYSTEM_CALL_READV 19
-#define SYSTEM_CALL_PREADV 295
 #define SYSTEM_CALL_WRITE 1
+#define SYSTEM_CALL_POLL 7
+#define SYSTEM_CALL_MMAP 9
+#define SYSTEM_CALL_MPROTECT 10
+#define SYSTEM_CALL_MUNMAP 11
+#define SYSTEM_CALL_BRK 12
+#define SYSTEM_CALL_IOCTL 16
+#define SYSTEM_CALL_PREAD64 17
 #define SYSTEM_CALL_PWRITE64 18
+#define SYSTEM_CALL_READV 19
 #define SYSTEM_CALL_WRITEV 20
+#define SYSTEM_CALL_SELECT 23
+#define SYSTEM_CALL_SCHED_YIELD 24
+#define SYSTEM_CALL_MADVISE 28
+#define SYSTEM_CALL_NANOSLEEP 35
+#define SYSTEM_CALL_SENDFILE 40
+#define SYSTEM_CALL_CONNECT 42
+#define SYSTEM_CALL_ACCEPT 43
 #define SYSTEM_CALL_SENDTO 44
 #define SYSTEM_CALL_RECVFROM 45
 #define SYSTEM_CALL_SENDMSG 46
 #define SYSTEM_CALL_RECVMSG 47
+#define SYSTEM_CALL_CLONE 56
+#define SYSTEM_CALL_VFORK 58
+#define SYSTEM_CALL_WAIT4 61
+#define SYSTEM_CALL_FCNTL 72
+#define SYSTEM_CALL_FLOCK 73
+#define SYSTEM_CALL_FUTEX 202
 #define SYSTEM_CALL_IO_GETEVENTS 208
+#define SYSTEM_CALL_CLOCK_NANOSLEEP 230
+#define SYSTEM_CALL_EPOLL_WAIT 232
+#define SYSTEM_CALL_WAITID 247
+#define SYSTEM_CALL_PSELECT6 270
+#define SYSTEM_CALL_PPOLL 271
+#define SYSTEM_CALL_SPLICE 275
+#define SYSTEM_CALL_EPOLL_PWAIT 281
+#define SYSTEM_CALL_ACCEPT4 288
+#define SYSTEM_CALL_PREADV 295
+#define SYSTEM_CALL_PWRITEV 296
+#define SYSTEM_CALL_RECVMMSG 299
+#define SYSTEM_CALL_SENDMMSG 307
+#define SYSTEM_CALL_PREADV2 327
+#define SYSTEM_CALL_PWRITEV2 328
 
 /* The number of the system call that a task executes. */
 static __always_inline __u64 system_call_of(const struct registers *regs)
@@ -78,10 +114,24 @@ static __always_inline __u64 return_address_of(const struct registers *regs)
 	return 0; /* always on the stack */
 }
 
+/* Whether a task executes a system call. Else it is in an exception, such as a page fault, or in an interrupt. */
+static __always_inline int is_in_system_call(const struct registers *regs)
+{
+	return (__s64)regs->orig_ax >= 0;
+}
+
+/* The fourth argument of a system call is in another register than that of a function. */
+static __always_inline __u64 fourth_argument_of_system_call(const struct registers *regs)
+{
+	return READ(regs->r10);
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 struct registers {
 	__u64 x[31], sp, pc, pstate;
+	__u64 orig_x0; /* this and the next only in the kernel's registers of a task, not in those of a probe */
+	__s32 system_call;
 };
 
 #define ARGUMENTS_IN_REGISTERS 8
@@ -112,19 +162,50 @@ static __always_inline __u64 result_place(const struct registers *regs)
 	return regs->x[8];
 }
 
-#define SYSTEM_CALL_FUTEX 98
+#define SYSTEM_CALL_IO_GETEVENTS 4
+#define SYSTEM_CALL_EPOLL_PWAIT 22
+#define SYSTEM_CALL_FCNTL 25
+#define SYSTEM_CALL_IOCTL 29
+#define SYSTEM_CALL_FLOCK 32
 #define SYSTEM_CALL_READ 63
-#define SYSTEM_CALL_PREAD64 67
-#define SYSTEM_CALL_READV 65
-#define SYSTEM_CALL_PREADV 69
 #define SYSTEM_CALL_WRITE 64
-#define SYSTEM_CALL_PWRITE64 68
+#define SYSTEM_CALL_READV 65
 #define SYSTEM_CALL_WRITEV 66
+#define SYSTEM_CALL_PREAD64 67
+#define SYSTEM_CALL_PWRITE64 68
+#define SYSTEM_CALL_PREADV 69
+#define SYSTEM_CALL_PWRITEV 70
+#define SYSTEM_CALL_SENDFILE 71
+#define SYSTEM_CALL_PSELECT6 72
+#define SYSTEM_CALL_PPOLL 73
+#define SYSTEM_CALL_SPLICE 76
+#define SYSTEM_CALL_WAITID 95
+#define SYSTEM_CALL_FUTEX 98
+#define SYSTEM_CALL_NANOSLEEP 101
+#define SYSTEM_CALL_CLOCK_NANOSLEEP 115
+#define SYSTEM_CALL_SCHED_YIELD 124
+#define SYSTEM_CALL_ACCEPT 202
+#define SYSTEM_CALL_CONNECT 203
 #define SYSTEM_CALL_SENDTO 206
 #define SYSTEM_CALL_RECVFROM 207
 #define SYSTEM_CALL_SENDMSG 211
 #define SYSTEM_CALL_RECVMSG 212
-#define SYSTEM_CALL_IO_GETEVENTS 4
+#define SYSTEM_CALL_BRK 214
+#define SYSTEM_CALL_MUNMAP 215
+#define SYSTEM_CALL_CLONE 220
+#define SYSTEM_CALL_MMAP 222
+#define SYSTEM_CALL_MPROTECT 226
+#define SYSTEM_CALL_MADVISE 233
+#define SYSTEM_CALL_ACCEPT4 242
+#define SYSTEM_CALL_RECVMMSG 243
+#define SYSTEM_CALL_WAIT4 260
+#define SYSTEM_CALL_SENDMMSG 269
+#define SYSTEM_CALL_PREADV2 286
+#define SYSTEM_CALL_PWRITEV2 287
+#define SYSTEM_CALL_POLL 1001
+#define SYSTEM_CALL_SELECT 1002
+#define SYSTEM_CALL_VFORK 1003
+#define SYSTEM_CALL_EPOLL_WAIT 1004
 
 static __always_inline __u64 system_call_of(const struct registers *regs)
 {
@@ -139,6 +220,16 @@ static __always_inline __u64 instruction_of(const struct registers *regs)
 static __always_inline __u64 return_address_of(const struct registers *regs)
 {
 	return regs->x[30];
+}
+
+static __always_inline int is_in_system_call(const struct registers *regs)
+{
+	return regs->system_call >= 0;
+}
+
+static __always_inline __u64 fourth_argument_of_system_call(const struct registers *regs)
+{
+	return READ(regs->x[3]);
 }
 
 #endif

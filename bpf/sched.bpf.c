@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* When and why threads that make probed calls leave the CPU. */
 
-#define TASK_INTERRUPTIBLE 1   /* linux/sched.h; unchanged since Linux 2.6 */
-#define TASK_UNINTERRUPTIBLE 2 /* counted as waiting for I/O, as in the load average */
-#define TASK_NOLOAD 0x400
-
 enum off_cpu {
 	OFF_PREEMPTED, /* it could still run: preempted, or it yielded */
 	OFF_SLEEPING,
@@ -12,25 +8,20 @@ enum off_cpu {
 	OFF_IO,
 };
 
-static __always_inline int moves_bytes(__u64 system_call)
+static __always_inline __u32 state_off_cpu(struct task_struct *task, __u32 why)
 {
-	switch (system_call) {
-	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV:
-	case SYSTEM_CALL_WRITE: case SYSTEM_CALL_PWRITE64: case SYSTEM_CALL_WRITEV:
-	case SYSTEM_CALL_RECVFROM: case SYSTEM_CALL_RECVMSG: case SYSTEM_CALL_SENDTO: case SYSTEM_CALL_SENDMSG:
-	case SYSTEM_CALL_IO_GETEVENTS: case SYSTEM_CALL_IO_URING_ENTER: return 1;
-	default: return 0;
+	const struct registers *regs = (struct registers *)bpf_task_pt_regs(task);
+
+	switch (why) {
+	case OFF_PREEMPTED: return THREAD_CPU_WAIT;
+	case OFF_IO: return state_in_io(task, regs);
+	default: return is_in_system_call(regs) ? state_asleep(task, regs) : THREAD_UNKNOWN;
 	}
 }
 
-static __always_inline __u32 state_off_cpu(struct task_struct *task, __u32 why)
+static __always_inline int has_yielded(struct task_struct *task)
 {
-	switch (why) {
-	case OFF_PREEMPTED: return THREAD_DESCHEDULED;
-	case OFF_IO: return THREAD_IO;
-	case OFF_FUTEX: return THREAD_LOCK;
-	default: return moves_bytes(system_call_of((struct registers *)bpf_task_pt_regs(task))) ? THREAD_IO : THREAD_SLEEP;
-	}
+	return system_call_of((struct registers *)bpf_task_pt_regs(task)) == SYSTEM_CALL_SCHED_YIELD;
 }
 
 static __always_inline __u32 why_off_cpu(struct task_struct *task, int is_preempted, __u64 state)
@@ -102,14 +93,15 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 		__u64 now = bpf_ktime_get_ns();
 		__u32 why = why_off_cpu(previous, is_preempted, state);
 
-		schedule_state(thread, state_off_cpu(previous, why), now);
+		if (has_state_on_cpu(thread))
+			leave_cpu_state(thread, state_off_cpu(previous, why), has_yielded(previous), now);
 		leave_cpu(thread, now, why);
 	}
 	thread = bpf_task_storage_get(&threads, next, 0, 0);
 	if (thread && thread->generation) {
 		__u64 now = bpf_ktime_get_ns();
 
-		schedule_state(thread, THREAD_ON_CPU, now);
+		enter_cpu_state(thread, now);
 		enter_cpu(thread, now);
 	}
 	return 0;

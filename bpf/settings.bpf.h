@@ -14,6 +14,8 @@ struct settings {
 	__u64 long_wait;
 	/* 1 if the program pages_mapped is loaded. */
 	__u64 counts_file_faults;
+	/* 1 if a program on sched_switch is loaded. */
+	__u64 counts_off_cpu;
 };
 
 /* The only constant in .rodata, since user space writes the whole section. */

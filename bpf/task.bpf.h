@@ -16,6 +16,23 @@ struct signal_struct {
 
 struct mm_struct;
 
+struct inode {
+	unsigned short i_mode;
+} __attribute__((preserve_access_index));
+
+struct file {
+	struct inode *f_inode;
+} __attribute__((preserve_access_index));
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+} __attribute__((preserve_access_index));
+
+struct files_struct {
+	struct fdtable *fdt;
+} __attribute__((preserve_access_index));
+
 /* Up to Linux 6.1, most threads collect changes of their address space's counters here first, so rss_stat fires rarely. */
 struct task_rss_stat {
 	int events;
@@ -35,11 +52,11 @@ struct task_struct {
 	unsigned long min_flt; /* page faults without and with I/O */
 	unsigned long maj_flt;
 	struct mm_struct *mm;
+	struct files_struct *files;
 	struct task_rss_stat rss_stat;
 	struct task_io_accounting ioac;
 } __attribute__((preserve_access_index));
 
-#define UNKNOWN_BYTES (~0ULL)
 #define FIELD_EXISTS 2 /* BPF_FIELD_EXISTS of bpf_core_read.h */
 
 /* Whether page faults on files are counted: see faults.bpf.c. */
@@ -48,8 +65,8 @@ static __always_inline int knows_file_faults(struct task_struct *task)
 	return settings.counts_file_faults && !__builtin_preserve_field_info(task->rss_stat, FIELD_EXISTS);
 }
 
-/* A kernel without CONFIG_TASK_XACCT does not count the bytes. */
-static __always_inline __u64 bytes_read_by(struct task_struct *task)
+/* A kernel without CONFIG_TASK_XACCT does not count the bytes that a task reads. */
+static __always_inline int knows_bytes_read(struct task_struct *task)
 {
-	return __builtin_preserve_field_info(task->ioac.rchar, FIELD_EXISTS) ? task->ioac.rchar : UNKNOWN_BYTES;
+	return __builtin_preserve_field_info(task->ioac.rchar, FIELD_EXISTS);
 }

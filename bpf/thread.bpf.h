@@ -58,18 +58,10 @@ struct frame {
 	};
 	__u32 flags;
 	__u32 phase;
+	struct snapshot begin; /* of the kinds that are events */
 };
 
-/* Counters of a thread at its latest mark: the end of a scope or of a backward pass, or its latest operator. */
-struct mark {
-	__u64 time; /* ns; 0 if it has made no mark */
-	__u64 blocked; /* and in waits for the GPU or for other ranks since then */
-	__u64 faults; /* on files, or all: see page_faults_of */
-	__u64 read;
-	__u64 copies;
-};
-
-#define MERGED_PARTS 16 /* a power of two; their edges take the place of an event's name */
+#define MERGED_PARTS 16 /* a power of two; their edges fill the facts of an event */
 
 /* A run of model operators: see operators.bpf.c. */
 struct run {
@@ -79,7 +71,6 @@ struct run {
 	__u64 over;    /* the end of that region; 0 while it is open */
 	__u64 covered; /* ns of the earlier regions */
 	__u64 emitted; /* the end of the run before */
-	struct mark gap; /* differences between the first operator and the mark before it */
 	__u32 count;
 	__u32 parts; /* no-grad regions */
 	__u32 flags; /* of the first operator's probe */
@@ -87,7 +78,8 @@ struct run {
 	__u32 has_result; /* the host has got a result since the last operator */
 	__u32 sets_phase; /* of the process */
 	__u32 regions;	  /* no-grad regions; a part may have several */
-	__u64 region;	  /* the beginning of the latest no-grad region */
+	struct snapshot begin;
+	struct snapshot region; /* the beginning of the latest no-grad region */
 	__u16 edges[2 * MERGED_PARTS]; /* of its parts, us since `first` */
 };
 
@@ -113,29 +105,35 @@ struct thread {
 	__u64 work_issued_off_cpu;
 	__u64 work_wait_since;
 	__u64 work_wait_blocked;
+	struct snapshot work_wait_begin;
 	__u32 work_wait_flags;
 	__u32 is_without_grad; /* 1 if GradMode is off, + 2 for each inference mode that it is in */
 	__u32 is_in_closure;   /* gradients are on inside an optimizer's step */
 	__u32 is_own;	       /* it has computed outside backward passes */
 	__u32 is_autograd;     /* one of autograd's own threads */
 	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
-	__u64 copies;	       /* from the host to a device */
-	__u64 file_faults;     /* see faults.bpf.c */
+	__u64 marked_blocked;  /* its `blocked` at its latest mark, and in waits for results since then */
+	__u64 copied;	       /* bytes, from the host to devices */
+	__u64 last_operator;   /* ns; the same for launches */
+	__u64 last_launch;
+	__u64 first_launch;    /* since the latest snapshot that went into an event; 0 if none */
+	__u64 first_launch_after_mark;
+	__u32 copies;
+	__u32 operators;
+	__u32 launches;
+	__u32 file_faults; /* see faults.bpf.c */
 	__u32 times; /* its element of `thread_times`, + 1; 0 if none: see thread_state.bpf.h */
 	__u32 times_generation; /* of the row when it got the element */
 	__u32 outer_call; /* the number of frames up to its outermost call of CUDA or NCCL; 0 if none */
+	__u32 call_state; /* enum thread_state, in that call */
 	__u32 is_changing_state;
+	__u32 reserved;
 	__u64 active; /* when it last made a mark or got a result, ns */
-	struct mark mark;
+	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */
+	struct snapshot now;
 	struct run run;
 	struct frame frames[FRAMES];
 };
-
-/* The page faults of the current thread: those on files if they are known, else all. */
-static __always_inline __u64 page_faults_of(const struct thread *thread, struct task_struct *task)
-{
-	return knows_file_faults(task) ? thread->file_faults : task->min_flt + task->maj_flt;
-}
 
 /* Task storage ends with its thread: it needs no clean-up and is never full. */
 struct {

@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The time that each thread that calls CUDA or NCCL spends in each state. Every moment of such a thread, from its first
- * call on, is in one state.
+/* The time that each thread that makes marks, or calls CUDA or NCCL, spends in each state. From its first mark or call on, every
+ * moment of such a thread is in one state.
  *
  * Inside a call the state is that of the outermost call, whether or not the thread is on a CPU. Outside calls the state says
  * why the thread is off the CPU, or that it is on it. User space adds the time since `since` to the current state. */
 #pragma once
 
-enum thread_state {
-	THREAD_ON_CPU,
-	THREAD_DESCHEDULED, /* it could run: preempted, or it yielded */
-	THREAD_IO,	    /* in uninterruptible sleep, or in a system call that reads or writes */
-	THREAD_LOCK,	    /* in futex(2) */
-	THREAD_SLEEP,
-	THREAD_GPU_WAIT,
-	THREAD_COLLECTIVE, /* in a call of NCCL, or waiting for the GPU while a collective is not known to be over */
-	THREAD_COPY,
-	THREAD_LAUNCH, /* in any other call of CUDA */
-	THREAD_STATES,
-};
-
-#define STATE_ELEMENTS 16 /* a power of two */
+#define LONG_LAUNCH 50000 /* ns: a launch that takes longer waits for room in the device's queue */
 
 struct thread_times {
 	__u64 since; /* ns */
@@ -28,8 +15,9 @@ struct thread_times {
 	__u32 tid;
 	__u32 state;
 	__u32 updates; /* odd during an update */
-	__u32 has_ended; /* user space reads the last times, and then frees the element */
-	__u64 times[STATE_ELEMENTS]; /* ns, by state */
+	__u16 has_ended; /* user space reads the last times, and then frees the element */
+	__u16 has_called; /* CUDA or NCCL */
+	__u64 times[STATES + INNER_STATES]; /* ns, by state */
 };
 
 struct {
@@ -53,6 +41,12 @@ static __always_inline struct thread_times *times_of(const struct thread *thread
 	return thread->times ? bpf_map_lookup_elem(&thread_times, &index) : 0;
 }
 
+/* Where the time of a state is added up. */
+static __always_inline __u64 *time_in(struct thread_times *times, __u32 state)
+{
+	return state & STATES ? &times->times[STATES + (state & (INNER_STATES - 1))] : &times->times[state & (STATES - 1)];
+}
+
 /* A uprobe program can be preempted between two instructions; the scheduler's program then leaves the state alone. */
 static __always_inline void set_thread_state(struct thread *thread, __u32 state, __u64 now)
 {
@@ -64,7 +58,7 @@ static __always_inline void set_thread_state(struct thread *thread, __u32 state,
 	barrier();
 	times->updates++;
 	barrier();
-	times->times[times->state & (STATE_ELEMENTS - 1)] += now - times->since;
+	*time_in(times, times->state) += now - times->since;
 	times->since = now;
 	times->state = state;
 	barrier();
@@ -73,7 +67,7 @@ static __always_inline void set_thread_state(struct thread *thread, __u32 state,
 	thread->is_changing_state = 0;
 }
 
-/* The element of a thread that makes its first call, or whose process has got another row. */
+/* The element of a thread that makes its first mark or call, or whose process has got another row. */
 __noinline int claim_thread_times(struct thread *thread)
 {
 	struct thread_times *times;
@@ -97,17 +91,27 @@ __noinline int claim_thread_times(struct thread *thread)
 	times->generation = thread->generation;
 	times->row = thread->row;
 	times->has_ended = 0;
+	times->has_called = 0;
 	thread->times_generation = thread->generation;
 	return 0;
 }
 
+static __always_inline struct thread_times *claimed_times(struct thread *thread)
+{
+	if (!thread->times || thread->times_generation != thread->generation)
+		claim_thread_times(thread);
+	return times_of(thread);
+}
+
 static __always_inline __u32 state_in_call(const struct process *process, __u32 flags)
 {
-	switch (KIND_OF(flags)) {
-	case WAIT: return process->collectives != process->collectives_settled ? THREAD_COLLECTIVE : THREAD_GPU_WAIT;
-	case COPY: return THREAD_COPY;
-	default: return flags & IS_NCCL ? THREAD_COLLECTIVE : THREAD_LAUNCH;
-	}
+	if (KIND_OF(flags) == WAIT)
+		return process->collectives != process->collectives_settled ? THREAD_SETTLING : THREAD_GPU_WAIT;
+	if (KIND_OF(flags) == COPY)
+		return THREAD_COPY;
+	if (flags & IS_NCCL)
+		return THREAD_COLLECTIVE;
+	return KIND_OF(flags) == CALL ? THREAD_LAUNCHING : THREAD_CALLING;
 }
 
 /* Whether the frame at `thread->outer_call` - 1 is still that of a call. */
@@ -116,22 +120,53 @@ static __always_inline int is_in_call(const struct thread *thread)
 	return thread->outer_call && thread->outer_call <= thread->depth;
 }
 
+/* The state of the thread while it is on the CPU. */
+static __always_inline __u32 running_state(const struct thread *thread)
+{
+	if (thread->work_wait_since)
+		return THREAD_COLLECTIVE;
+	return is_in_call(thread) ? thread->call_state : THREAD_ON_CPU;
+}
+
 /* A frame was pushed. */
 static __always_inline void enter_call_state(struct thread *thread, const struct process *process, __u32 flags)
 {
+	struct thread_times *times;
+
 	if (!(flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL)) || (thread->outer_call && thread->outer_call < thread->depth))
 		return;
-	if (!thread->times || thread->times_generation != thread->generation)
-		claim_thread_times(thread);
+	times = claimed_times(thread);
+	if (times)
+		times->has_called = 1;
 	thread->outer_call = thread->depth;
-	set_thread_state(thread, state_in_call(process, flags), bpf_ktime_get_ns());
+	thread->call_state = state_in_call(process, flags);
+	set_thread_state(thread, running_state(thread), bpf_ktime_get_ns());
 }
 
 /* A copy that returns only after the GPU has come to it. */
 static __always_inline void wait_in_copy(struct thread *thread)
 {
-	if (thread->outer_call == thread->depth)
-		set_thread_state(thread, THREAD_GPU_WAIT, bpf_ktime_get_ns());
+	if (thread->outer_call != thread->depth)
+		return;
+	thread->call_state = THREAD_GPU_WAIT;
+	set_thread_state(thread, running_state(thread), bpf_ktime_get_ns());
+}
+
+/* A launch has returned: now its length is known. */
+static __always_inline void settle_launch(struct thread *thread)
+{
+	struct thread_times *times = times_of(thread);
+	__u64 launching;
+
+	if (!times)
+		return;
+	launching = *time_in(times, THREAD_LAUNCHING);
+	times->updates++;
+	barrier();
+	*time_in(times, launching > LONG_LAUNCH ? THREAD_LAUNCH_BLOCKED : THREAD_CALLING) += launching;
+	*time_in(times, THREAD_LAUNCHING) = 0;
+	barrier();
+	times->updates++;
 }
 
 /* A frame was popped. */
@@ -140,14 +175,30 @@ static __always_inline void leave_call_state(struct thread *thread, __u64 now)
 	if (!thread->outer_call || thread->outer_call <= thread->depth)
 		return;
 	thread->outer_call = 0;
-	set_thread_state(thread, THREAD_ON_CPU, now);
+	set_thread_state(thread, running_state(thread), now);
+	if (thread->call_state == THREAD_LAUNCHING)
+		settle_launch(thread);
 }
 
-/* The thread leaves the CPU, or gets it. */
-static __always_inline void schedule_state(struct thread *thread, __u32 state, __u64 now)
+/* Whether the thread's state depends on the CPU. In most calls it does not. */
+static __always_inline int has_state_on_cpu(const struct thread *thread)
 {
-	if (thread->times && !thread->is_changing_state && !is_in_call(thread))
+	__u32 running = running_state(thread);
+
+	return thread->times && !thread->is_changing_state && (running == THREAD_ON_CPU || running == THREAD_LAUNCHING);
+}
+
+/* The thread leaves the CPU. A launch yields the CPU while the device's queue is full; a preempted one waits for a CPU. */
+static __always_inline void leave_cpu_state(struct thread *thread, __u32 state, int has_yielded, __u64 now)
+{
+	if (running_state(thread) == THREAD_ON_CPU || (state == THREAD_CPU_WAIT && !has_yielded))
 		set_thread_state(thread, state, now);
+}
+
+static __always_inline void enter_cpu_state(struct thread *thread, __u64 now)
+{
+	if (thread->times && !thread->is_changing_state)
+		set_thread_state(thread, running_state(thread), now);
 }
 
 static __always_inline void end_thread_times(struct thread *thread)

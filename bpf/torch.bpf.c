@@ -22,6 +22,7 @@ struct scope {
 	__u16 outer_phase; /* of the thread before the scope */
 	__u16 counted_phase; /* in which calls inside the scope are counted */
 	char name[NAME_LENGTH];
+	struct snapshot snapshot; /* at its begin */
 };
 
 struct scopes {
@@ -74,12 +75,15 @@ static __always_inline void classify(struct scope *scope)
 	}
 }
 
-__noinline int end_scope(struct thread *thread, struct scope *scope, __u64 end, int is_abandoned)
+/* `thread->now` is the snapshot of its end. */
+__noinline int end_scope(struct thread *thread, struct scope *scope, int is_abandoned)
 {
 	struct event *event;
+	__u64 end;
 
 	if (!thread || !scope)
 		return 0;
+	end = thread->now.time;
 	if (scope->phase == PHASE_DATA_LOADING)
 		count(thread, DATALOADER_WAIT, scope->phase, end - scope->begin, 0);
 	event = new_event(thread, scope->interval, scope->begin, end);
@@ -87,7 +91,8 @@ __noinline int end_scope(struct thread *thread, struct scope *scope, __u64 end, 
 		return 0;
 	event->phase = scope->counted_phase;
 	event->is_abandoned = !!is_abandoned;
-	__builtin_memcpy(event->name, scope->name, NAME_LENGTH);
+	__builtin_memcpy(event->facts.name, scope->name, NAME_LENGTH);
+	add_snapshots(event, &scope->snapshot, &thread->now);
 	emit(event);
 	return 0;
 }
@@ -111,7 +116,6 @@ __noinline int find_scope(struct scopes *scopes, __u64 object, __u64 other)
 __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 outside, int is_abandoned)
 {
 	struct process *process = thread ? process_of(thread) : 0;
-	__u64 now = bpf_ktime_get_ns();
 	__u32 depth, ended = 0, outer = 0, clears_only = 1;
 
 	if (!process || !scopes)
@@ -120,20 +124,25 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 	for (__u32 i = 1; i <= SCOPES && i <= depth - outside; i++) {
 		struct scope *scope = SCOPE_AT(scopes, scopes->outermost + depth - i);
 
-		end_scope(thread, scope, now, is_abandoned || depth - i > outside);
 		if (scope->phase) {
 			ended = scope->phase;
 			clears_only &= scope->interval == INTERVAL_ZERO_GRAD;
 		}
 		outer = scope->outer_phase;
 	}
+	if (ended)
+		end_run(thread, 0);
+	take_boundary(thread, &thread->now);
+	for (__u32 i = 1; i <= SCOPES && i <= depth - outside; i++)
+		end_scope(thread, SCOPE_AT(scopes, scopes->outermost + depth - i),
+			  is_abandoned || depth - i > outside);
 	scopes->depth = outside;
 	if (!ended)
 		return 0;
-	if (clears_only) /* loops clear gradients between the data and the pass: the gap goes on */
-		end_run(thread, 0);
-	else
-		end_run_at(thread, now);
+	if (!clears_only) { /* loops clear gradients between the data and the pass: the gap goes on */
+		thread->mark = thread->now;
+		note_mark(thread);
+	}
 	leave_phase(thread, process, ended, outer);
 	if (thread->phase != PHASE_GPU_COMPUTE)
 		thread->is_in_closure = 0;
@@ -168,7 +177,8 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	if (stale >= 0)
 		end_scopes(hit->thread, scopes, stale, 1);
 	if (scopes->depth >= SCOPES) { /* drop the outermost: scopes that are never closed must not block new ones */
-		end_scope(hit->thread, SCOPE_AT(scopes, scopes->outermost), hit->time, 1);
+		take_boundary(hit->thread, &hit->thread->now);
+		end_scope(hit->thread, SCOPE_AT(scopes, scopes->outermost), 1);
 		scopes->outermost++;
 		scopes->depth = SCOPES - 1;
 	}
@@ -185,6 +195,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 		end_run(hit->thread, 0);
 		enter_phase(hit->thread, process, scope->phase);
 	}
+	take_boundary(hit->thread, &scope->snapshot);
 	scope->counted_phase = phase_of(hit->thread, process);
 }
 
@@ -213,6 +224,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 	if (!process)
 		return;
 	end_run(hit->thread, 0);
+	take_boundary(hit->thread, &frame->begin);
 	if (!process->backward_thread)
 		process->backward_thread = hit->thread->tid;
 	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
@@ -224,15 +236,17 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	struct event *event;
 
 	if (process) {
+		take_boundary(hit->thread, &hit->thread->mark);
 		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->backward.outer_phase);
-		end_reducer(hit->thread, process, frame->start, hit->time);
+		end_reducer(hit->thread, process, frame->start, hit->thread->mark.time);
 		if (process->backward_thread == hit->thread->tid && !is_inside(hit->thread, BACKWARD))
 			process->backward_thread = 0;
-		note_mark(hit->thread, hit->time);
+		note_mark(hit->thread);
 	}
-	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->start, hit->time);
+	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->begin.time, hit->thread->mark.time);
 	if (!event)
 		return;
 	event->phase = PHASE_GPU_COMPUTE;
+	add_snapshots(event, &frame->begin, &hit->thread->mark);
 	emit(event);
 }

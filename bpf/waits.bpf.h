@@ -5,6 +5,7 @@
 static __always_inline void begin_wait(struct hit *hit, struct frame *frame)
 {
 	frame->wait.blocked = hit->thread->blocked;
+	take_snapshot(hit->thread, &frame->begin);
 }
 
 static __always_inline void end_wait(struct hit *hit, struct frame *frame)
@@ -18,9 +19,11 @@ static __always_inline void end_wait(struct hit *hit, struct frame *frame)
 	note_result(hit->thread, hit->time, frame->wait.blocked);
 	if (duration < settings.long_wait)
 		return;
-	event = new_event(hit->thread, INTERVAL_SYNC, frame->start, hit->time);
+	take_end(hit->thread, &hit->thread->now);
+	event = new_event(hit->thread, INTERVAL_SYNC, frame->begin.time, hit->thread->now.time);
 	if (!event)
 		return;
+	add_snapshots(event, &frame->begin, &hit->thread->now);
 	event->phase = frame->phase;
 	event->flags = hit->flags;
 	emit(event);

@@ -13,7 +13,7 @@ from otel_zernel_libraries.training.interval_spans import CollectiveSpan, Operat
 from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan, SegmentSpan, step_of
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, RUN_FACTS, Interval
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, FACTS, Interval
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
@@ -39,25 +39,41 @@ class Ranks:
         return "node", process.pid, "2026"
 
 
+def named(text: str) -> object:
+    """The facts of a scope."""
+    facts = np.zeros(1, FACTS)
+    facts["name"] = text.encode()
+    return facts[0]
+
+
 def step(number: int) -> Iterator[Mapping[str, object]]:
     """The events of one step of 30 ms: a load, a run of operators, a backward pass with a collective, an optimizer."""
     at = number * 30
-    facts = np.zeros(1, RUN_FACTS)
-    facts["count"], facts["has_gap"], facts["copies"] = 8, 1, 1
-    yield {"begin": at, "end": at + 3, "interval": Interval.DATA_LOADING, "name": b"enumerate(DataLoader)#next"}
-    yield {"begin": at + 4, "end": at + 10, "interval": Interval.OPERATORS, "name": facts.tobytes()}
+    facts = np.zeros(1, FACTS)
+    facts["run"]["count"] = 8
+    communication = np.zeros(1, FACTS)
+    communication["communication"]["communicator"], communication["communication"]["size"] = 5, 2
+    yield {"begin": at, "end": at + 3, "interval": Interval.DATA_LOADING, "facts": named("enumerate(DataLoader)#next")}
+    yield {"begin": at + 4, "end": at + 10, "interval": Interval.OPERATORS, "facts": facts[0]}
     yield {"begin": at + 10, "end": at + 20, "interval": Interval.BACKWARD}
     collective = {"interval": Interval.COLLECTIVE, "operation": Operation.ALL_REDUCE, "sequence": number + 1}
-    yield {"begin": at + 15, "end": at + 16, "communicator": 5, "communicator_size": 2, **collective}
-    yield {"begin": at + 20, "end": at + 25, "interval": Interval.SYNC, "name": b"c10d::Work::wait"}
-    yield {"begin": at + 25, "end": at + 28, "interval": Interval.OPTIMIZER, "name": b"Optimizer.step#AdamW.step"}
+    yield {"begin": at + 15, "end": at + 16, "facts": communication[0], **collective}
+    yield {"begin": at + 20, "end": at + 25, "interval": Interval.SYNC, "facts": named("c10d::Work::wait")}
+    yield {
+        "begin": at + 25,
+        "end": at + 28,
+        "interval": Interval.OPTIMIZER,
+        "facts": named("Optimizer.step#AdamW.step"),
+    }
 
 
 def written_by_ebpf() -> Batch:
     """Fifty steps of two ranks, and the exit of rank 1."""
     steps = [event for number in range(50) for event in step(number)]
-    rows = [{"pid": pid, "tid": pid, "row": pid, "rank": pid - 1, **event} for pid in (1, 2) for event in steps]
-    rows.append({"pid": 2, "tid": 2, "row": 2, "begin": 0, "end": 1501, "interval": Interval.PROCESS, "bytes": 256})
+    rows = [{"pid": pid, "tid": pid, "row": pid, **event} for pid in (1, 2) for event in steps]
+    end = np.zeros(1, FACTS)
+    end["end"]["status"] = 256
+    rows.append({"pid": 2, "tid": 2, "row": 2, "begin": 0, "end": 1501, "interval": Interval.PROCESS, "facts": end[0]})
     events = np.zeros(len(rows), EVENT)
     for at, row in enumerate(rows):
         for name, value in row.items():
@@ -84,7 +100,7 @@ def test_the_spans_of_the_ebpf_receiver_are_read_as_their_kinds() -> None:
     }
     collectives = [one for one in intervals if isinstance(one, CollectiveSpan)]
     assert {one.sequence for one in collectives} == set(range(1, 51))
-    assert {one.gap.copies for one in intervals if isinstance(one, OperatorsSpan)} == {1}
+    assert {one.operators for one in intervals if isinstance(one, OperatorsSpan)} == {8}
     (process,) = [one for one in intervals if isinstance(one, ProcessSpan)]
     assert (process.ending.way, process.ending.exit_code) == ("exit", 1)
 

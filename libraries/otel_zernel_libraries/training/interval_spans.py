@@ -13,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.ledger import Snapshot
 from otel_zernel_libraries.training.span_attributes import MalformedSpan, SpanAttributes, span_of
 
 ThreadKind = Literal["data_loading", "optimizer", "zero_grad", "backward", "ddp", "user", "sync"]
@@ -31,6 +32,8 @@ _FEWEST: Final = 3
 _MOST_DIGITS: Final = 18
 """Digits of an edge: 63 bits."""
 _NS: Final = 1e9  # nanoseconds to the second
+Snapshots = tuple[Snapshot, Snapshot]
+"""The counters of the thread at the begin and at the end of a span."""
 
 
 class ThreadSpan(NamedTuple):
@@ -53,6 +56,8 @@ class ThreadSpan(NamedTuple):
     """Of `user`: the name that the program gave it; empty if unknown."""
     failed: bool = False
     """Whether an exception left the scope open."""
+    snapshots: Snapshots | None = None
+    """None if the receiver does not report them."""
 
     def to_span(self) -> Span:
         attributes: dict[str, AttributeValue | None] = {
@@ -60,7 +65,8 @@ class ThreadSpan(NamedTuple):
             semconv.SCOPE_NAME: self.scope_name or None,
             semconv.COLLECTIVE_ISSUED: self.issued or None,
         }
-        return _with_status(span_of(self.name, self.start_ns, self.end_ns, attributes), failed=self.failed)
+        span = _with_snapshots(span_of(self.name, self.start_ns, self.end_ns, attributes), self.snapshots)
+        return _with_status(span, failed=self.failed)
 
     @classmethod
     def from_span(cls, span: Span) -> Self:
@@ -90,6 +96,7 @@ class CollectiveSpan(NamedTuple):
     """The rank in the communicator; None if unknown."""
     world_size: int = 0
     """The ranks of the communicator; 0 if unknown."""
+    snapshots: Snapshots | None = None
 
     @property
     def kind(self) -> str:
@@ -107,7 +114,7 @@ class CollectiveSpan(NamedTuple):
             semconv.WORLD_SIZE: self.world_size or None,
             semconv.COLLECTIVE_SEQUENCE: self.sequence or None,
         }
-        return span_of(self.operation, self.start_ns, self.end_ns, attributes)
+        return _with_snapshots(span_of(self.operation, self.start_ns, self.end_ns, attributes), self.snapshots)
 
     @classmethod
     def from_span(cls, span: Span) -> Self:
@@ -141,6 +148,7 @@ class CollectiveSpan(NamedTuple):
                 read.integer(semconv.COLLECTIVE_SEQUENCE) if semconv.COLLECTIVE_SEQUENCE in pairs else 0,
                 read.integer(semconv.RANK) if semconv.RANK in pairs else None,
                 read.integer(semconv.WORLD_SIZE) if semconv.WORLD_SIZE in pairs else 0,
+                _snapshots_of(read),
             ),
         )
 
@@ -202,6 +210,7 @@ class OperatorsSpan(NamedTuple):
     """Since the thread's previous mark."""
     tail: Evidence = _NOTHING
     """After the last operator. The ebpf receiver reports no copies there."""
+    snapshots: Snapshots | None = None
 
     @property
     def kind(self) -> str:
@@ -223,7 +232,7 @@ class OperatorsSpan(NamedTuple):
         for evidence, names in ((self.gap, _GAP), (self.tail, _TAIL)):
             if evidence != _NOTHING:
                 attributes.update(zip(names, (_seconds(evidence.blocked_ns), *evidence[1:]), strict=True))
-        return span_of(OPERATORS, self.start_ns, self.end_ns, attributes)
+        return _with_snapshots(span_of(OPERATORS, self.start_ns, self.end_ns, attributes), self.snapshots)
 
     @classmethod
     def from_span(cls, span: Span) -> Self:
@@ -233,7 +242,6 @@ class OperatorsSpan(NamedTuple):
     @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
         read = SpanAttributes(pairs)
-
         return cls(
             thread=thread,
             start_ns=span.start_time_unix_nano,
@@ -248,6 +256,7 @@ class OperatorsSpan(NamedTuple):
             edges_us=_edges_of(read.text(semconv.OPERATORS_EDGES, "")),
             gap=_evidence_of(read, pairs, _GAP),
             tail=_evidence_of(read, pairs, _TAIL),
+            snapshots=_snapshots_of(read),
         )
 
 
@@ -420,13 +429,14 @@ def interval_of(span: Span) -> IntervalSpan | None:
         raise MalformedSpan(semconv.THREAD_ID if kind else semconv.INTERVAL)
     if kind in _DETAILED:
         return _DETAILED[kind]._read(span, thread, phase, more)
-    issued, scope_name = 0, ""
+    issued, scope_name, snapshots = 0, "", None
     if more:
         read = SpanAttributes(more)
         issued, scope_name = read.integer(semconv.COLLECTIVE_ISSUED, 0), read.text(semconv.SCOPE_NAME, "")
+        snapshots = _snapshots_of(read)
     failed = span.HasField("status") and span.status.code == Status.STATUS_CODE_ERROR
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
-    return _new(ThreadSpan, (kind, span.name, thread, start, end, phase, issued, scope_name, failed))
+    return _new(ThreadSpan, (kind, span.name, thread, start, end, phase, issued, scope_name, failed, snapshots))
 
 
 def _read_as(kind: type[_Kind], span: Span) -> _Kind:
@@ -438,6 +448,19 @@ def _read_as(kind: type[_Kind], span: Span) -> _Kind:
 
 def _common(thread: int, phase: str, kind: str) -> dict[str, AttributeValue | None]:
     return {_THREAD_ID: thread, semconv.PHASE: phase or None, semconv.INTERVAL: kind}
+
+
+def _with_snapshots(span: Span, snapshots: Snapshots | None) -> Span:
+    names = semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END
+    for name, snapshot in zip(names, snapshots or (), strict=False):
+        span.attributes.add(key=name).value.bytes_value = snapshot.to_bytes()
+    return span
+
+
+def _snapshots_of(read: SpanAttributes) -> Snapshots | None:
+    begin = Snapshot.read_from(read.data(semconv.SNAPSHOT_BEGIN))
+    end = Snapshot.read_from(read.data(semconv.SNAPSHOT_END))
+    return (begin, end) if begin and end else None
 
 
 def _with_status(span: Span, *, failed: bool) -> Span:

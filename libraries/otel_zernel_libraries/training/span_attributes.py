@@ -52,6 +52,13 @@ class SpanAttributes:
             return _given(name, default)
         return pair.value.bool_value or _zero(pair, "bool_value", False)
 
+    def data(self, name: str) -> bytes:
+        """Bytes; empty if the attribute is missing."""
+        pair = self._pairs.get(name)
+        if pair is None:
+            return b""
+        return pair.value.bytes_value or _zero(pair, "bytes_value", b"")
+
     def duration_ns(self, name: str, default: int | None = None) -> int:
         """A number of seconds, in ns."""
         pair = self._pairs.get(name)

@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
-from otel_zernel_receivers.ebpf.probes.loading import TIME_OFF_CPU, LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
@@ -68,7 +68,7 @@ class Session:
             lambda process: process_resource(identities.attributes_of(process)),
         )
         self._metrics = MetricEncoder(encoding, identities.is_selected)
-        self._spans = SpanEncoder(identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
+        self._spans = SpanEncoder(identities)
         self._workers = WorkerUsage(loaded.tables.rows, loaded.tables.workers, identities.folder)
         kills = OomKills(context.clock.monotonic)
         self._ends = EndLog(identities, kills, context.logger, self._spans.offset_ns)

@@ -27,6 +27,7 @@ from otel_zernel_libraries.training.interval_spans import (
     WorkerSpan,
     interval_of,
 )
+from otel_zernel_libraries.training.ledger import STATES, Snapshot
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.step_spans import (
     CriticalPath,
@@ -55,6 +56,9 @@ ENDINGS = st.one_of(
     st.builds(Ending, st.just("exec"), program=TEXT),
 )
 EVIDENCE = st.builds(Evidence, st.none() | DURATIONS, MAYBE, MAYBE, MAYBE, MAYBE)
+U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+SNAPSHOT = st.builds(Snapshot, U64, st.tuples(*[U64] * len(STATES)), *[U64] * 5, *[U32] * 8)
+SNAPSHOTS = st.none() | st.tuples(SNAPSHOT, SNAPSHOT)
 COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
 EDGES = st.lists(st.integers(0, 65535), max_size=16).map(lambda times: tuple(sorted(times + times)))
 
@@ -72,6 +76,7 @@ SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
         issued=st.just(0) | NUMBERS,
         scope_name=TEXTS,
         failed=st.booleans(),
+        snapshots=SNAPSHOTS,
         **COMMON,
     ),
     "collective": st.builds(
@@ -85,6 +90,7 @@ SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
         sequence=st.just(0) | NUMBERS,
         rank=MAYBE,
         world_size=st.just(0) | NUMBERS,
+        snapshots=SNAPSHOTS,
         **COMMON,
     ),
     "operators": st.builds(
@@ -98,6 +104,7 @@ SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
         covered_ns=DURATIONS,
         edges_us=EDGES,
         gap=EVIDENCE,
+        snapshots=SNAPSHOTS,
         tail=EVIDENCE,
         **COMMON,
     ).map(with_parts),
@@ -171,16 +178,23 @@ TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "
 SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
 ENDING = {"process.exit.code", "process.signal"}
 ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
+BOTH = (Snapshot(1, tuple(range(len(STATES))), *range(13)),) * 2
+SNAPS = {"zernel.snapshot.begin", "zernel.snapshot.end"}
 KINDS: dict[str, Kind] = {
     "data_loading": Kind(
-        ThreadSpan("data_loading", "load", 1, 2, 3, "unknown", issued=4), frozenset({PHASE, "zernel.collective.issued"})
+        ThreadSpan("data_loading", "load", 1, 2, 3, "unknown", issued=4, snapshots=BOTH),
+        frozenset({PHASE, "zernel.collective.issued", *SNAPS}),
     ),
-    "sync": Kind(ThreadSpan("sync", "c10d::Work::wait", 1, 2, 3, "unknown"), frozenset({PHASE})),
+    "sync": Kind(
+        ThreadSpan("sync", "c10d::Work::wait", 1, 2, 3, "unknown", snapshots=BOTH), frozenset({PHASE, *SNAPS})
+    ),
     "user": Kind(
-        ThreadSpan("user", "user", 1, 2, 3, "unknown", scope_name="a"), frozenset({PHASE, "zernel.scope.name"})
+        ThreadSpan("user", "user", 1, 2, 3, "unknown", scope_name="a", snapshots=BOTH),
+        frozenset({PHASE, "zernel.scope.name", *SNAPS}),
     ),
     "collective": Kind(
-        CollectiveSpan("send", 1, 2, 3, "host_enqueue", 0, "0x1", "unknown", "ab", 4, 0, 2), frozenset({PHASE, *SHARED})
+        CollectiveSpan("send", 1, 2, 3, "host_enqueue", 0, "0x1", "unknown", "ab", 4, 0, 2, BOTH),
+        frozenset({PHASE, *SHARED, *SNAPS}),
     ),
     "operators": Kind(
         OperatorsSpan(
@@ -197,8 +211,9 @@ KINDS: dict[str, Kind] = {
             edges_us=(0, 1, 2, 3),
             gap=ALL,
             tail=ALL,
+            snapshots=BOTH,
         ),
-        frozenset({PHASE, *PARTS, *GAPS, *TAILS}),
+        frozenset({PHASE, *PARTS, *GAPS, *TAILS, *SNAPS}),
     ),
     "operators that are one part": Kind(
         OperatorsSpan(thread=1, start_ns=2, end_ns=3, operators=1, is_update=True, ending="region", grad=True),
@@ -283,7 +298,7 @@ def misspell(span: Span, at: int) -> None:
 
 
 def mistype(span: Span, at: int) -> None:
-    span.attributes[at].value.bytes_value = b"x"
+    span.attributes[at].value.kvlist_value.SetInParent()
 
 
 @pytest.mark.parametrize(("kind", "key"), CASES)
@@ -347,7 +362,7 @@ def test_an_interval_that_is_no_text_is_malformed(interval: AnyValue) -> None:
         interval_of(Span(attributes=attributes))
 
 
-@given(st.permutations(range(12)))
+@given(st.permutations(range(14)))
 def test_the_order_of_attributes_does_not_matter(order: list[int]) -> None:
     for kind in ("data_loading", "sync", "user", "collective"):
         span = KINDS[kind].span.to_span()

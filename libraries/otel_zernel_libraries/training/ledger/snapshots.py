@@ -42,22 +42,22 @@ class Snapshot(NamedTuple):
     time: int
     """ns. All times of a snapshot have one clock, CLOCK_MONOTONIC."""
     times: tuple[int, ...]
-    """ns in each of `STATES` since the thread's first mark."""
+    """ns in each of `STATES` since the thread's first mark or call of CUDA."""
     last_operator: int
     """The begin of the thread's last operator, ns; 0 without one."""
     first_launch: int
-    """The first launch since the mark before, ns; 0 without one."""
+    """The first launch since the snapshot before, ns; 0 without one."""
     last_launch: int
     """The last launch, ns; 0 without one."""
     read: int
     """Bytes that its system calls have read."""
     copied: int
-    """Bytes of its copies between host and device."""
+    """Bytes of its copies from the host to a device."""
     operators: int
     """Operators that have begun. Counts are modulo 2^32."""
     launches: int
     copies: int
-    """Copies between host and device."""
+    """Copies from the host to a device."""
     collectives: int
     """Collectives that the process has issued."""
     file_faults: int

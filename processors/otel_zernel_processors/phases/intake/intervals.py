@@ -15,6 +15,7 @@ from otel_zernel_libraries.training.interval_spans import (
     CollectiveSpan,
     OperatorsSpan,
     ProcessSpan,
+    Snapshots,
     ThreadSpan,
     WorkerSpan,
     interval_of,
@@ -93,6 +94,8 @@ class ThreadInterval(NamedTuple):
     """For a load or an optimizer: `zernel.collective.issued`; 0 if unknown."""
     collective: CollectiveSpan | None = None
     """For a collective: its attributes."""
+    snapshots: Snapshots | None = None
+    """The counters of the thread at the begin and at the end; None if the receiver does not report them."""
 
     @property
     def waits_for_collective(self) -> bool:
@@ -136,11 +139,11 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
             read.malformed[str(error)] += 1
             continue
         if type(interval) is ThreadSpan:
-            kind, name, thread, start, end, _, issued, _, _ = interval
+            kind, name, thread, start, end, _, issued, _, _, snapshots = interval
             if 0 < start <= end and kind in THREAD_KINDS:
                 kept = _copy_of(span) if kind == "sync" else None
                 intervals.append(
-                    _new(ThreadInterval, (end, start, thread, kind, name, False, kept, None, issued, None))
+                    _new(ThreadInterval, (end, start, thread, kind, name, False, kept, None, issued, None, snapshots))
                 )
             else:
                 read.invalid += 1
@@ -164,7 +167,11 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
 def _collective(read: CollectiveSpan, span: Span) -> ThreadInterval:
     operation, thread, start, end, timing_source, *_ = read
     in_flight = timing_source != "host_enqueue"
-    return _new(ThreadInterval, (end, start, thread, COLLECTIVE, operation, in_flight, _copy_of(span), None, 0, read))
+    kept = _copy_of(span)
+    return _new(
+        ThreadInterval,
+        (end, start, thread, COLLECTIVE, operation, in_flight, kept, None, 0, read, read.snapshots),
+    )
 
 
 def _run(read: OperatorsSpan) -> ThreadInterval:
@@ -178,7 +185,9 @@ def _run(read: OperatorsSpan) -> ThreadInterval:
         is_open=read.ending != "region",
     )
     kind: RunKind = "update" if read.is_update else "forward" if read.grad else "inference"
-    return ThreadInterval(read.end_ns, read.start_ns, read.thread, kind, OPERATORS, operators=operators)
+    return ThreadInterval(
+        read.end_ns, read.start_ns, read.thread, kind, OPERATORS, operators=operators, snapshots=read.snapshots
+    )
 
 
 def _copy_of(span: Span) -> Span:

@@ -9,7 +9,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from otel_zernel_libraries.training.interval_spans import Snapshots
 from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, Evidence, Operators, ThreadInterval
+from otel_zernel_processors.phases.scopes.evidence import evidence_between
 from otel_zernel_processors.phases.scopes.steps import Step
 
 _BLOCKED = 10
@@ -47,6 +49,7 @@ class ThreadMark(NamedTuple):
     minus_end: int
     kind: str
     operators: Operators | None = None
+    snapshots: Snapshots | None = None
 
     @property
     def end(self) -> int:
@@ -88,7 +91,7 @@ def _marks(intervals: Iterable[ThreadInterval]) -> Iterable[ThreadMark]:
             continue
         operators = one.operators
         if operators is None or operators.parts < 2:
-            yield ThreadMark(one.start, -one.end, one.kind, operators)
+            yield ThreadMark(one.start, -one.end, one.kind, operators, one.snapshots)
         else:
             yield from _parts(one, operators)
 
@@ -115,7 +118,7 @@ def _parts(run: ThreadInterval, operators: Operators) -> Iterable[ThreadMark]:
     for number in range(count):
         start = run.start + round(number * stride)
         of_part = _of_part(operators, number == 0, number == count - 1)
-        yield ThreadMark(start, -(start + round(part)), run.kind, of_part)
+        yield ThreadMark(start, -(start + round(part)), run.kind, of_part, run.snapshots)
 
 
 def _known_parts(run: ThreadInterval, operators: Operators) -> Iterable[ThreadMark]:
@@ -124,7 +127,7 @@ def _known_parts(run: ThreadInterval, operators: Operators) -> Iterable[ThreadMa
     for at in range(0, len(edges), 2):
         start = min(run.start + edges[at], run.end)
         end = min(run.start + edges[at + 1], run.end) if at < last else run.end
-        yield ThreadMark(start, -end, run.kind, _of_part(operators, at == 0, at == last))
+        yield ThreadMark(start, -end, run.kind, _of_part(operators, at == 0, at == last), run.snapshots)
 
 
 def _of_part(operators: Operators, is_first: bool, is_last: bool) -> Operators | None:
@@ -163,6 +166,8 @@ def _end_of_pass(mark: ThreadMark, following: ThreadMark, pauses: int, bridge_ns
     lasted, operators = following.start - mark.end, mark.operators or Operators()
     if mark.kind == "forward" and following.kind == "backward":
         evidence = operators.tail
+        if mark.snapshots and following.snapshots:
+            evidence = evidence_between(mark.snapshots[1], following.snapshots[0])
         if lasted < max(bridge_ns, (mark.end - mark.start) // _SHORT_TAIL):
             return following.start, ""
     elif not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):

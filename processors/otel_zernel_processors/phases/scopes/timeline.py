@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
+from otel_zernel_processors.phases.scopes.evidence import LastMarks
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
@@ -63,6 +64,7 @@ class Timeline:
         self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
+        self._marks = LastMarks()
         self._doubtful: list[TimeRange] = []
         self._began = self._closed_until = 0
         self.doubtful_ns = 0
@@ -134,7 +136,7 @@ class Timeline:
             if order != self._last:  # a batch that is sent again repeats its spans
                 if interval.kind == "collective":
                     self._hold(interval)
-                for step in feed(interval):
+                for step in feed(self._marks.add(interval)):
                     yield self._closed(step)
             self._last = order
         if not self.is_behind(until):

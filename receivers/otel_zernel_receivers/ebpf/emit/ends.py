@@ -148,9 +148,10 @@ class EndLog:
         process = WatchedProcess(int(event["row"]), int(event["generation"]), int(event["pid"]))
         if not self._identities.is_selected(process):
             return None
-        is_worker, status = event["interval"] == Interval.WORKER, int(event["bytes"])
+        facts = event["facts"]["end"]
+        is_worker, status = event["interval"] == Interval.WORKER, int(facts["status"])
         attributes = self._identities.attributes_of(process)
-        name = event["name"].decode(errors="replace") if is_worker else attributes["process.executable.name"]
+        name = facts["program"].decode(errors="replace") if is_worker else attributes["process.executable.name"]
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         out_of_memory = killed and self._kills.explains(self._identities.memory_cgroup(process))
         if out_of_memory:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from otel_zernel import __version__
@@ -27,7 +27,6 @@ from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.interval_spans import (
     CollectiveSpan,
     Ending,
-    Evidence,
     OperatorsSpan,
     ProcessSpan,
     ThreadSpan,
@@ -35,9 +34,11 @@ from otel_zernel_libraries.training.interval_spans import (
 )
 from otel_zernel_receivers.ebpf.emit.ends import signal_name
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
+    COMMUNICATION_FACTS,
+    END_FACTS,
     OUT_OF_MEMORY,
     RUN_FACTS,
-    UNKNOWN_BYTES,
+    SNAPSHOT,
     Interval,
     RunEnding,
 )
@@ -47,37 +48,24 @@ from otel_zernel_receivers.ebpf.probes.catalogue import function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
-_FACTS = struct.Struct("<QQQQQIIIIHHI")
-assert _FACTS.size == RUN_FACTS.itemsize  # noqa: S101  # a mistake in this file
+_RUN = struct.Struct("<QIIIHH")
+_COMMUNICATION = struct.Struct("<QQQiI")
+_END = struct.Struct("<Q16s")
 _EDGES = struct.Struct("<32H")
+assert (_RUN.size, _COMMUNICATION.size, _END.size) == (  # noqa: S101  # a mistake in this file
+    RUN_FACTS.itemsize,
+    COMMUNICATION_FACTS.itemsize,
+    END_FACTS.itemsize,
+)
 _ENDINGS = {RunEnding.AT_OPERATOR: "operator", RunEnding.AT_REGION: "region", RunEnding.AT_NEXT_RUN: "next"}
 
 
-def run_of(
-    facts: bytes,
-    thread: int,
-    phase: str,
-    tail: tuple[int, int, int] = (0, 0, 0),
-    edges: bytes | None = None,
-    *,
-    knows_blocked: bool = True,
-) -> OperatorsSpan:
-    """The span of a run without its times, from the `name` of its event (`kernel_structs.RUN_FACTS`).
+def run_of(facts: bytes, thread: int, phase: str, edges: bytes | None = None) -> OperatorsSpan:
+    """The span of a run without its times, from the facts of its event.
 
-    `tail` is the time off the CPU (ns), the page faults and the bytes read after the last operator. `edges` are the
-    beginnings and ends of the parts, from an event of its own. `knows_blocked` is False on kernels where time off the
-    CPU is not counted.
+    `edges` are the beginnings and ends of the parts, from an event of its own.
     """
-    values = _FACTS.unpack(facts.ljust(_FACTS.size, b"\0"))
-    blocked, faults, read, copies, covered, count, parts, is_without_grad, is_update, has_gap, on_files, ending = values
-    kind_of_faults = "file_faults" if on_files else "faults"
-    tail_blocked, tail_faults, tail_read = tail
-    gap = Evidence(
-        blocked_ns=blocked if knows_blocked else None,
-        read=None if read == UNKNOWN_BYTES else read,
-        copies=copies,
-        **{kind_of_faults: faults},
-    )
+    covered, count, parts, ending, is_without_grad, is_update = _unpacked(_RUN, facts)
     return OperatorsSpan(
         thread=thread,
         start_ns=0,
@@ -89,21 +77,20 @@ def run_of(
         grad=not is_without_grad,
         parts=max(parts, 1),
         covered_ns=covered if parts > 1 else 0,
-        edges_us=_EDGES.unpack(edges.ljust(_EDGES.size, b"\0"))[: 2 * parts] if edges and parts > 1 else (),
-        gap=gap if has_gap else Evidence(),
-        tail=Evidence(
-            blocked_ns=(tail_blocked or None) if knows_blocked else None,
-            read=tail_read or None,
-            **{kind_of_faults: tail_faults or None},
-        ),
+        edges_us=_unpacked(_EDGES, edges)[: 2 * parts] if edges and parts > 1 else (),
     )
+
+
+def _unpacked(layout: struct.Struct, facts: bytes) -> tuple[Any, ...]:
+    """numpy drops the zero bytes at the end of the facts."""
+    return layout.unpack_from(facts.ljust(layout.size, b"\0"))
 
 
 def parts_of_runs(events: NDArray[Any]) -> dict[tuple[int, int], bytes]:
     """The events with the edges of parts: their content by the thread and the beginning (ns) of the run."""
     found = events[(events["interval"] == Interval.OPERATORS) & (events["operation"] == 1)]
     keys = zip(found["tid"].tolist(), found["begin"].tolist(), strict=True)
-    return dict(zip(keys, found["name"].tolist(), strict=True))
+    return dict(zip(keys, found["facts"]["name"].tolist(), strict=True))
 
 
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__).SerializeToString()
@@ -129,24 +116,29 @@ _NUMBERS: dict[int, str] = {
 }
 """The intervals whose spans have a number of a collective, and its attribute."""
 
+_SNAPSHOT_BEGIN, _SNAPSHOT_END = (
+    delimited(9, KeyValue(key=name, value=AnyValue(bytes_value=bytes(SNAPSHOT.itemsize))).SerializeToString())[
+        : -SNAPSHOT.itemsize
+    ]
+    for name in (semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END)
+)
+"""The encoded attributes up to their values, which the kernel has written."""
+
 _FIXED_ID = 0x0280028002800280.to_bytes(8, "little")
 """NCCL's unique id begins with this constant (`NCCL_MAGIC`) if a job sets NCCL_COMM_ID, else with random bytes."""
 
 
 class EventFields(NamedTuple):
-    """The fields of `kernel_structs.EVENT` that many events have in common."""
+    """The fields of `kernel_structs.EVENT` that many events have in common. `facts` comes last."""
 
-    name: bytes
     tid: int
     interval: int
     phase: int
     operation: int
     is_abandoned: int
     flags: int
-    rank: int
-    bytes: int
-    communicator: int
-    communicator_size: int
+    facts: bytes
+    """`kernel_structs.FACTS` without the zero bytes at its end."""
 
 
 @dataclass
@@ -155,8 +147,6 @@ class SpanEncoder:
 
     identities: Identities
     offset_ns: int = field(default_factory=monotonic_to_unix_ns)
-    knows_blocked: bool = True
-    """Whether this kernel counts time off the CPU."""
     _scopes: dict[WatchedProcess, set[bytes]] = field(default_factory=dict)
     """The names of each process's own scopes."""
 
@@ -175,18 +165,22 @@ class SpanEncoder:
         """By pid and window."""
         begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
         processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
-        kinds = map(EventFields._make, events[list(EventFields._fields)].tolist())
+        columns = (events[name].tolist() for name in EventFields._fields[:-1])
+        kinds = map(EventFields, *columns, events["facts"]["name"].tolist())
         self._forget_ended()
-        sequences = events["sequence"].tolist()
-        for process, fields, begin, end, sequence in zip(processes, kinds, begins, ends, sequences, strict=True):
+        sequences, snapshots = events["sequence"].tolist(), _snapshots_of(events)
+        for process, fields, begin, end, sequence, snapshot in zip(
+            processes, kinds, begins, ends, sequences, snapshots, strict=True
+        ):
             if fields.interval == Interval.COMMUNICATOR:
-                self.identities.set_rank(process, fields.rank, fields.communicator_size)
+                *_, rank, size = _unpacked(_COMMUNICATION, fields.facts)
+                self.identities.set_rank(process, rank, size)
             elif self.identities.is_selected(process) and not _is_usual(fields):
                 if fields.interval == Interval.OPERATORS:
                     common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
                 else:
                     common = _encode_common(self._bounded(process, fields))
-                common += _encode_number(fields.interval, sequence)
+                common += snapshot + _encode_number(fields.interval, sequence)
                 key = process.pid, begin // _WINDOW_NS
                 if key not in traces:
                     traces[key] = _trace_id(*self.identities.origin(process), key[1])
@@ -199,9 +193,9 @@ class SpanEncoder:
         if fields.interval != Interval.USER:
             return fields
         names = self._scopes.setdefault(process, set())
-        if fields.name not in names and len(names) >= _MAX_SCOPES:
-            return fields._replace(name=_OTHER_SCOPES)
-        names.add(fields.name)
+        if fields.facts not in names and len(names) >= _MAX_SCOPES:
+            return fields._replace(facts=_OTHER_SCOPES)
+        names.add(fields.facts)
         return fields
 
     def _forget_ended(self) -> None:
@@ -213,11 +207,8 @@ class SpanEncoder:
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
     def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
-        """Encodes a run of operators, which no other run equals."""
-        tail = (fields.bytes, fields.communicator_size, fields.communicator)
-        phase = _phase_of(fields)
-        run = run_of(fields.name, fields.tid, phase, tail, edges, knows_blocked=self.knows_blocked)
-        return run.to_span().SerializeToString()
+        """Encodes a run of operators, which few other runs equal."""
+        return run_of(fields.facts, fields.tid, _phase_of(fields), edges).to_span().SerializeToString()
 
 
 def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
@@ -227,7 +218,22 @@ def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
 
 def _is_usual(fields: EventFields) -> bool:
     """Whether it is the usual end of a worker, which only a metric counts."""
-    return fields.interval == Interval.WORKER and fields.bytes == 0
+    return fields.interval == Interval.WORKER and not _status_of(fields)
+
+
+def _status_of(fields: EventFields) -> int:
+    status, _ = _unpacked(_END, fields.facts)
+    return int(status)
+
+
+def _snapshots_of(events: NDArray[Any]) -> list[bytes]:
+    """The encoded attributes with the snapshots of each event; empty for an event without."""
+    begins, ends = (events[name].tobytes() for name in ("snapshot_begin", "snapshot_end"))
+    size = SNAPSHOT.itemsize
+    return [
+        _SNAPSHOT_BEGIN + begins[at : at + size] + _SNAPSHOT_END + ends[at : at + size] if time else b""
+        for at, time in zip(range(0, len(begins), size), events["snapshot_end"]["time"].tolist(), strict=True)
+    ]
 
 
 def _encode_span(trace_id: bytes, common: bytes, begin_ns: int, end_ns: int) -> bytes:
@@ -264,7 +270,7 @@ def _span_of(fields: EventFields) -> ThreadSpan | CollectiveSpan | ProcessSpan |
         case Interval.WORKER:
             return WorkerSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
         case interval:
-            kind, text = interval.name.lower(), fields.name.decode(errors="replace")
+            kind, text = interval.name.lower(), fields.facts.decode(errors="replace")
             is_user = interval is Interval.USER
             name = kind if is_user or interval is Interval.BACKWARD else text or function_of(fields.flags)
             return ThreadSpan(kind, name, fields.tid, 0, 0, _phase_of(fields), scope_name=text if is_user else "")
@@ -272,7 +278,8 @@ def _span_of(fields: EventFields) -> ThreadSpan | CollectiveSpan | ProcessSpan |
 
 def _collective(fields: EventFields) -> CollectiveSpan:
     operation, timing = COLLECTIVES[fields.operation]
-    is_named = fields.name and fields.name != _FIXED_ID
+    number, communicator, size, rank, ranks = _unpacked(_COMMUNICATION, fields.facts)
+    shared = number.to_bytes(8, "little")
     return CollectiveSpan(
         operation=operation,
         thread=fields.tid,
@@ -280,24 +287,25 @@ def _collective(fields: EventFields) -> CollectiveSpan:
         end_ns=0,
         phase=_phase_of(fields),
         timing_source=timing,
-        bytes=min(fields.bytes, LARGEST_INTEGER),
-        communicator=f"{fields.communicator:#x}",
-        shared_communicator=_communicator_id(fields.name) if is_named else "",
-        rank=fields.rank if fields.rank >= 0 else None,
-        world_size=fields.communicator_size,
+        bytes=min(size, LARGEST_INTEGER),
+        communicator=f"{communicator:#x}",
+        shared_communicator=_communicator_id(shared) if number and shared != _FIXED_ID else "",
+        rank=rank if rank >= 0 else None,
+        world_size=ranks,
     )
 
 
 def _communicator_id(unique_id: bytes) -> str:
     """A hash of the first 8 bytes of NCCL's unique id. The id itself admits a process to the communicator."""
-    return blake2b(unique_id.ljust(8, b"\0"), digest_size=8).hexdigest()
+    return blake2b(unique_id, digest_size=8).hexdigest()
 
 
 def _ending(fields: EventFields) -> Ending:
+    status, program = _unpacked(_END, fields.facts)
     if fields.operation == KernelEnding.EXECED:
-        return Ending("exec", program=fields.name.decode(errors="replace"))
-    if os.WIFSIGNALED(fields.bytes):
-        number = os.WTERMSIG(fields.bytes)
+        return Ending("exec", program=program.rstrip(b"\0").decode(errors="replace"))
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
         is_out_of_memory = bool(fields.flags & OUT_OF_MEMORY)
         return Ending("signal", signal=number, signal_name=signal_name(number), is_out_of_memory=is_out_of_memory)
-    return Ending("exit", exit_code=os.WEXITSTATUS(fields.bytes))
+    return Ending("exit", exit_code=os.WEXITSTATUS(status))

@@ -1,8 +1,8 @@
 """The numbers and structs that both sides share, as numpy types.
 
 The C side is in bpf/: hdr.bpf.h, process.bpf.h, thread.bpf.h, workers.bpf.h, gil.bpf.h, series.bpf.h, losses.bpf.h,
-errors.bpf.h, events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c, communicators.bpf.c,
-collectives.bpf.c and settings.bpf.h. A test compares every field with the types in the objects.
+errors.bpf.h, snapshot.bpf.h, events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c,
+communicators.bpf.c, collectives.bpf.c and settings.bpf.h. A test compares every field with the types in the objects.
 """
 
 import struct
@@ -54,7 +54,7 @@ class Ending(IntEnum):
 
 
 class RunEnding(IntEnum):
-    """The time that ends a run of operators: the `ending` of `RUN_FACTS`."""
+    """The time that ends a run of operators: the `ending` of the `run` in `FACTS`."""
 
     AT_OPERATOR = 0
     AT_REGION = 1
@@ -117,7 +117,7 @@ PROCESS = np.dtype(
         ("works", "<u4"),
         ("numbered_ranks", "<u4"),
         ("origin", "<u4"),
-        ("reserved", "<u4"),
+        ("issued", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -144,6 +144,58 @@ ERROR = np.dtype([("row", "<u4"), ("generation", "<u4"), ("flags", "<u4"), ("cod
 
 ADDRESS = np.dtype([("value", "<u8"), ("row", "<u4"), ("generation", "<u4"), ("is_handle", "<u8")])
 
+STATES = 16
+"""The states in a snapshot."""
+
+SNAPSHOT = np.dtype(
+    [
+        ("time", "<u8"),
+        ("times", "<u8", (STATES,)),
+        ("last_operator", "<u8"),
+        ("first_launch", "<u8"),
+        ("last_launch", "<u8"),
+        ("read", "<u8"),
+        ("copied", "<u8"),
+        ("operators", "<u4"),
+        ("launches", "<u4"),
+        ("copies", "<u4"),
+        ("collectives", "<u4"),
+        ("file_faults", "<u4"),
+        ("minor_faults", "<u4"),
+        ("major_faults", "<u4"),
+        ("known", "<u4"),
+    ]
+)
+
+RUN_FACTS = np.dtype(
+    [
+        ("covered", "<u8"),
+        ("count", "<u4"),
+        ("parts", "<u4"),
+        ("ending", "<u4"),
+        ("is_without_grad", "<u2"),
+        ("is_update", "<u2"),
+    ]
+)
+
+COMMUNICATION_FACTS = np.dtype(
+    [("id", "<u8"), ("communicator", "<u8"), ("bytes", "<u8"), ("rank", "<i4"), ("size", "<u4")]
+)
+
+END_FACTS = np.dtype([("status", "<u8"), ("program", "S16")])
+
+_NAME_LENGTH = 64
+
+FACTS = np.dtype(
+    {
+        "names": ["name", "run", "communication", "end"],
+        "formats": [f"S{_NAME_LENGTH}", RUN_FACTS, COMMUNICATION_FACTS, END_FACTS],
+        "offsets": [0, 0, 0, 0],
+        "itemsize": _NAME_LENGTH,
+    }
+)
+"""What an event has besides, by its interval. Of the event with the edges of a run's parts, `name` has the edges."""
+
 EVENT = np.dtype(
     [
         ("begin", "<u8"),
@@ -157,33 +209,12 @@ EVENT = np.dtype(
         ("operation", "<u2"),
         ("is_abandoned", "<u2"),
         ("flags", "<u4"),
-        ("rank", "<i4"),
-        ("bytes", "<u8"),
-        ("communicator", "<u8"),
-        ("communicator_size", "<u4"),
         ("sequence", "<u4"),
-        ("name", "S64"),
+        ("facts", FACTS),
+        ("snapshot_begin", SNAPSHOT),
+        ("snapshot_end", SNAPSHOT),
     ]
 )
-
-RUN_FACTS = np.dtype(
-    [
-        ("blocked", "<u8"),
-        ("faults", "<u8"),
-        ("read", "<u8"),
-        ("copies", "<u8"),
-        ("covered", "<u8"),
-        ("count", "<u4"),
-        ("parts", "<u4"),
-        ("is_without_grad", "<u4"),
-        ("is_update", "<u4"),
-        ("has_gap", "<u2"),
-        ("are_file_faults", "<u2"),
-        ("ending", "<u4"),
-    ]
-)
-"""The `name` of an event with `Interval.OPERATORS`."""
-UNKNOWN_BYTES = 2**64 - 1
 
 WORKER = np.dtype([("row", "<u4"), ("generation", "<u4"), ("pid", "<u4"), ("reserved", "<u4")])
 
@@ -213,21 +244,28 @@ SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8")])
 
 
 class ThreadState(IntEnum):
-    """The state of a thread that calls CUDA or NCCL."""
+    """The state of a thread that makes marks or calls CUDA or NCCL. bpf/snapshot.bpf.h explains each."""
 
     ON_CPU = 0
-    DESCHEDULED = 1
-    IO = 2
-    LOCK = 3
-    SLEEP = 4
-    GPU_WAIT = 5
-    COLLECTIVE = 6
-    COPY = 7
-    LAUNCH = 8
+    CPU_WAIT = 1
+    GIL = 2
+    FILE = 3
+    SOCKET = 4
+    PIPE = 5
+    LOCK = 6
+    CHILD = 7
+    TIMER = 8
+    FAULT = 9
+    SWAP = 10
+    GPU_WAIT = 11
+    LAUNCH_BLOCKED = 12
+    COPY = 13
+    COLLECTIVE = 14
+    UNKNOWN = 15
+    CALLING = 16
+    LAUNCHING = 17
+    SETTLING = 18
 
-
-CALL_STATES = slice(ThreadState.GPU_WAIT, ThreadState.LAUNCH + 1)
-"""The states inside calls."""
 
 THREAD_TIMES = np.dtype(
     [
@@ -237,8 +275,9 @@ THREAD_TIMES = np.dtype(
         ("tid", "<u4"),
         ("state", "<u4"),
         ("updates", "<u4"),
-        ("has_ended", "<u4"),
-        ("times", "<u8", (16,)),
+        ("has_ended", "<u2"),
+        ("has_called", "<u2"),
+        ("times", "<u8", (STATES + 4,)),
     ]
 )
 
@@ -250,8 +289,12 @@ STRUCTS = {
     "memory": MEMORY,
     "error": ERROR,
     "address": ADDRESS,
+    "snapshot": SNAPSHOT,
     "event": EVENT,
+    "facts": FACTS,
     "run_facts": RUN_FACTS,
+    "communication_facts": COMMUNICATION_FACTS,
+    "end_facts": END_FACTS,
     "worker": WORKER,
     "gil": GIL,
     "code_range": CODE_RANGE,
@@ -260,11 +303,11 @@ STRUCTS = {
     "sample_count": SAMPLE_COUNT,
     "thread_times": THREAD_TIMES,
 }
-"""The types by the names of their C structs."""
+"""The types by the names of their C structs and unions."""
 
 COUNTERS_PER_ELEMENT = 2
 
-SETTINGS = struct.Struct("<QQIIQQ")
+SETTINGS = struct.Struct("<QQIIQQQ")
 NUMBER = struct.Struct("<I")
 """A row, a slot or a process id as a key or value of a map."""
 COUNT = struct.Struct("<Q")

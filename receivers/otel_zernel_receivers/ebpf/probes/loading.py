@@ -29,13 +29,14 @@ from otel_zernel_receivers.ebpf.probes.cost import ProbeCost, coldness_of
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 
+_SCHEDULER = ("sched_switch", "sched_switch_old")
 _OMITTED = (
     ("sched_switch_old",),
     ("sched_switch",),
     ("sched_switch_old", SAMPLER),
     ("sched_switch", SAMPLER),
-    ("sched_switch", "sched_switch_old", "pages_mapped", SAMPLER),
-    ("sched_switch", "sched_switch_old", "pages_mapped", SAMPLER, "system_call_exit"),
+    (*_SCHEDULER, "pages_mapped", SAMPLER),
+    (*_SCHEDULER, "pages_mapped", SAMPLER, "system_call_exit"),
 )
 """The programs that are left out in each trial.
 
@@ -66,7 +67,7 @@ class LoadedProbes:
     def not_counted(self) -> tuple[str, ...]:
         """The quantities that cannot be counted on this kernel, in words for messages."""
         programs = self.bpf.programs
-        scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else (TIME_OFF_CPU,)
+        scheduler = () if set(_SCHEDULER) & programs.keys() else (TIME_OFF_CPU,)
         samples = () if SAMPLER in programs else ("samples of the code that threads run",)
         return scheduler + samples + (() if "system_call_exit" in programs else ("reads",))
 
@@ -142,6 +143,7 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
                 layout.length,
                 round(limits.long_wait * 1e9),
                 "pages_mapped" not in omitted,
+                not (bpf.programs.keys() & set(_SCHEDULER)) <= set(omitted),
             )
         )
         for name in bpf.programs.keys() & set(omitted):

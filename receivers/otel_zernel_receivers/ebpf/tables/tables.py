@@ -35,7 +35,7 @@ from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, Threa
 WORKERS_OF_PROCESS = 32
 """Room in the kernel for so many workers of each process: about 64 bytes each."""
 THREADS_OF_PROCESS = 16
-"""Room in the kernel for so many threads of each process that call CUDA or NCCL: 160 bytes each."""
+"""Room in the kernel for so many threads of each process that make marks or call CUDA or NCCL: 192 bytes each."""
 
 
 def counted_layout(significant_figures: int = 2) -> HdrLayout:

@@ -1,4 +1,7 @@
-"""The table of threads that call CUDA or NCCL: the time that each spends in each state."""
+"""The table of threads that make marks or call CUDA or NCCL: the time that each spends in each state.
+
+The metrics are about those that call CUDA or NCCL, and have fewer states than the kernel.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,11 +11,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import CALL_STATES, NUMBER, THREAD_TIMES, ThreadState
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, THREAD_TIMES, ThreadState
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
-_NAMES = [state.name.lower() for state in ThreadState]
+_NAMES = {
+    ThreadState.ON_CPU: "on_cpu",
+    ThreadState.CPU_WAIT: "descheduled",
+    ThreadState.GIL: "lock",
+    ThreadState.FILE: "io",
+    ThreadState.SOCKET: "io",
+    ThreadState.PIPE: "io",
+    ThreadState.LOCK: "lock",
+    ThreadState.CHILD: "sleep",
+    ThreadState.TIMER: "sleep",
+    ThreadState.FAULT: "io",
+    ThreadState.SWAP: "io",
+    ThreadState.GPU_WAIT: "gpu_wait",
+    ThreadState.LAUNCH_BLOCKED: "launch",
+    ThreadState.COPY: "copy",
+    ThreadState.COLLECTIVE: "collective",
+    ThreadState.UNKNOWN: "sleep",
+    ThreadState.CALLING: "launch",
+    ThreadState.LAUNCHING: "launch",
+    ThreadState.SETTLING: "collective",
+}
+"""`zernel.thread.state` of each state."""
+NAMES = tuple(dict.fromkeys(_NAMES.values()))
+"""The values of `zernel.thread.state`."""
+_IN_CALLS = [name in ("gpu_wait", "launch", "copy", "collective") for name in NAMES]
+_GROUPS = np.array([[name == group for group in NAMES] for name in _NAMES.values()], np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +62,7 @@ class ThreadTimesTable:
     ) -> None:
         self._rows, self._free, self._monotonic_ns = rows, maps["free_thread_times"], monotonic_ns
         self._elements: NDArray[np.void] = maps["thread_times"].array(THREAD_TIMES)
-        self._read = self._elements["times"].copy()
+        self._read = np.zeros((len(self._elements), len(NAMES)), np.uint64)
         for index in reversed(range(len(self._elements))):
             self._free.put(None, NUMBER.pack(index))
 
@@ -57,11 +85,12 @@ class ThreadTimesTable:
         return elements
 
     def _up_to_now(self, elements: NDArray[np.void]) -> NDArray[np.uint64]:
-        totals: NDArray[np.uint64] = elements["times"].copy()
+        totals: NDArray[np.uint64] = elements["times"][:, : len(ThreadState)].copy()
         now = np.maximum(np.uint64(self._monotonic_ns()), elements["since"])
         open_ns = np.where(elements["has_ended"], 0, now - elements["since"])
         totals[np.arange(len(elements)), elements["state"]] += open_ns
-        return totals
+        grouped: NDArray[np.uint64] = totals @ _GROUPS
+        return grouped
 
     def _free_ended(self, used: NDArray[np.intp], elements: NDArray[np.void]) -> None:
         for index in used[elements["has_ended"] > 0].tolist():
@@ -69,7 +98,7 @@ class ThreadTimesTable:
             self._free.put(None, NUMBER.pack(index))
 
     def _by_process(self, elements: NDArray[np.void], new: NDArray[np.uint64]) -> list[ThreadsReading]:
-        moved = np.flatnonzero(new.any(axis=1))
+        moved = np.flatnonzero(new.any(axis=1) & (elements["has_called"] > 0))
         order = moved[np.argsort(elements["row"][moved], kind="stable")]
         rows = elements["row"][order].astype(np.int64)
         begins = np.flatnonzero(np.diff(rows, prepend=-1))  # np.unique imports numpy.ma, which takes 3 MB
@@ -77,10 +106,10 @@ class ThreadTimesTable:
         for process, part in zip(self._rows.processes(rows[begins]), np.split(order, begins)[1:], strict=True):
             own = new[part[elements["generation"][part] == process.generation]]
             if len(own):
-                lead = own[own[:, CALL_STATES].sum(axis=1).argmax()]
+                lead = own[own[:, _IN_CALLS].sum(axis=1).argmax()]
                 readings.append(ThreadsReading(process, _named(own.sum(axis=0)), _named(lead)))
         return readings
 
 
 def _named(times: NDArray[Any]) -> dict[str, int]:
-    return {name: ns for name, ns in zip(_NAMES, times.tolist(), strict=False) if ns}
+    return {name: ns for name, ns in zip(NAMES, times.tolist(), strict=True) if ns}

@@ -1,5 +1,6 @@
 """Spans of one process share a trace. A program's own names are attributes, and their number is limited."""
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -7,8 +8,11 @@ import numpy as np
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Attributes
+from otel_zernel_libraries.training.ledger import STATES, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, Interval
+from otel_zernel_receivers.ebpf.kernel import kernel_structs
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, SNAPSHOT, Interval, ThreadState
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from tests.receivers.ebpf.watching import attributes_of
@@ -43,7 +47,7 @@ def scopes(*names: str, pid: int = 7, at: int = 0) -> np.ndarray:
     """The events of a program's own scopes."""
     events = np.zeros(len(names), EVENT)
     events["pid"], events["row"], events["interval"] = pid, pid, Interval.USER
-    events["begin"], events["end"], events["name"] = at, at + 10, [name.encode() for name in names]
+    events["begin"], events["end"], events["facts"]["name"] = at, at + 10, [name.encode() for name in names]
     return events
 
 
@@ -85,8 +89,10 @@ def test_spans_of_a_process_in_one_minute_share_a_trace() -> None:
 def collectives(*sequences: int, unique_id: bytes = b"") -> np.ndarray:
     """The events of collectives with these numbers."""
     events = np.zeros(len(sequences), EVENT)
-    events["interval"], events["operation"], events["rank"] = Interval.COLLECTIVE, Operation.ALL_REDUCE, 2
-    events["sequence"], events["name"], events["communicator_size"] = sequences, unique_id, 4
+    events["interval"], events["operation"], events["sequence"] = Interval.COLLECTIVE, Operation.ALL_REDUCE, sequences
+    communication = events["facts"]["communication"]
+    communication["rank"], communication["size"] = 2, 4
+    communication["id"] = int.from_bytes(unique_id.ljust(8, b"\0"), "little")
     return events
 
 
@@ -121,3 +127,26 @@ def test_a_communicator_whose_id_is_the_same_in_every_job_has_no_name() -> None:
 def test_a_collective_of_a_communicator_whose_creation_was_not_seen_has_no_number() -> None:
     (attributes,) = attributes_in(encoder().batch(collectives(0)))
     assert not {"zernel_collective_sequence", "zernel_collective_communicator"} & set(attributes)
+
+
+def test_a_span_has_the_bytes_of_its_snapshots() -> None:
+    events = scopes("forward", "loss")
+    begin, end = (np.frombuffer(os.urandom(SNAPSHOT.itemsize), SNAPSHOT)[0] for _ in range(2))
+    events["snapshot_begin"][0], events["snapshot_end"][0] = begin, end
+    first, second = attributes_in(encoder().batch(events))
+    assert (first["zernel_snapshot_begin"], first["zernel_snapshot_end"]) == (begin.tobytes(), end.tobytes())
+    assert not [name for name in second if "snapshot" in name], "its event has none"
+
+
+def test_a_snapshot_is_read_as_the_kernel_writes_it() -> None:
+    assert LAYOUT.size == SNAPSHOT.itemsize
+    assert Snapshot._fields == SNAPSHOT.names
+    assert len(STATES) == kernel_structs.STATES
+    assert [state and state.upper() for state in STATES][1:] == [state.name for state in ThreadState][1 : len(STATES)]
+    kernel = np.frombuffer(os.urandom(SNAPSHOT.itemsize), SNAPSHOT)[0]
+    read = Snapshot.read_from(kernel.tobytes())
+    assert read is not None
+    assert read.to_bytes() == kernel.tobytes()
+    for name in Snapshot._fields:
+        value = getattr(read, name)
+        assert (list(value) if isinstance(value, tuple) else value) == kernel[name].tolist(), name

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, spans_of
 
@@ -54,7 +55,49 @@ def runs(watch: Watch, standin: Standin, *commands: str) -> list[Run]:
     return runs_of(*ran(watch, standin, commands))
 
 
-def gap(watch: Watch, standin: Standin, *between: str) -> dict[str, object]:
-    """The attributes of the gap between a backward pass and the first operator after it."""
+class Gap(NamedTuple):
+    """The doings of a thread between two spans: the difference of its snapshots."""
+
+    seconds: dict[Activity | None, float]
+    """The time in each state; None is on the CPU."""
+    read: int
+    copies: int
+    file_faults: int
+    faults: int
+
+    @property
+    def blocked(self) -> float:
+        return sum(time for state, time in self.seconds.items() if state not in _AT_WORK)
+
+
+_AT_WORK = (None, Activity.CPU_WAIT, Activity.GPU_WAIT)
+
+
+def snapshots_of(span: Span) -> tuple[Snapshot, Snapshot]:
+    attributes = attributes_of(span)
+    begin, end = (Snapshot.read_from(attributes[f"zernel_snapshot_{name}"]) for name in ("begin", "end"))  # type: ignore[arg-type]
+    assert begin is not None
+    assert end is not None
+    return begin, end
+
+
+def difference(first: Snapshot, last: Snapshot) -> Gap:
+    times = {
+        state: (after - before) / 1e9 for state, before, after in zip(STATES, first.times, last.times, strict=True)
+    }
+    faults = last.minor_faults + last.major_faults - first.minor_faults - first.major_faults
+    file_faults = last.file_faults - first.file_faults
+    return Gap(times, last.read - first.read, last.copies - first.copies, file_faults, faults)
+
+
+def named(batch: Batch, program: Program, name: str) -> list[Span]:
+    """The spans with this name, in order."""
+    found = [span for span in spans_of(batch, program.pid) if span.name == name]
+    return sorted(found, key=lambda span: span.start_time_unix_nano)
+
+
+def gap(watch: Watch, standin: Standin, *between: str) -> Gap:
+    """The gap between a backward pass and the first operator after it."""
     batch, program = ran(watch, standin, ["addmm", BACKWARD, *between, "addmm"])
-    return attributes_of(operators_of(batch, program)[-1])
+    (backward,) = named(batch, program, "backward")
+    return difference(snapshots_of(backward)[1], snapshots_of(operators_of(batch, program)[-1])[0])

@@ -7,6 +7,7 @@ import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
+from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
@@ -18,11 +19,14 @@ from tests.receivers.ebpf.jobs.operator_runs import (
     LOADING,
     STEP,
     Run,
+    difference,
     gap,
+    named,
     operators_of,
     ran,
     runs,
     runs_of,
+    snapshots_of,
 )
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
@@ -30,7 +34,6 @@ from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
 ITEM = ("cudaMemcpyAsync size=4 kind=2", "cudaStreamSynchronize")
 """The calls of `Tensor.item()` for a tensor on the GPU: c10::cuda::memcpy_and_sync."""
 KNOWS_FILE_FAULTS = RUNNING >= (6, 2)
-FAULTS = "zernel_gap_file_faults" if KNOWS_FILE_FAULTS else "zernel_gap_faults"
 AROUND = 65536
 """A page fault on a file maps this many bytes around it, if they are in memory."""
 FEW = 8
@@ -179,53 +182,79 @@ def test_the_last_run_of_a_program_is_emitted(watch: Watch, standin: Standin) ->
 
 def test_the_gap_of_a_thread_that_computes_shows_no_wait(watch: Watch, standin: Standin) -> None:
     found = gap(watch, standin, "spin work=20000000")
-    assert float(str(found["zernel_gap_blocked"])) < 0.01
-    assert found["zernel_gap_copies"] == 0
+    assert found.blocked < 0.01
+    assert found.copies == 0
 
 
 def test_the_gap_of_a_thread_that_sleeps_shows_how_long(watch: Watch, standin: Standin) -> None:
     found = gap(watch, standin, "sleep times=50")
-    assert 0.05 <= float(str(found["zernel_gap_blocked"])) < 0.5
+    assert 0.05 <= found.seconds[Activity.TIMER] < 0.5
 
 
 def test_the_gap_shows_bytes_and_copies(watch: Watch, standin: Standin) -> None:
     found = gap(watch, standin, "read size=4000000 times=3", "cudaMemcpy size=64 kind=1 times=2", "cudaMemcpy kind=2")
-    assert found["zernel_gap_read"] >= 2 * 3 * 4_000_000  # type: ignore[operator]
-    assert found["zernel_gap_copies"] == 2
+    assert found.read >= 2 * 3 * 4_000_000
+    assert found.copies == 2
 
 
 def test_the_gap_shows_page_faults_on_files(watch: Watch, standin: Standin) -> None:
     found = gap(watch, standin, "map size=4000000")
-    assert int(str(found[FAULTS])) >= 4_000_000 // AROUND
+    assert (found.file_faults if KNOWS_FILE_FAULTS else found.faults) >= 4_000_000 // AROUND
 
 
 @pytest.mark.skipif(not KNOWS_FILE_FAULTS, reason="before Linux 6.2 only the number of all page faults is known")
 def test_new_memory_is_no_page_fault_on_a_file(watch: Watch, standin: Standin) -> None:
-    found = gap(watch, standin, "read size=4000000")
-    assert int(str(found[FAULTS])) < FEW
-    assert "zernel_gap_faults" not in found
+    assert gap(watch, standin, "read size=4000000").file_faults < FEW
 
 
 def test_a_wait_for_the_gpu_in_a_gap_is_not_blocked_time(watch: Watch, standin: Standin) -> None:
-    wait = ["cudaLaunchKernel work=50000000", "cudaDeviceSynchronize"]
-    assert float(str(gap(watch, standin, *wait)["zernel_gap_blocked"])) < 0.03
+    found = gap(watch, standin, "cudaLaunchKernel work=50000000", "cudaDeviceSynchronize")
+    assert found.blocked < 0.03
+    assert found.seconds[Activity.GPU_WAIT] >= 0.03
 
 
-def test_a_first_run_has_no_gap(watch: Watch, standin: Standin) -> None:
-    batch, program = ran(watch, standin, ["addmm threads=2", "addmm", BACKWARD])
-    assert not [name for span in operators_of(batch, program) for name in attributes_of(span) if "gap" in name]
+def test_all_time_between_two_snapshots_is_in_a_state(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, ["addmm", BACKWARD, "sleep times=30", "spin work=9000000", "addmm", BACKWARD])
+    first, *_, last = (snapshots_of(span) for span in named(batch, program, "backward"))
+    lasted = (last[1].time - first[0].time) / 1e9
+    assert sum(difference(first[0], last[1]).seconds.values()) == pytest.approx(lasted, abs=1e-6)
 
 
 def test_clearing_gradients_does_not_end_a_gap(watch: Watch, standin: Standin) -> None:
     found = gap(watch, standin, "read size=4000000", "open Optimizer.zero_grad#AdamW.zero_grad", "close")
-    assert found["zernel_gap_read"] >= 4_000_000  # type: ignore[operator]
+    assert found.read >= 4_000_000
 
 
 def test_the_time_after_the_last_operator_is_described(watch: Watch, standin: Standin) -> None:
     commands = ["sleep times=50", "read size=4000000", "map size=4000000"]
     batch, program = ran(watch, standin, ["addmm", *commands, BACKWARD, "addmm", BACKWARD])
-    first, second = map(attributes_of, operators_of(batch, program))
-    assert float(str(first["zernel_tail_blocked"])) >= 0.05
-    assert first["zernel_tail_read"] >= 4_000_000  # type: ignore[operator]
-    assert int(str(first[FAULTS.replace("gap", "tail")])) >= 4_000_000 // AROUND
-    assert "zernel_tail_read" not in second
+    runs_, backwards = operators_of(batch, program), named(batch, program, "backward")
+    first, second = (
+        difference(snapshots_of(run)[1], snapshots_of(backward)[0])
+        for run, backward in zip(runs_, backwards, strict=True)
+    )
+    assert first.blocked >= 0.05
+    assert first.read >= 4_000_000
+    assert (first.file_faults if KNOWS_FILE_FAULTS else first.faults) >= 4_000_000 // AROUND
+    assert second.read < 4096
+
+
+def test_operators_are_counted_wherever_they_run(watch: Watch, standin: Standin) -> None:
+    step = [f"open {STEP}", GRAD_OFF, "_foreach_add_ times=5", GRAD_ON, "close"]
+    batch, program = ran(watch, standin, ["addmm times=4", f"{BACKWARD} count=7 size=4", *step])
+    (run,), (optimizer,) = operators_of(batch, program), named(batch, program, STEP)
+    first, last = snapshots_of(run)[0], snapshots_of(optimizer)[1]
+    assert last.operators - first.operators == 4 + 4 + 5
+    assert first.time < snapshots_of(optimizer)[0].time < last.last_operator < last.time
+
+
+def test_launches_since_the_last_snapshot_are_counted(watch: Watch, standin: Standin) -> None:
+    commands = ["addmm", "cudaLaunchKernel times=3", "addmm", "cudaLaunchKernel times=2", BACKWARD, BACKWARD]
+    batch, program = ran(watch, standin, commands)
+    (run,), backwards = operators_of(batch, program), named(batch, program, "backward")
+    begin, end = snapshots_of(run)
+    after, later = snapshots_of(backwards[0])[0], snapshots_of(backwards[1])[0]
+    assert (end.launches - begin.launches, after.launches - end.launches) == (3, 2)
+    assert begin.time < end.first_launch < end.last_launch < end.time < after.first_launch < after.last_launch
+    assert later.first_launch == 0
+    assert later.last_launch == after.last_launch

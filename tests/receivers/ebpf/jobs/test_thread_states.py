@@ -10,8 +10,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import ThreadState
 from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS
+from otel_zernel_receivers.ebpf.tables.thread_times import NAMES
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, doubles
 
@@ -90,10 +90,7 @@ def answer(process: "subprocess.Popen[str]", *, go: bool) -> str:
 
 
 def times(batch: Batch, metric: str, pid: int) -> dict[str, float]:
-    return {
-        state.name.lower(): sum(doubles(batch, metric, process_pid=pid, zernel_thread_state=state.name.lower()))
-        for state in ThreadState
-    }
+    return {name: sum(doubles(batch, metric, process_pid=pid, zernel_thread_state=name)) for name in NAMES}
 
 
 def test_each_moment_of_a_thread_that_calls_cuda_is_in_the_state_that_it_was_in(watch: Watch, standin: Standin) -> None:

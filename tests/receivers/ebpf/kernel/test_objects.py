@@ -42,7 +42,7 @@ _PER_MEMBER = {4, 5, 6, 13, 15, 19}
 
 
 def structs(btf: bytes) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Name, size and field offsets of every struct in a .BTF section."""
+    """Name, size and field offsets of every struct and union in a .BTF section."""
     header_size, types, types_size, strings = struct.unpack_from("<IIII", btf, 4)
 
     def name_at(offset: int) -> str:
@@ -55,7 +55,7 @@ def structs(btf: bytes) -> Iterator[tuple[str, int, dict[str, int]]]:
         name, info, size = struct.unpack_from("<III", btf, at)
         kind, members = info >> 24 & 0x1F, info & 0xFFFF
         at += 12
-        if kind == 4:
+        if kind in (4, 5):
             fields = [struct.unpack_from("<III", btf, at + 12 * member) for member in range(members)]
             yield name_at(name), size, {name_at(field): (bits & 0xFFFFFF) // 8 for field, _, bits in fields}
         at += _EXTRA.get(kind, 0) * (members if kind in _PER_MEMBER else 1)
@@ -103,6 +103,7 @@ def c_enum(name: str) -> dict[str, int]:
         ("phase", "PHASE_", calls.Phase),
         ("interval", "INTERVAL_", kernel_structs.Interval),
         ("state", "", kernel_structs.State),
+        ("thread_state", "THREAD_", kernel_structs.ThreadState),
         ("ending", "", kernel_structs.Ending),
         ("loss", "", kernel_structs.Loss),
     ],

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The states of a thread, and a snapshot of its counters at a mark. User space copies snapshots into spans. docs/spans.md
+ * describes the fields, and `Snapshot` of libraries/training/ledger reads them. */
+#pragma once
+
+enum thread_state {
+	THREAD_ON_CPU,
+	THREAD_CPU_WAIT, /* it could run: preempted, or it yielded */
+	THREAD_GIL,
+	THREAD_FILE,
+	THREAD_SOCKET,
+	THREAD_PIPE,
+	THREAD_LOCK,
+	THREAD_CHILD, /* waits for the end of a child process, or for its exec */
+	THREAD_TIMER,
+	THREAD_FAULT, /* a page fault with I/O */
+	THREAD_SWAP,
+	THREAD_GPU_WAIT,
+	THREAD_LAUNCH_BLOCKED, /* in a launch that lasts, because the queue of the device is full */
+	THREAD_COPY,
+	THREAD_COLLECTIVE, /* in a call of NCCL, or in c10d::Work::wait */
+	THREAD_UNKNOWN,
+	/* Within calls. A snapshot adds these to other states. */
+	THREAD_CALLING,	  /* any other call of CUDA: on the CPU */
+	THREAD_LAUNCHING, /* a launch that has not returned: on the CPU, or blocked if it lasts */
+	THREAD_SETTLING,  /* a wait for the GPU while a collective is not known to be over */
+};
+
+#define STATES 16 /* in a snapshot; a power of two */
+#define INNER_STATES 4 /* room for those within calls; a power of two */
+
+struct snapshot {
+	__u64 time; /* CLOCK_MONOTONIC, ns */
+	__u64 times[STATES]; /* ns */
+	__u64 last_operator;
+	__u64 first_launch; /* since the snapshot before */
+	__u64 last_launch;
+	__u64 read;
+	__u64 copied;
+	__u32 operators;
+	__u32 launches;
+	__u32 copies;
+	__u32 collectives; /* of the process */
+	__u32 file_faults;
+	__u32 minor_faults;
+	__u32 major_faults;
+	__u32 known;
+};
+
+/* The bits of `known`. */
+#define KNOWS_TIMES 1
+#define KNOWS_READ 2
+#define KNOWS_FILE_FAULTS 4
+
+/* Puts the type into the object, for a test that compares it with the type in Python. */
+const struct snapshot snapshot_type SEC("types") = {};
