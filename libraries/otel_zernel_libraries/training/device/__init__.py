@@ -1,0 +1,7 @@
+"""What a GPU did while a training thread ran: busy, starved, or not known. From the thread's calls alone."""
+
+from otel_zernel_libraries.training.device.replay import replay
+from otel_zernel_libraries.training.device.segments import Launches, Segment, Stream
+from otel_zernel_libraries.training.device.use import Bounds, DeviceUse, device_use
+
+__all__ = ["Bounds", "DeviceUse", "Launches", "Segment", "Stream", "device_use", "replay"]

@@ -1,0 +1,132 @@
+"""What a device did in the segments of a thread: how long it was busy, and how long it had nothing to do.
+
+Some of it is certain. After a wait the streams are empty, so the device is idle until the next launch. While the thread
+waits, or is blocked in a launch, it is busy. Between those, the works of the launches decide.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from otel_zernel_libraries.training.device.segments import Kind, Segment
+from otel_zernel_libraries.training.device.streams import NS, Floats, Rows
+from otel_zernel_libraries.training.device.works import Equations
+from otel_zernel_libraries.training.ledger import Activity, Position
+
+_WAITS: Final = frozenset({Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
+
+
+class Bounds(NamedTuple):
+    """Seconds: at least, most likely, and at most."""
+
+    low: float
+    best: float
+    high: float
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """The use of a device in the segments of a thread."""
+
+    segments: Sequence[Segment]
+    idle: Floats
+    """Seconds of each segment in which the device had nothing to do. The first row is the most likely one. Each other
+    row is possible."""
+    margins: Floats
+    """Seconds of each segment by which the truth may be below, and above, all rows."""
+    works: Mapping[Kind, float]
+    """Seconds of work for a launch of each kind, most likely."""
+
+    @property
+    def seconds(self) -> float:
+        return (self.segments[-1].end - self.segments[0].begin) * NS
+
+    @property
+    def busy(self) -> Bounds:
+        low, best, high = self.starved()
+        return Bounds(self.seconds - high, self.seconds - best, self.seconds - low)
+
+    @property
+    def undetermined(self) -> float:
+        """Seconds in which it is not known whether the device was busy."""
+        low, _, high = self.starved()
+        return high - low
+
+    def starved(self, position: Position | None = None, activity: Activity | None = None) -> Bounds:
+        """Seconds in which the thread was there, did that, and the device had nothing to do; None: anywhere, anything.
+
+        Within a segment, the device's idle time is divided among the thread's activities, in proportion.
+        """
+        parts = np.array([_share(segment, position, activity) for segment in self.segments])
+        sums, (below, above) = self.idle @ parts, self.margins @ parts
+        return Bounds(max(float(sums.min() - below), 0.0), float(sums[0]), float(sums.max() + above))
+
+
+def _share(segment: Segment, position: Position | None, activity: Activity | None) -> float:
+    if position not in (None, segment.position):
+        return 0.0
+    if activity is None:
+        return 1.0
+    own = sum(time for each, time in segment.activities.items() if each not in _WAITS)
+    return 0.0 if activity in _WAITS else segment.activities.get(activity, 0) / max(own, 1)
+
+
+def device_use(segments: Sequence[Segment], busy_share: float | None = None) -> DeviceUse | None:
+    """The use of the device by a thread whose segments follow each other; None if it launched nothing.
+
+    `busy_share`: the part of the time in which the device was busy, 0 to 1, from NVML or GPM; None if unknown.
+    """
+    if not any(segment.launches for segment in segments):
+        return None
+    equations = Equations(segments)
+    solution = equations.solve(busy_share)
+    columns = _Columns(segments)
+    idle = np.stack([columns.idle(equations.rows, works) for works in (solution.best, *solution.possible)])
+    works = {kind: float(solution.best[index]) for kind, index in equations.kinds.items()}
+    return DeviceUse(segments, idle, columns.margins(idle, solution.margin), works)
+
+
+class _Columns:
+    """The segments of a thread as columns. Times are seconds since the first."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        origin = segments[0].begin
+        columns = np.array([(one.begin - origin, one.end - origin, one.blocked, one.wait) for one in segments]).T * NS
+        self.begin, self.end, self.blocked, wait = columns
+        self.until = np.maximum(self.end - wait, self.begin)
+        """When the wait begins that ends the segment."""
+
+    def idle(self, rows: Sequence[Rows], works: Floats) -> Floats:
+        """Seconds of each segment in which no stream has work, if they have such works."""
+        length = np.maximum(self.until - self.begin - self.blocked, 0.0)
+        idle: Floats = length.copy()
+        for each in rows:
+            idle *= np.divide(self._idle(each, works), length, out=np.zeros_like(length), where=length > 0)
+        return idle
+
+    def margins(self, idle: Floats, margin: Floats) -> Floats:
+        """`margin`: how much less and how much more (s) the device may have worked than any solution says."""
+        low, room = idle.min(axis=0), np.maximum(self.until - self.begin - self.blocked - idle.max(axis=0), 0.0)
+        below = low * min(margin[1] / max(float(low.sum()), 1e-9), 1.0)
+        above = room * min(margin[0] / max(float(room.sum()), 1e-9), 1.0)
+        return np.array([below, above])
+
+    def _idle(self, rows: Rows, works: Floats) -> Floats:
+        index = np.arange(len(rows.count))
+        finish = np.minimum(rows.finish(works, index, np.ones(len(index))).time, rows.drained)
+        before = np.searchsorted(rows.segment, np.arange(len(self.begin))) - 1
+        busy_until = np.append(finish, -np.inf)[before]
+        # until the wait, or until the first launch
+        lead = self.until.copy()
+        lead[rows.segment] = rows.first
+        idle: Floats = np.maximum(lead - np.maximum(busy_until, self.begin), 0.0)
+        # from the first launch to the last, and after it
+        at = rows.segment
+        backlog = np.maximum(busy_until[at] - rows.first, 0.0), np.maximum(finish - rows.last, 0.0)
+        launching = rows.last - rows.first
+        starved = launching - backlog[0] - rows.count * works[rows.kind] + backlog[1]
+        idle[at] += np.clip(starved, 0.0, np.maximum(launching - rows.blocked, 0.0))
+        idle[at] += np.maximum(self.until[at] - np.maximum(finish, rows.last), 0.0)
+        return idle

@@ -1,0 +1,116 @@
+"""The use of a device from a thread's calls, against a device that is simulated kernel by kernel."""
+
+import random
+
+import pytest
+
+from otel_zernel_libraries.training.device import Launches, Segment, Stream, device_use
+from otel_zernel_libraries.training.ledger import Activity, Position
+from tests.libraries.training.device.simulated import NEVER, Loop, Phase, Run, drawn, simulate
+
+MS = 1_000_000
+
+
+def loop(sync_every: int, *, data: float, kernel: float, steps: int = 60, after: Position = Position.OPTIMIZER) -> Loop:
+    """A loop with 300 kernels a step, which the thread launches within 4.5 ms."""
+    phases = (
+        Phase(Position.LOAD, data),
+        Phase(Position.FORWARD, 0.001, (kernel,) * 100, (1 / 101,) * 101),
+        Phase(Position.BACKWARD, 0.001, (kernel,) * 180, (1 / 181,) * 181),
+        Phase(Position.OPTIMIZER, 0.001, (kernel,) * 20, (1 / 21,) * 21),
+    )
+    return Loop(phases, steps, sync_every, after)
+
+
+def simulated(drawn: Loop) -> Run:
+    return simulate(drawn, random.Random(1))
+
+
+def share_of(seconds: float, run: Run) -> float:
+    return seconds / run.seconds
+
+
+def test_the_truth_is_within_the_bounds_of_every_drawn_loop_and_a_busy_share_makes_it_known() -> None:
+    errors = []
+    for number, (_, run) in enumerate(drawn(16, seed=5, steps=120)):
+        truth = float(run.idle.sum()) / run.seconds
+        share = run.busy_share + random.Random(number).uniform(-0.02, 0.02)
+        for use in (device_use(run.segments), device_use(run.segments, min(max(share, 0.0), 1.0))):
+            assert use
+            low, best, high = (bound / run.seconds for bound in use.starved())
+            assert low - 0.001 <= truth <= high + 0.001
+            assert low <= best <= high
+        errors.append(abs(best - truth))
+    assert sum(error <= 0.02 for error in errors) >= 15
+
+
+@pytest.mark.parametrize(("sync_every", "share"), [(1, 0.21), (5, 0.05), (50, 0.0)])
+def test_a_device_with_queued_work_does_not_starve_while_data_loads(sync_every: int, share: float) -> None:
+    """Data takes 8 ms of each of the thread's steps. The device starves only in the first step after a wait."""
+    run = simulated(loop(sync_every, data=0.008, kernel=100e-6))
+    use = device_use(run.segments)
+    assert use
+    starved = share_of(use.starved(Position.LOAD).best, run)
+    assert starved == pytest.approx(share_of(run.idle_at(Position.LOAD), run), abs=0.01)
+    assert starved == pytest.approx(share, abs=0.02)
+
+
+def test_time_after_a_wait_until_the_next_launch_is_certainly_idle() -> None:
+    run = simulated(loop(1, data=0.008, kernel=100e-6))
+    use = device_use(run.segments)
+    assert use
+    assert share_of(use.starved(Position.LOAD).low, run) > 0.19
+    assert use.starved(Position.LOAD, Activity.PYTHON) == use.starved(Position.LOAD)
+    assert use.starved(Position.LOAD, Activity.FILE).high == 0
+    assert use.starved(activity=Activity.GPU_WAIT).high == 0
+
+
+def test_time_in_a_wait_is_certainly_busy() -> None:
+    run = simulated(loop(1, data=0.008, kernel=100e-6))
+    use = device_use(run.segments)
+    assert use
+    assert use.busy.low > sum(segment.wait for segment in run.segments) * 1e-9
+
+
+def test_without_any_wait_the_use_is_undetermined_until_a_busy_share_is_known() -> None:
+    run = simulated(loop(NEVER, data=0.008, kernel=20e-6))
+    use = device_use(run.segments[:-1])
+    assert use
+    assert use.undetermined > 0.4 * run.seconds
+    use = device_use(run.segments, run.busy_share)
+    assert use
+    assert use.undetermined < 0.1 * run.seconds
+    assert share_of(use.starved().best, run) == pytest.approx(1 - run.busy_share, abs=0.02)
+
+
+def test_bounds_of_positions_and_activities_add_up_to_those_of_all() -> None:
+    run = simulated(loop(5, data=0.004, kernel=40e-6))
+    use = device_use(run.segments)
+    assert use
+    best = sum(use.starved(position).best for position in Position)
+    assert best == pytest.approx(use.starved().best)
+    assert sum(use.starved(activity=activity).best for activity in Activity) == pytest.approx(best)
+    assert use.busy.best + best == pytest.approx(run.seconds)
+
+
+def test_a_process_without_launches_has_no_device() -> None:
+    assert device_use([Segment(0, MS, Position.FORWARD)]) is None
+
+
+def test_the_device_is_busy_while_any_stream_is() -> None:
+    """Each step copies for 6 ms beside 2 ms of kernels, and waits for the copies."""
+    segments = []
+    for step in range(50):
+        begin = step * 10 * MS
+        launches = Launches(10, begin, begin + MS), Launches(1, begin, begin, Stream.COPY)
+        spent = {Activity.PYTHON: MS}
+        segments.append(Segment(begin, begin + MS, Position.FORWARD, launches, activities=spent))
+        drains = frozenset({Stream.COPY})
+        waited = Segment(begin + MS, begin + 6 * MS, Position.LOSS, wait=5 * MS, drains=drains)
+        segments.append(waited)
+        segments.append(Segment(begin + 6 * MS, begin + 10 * MS, Position.LOAD, activities={Activity.FILE: 4 * MS}))
+    use = device_use(segments)
+    assert use
+    assert use.works[Position.FORWARD, Stream.COPY] == pytest.approx(0.006, rel=0.1)
+    assert use.starved(Position.LOSS).high < 0.02 * use.seconds
+    assert use.starved(Position.LOAD).high == pytest.approx(0.4 * use.seconds, rel=0.1)
