@@ -50,7 +50,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"reading", "writer"},
         {"config"},
         {"address"},
-        {"rows"},
+        {"rows", "schema"},
         {"__init__"},
     ],
     "otel_zernel_receivers.ebpf": [

@@ -4,7 +4,10 @@ The numbers are those of io/prometheus/client/metrics.proto in github.com/promet
 holds the messages, so that another package in the process may define them, too.
 """
 
+from collections.abc import Mapping
+
 from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto
 
 from otel_zernel_libraries.protobuf import declared_file, message_of
@@ -13,7 +16,7 @@ METRIC_TYPES = {"counter": 0, "gauge": 1, "summary": 2, "untyped": 3, "histogram
 """The numbers of `MetricType`, whose names are upper case there."""
 
 _TIMESTAMP = "google.protobuf.Timestamp"
-_FIELDS: dict[str, str] = {
+FIELDS: Mapping[str, str] = {
     "LabelPair": "1 string name; 2 string value",
     "Gauge": "1 double value",
     "Counter": f"1 double value; 2 Exemplar exemplar; 3 {_TIMESTAMP} created_timestamp",
@@ -43,14 +46,21 @@ _TYPE = EnumDescriptorProto(
     name="MetricType",
     value=[EnumValueDescriptorProto(name=name.upper(), number=number) for name, number in METRIC_TYPES.items()],
 )
-_FILE = declared_file(
-    "io/prometheus/client/metrics.proto",
-    "io.prometheus.client",
-    _FIELDS,
-    FileDescriptorProto(enum_type=[_TYPE]),
-    syntax="proto2",
-    dependencies=[timestamp_pb2.DESCRIPTOR],
-)
+
+
+def message_file(fields: Mapping[str, str]) -> FileDescriptor:
+    """The file of these messages: `FIELDS`, or fields with the same wire format."""
+    return declared_file(
+        "io/prometheus/client/metrics.proto",
+        "io.prometheus.client",
+        fields,
+        FileDescriptorProto(enum_type=[_TYPE]),
+        syntax="proto2",
+        dependencies=[timestamp_pb2.DESCRIPTOR],
+    )
+
+
+_FILE = message_file(FIELDS)
 CounterMessage = message_of(_FILE, "Counter")
 ExemplarMessage = message_of(_FILE, "Exemplar")
 HistogramMessage = message_of(_FILE, "Histogram")

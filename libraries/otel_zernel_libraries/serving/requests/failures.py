@@ -6,7 +6,7 @@ Under pressure the answer is UNAVAILABLE and 503: older SDKs drop data on RESOUR
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final, Literal
 
@@ -71,49 +71,30 @@ def busy(refused: Refused) -> RequestFailure:
     )
 
 
-def overloaded(message: str) -> RequestFailure:
-    """The receiver holds too much. The sender tries again."""
-    return RequestFailure(message, "overloaded", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, _LEAST_WAIT)
+def _kind(
+    reason: str, code: int, status: HTTPStatus, retry_after: float | None = None
+) -> Callable[[str], RequestFailure]:
+    return lambda message: RequestFailure(message, reason, code, status, retry_after)
 
 
-def too_slow(message: str) -> RequestFailure:
-    """The request did not arrive in time. The sender may try again."""
-    return RequestFailure(message, "too_slow", Code.UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT, _LEAST_WAIT)
-
-
-def rejected(message: str) -> RequestFailure:
-    """Downstream will never accept the request."""
-    return RequestFailure(message, "rejected", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-def undecodable(message: str) -> RequestFailure:
-    """The body is not OTLP, or not in the encoding that the headers name."""
-    return RequestFailure(message, "undecodable", Code.INTERNAL, HTTPStatus.BAD_REQUEST)
-
-
-def unsupported(message: str) -> RequestFailure:
-    """The compression is unknown or switched off."""
-    return RequestFailure(message, "unsupported", Code.UNIMPLEMENTED, HTTPStatus.BAD_REQUEST)
-
-
-def too_large(message: str) -> RequestFailure:
-    """The body exceeds the configured limit, as sent or decompressed."""
-    return RequestFailure(message, "too_large", Code.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-
-
-def unauthenticated(message: str) -> RequestFailure:
-    """The request has no valid credentials."""
-    return RequestFailure(message, "unauthenticated", Code.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED)
-
-
-def unserved(message: str) -> RequestFailure:
-    """No pipeline of the receiver uses the signal, or the path is unknown."""
-    return RequestFailure(message, "unserved", Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
-
-
-def unknown(message: str) -> RequestFailure:
-    """The request asks for a name that does not exist."""
-    return RequestFailure(message, "unknown", Code.NOT_FOUND, HTTPStatus.NOT_FOUND)
+overloaded = _kind("overloaded", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, _LEAST_WAIT)
+"""The receiver holds too much. The sender tries again."""
+too_slow = _kind("too_slow", Code.UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT, _LEAST_WAIT)
+"""The request did not arrive in time. The sender may try again."""
+rejected = _kind("rejected", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+"""Downstream will never accept the request."""
+undecodable = _kind("undecodable", Code.INTERNAL, HTTPStatus.BAD_REQUEST)
+"""The body is not OTLP, or not in the encoding that the headers name."""
+unsupported = _kind("unsupported", Code.UNIMPLEMENTED, HTTPStatus.BAD_REQUEST)
+"""The compression is unknown or switched off."""
+too_large = _kind("too_large", Code.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+"""The body exceeds the configured limit, as sent or decompressed."""
+unauthenticated = _kind("unauthenticated", Code.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED)
+"""The request has no valid credentials."""
+unserved = _kind("unserved", Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
+"""No pipeline of the receiver uses the signal, or the path is unknown."""
+unknown = _kind("unknown", Code.NOT_FOUND, HTTPStatus.NOT_FOUND)
+"""The request asks for a name that does not exist."""
 
 
 def unexpected() -> RequestFailure:

@@ -9,143 +9,33 @@ from typing import Final, Literal
 from otel_zernel.errors import CannotStart
 from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
 from otel_zernel_libraries.store.reading import NoTables
+from otel_zernel_libraries.store.schema import statements_by_version
 
 APPLICATION_ID: Final = 0x6F7A7374
 """`ozst` in ASCII, in the header of the file: another program's database is refused."""
 
-# Resources, scopes and series never get the id of a deleted row: writers keep ids in memory.
-_V1: Final = """
-CREATE TABLE resources (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    fingerprint BLOB NOT NULL UNIQUE,
-    attributes TEXT NOT NULL, -- JSON, for queries
-    schema_url TEXT NOT NULL,
-    encoded BLOB NOT NULL -- the exact ResourceMetrics of OTLP, without metrics
-) STRICT;
-CREATE TABLE scopes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    fingerprint BLOB NOT NULL UNIQUE,
-    name TEXT NOT NULL,
-    version TEXT NOT NULL,
-    attributes TEXT NOT NULL,
-    schema_url TEXT NOT NULL,
-    encoded BLOB NOT NULL
-) STRICT;
-CREATE TABLE series (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    fingerprint BLOB NOT NULL UNIQUE,
-    resource_id INTEGER NOT NULL REFERENCES resources (id),
-    scope_id INTEGER NOT NULL REFERENCES scopes (id),
-    metric TEXT NOT NULL,
-    description TEXT NOT NULL,
-    unit TEXT NOT NULL,
-    type TEXT NOT NULL, -- gauge, sum, histogram, exponential_histogram or summary
-    temporality INTEGER, -- OTLP: 1 is delta, 2 is cumulative
-    monotonic INTEGER,
-    attributes TEXT NOT NULL,
-    encoded BLOB NOT NULL
-) STRICT;
-CREATE INDEX series_metric ON series (metric, resource_id);
-CREATE INDEX series_resource ON series (resource_id);
-CREATE TABLE points (
-    series_id INTEGER NOT NULL,
-    time INTEGER NOT NULL, -- ns since 1970, as start
-    value_double REAL,
-    value_int INTEGER,
-    start INTEGER,
-    flags INTEGER,
-    exotic BLOB, -- doubles that SQLite cannot hold: NaN and -0.0
-    PRIMARY KEY (series_id, time)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE histograms (
-    series_id INTEGER NOT NULL,
-    time INTEGER NOT NULL,
-    start INTEGER,
-    flags INTEGER,
-    count INTEGER NOT NULL,
-    sum REAL,
-    min REAL,
-    max REAL,
-    bounds BLOB NOT NULL, -- little-endian doubles
-    counts BLOB NOT NULL, -- little-endian unsigned 64-bit numbers
-    exotic BLOB,
-    PRIMARY KEY (series_id, time)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE exponential_histograms (
-    series_id INTEGER NOT NULL,
-    time INTEGER NOT NULL,
-    start INTEGER,
-    flags INTEGER,
-    count INTEGER NOT NULL,
-    sum REAL,
-    min REAL,
-    max REAL,
-    scale INTEGER NOT NULL,
-    zero_count INTEGER NOT NULL,
-    zero_threshold REAL,
-    positive_offset INTEGER,
-    positive_counts BLOB,
-    negative_offset INTEGER,
-    negative_counts BLOB,
-    exotic BLOB,
-    PRIMARY KEY (series_id, time)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE summaries (
-    series_id INTEGER NOT NULL,
-    time INTEGER NOT NULL,
-    start INTEGER,
-    flags INTEGER,
-    count INTEGER NOT NULL,
-    sum REAL,
-    quantiles BLOB NOT NULL,
-    quantile_values BLOB NOT NULL,
-    exotic BLOB,
-    PRIMARY KEY (series_id, time)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE exemplars (
-    series_id INTEGER NOT NULL,
-    time INTEGER NOT NULL, -- of the point
-    position INTEGER NOT NULL,
-    exemplar_time INTEGER NOT NULL,
-    value_double REAL,
-    value_int INTEGER,
-    trace_id BLOB,
-    span_id BLOB,
-    encoded BLOB NOT NULL,
-    exotic BLOB,
-    PRIMARY KEY (series_id, time, position)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE spans (
-    trace_id BLOB NOT NULL,
-    time INTEGER NOT NULL, -- the start
-    span_id BLOB NOT NULL,
-    end_time INTEGER NOT NULL,
-    parent_span_id BLOB,
-    resource_id INTEGER NOT NULL,
-    scope_id INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    kind INTEGER NOT NULL,
-    status INTEGER NOT NULL,
-    status_message TEXT NOT NULL,
-    attributes TEXT NOT NULL,
-    events TEXT NOT NULL,
-    links TEXT NOT NULL,
-    encoded BLOB NOT NULL, -- the exact Span of OTLP
-    UNIQUE (trace_id, time, span_id)
-) STRICT;
-CREATE INDEX spans_time ON spans (time);
-CREATE INDEX spans_resource ON spans (resource_id, time);
-CREATE INDEX points_time ON points (time);
-CREATE INDEX histograms_time ON histograms (time);
-CREATE INDEX exponential_histograms_time ON exponential_histograms (time);
-CREATE INDEX summaries_time ON summaries (time);
-CREATE INDEX exemplars_time ON exemplars (time);
--- Slot -2 has the identity of the store, slot -1 counts the removals of series, the others batches.
-CREATE TABLE ingest (slot INTEGER PRIMARY KEY, batches INTEGER NOT NULL) STRICT;
-"""
-MIGRATIONS: Final = (_V1,)
-"""The statements from each version of the schema to the next. No release has had version 1 yet, so its statements may
-change, as long as stores of former commits still work. After the first release, each change is a new version."""
+_STRICT: Final = " STRICT"
+_BY_SERIES: Final = f"{_STRICT}, WITHOUT ROWID"
+_WORDS: Final = {
+    "schema": "",
+    "id": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    **dict.fromkeys(("int", "int32", "small", "bool", "slot"), "INTEGER"),
+    **dict.fromkeys(("double", "present"), "REAL"),
+    "bytes": "BLOB",
+    "json": "TEXT",
+    **dict.fromkeys(("doubles", "ints"), "BLOB"),  # little-endian, the numbers unsigned
+    "covering": "",
+    "time_key": "time",
+    "span_key": "UNIQUE",
+    "exotic": "\n    exotic BLOB, -- doubles that SQLite cannot hold: NaN and -0.0",
+    "strict": _STRICT,
+    "by_time": _BY_SERIES,
+    "spans_by_time": _STRICT,
+    "counting": _STRICT,
+}
+MIGRATIONS: Final = tuple(
+    f"{statements}CREATE INDEX exemplars_time ON exemplars (time);\n" for statements in statements_by_version(_WORDS)
+)
 VERSION: Final = len(MIGRATIONS)
 
 
