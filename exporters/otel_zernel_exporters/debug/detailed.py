@@ -1,12 +1,12 @@
 """Every field of a batch, in the layout of the OpenTelemetry Collector's debug exporter."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
@@ -44,54 +44,42 @@ _VALUES = {
 
 def render_metrics(metrics: MetricsData) -> Iterator[str]:
     """The lines of a batch's metrics."""
-    for number, resource in enumerate(metrics.resource_metrics):
-        yield f"ResourceMetrics #{number}"
-        yield from _resource(resource)
-        for scope_number, scope in enumerate(resource.scope_metrics):
-            yield f"ScopeMetrics #{scope_number}"
-            yield f"ScopeMetrics SchemaURL: {scope.schema_url}"
-            yield from _scope(scope.scope)
-            for metric_number, metric in enumerate(scope.metrics):
-                yield f"Metric #{metric_number}"
-                yield from _metric(metric)
+    tree = ((one, ((scope, scope.metrics) for scope in one.scope_metrics)) for one in metrics.resource_metrics)
+    return _tree("ResourceMetrics", "ScopeMetrics", "Metric", tree, _metric)
 
 
 def render_spans(traces: TracesData) -> Iterator[str]:
     """The lines of a batch's spans."""
-    for number, resource in enumerate(traces.resource_spans):
-        yield f"ResourceSpans #{number}"
-        yield from _resource(resource)
-        for scope_number, scope in enumerate(resource.scope_spans):
-            yield f"ScopeSpans #{scope_number}"
-            yield f"ScopeSpans SchemaURL: {scope.schema_url}"
-            yield from _scope(scope.scope)
-            for span_number, span in enumerate(scope.spans):
-                yield f"Span #{span_number}"
-                yield from _span(span)
+    tree = ((one, ((scope, scope.spans) for scope in one.scope_spans)) for one in traces.resource_spans)
+    return _tree("ResourceSpans", "ScopeSpans", "Span", tree, _span)
 
 
 def render_logs(logs: LogsData) -> Iterator[str]:
     """The lines of a batch's log records."""
-    for number, resource in enumerate(logs.resource_logs):
-        yield f"ResourceLog #{number}"
-        yield from _resource(resource)
-        for scope_number, scope in enumerate(resource.scope_logs):
-            yield f"ScopeLogs #{scope_number}"
-            yield f"ScopeLogs SchemaURL: {scope.schema_url}"
-            yield from _scope(scope.scope)
-            for record_number, record in enumerate(scope.log_records):
-                yield f"LogRecord #{record_number}"
-                yield from _log_record(record)
+    tree = ((one, ((scope, scope.log_records) for scope in one.scope_logs)) for one in logs.resource_logs)
+    return _tree("ResourceLog", "ScopeLogs", "LogRecord", tree, _log_record)
 
 
-def _resource(message: Any) -> Iterator[str]:
-    yield f"Resource SchemaURL: {message.schema_url}"
-    yield from _attributes("Resource attributes:", message.resource.attributes)
-
-
-def _scope(scope: InstrumentationScope) -> Iterator[str]:
-    yield f"InstrumentationScope {scope.name} {scope.version}".rstrip()
-    yield from _attributes("InstrumentationScope attributes:", scope.attributes)
+def _tree(
+    resource_title: str,
+    scope_title: str,
+    title: str,
+    tree: Iterable[tuple[Any, Iterable[tuple[Any, Iterable[Any]]]]],
+    render: Callable[[Any], Iterator[str]],
+) -> Iterator[str]:
+    """Resources with their scopes, and these with their metrics, spans or records."""
+    for number, (resource, scopes) in enumerate(tree):
+        yield f"{resource_title} #{number}"
+        yield f"Resource SchemaURL: {resource.schema_url}"
+        yield from _attributes("Resource attributes:", resource.resource.attributes)
+        for scope_number, (scope, items) in enumerate(scopes):
+            yield f"{scope_title} #{scope_number}"
+            yield f"{scope_title} SchemaURL: {scope.schema_url}"
+            yield f"InstrumentationScope {scope.scope.name} {scope.scope.version}".rstrip()
+            yield from _attributes("InstrumentationScope attributes:", scope.scope.attributes)
+            for item_number, item in enumerate(items):
+                yield f"{title} #{item_number}"
+                yield from render(item)
 
 
 def _attributes(title: str, attributes: Iterable[KeyValue], indent: str = "     ") -> Iterator[str]:
