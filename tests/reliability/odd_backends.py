@@ -168,7 +168,7 @@ class Backends:
 
     def _add(self, id_: str, endpoint: str, **options: Any) -> None:
         name = id_.partition("/")[2]
-        elapsed = "2s" if name in NEVER else "120s"
+        elapsed = "500ms" if name in NEVER else "120s"
         retry = {"initial_interval": "50ms", "max_interval": "200ms", "max_elapsed_time": elapsed}
         defaults = {
             "timeout": "1s" if name in SILENT else "5s",

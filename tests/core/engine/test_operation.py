@@ -154,7 +154,9 @@ def test_a_receiver_that_a_full_durable_queue_holds_back_is_logged_and_in_the_he
 ) -> None:
     port, health, own = free_port(), free_port(), free_port()
     page = f"readers: [{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {own}}}}}}}}}]"
-    durable = config(port, health, ", storage: file_storage").replace("queue_size: 1000", "queue_size: 3")
+    durable = config(port, health, ", storage: file_storage").replace(
+        "queue_size: 1000", "queue_size: 3, num_consumers: 1"
+    )
     collectors.append(collector := Collector(tmp_path, durable.replace("level: none", page)))
     wait_for(lambda: re.search(r"held back for [1-9]", json.dumps(health_of(health)[1])))
     with urlopen(f"http://127.0.0.1:{own}/metrics") as answer:  # the batch is offered again and again, and counts once

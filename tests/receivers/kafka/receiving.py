@@ -17,7 +17,8 @@ METRICS = "otlp_metrics"
 
 
 def receiver_of(brokers: list[str], *, meter: Meter | None = None, **options: Any) -> KafkaReceiver:
-    settings = {"brokers": brokers, "initial_offset": "earliest", "session_timeout": "6s", **options}
+    # The mock cluster waits for the members of a group for almost the time of a session.
+    settings = {"brokers": brokers, "initial_offset": "earliest", "session_timeout": "2s", **options}
     settings.setdefault("heartbeat_interval", "200ms")
     settings.setdefault("autocommit", {"interval": "100ms"})
     config = KafkaReceiver.Config.model_validate(settings)

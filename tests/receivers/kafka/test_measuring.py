@@ -7,12 +7,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context, until
-from otel_zernel_receivers.kafka import KafkaReceiver
+from otel_zernel.testing import until
 from tests.core.parts import batch_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
-from tests.receivers.kafka.receiving import METRICS
+from tests.receivers.kafka.receiving import METRICS, receiving
 
 
 def values_of_metrics(reader: InMemoryMetricReader) -> dict[str, dict[str, Any]]:
@@ -32,22 +30,18 @@ async def test_the_lag_of_a_partition_is_measured_and_ends_with_the_assignment(c
     write(cluster.brokers, METRICS, *(batch_of(float(one)).bytes_of("metrics") for one in range(3)), partition=1)
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("test")
-    config = KafkaReceiver.Config.model_validate({"brokers": cluster.brokers, "initial_offset": "earliest"})
-    context = make_context("receivers", "kafka", clock=SystemClock(), meter=meter)
     free = asyncio.Event()
 
     async def emit(batch: Batch, *, transport: str = "") -> None:
         await free.wait()
 
-    running = asyncio.create_task(KafkaReceiver(config, context).run(emit))
-    await until(lambda: values_of_metrics(reader).get("otelcol_kafka_receiver_offset_lag", {}).get("1") == 3)
-    free.set()
-    await until(lambda: values_of_metrics(reader).get("otelcol_kafka_receiver_offset_lag", {}).get("1") == 0)
-    found = values_of_metrics(reader)
-    assert found["otelcol_kafka_receiver_current_offset"] == {"1": 2}
-    assert found["otelcol_kafka_receiver_records"] == {"1": 3}
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with receiving(cluster.brokers, emit, meter=meter):
+        await until(lambda: values_of_metrics(reader).get("otelcol_kafka_receiver_offset_lag", {}).get("1") == 3)
+        free.set()
+        await until(lambda: values_of_metrics(reader).get("otelcol_kafka_receiver_offset_lag", {}).get("1") == 0)
+        found = values_of_metrics(reader)
+        assert found["otelcol_kafka_receiver_current_offset"] == {"1": 2}
+        assert found["otelcol_kafka_receiver_records"] == {"1": 3}
     await until(lambda: "otelcol_kafka_receiver_offset_lag" not in values_of_metrics(reader))
     ended = values_of_metrics(reader)
     assert "otelcol_kafka_receiver_current_offset" not in ended
