@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from opentelemetry.metrics import Meter, NoOpMeter
 
 from otel_zernel.batch import Batch
-from otel_zernel.clock import Clock
+from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.component import Context, Extension, Kind
 from otel_zernel.errors import Refused
 from otel_zernel.health import Health
@@ -35,6 +35,13 @@ class FakeClock:
     async def sleep(self, seconds: float) -> None:
         self.advance(seconds)
         await asyncio.sleep(0)
+
+
+class ImpatientClock(SystemClock):
+    """The clock of the operating system, whose `sleep` returns after 50 ms at the latest."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(min(seconds, 0.05))
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """The commands as a user runs them: standard input, print-config, and the list of components."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 import yaml
 
 from otel_zernel.registry import KINDS, Registry
+from tests.core.cli.running import command
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 CONFIG = """
@@ -19,10 +19,10 @@ service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{metrics: {{rece
 """
 
 
-def command(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "otel_zernel", *arguments]
-    environ = {**os.environ, "OTLP_ENDPOINT": "backend:4317", "OTLP_TOKEN": "x", "ZERNEL_TOKEN": "x"}
-    return subprocess.run(program, input=text, capture_output=True, text=True, env=environ, timeout=60, check=False)
+@pytest.fixture(autouse=True)
+def environment_of_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("OTLP_ENDPOINT", "backend:4317"), ("OTLP_TOKEN", "x"), ("ZERNEL_TOKEN", "x")):
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 
@@ -33,7 +33,6 @@ def in_pieces(signal: Signal, document: bytes | str, block: int) -> Message:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=80)
 @given(data=st.data(), block=BLOCKS)
 def test_every_message_is_read_back_as_it_was_written(signal: Signal, data: st.DataObject, block: int) -> None:
     message = data.draw(any_message(signal))
@@ -45,7 +44,6 @@ def bits(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-@settings(max_examples=300)
 @given(data=st.data(), block=BLOCKS)
 def test_any_document_means_the_same_in_pieces(data: st.DataObject, block: int) -> None:
     documents = st.recursive(
@@ -61,7 +59,6 @@ def test_any_document_means_the_same_in_pieces(data: st.DataObject, block: int) 
         assert bits(in_pieces("metrics", text, block)) == expected
 
 
-@settings(max_examples=300)
 @given(value=VALUES, block=BLOCKS, indent=st.none() | st.integers(0, 2))
 def test_a_value_is_that_of_json(value: Any, block: int, indent: int | None) -> None:
     reader = JsonReader(f" {json.dumps(value, indent=indent)}\n", block)
@@ -69,7 +66,6 @@ def test_a_value_is_that_of_json(value: Any, block: int, indent: int | None) -> 
     reader.end()
 
 
-@settings(max_examples=300)
 @given(data=st.data(), block=BLOCKS)
 def test_a_damaged_document_is_refused_where_json_refuses_it(data: st.DataObject, block: int) -> None:
     text = json.dumps({"resourceMetrics": data.draw(VALUES)})
@@ -103,7 +99,7 @@ def records(*bodies: Any) -> bytes:
 
 
 def test_a_long_text_is_one_value() -> None:
-    document = records("a" * 2 * PIECE, *map(str, range(50_000)), "ö\\" * PIECE)
+    document = records("a" * 2 * PIECE, *map(str, range(5_000)), "ö\\" * PIECE)
     assert bits(decode_json_in_pieces("logs", document)) == bits(decode_json("logs", document))
 
 

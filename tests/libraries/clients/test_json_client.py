@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart, NoAnswer
-from otel_zernel.testing import make_context, until
+from otel_zernel.testing import ImpatientClock, make_context, until
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesConfig, KubernetesEngine
 from otel_zernel_libraries.clients.json_client import _large_object
@@ -55,7 +54,7 @@ async def test_a_pod_uses_its_service_account_over_tls_and_reads_new_tokens_and_
     cluster = FakeCluster()
     cluster.token = "one"
     files = second.issue("localhost")
-    context = make_context("extensions", "tasks", clock=SystemClock())
+    context = make_context("extensions", "tasks", clock=ImpatientClock())
     async with served(cluster, ssl_certfile=files.cert_file, ssl_keyfile=files.key_file) as port:
         pod = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": str(port)}
         async with KubernetesEngine(KubernetesConfig(image="i"), context, account, pod) as engine:
@@ -86,7 +85,7 @@ async def test_answers_of_another_layout_end_no_watch(tmp_path: Path) -> None:
     (account / "ca.crt").write_bytes(Path(certificate.ca_file).read_bytes())  # noqa: ASYNC240  # a small file
     cluster = FakeCluster()
     files = certificate.issue("localhost")
-    context = make_context("extensions", "tasks", clock=SystemClock())
+    context = make_context("extensions", "tasks", clock=ImpatientClock())
     async with served(cluster, ssl_certfile=files.cert_file, ssl_keyfile=files.key_file) as port:
         pod = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": str(port)}
         for items in (None, [1], [{"metadata": 5}]):

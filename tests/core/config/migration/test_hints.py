@@ -1,7 +1,5 @@
 """A user of the OpenTelemetry Collector reads what to write here in place of its names."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from otel_zernel.config.migration import hint, hints
 from otel_zernel.config.schema import SECTIONS
 from otel_zernel.registry import KINDS, Registry
+from tests.core.cli.running import command
 
 # The shape of examples/demo/otel-collector-config.yaml and examples/local/otel-config.yaml of opentelemetry-collector.
 DEMO = """
@@ -40,8 +39,7 @@ service:
 def test_every_unknown_name_of_a_typical_configuration_has_a_hint(tmp_path: Path) -> None:
     path = tmp_path / "otelcol.yaml"
     path.write_text(DEMO)
-    command = [sys.executable, "-m", "otel_zernel", "validate", "--config", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = command("validate", "--config", str(path))
     assert done.returncode == 1
     mistakes = dict(line.strip().split(": ", 1) for line in done.stderr.splitlines()[1:])
     assert "receivers::hostmetrics" not in mistakes

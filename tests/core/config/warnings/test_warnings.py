@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.cli.running import command
+
 CSV = "receivers: {csv: {files: [rows.csv], layout: dcgm}}\n"
 DEBUG = "exporters: {debug: {}}\n"
 PIPELINE = "service: {pipelines: {metrics: {receivers: [csv], exporters: [debug]}}}\n"
 
 
 def validated(config: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """The real command, in a folder with the file rows.csv."""
+    """In a folder with the file rows.csv."""
     (folder / "rows.csv").write_text("x\n")
     (folder / "config.yaml").write_text(config)
-    command = [sys.executable, "-m", "otel_zernel", "validate", "--config", "config.yaml", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return command("validate", "--config", "config.yaml", *options, folder=folder)
 
 
 def warnings_of(config: str, folder: Path) -> list[str]:
@@ -116,7 +117,7 @@ def test_a_missing_file_is_a_warning(config: str, path: str, tmp_path: Path) -> 
 def test_run_logs_the_warnings(tmp_path: Path) -> None:
     config = CSV + DEBUG + "extensions: {health_check: {}}\n" + PIPELINE
     (tmp_path / "rows.csv").write_text("x\n")
-    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", f"yaml:{config}"]
-    command += ["--set", "service.telemetry.metrics.level=none"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    words = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", f"yaml:{config}"]
+    words += ["--set", "service.telemetry.metrics.level=none"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert 'extensions::health_check: does not run; add "health_check" to service::extensions' in done.stderr

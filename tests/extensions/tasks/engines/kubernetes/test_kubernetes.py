@@ -11,7 +11,7 @@ import yaml
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart, NoAnswer
-from otel_zernel.testing import make_context, until
+from otel_zernel.testing import ImpatientClock, make_context, until
 from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesConfig, KubernetesEngine
 from tests.libraries.clients.kubernetes.cluster import FakeCluster
@@ -35,7 +35,7 @@ async def connect(cluster: FakeCluster, tmp_path: Path) -> AsyncIterator[Connect
     @asynccontextmanager
     async def opened(**settings: Any) -> AsyncIterator[KubernetesEngine]:
         given = {"kubeconfig": str(tmp_path / "kubeconfig"), "image": "train:1", "request_timeout": "5s", **settings}
-        context = make_context("extensions", "tasks", clock=SystemClock())
+        context = make_context("extensions", "tasks", clock=ImpatientClock())
         async with KubernetesEngine(KubernetesConfig(**given), context) as engine:
             yield engine
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart, NoAnswer
-from otel_zernel.testing import make_context, until
+from otel_zernel.testing import ImpatientClock, make_context, until
 from otel_zernel_extensions.tasks.engines.engine import LogsGone, Observed, TaskLimits, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
 from otel_zernel_extensions.tasks.engines.slurm.engine import script, submission
@@ -37,7 +36,7 @@ async def connect(slurm: FakeSlurm, tmp_path: Path) -> AsyncIterator[Connect]:
     async def opened(**settings: Any) -> AsyncIterator[SlurmEngine]:
         given = {"list_interval": "1ms", "user": "trainer", "output_directory": str(tmp_path), **settings}
         config = SlurmConfig(endpoint=f"http://127.0.0.1:{port}", token_file=str(tmp_path / "token"), **given)
-        async with SlurmEngine(config, make_context("extensions", "tasks", clock=SystemClock())) as engine:
+        async with SlurmEngine(config, make_context("extensions", "tasks", clock=ImpatientClock())) as engine:
             yield engine
 
     async with served(slurm) as port:
