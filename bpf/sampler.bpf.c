@@ -39,6 +39,7 @@ struct sample_key {
 	__u32 generation;
 	__u32 tid; /* in the collector's pid namespace; 0 for all threads that make no probed calls */
 	__u32 code;
+	__u64 stack; /* its hash in `stacks`; 0 without Python frames */
 };
 
 struct sample_count {
@@ -145,6 +146,7 @@ int sample(void *ctx)
 	key.generation = process->generation;
 	key.tid = thread && thread->generation == process->generation ? thread->tid : 0;
 	key.code = running_code(executable);
+	key.stack = python_stack(tgid);
 	count_sample(&key, began);
 	return 0;
 }

@@ -38,6 +38,14 @@ struct task_rss_stat {
 	int events;
 } __attribute__((preserve_access_index));
 
+#if defined(__TARGET_ARCH_x86)
+
+struct thread_struct {
+	unsigned long fsbase; /* the thread's pthread_self() */
+} __attribute__((preserve_access_index));
+
+#endif
+
 struct task_struct {
 	__u64 start_time; /* CLOCK_MONOTONIC, ns */
 	struct sched_entity se;
@@ -55,6 +63,9 @@ struct task_struct {
 	struct files_struct *files;
 	struct task_rss_stat rss_stat;
 	struct task_io_accounting ioac;
+#if defined(__TARGET_ARCH_x86)
+	struct thread_struct thread;
+#endif
 } __attribute__((preserve_access_index));
 
 #define FIELD_EXISTS 2 /* BPF_FIELD_EXISTS of bpf_core_read.h */

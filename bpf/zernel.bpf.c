@@ -15,6 +15,7 @@
 #include "process.bpf.h"
 #include "workers.bpf.h"
 #include "gil.bpf.h"
+#include "python.bpf.h"
 #include "thread_process.bpf.h"
 #include "series.bpf.h"
 #include "errors.bpf.h"

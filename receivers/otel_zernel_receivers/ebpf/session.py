@@ -95,7 +95,7 @@ class Session:
     def attach(self) -> None:
         """Scans the processes, and probes the libraries that they have mapped."""
         self._sampler.refresh()
-        self._scanning.scan(unreadable_python=len(self._sampler.unreadable))
+        self._scanning.scan(unreadable_python=self._sampler.unreadable)
 
     @property
     def interval(self) -> float:

@@ -239,7 +239,28 @@ CODE_RANGES = 256
 CODE_RANGE = np.dtype([("begin", "<u8"), ("size", "<u4"), ("code", "<u4")])
 EXECUTABLE = np.dtype([("count", "<u4"), ("reserved", "<u4"), ("ranges", CODE_RANGE, (CODE_RANGES,))])
 
-SAMPLE_KEY = np.dtype([("row", "<u4"), ("generation", "<u4"), ("tid", "<u4"), ("code", "<u4")])
+SAMPLE_KEY = np.dtype([("row", "<u4"), ("generation", "<u4"), ("tid", "<u4"), ("code", "<u4"), ("stack", "<u8")])
+PYTHON = np.dtype(
+    [
+        ("thread_id", "<u4"),
+        ("frame", "<u4"),
+        ("is_indirect", "<u4"),
+        ("frame_in_place", "<u4"),
+        ("previous", "<u4"),
+        ("code", "<u4"),
+        ("instruction", "<u4"),
+        ("is_number", "<u4"),
+        ("owner", "<u4"),
+        ("shim", "<u4"),
+    ]
+)
+PYTHON_THREAD = np.dtype([("id", "<u8"), ("tgid", "<u4"), ("reserved", "<u4")])
+PLACES = 32
+PLACE = np.dtype([("code", "<u8"), ("instruction", "<u8")])
+STACK = np.dtype(
+    [("depth", "<u4"), ("is_cut", "<u4"), ("is_broken", "<u4"), ("reserved", "<u4"), ("places", PLACE, (PLACES,))]
+)
+
 SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8")])
 
 
@@ -301,6 +322,10 @@ STRUCTS = {
     "executable": EXECUTABLE,
     "sample_key": SAMPLE_KEY,
     "sample_count": SAMPLE_COUNT,
+    "python": PYTHON,
+    "python_thread": PYTHON_THREAD,
+    "place": PLACE,
+    "stack": STACK,
     "thread_times": THREAD_TIMES,
 }
 """The types by the names of their C structs and unions."""

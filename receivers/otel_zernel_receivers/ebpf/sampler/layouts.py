@@ -10,6 +10,21 @@ from typing import Final, NamedTuple
 Version = tuple[int, int]
 
 
+class Frames(NamedTuple):
+    """How the frames of a thread are found: offsets in bytes, as in `struct python` of bpf/python.bpf.h."""
+
+    thread_id: int
+    frame: int
+    is_indirect: int
+    frame_in_place: int
+    previous: int
+    code: int
+    instruction: int
+    is_number: int
+    owner: int = 0
+    shim: int = 0
+
+
 class Layout(NamedTuple):
     """Offsets in bytes."""
 
@@ -18,13 +33,18 @@ class Layout(NamedTuple):
     gil: int
     """In `_PyRuntime` the GIL, or in the interpreter its address."""
     gil_is_in_runtime: bool
+    threads: int
+    """In the interpreter: the address of the state of its latest thread."""
+    next_thread: int
+    """In that state: the address of the next one."""
+    frames: Frames
 
 
 LAYOUTS: Final = {
-    (3, 9): Layout(40, 352, gil_is_in_runtime=True),
-    (3, 10): Layout(40, 352, gil_is_in_runtime=True),
-    (3, 11): Layout(48, 360, gil_is_in_runtime=True),
-    (3, 12): Layout(48, 384, gil_is_in_runtime=False),
+    (3, 9): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 104, 1)),
+    (3, 10): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 96, 1)),
+    (3, 11): Layout(48, 360, True, 16, 8, Frames(152, 56, 1, 8, 48, 32, 56, 0)),
+    (3, 12): Layout(48, 384, False, 72, 8, Frames(136, 56, 1, 0, 8, 0, 56, 0, owner=70, shim=3)),
 }
 GIL_SIZE: Final = 208
 """Bytes of `struct _gil_runtime_state`, in all these versions."""
@@ -39,11 +59,28 @@ class DebugOffsets(NamedTuple):
     """None if the version is newer than this reader."""
 
 
-_DEBUG_OFFSETS: Final = struct.Struct("<16Q")
+_DEBUG_OFFSETS: Final = struct.Struct("<34Q")
 DEBUG_OFFSETS_SIZE: Final = _DEBUG_OFFSETS.size
 _COOKIE: Final = int.from_bytes(b"xdebugpy", "little")
-_PLACES: Final = {(3, 13): (5, 14)}
-"""The positions of `interpreters_head` and `ceval_gil` in words, by version: later versions insert fields."""
+_SHIM: Final = 3  # FRAME_OWNED_BY_CSTACK
+
+
+class _Places(NamedTuple):
+    """The positions of offsets in `_Py_DebugOffsets`, in words: later versions insert fields."""
+
+    interpreters_head: int
+    threads_head: int
+    ceval_gil: int
+    next_thread: int
+    current_frame: int
+    thread_id: int
+    previous: int
+    executable: int
+    instruction: int
+    owner: int
+
+
+_PLACES: Final = {(3, 13): _Places(5, 9, 14, 21, 23, 24, 29, 30, 31, 33)}
 
 
 def debug_offsets(runtime: bytes) -> DebugOffsets | None:
@@ -56,8 +93,12 @@ def debug_offsets(runtime: bytes) -> DebugOffsets | None:
     version, is_free_threaded = version_of(words[1]), bool(words[2])
     if version not in _PLACES:
         return DebugOffsets(version, is_free_threaded, None)
-    head, gil = (words[place] for place in _PLACES[version])
-    return DebugOffsets(version, is_free_threaded, Layout(head + 8, gil, gil_is_in_runtime=False))
+    at = _Places(*(words[place] for place in _PLACES[version]))
+    frames = Frames(
+        at.thread_id, at.current_frame, 0, 0, at.previous, at.executable, at.instruction, 0, at.owner, _SHIM
+    )
+    layout = Layout(at.interpreters_head + 8, at.ceval_gil, False, at.threads_head, at.next_thread, frames)
+    return DebugOffsets(version, is_free_threaded, layout)
 
 
 def version_of(number: int) -> Version:

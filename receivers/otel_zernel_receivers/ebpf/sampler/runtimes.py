@@ -30,6 +30,8 @@ from otel_zernel_receivers.ebpf.sampler.layouts import (
 
 _INTERPRETER = re.compile(r"(?:lib)?python(\d)?(?:\.(\d+))?[^/]*")
 _WORD = struct.Struct("<Q")
+MOST_THREADS = 256
+"""Threads of a process that are read."""
 
 
 class UnreadablePython(Exception):
@@ -43,8 +45,10 @@ class PythonRuntime(NamedTuple):
     address: int
     """Of `_PyRuntime`."""
     layout: Layout
+    interpreter: int
+    """The address of the main interpreter."""
     gil: range
-    """The addresses of the GIL of the main interpreter."""
+    """The addresses of its GIL."""
 
 
 def interpreter_in(mappings: Iterable[Mapping], executable: str) -> list[Mapping]:
@@ -106,7 +110,23 @@ def _read(pid: int, runtime: int, version_at: int | None, named: Version | None)
     gil = runtime + layout.gil if layout.gil_is_in_runtime else _word(pid, interpreter + layout.gil)
     if not interpreter or not gil:
         raise UnreadablePython("its interpreter has not started yet")
-    return PythonRuntime(version, runtime, layout, range(gil, gil + GIL_SIZE))
+    return PythonRuntime(version, runtime, layout, interpreter, range(gil, gil + GIL_SIZE))
+
+
+def threads_of(runtime: PythonRuntime, own_pid: int) -> dict[int, int]:
+    """The states of the main interpreter's threads, by their ids as pthread_self() gives them. Raises OSError.
+
+    The list changes while it is read, so threads that begin or end may be missing.
+    """
+    layout, found = runtime.layout, dict[int, int]()
+    try:
+        state = _word(own_pid, runtime.interpreter + layout.threads)
+        while state and len(found) < MOST_THREADS and state not in found.values():
+            found[_word(own_pid, state + layout.frames.thread_id)] = state
+            state = _word(own_pid, state + layout.next_thread)
+    except UnreadablePython:
+        return found
+    return found
 
 
 def _word(pid: int, address: int) -> int:

@@ -1,21 +1,41 @@
 """The sampler: gives the kernel what it needs to know of each training process, and runs the clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from otel_zernel.component import Logger
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, GIL, NUMBER, PYTHON, PYTHON_THREAD
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER
 from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping, executable_mappings
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.sampler.clock import attach_clock
 from otel_zernel_receivers.ebpf.sampler.executables import executable_of
-from otel_zernel_receivers.ebpf.sampler.runtimes import UnreadablePython, find_runtime, interpreter_in
+from otel_zernel_receivers.ebpf.sampler.runtimes import (
+    PythonRuntime,
+    UnreadablePython,
+    find_runtime,
+    interpreter_in,
+    threads_of,
+)
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
+
+
+@dataclass(slots=True)
+class _Known:
+    """The facts about a training process that the kernel has."""
+
+    tgid: int
+    mappings: list[Mapping] = field(default_factory=list)
+    runtime: PythonRuntime | None = None
+    threads: dict[int, int] = field(default_factory=dict)
+    """The addresses of the states of its Python threads, by thread."""
+    is_unreadable: bool = False
+    """It runs Python that cannot be read."""
 
 
 class Sampler:
@@ -31,26 +51,30 @@ class Sampler:
         proc_root: Path = Path("/proc"),
     ) -> None:
         """`folder_of` gives the folder in /proc of a process by its pid. `frequency`: samples a second; 0 for none."""
-        self.unreadable: frozenset[WatchedProcess] = frozenset()
-        """The processes whose Python cannot be read."""
         self._rows, self._folder_of, self._frequency, self._logger = rows, folder_of, frequency, logger
         self._proc_root = proc_root
-        self._executables, self._gils = bpf.maps["executables"], bpf.maps["gils"]
+        self._by_tgid = {name: bpf.maps[name] for name in ("executables", "gils", "pythons")}
+        self._threads = bpf.maps["python_threads"]
         self._program = bpf.programs.get(SAMPLER)
-        self._mappings: dict[WatchedProcess, list[Mapping]] = {}
-        """The mappings that the kernel knows, of each training process."""
-        self._tgids: dict[WatchedProcess, bytes] = {}
+        self._known: dict[WatchedProcess, _Known] = {}
         self._is_stop_logged = False
         self._clock: Link | None = None
 
+    @property
+    def unreadable(self) -> int:
+        """The number of processes whose Python cannot be read."""
+        return sum(known.is_unreadable for known in self._known.values())
+
     def close(self) -> None:
         """Stops the clock; safe to call twice."""
-        self._stop()
+        if self._clock:
+            self._clock.close()
+            self._clock = None
 
     def set_running(self, *, is_allowed: bool) -> None:
         """Runs the clock, or stops it while the receiver may not take more time of the processes."""
         if not is_allowed and self._clock:
-            self._stop()
+            self.close()
             if not self._is_stop_logged:
                 self._is_stop_logged = True
                 self._logger.warning("The code that threads run is not sampled while a process exceeds `max_overhead`")
@@ -62,52 +86,57 @@ class Sampler:
                 self._logger.warning("Cannot sample the code that threads run: %s", str(error).partition("\n")[0])
 
     def learn(self) -> None:
-        """Gives the kernel the executable memory and the GIL of processes that have begun to train."""
+        """Reads the processes that have begun to train, and forgets those that have ended."""
         training = self._rows.live(trains=True)
-        for process in self._mappings.keys() - set(training):
-            self._forget(process)
-        for process in training:
-            if process not in self._mappings:
-                self._update(process)
+        for process in self._known.keys() - set(training):
+            self._forget(self._known.pop(process))
+        self._update([process for process in training if process not in self._known])
 
     def refresh(self) -> None:
-        """Reads the executable memory of all training processes again. Libraries may have been loaded."""
-        for process in self._rows.live(trains=True):
-            self._update(process)
+        """Reads all training processes again: they may have loaded libraries and started threads."""
+        self._update(self._rows.live(trains=True))
 
-    def _update(self, process: WatchedProcess) -> None:
-        with suppress(OSError, ValueError):  # it has ended, or /proc denies access, which the scan reports
-            folder = self._folder_of(process.pid)
-            mappings = executable_mappings(folder.maps)
-            if self._mappings.get(process) == mappings:
-                return
-            tgid = self._tgids[process] = NUMBER.pack(int(self._rows.array[process.row]["tgid"]))
-            self._executables.put(tgid, executable_of(mappings).tobytes())
-            self._find_python(process, folder, mappings)
-            self._mappings[process] = mappings
+    def _update(self, processes: Collection[WatchedProcess]) -> None:
+        for process in processes:
+            known = self._known.setdefault(process, _Known(int(self._rows.array[process.row]["tgid"])))
+            with suppress(OSError, ValueError):  # it has ended, or /proc denies access, which the scan reports
+                folder = self._folder_of(process.pid)
+                mappings = executable_mappings(folder.maps)
+                if mappings != known.mappings:
+                    self._by_tgid["executables"].put(NUMBER.pack(known.tgid), executable_of(mappings).tobytes())
+                    known.mappings = mappings
+                    self._find_python(process, known, interpreter_in(mappings, folder.executable), folder.pid)
+                self._write_threads(process, known)
 
-    def _find_python(self, process: WatchedProcess, folder: ProcessFolder, mappings: list[Mapping]) -> None:
-        interpreters = interpreter_in(mappings, folder.executable)
+    def _find_python(self, process: WatchedProcess, known: _Known, interpreters: list[Mapping], pid: int) -> None:
         try:
-            runtime = find_runtime(folder.pid, interpreters, self._proc_root, process.pid)
+            known.runtime = find_runtime(pid, interpreters, self._proc_root, process.pid)
         except UnreadablePython as reason:
-            self.unreadable |= {process}
-            self._logger.info("The Python of process %d cannot be read: %s", process.pid, reason)
-        else:
-            self.unreadable -= {process}
-            if runtime:
-                gil = np.array((runtime.gil.start, runtime.gil.stop), GIL)
-                self._gils.put(self._tgids[process], gil.tobytes())
+            if not known.is_unreadable:
+                self._logger.info("The Python of process %d cannot be read: %s", process.pid, reason)
+            known.is_unreadable = True
+            return
+        known.is_unreadable = False
+        if known.runtime:
+            key, gil = NUMBER.pack(known.tgid), known.runtime.gil
+            self._by_tgid["gils"].put(key, np.array((gil.start, gil.stop), GIL).tobytes())
+            self._by_tgid["pythons"].put(key, np.array(tuple(known.runtime.layout.frames), PYTHON).tobytes())
 
-    def _forget(self, process: WatchedProcess) -> None:
-        del self._mappings[process]
-        self.unreadable -= {process}
-        tgid = self._tgids.pop(process)
-        if tgid not in self._tgids.values():  # a process that has executed another program keeps its tgid
-            self._executables.delete(tgid)
-            self._gils.delete(tgid)
+    def _write_threads(self, process: WatchedProcess, known: _Known) -> None:
+        threads = threads_of(known.runtime, process.pid) if known.runtime else {}
+        for thread in known.threads.keys() - threads.keys():
+            self._threads.delete(_key(known, thread))
+        for thread, state in threads.items() - known.threads.items():
+            self._threads.put(_key(known, thread), COUNT.pack(state))
+        known.threads = threads
 
-    def _stop(self) -> None:
-        if self._clock:
-            self._clock.close()
-            self._clock = None
+    def _forget(self, known: _Known) -> None:
+        for thread in known.threads:
+            self._threads.delete(_key(known, thread))
+        if known.tgid not in {one.tgid for one in self._known.values()}:  # by exec, a process keeps its tgid
+            for table in self._by_tgid.values():
+                table.delete(NUMBER.pack(known.tgid))
+
+
+def _key(known: _Known, thread: int) -> bytes:
+    return np.array((thread, known.tgid, 0), PYTHON_THREAD).tobytes()

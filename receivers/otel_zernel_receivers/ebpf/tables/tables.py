@@ -35,7 +35,7 @@ from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, Threa
 WORKERS_OF_PROCESS = 32
 """Room in the kernel for so many workers of each process: about 64 bytes each."""
 THREADS_OF_PROCESS = 16
-"""Room in the kernel for so many threads of each process that make marks or call CUDA or NCCL: 192 bytes each."""
+"""Room in the kernel for so many threads of each process that make marks, call CUDA or NCCL, or run Python."""
 
 
 def counted_layout(significant_figures: int = 2) -> HdrLayout:
@@ -55,13 +55,14 @@ class Limits:
 
     def apply(self, maps: Mapping[str, Map]) -> None:
         """Sets the sizes of the maps. Call it before loading."""
-        for name in ("processes", "row_of_tgid", "free_rows", "gils", "executables"):
+        for name in ("processes", "row_of_tgid", "free_rows", "gils", "executables", "pythons"):
             maps[name].max_entries = self.max_processes
         for name in ("slots", "free_slots"):
             maps[name].max_entries = self.max_series
         maps["workers"].max_entries = self.max_processes * WORKERS_OF_PROCESS
         for name in ("thread_times", "free_thread_times"):
             maps[name].max_entries = self.max_processes * THREADS_OF_PROCESS
+        maps["python_threads"].max_entries = self.max_processes * THREADS_OF_PROCESS
         maps["memory"].max_entries = self.max_processes * DEVICES
         maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES
         maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT

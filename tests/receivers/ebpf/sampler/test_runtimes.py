@@ -111,7 +111,7 @@ def test_a_program_without_python_has_none() -> None:
 
 def begin_of(version: int, *, free_threaded: int = 0) -> bytes:
     """The begin of `_PyRuntime` with `_Py_DebugOffsets`, whose words are numbered."""
-    return layouts._DEBUG_OFFSETS.pack(layouts._COOKIE, version, free_threaded, *range(3, 16))
+    return layouts._DEBUG_OFFSETS.pack(layouts._COOKIE, version, free_threaded, *range(3, 34))
 
 
 def test_a_build_without_a_gil_is_recognized() -> None:
@@ -124,7 +124,8 @@ def test_from_python_3_13_on_the_interpreter_itself_gives_the_offsets() -> None:
     found = layouts.debug_offsets(begin_of(0x030D00F0))
     assert found
     assert found.version == (3, 13)
-    assert found.layout == layouts.Layout(5 + 8, 14, gil_is_in_runtime=False)
+    assert found.layout
+    assert (found.layout.main_interpreter, found.layout.gil, found.layout.threads) == (5 + 8, 14, 9)
 
 
 def test_a_version_that_is_newer_than_the_reader_has_no_layout() -> None:

@@ -1,6 +1,7 @@
 """The samples of a training job agree with the job's own clock."""
 
 import json
+import platform
 import subprocess
 import sys
 from collections import Counter
@@ -15,15 +16,16 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER, PLACES
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
-from otel_zernel_receivers.ebpf.tables.tables import Limits
+from otel_zernel_receivers.ebpf.tables.samples import Frames
+from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading
 
-JOB = str(Path(__file__).with_name("job.py"))
+JOB, DEEP_JOB = (str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py"))
 CONFIG = EbpfConfig(sampler_frequency=997)
 """997 is prime: the clock does not beat with the job."""
 CLOSE = 0.04
@@ -35,6 +37,7 @@ class Job(NamedTuple):
 
     process: "subprocess.Popen[str]"
     watch: Watch
+    tables: Tables
     gil: bytes | None
     """As the kernel knows it."""
 
@@ -53,6 +56,15 @@ class Job(NamedTuple):
             attributes = attributes_of(point)
             found[attributes.get("thread_id"), str(attributes["zernel_activity"])] += point.as_int
         return found
+
+    def frames(self) -> Counter[Frames]:
+        """How often it was in which Python frames, until its next line."""
+        assert self.process.stdout
+        self.tables.samples.read()
+        self.process.stdout.readline()
+        (reading,) = [one for one in self.tables.samples.read() if one.process.pid == self.process.pid]
+        found = ((self.tables.samples.frames(stack), count) for stack, count in reading.stacks.items())
+        return Counter({frames: count for frames, count in found if frames})
 
 
 def told(process: "subprocess.Popen[str]") -> str:
@@ -82,7 +94,7 @@ def training(*command: str, config: EbpfConfig = CONFIG) -> Iterator[Job]:
             watch.attach()
             assert told(process) == "training\n"
             watch.read()
-            yield Job(process, watch, loaded[-1].bpf.maps["gils"].get(NUMBER.pack(process.pid)))
+            yield Job(process, watch, loaded[-1].tables, loaded[-1].bpf.maps["gils"].get(NUMBER.pack(process.pid)))
         finally:
             process.kill()
 
@@ -113,6 +125,27 @@ def test_the_kernel_knows_the_gil_of_a_training_process(loadable: None, standin:
         runtime = runtime_of(job.process.pid)
         assert runtime
         assert job.gil == np.array((runtime.gil.start, runtime.gil.stop), GIL).tobytes()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_python_frames_of_a_thread_are_found(loadable: None, standin: Standin, minor: int) -> None:
+    with training(python_of(minor), DEEP_JOB, "0.5", str(standin.cudart)) as job:
+        codes: list[tuple[int, int]] = json.loads(told(job.process))
+        found = job.frames()
+        ((frames, _),) = found.most_common(1)
+        assert [place.code for place in frames.places] == [address for address, _ in codes]
+        assert not frames.is_cut | frames.is_broken
+        if minor >= 11:
+            for place, (address, length) in zip(frames.places, codes, strict=True):
+                assert 0 < place.instruction - address < length + 256  # the code object has its instructions at its end
+        assert sum(one.is_broken for one in found) == 0
+        assert job.process.stdin
+        job.process.stdin.write("next\n")
+        job.process.stdin.flush()
+        ((deep, _),) = job.frames().most_common(1)
+        assert (len(deep.places), deep.is_cut) == (PLACES, True)
+        assert deep.places[0].code == codes[0][0]
 
 
 def test_nothing_is_sampled_without_a_frequency(loadable: None, standin: Standin) -> None:

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The Python frames of a thread: their code objects, and the instruction of each. User space knows the offsets of each version. */
+#pragma once
+
+#define PLACES 32 /* a power of two */
+
+/* Offsets in the structs of a process's interpreter, bytes. */
+struct python {
+	__u32 thread_id;      /* in the state of a thread */
+	__u32 frame;	      /* in it: the innermost frame, or the place of its address */
+	__u32 is_indirect;    /* `frame` is a place */
+	__u32 frame_in_place;
+	__u32 previous;	      /* in a frame: the frame that called it */
+	__u32 code;
+	__u32 instruction;    /* its address, or a number of 32 bits in the code */
+	__u32 is_number;
+	__u32 owner;	      /* 0 if frames have none */
+	__u32 shim;	      /* the owner of frames that stand for a call from C */
+};
+
+/* By tgid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct python);
+} pythons SEC(".maps");
+
+struct python_thread {
+	__u64 id; /* as pthread_self() gives it */
+	__u32 tgid;
+	__u32 reserved;
+};
+
+/* The address of the state of each thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct python_thread);
+	__type(value, __u64);
+} python_threads SEC(".maps");
+
+struct place {
+	__u64 code;	   /* the address of a code object; 0 for a call from C */
+	__u64 instruction; /* its address, or its number */
+};
+
+/* The innermost frame is the first. */
+struct stack {
+	__u32 depth;
+	__u32 is_cut;	 /* it has more frames */
+	__u32 is_broken; /* a frame could not be read */
+	__u32 reserved;
+	struct place places[PLACES];
+};
+
+/* By their hash. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct stack);
+} stacks SEC(".maps");
+
+/* Where a stack is collected: it is larger than a program's stack. Only a clock's interrupt uses it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack);
+} collected SEC(".maps");
+
+static __always_inline int read_word(__u64 address, __u64 *word)
+{
+	return bpf_probe_read_user(word, sizeof(*word), (void *)address);
+}
+
+#if defined(__TARGET_ARCH_x86)
+
+static __always_inline __u64 pthread_of(struct task_struct *task)
+{
+	return task->thread.fsbase;
+}
+
+#else
+
+static __always_inline __u64 pthread_of(struct task_struct *task)
+{
+	return 0; /* its distance from the thread's register depends on the C library */
+}
+
+#endif
+
+/* The state of the current thread; 0 if it has none. A state is checked, since another thread may use its memory now. */
+static __always_inline __u64 python_state(const struct python *python, __u32 tgid)
+{
+	struct python_thread thread = { .id = pthread_of(bpf_get_current_task_btf()), .tgid = tgid };
+	__u64 *state = bpf_map_lookup_elem(&python_threads, &thread), id = 0;
+
+	if (!state || read_word(*state + python->thread_id, &id) || id != thread.id)
+		return 0;
+	return *state;
+}
+
+static __always_inline __u64 innermost_frame(const struct python *python, __u64 state)
+{
+	__u64 frame = 0;
+
+	if (read_word(state + python->frame, &frame))
+		return 0;
+	if (python->is_indirect && read_word(frame + python->frame_in_place, &frame))
+		return 0;
+	return frame;
+}
+
+static __always_inline int is_shim(const struct python *python, __u64 frame)
+{
+	__u8 owner = 0;
+
+	if (!python->owner)
+		return 0;
+	bpf_probe_read_user(&owner, sizeof(owner), (void *)(frame + python->owner));
+	return owner == python->shim;
+}
+
+static __always_inline __u64 hashed(__u64 hash, __u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ hash >> 29;
+}
+
+/* Collects the frames from `frame` on. Returns their hash. */
+static __always_inline __u64 collect(const struct python *python, __u64 frame, struct stack *stack)
+{
+	__u64 hash = 1, mask = python->is_number ? 0xffffffff : ~0ULL;
+	__u32 depth;
+
+	stack->is_broken = 0;
+	for (depth = 0; depth < PLACES && frame; depth++) {
+		struct place *place = &stack->places[depth & (PLACES - 1)];
+		__u64 code, instruction, called = frame;
+
+		if (read_word(called + python->code, &code) || read_word(called + python->instruction, &instruction) ||
+		    read_word(called + python->previous, &frame)) {
+			stack->is_broken = 1;
+			frame = 0;
+			break;
+		}
+		if (is_shim(python, called))
+			code = 0;
+		instruction &= mask;
+		place->code = code;
+		place->instruction = instruction;
+		hash = hashed(hashed(hash, code), instruction);
+	}
+	stack->depth = depth;
+	stack->is_cut = frame != 0;
+	return hash;
+}
+
+/* The hash of the Python frames of the current thread, which are then in `stacks`; 0 if it runs no Python, or if they cannot be
+ * read. */
+__noinline __u64 python_stack(__u32 tgid)
+{
+	struct python *python = bpf_map_lookup_elem(&pythons, &tgid);
+	__u32 zero = 0;
+	struct stack *stack = bpf_map_lookup_elem(&collected, &zero);
+	__u64 state, frame, hash;
+
+	if (!python || !stack)
+		return 0;
+	state = python_state(python, tgid);
+	frame = state ? innermost_frame(python, state) : 0;
+	if (!frame)
+		return 0;
+	hash = collect(python, frame, stack);
+	if (!bpf_map_lookup_elem(&stacks, &hash))
+		bpf_map_update_elem(&stacks, &hash, stack, BPF_ANY);
+	return hash;
+}
