@@ -46,12 +46,12 @@ DDP = {**PHASES_OF, "backward": _WITHIN_DDP, "agreement": _WITHIN_DDP}
 """In DDP's backward pass, and the forward pass in which it agrees on buckets, the loop cannot separate waiting from
 computing."""
 EDGES = {
-    "data": {"data_loading"},
+    "data": {"load"},
     "backward": {"backward", "collective"},
     "optimizer": {"optimizer"},
     "zero_grad": {"zero_grad"},
-    "collective": {"collective", "enqueue"},
-    "wait": {"sync"},
+    "collective": {"collective"},
+    "wait": {"gpu_wait"},
 }
 """The intervals whose edges are compared: the loop's name, and the phases of ours (DDP waits within backward)."""
 

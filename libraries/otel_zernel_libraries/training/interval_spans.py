@@ -458,6 +458,8 @@ def _with_snapshots(span: Span, snapshots: Snapshots | None) -> Span:
 
 
 def _snapshots_of(read: SpanAttributes) -> Snapshots | None:
+    if semconv.SNAPSHOT_BEGIN not in read:
+        return None
     begin = Snapshot.read_from(read.data(semconv.SNAPSHOT_BEGIN))
     end = Snapshot.read_from(read.data(semconv.SNAPSHOT_END))
     return (begin, end) if begin and end else None

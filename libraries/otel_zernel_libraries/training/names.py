@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training.ledger import Phase
 
-PHASES: Final = ("data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown")
+PHASES: Final = tuple(phase.value for phase in Phase)
 """The values of `zernel.phase`, in the order of a step."""
 TRAINED: Final = ("training", "accumulation")
 """The values of `zernel.step.kind` for steps with a backward pass."""

@@ -133,17 +133,26 @@ class MergedStepsSpan:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpan:
-    """A part of a step with one activity. It is a child of the span of the step."""
+    """A part of a step in one position. It is a child of the span of the step."""
 
     name: str
-    """The activity."""
+    """The position, or `collective` or `gpu_wait` for such a wait."""
     start_ns: int
     end_ns: int
     phase: str
     detail: str
+    position: str = ""
+    """Empty in old recordings, as is the activity."""
+    activity: str = ""
+    """What the thread did in most of its time."""
 
     def to_span(self) -> Span:
-        attributes = {semconv.PHASE: self.phase, semconv.PHASE_DETAIL: self.detail}
+        attributes: dict[str, AttributeValue | None] = {
+            semconv.PHASE: self.phase,
+            semconv.PHASE_DETAIL: self.detail,
+            semconv.POSITION: self.position or None,
+            semconv.ACTIVITY: self.activity or None,
+        }
         return span_of(self.name, self.start_ns, self.end_ns, attributes)
 
     @classmethod
@@ -156,6 +165,8 @@ class SegmentSpan:
             end_ns=span.end_time_unix_nano,
             phase=read.text(semconv.PHASE),
             detail=read.text(semconv.PHASE_DETAIL),
+            position=read.text(semconv.POSITION, ""),
+            activity=read.text(semconv.ACTIVITY, ""),
         )
 
 

@@ -60,15 +60,17 @@ DETAIL_NAMES: Final = {
     "clip": "after backward",
     "collective_wait": "waiting for other ranks",
     "enqueue": "issuing collectives",
+    "compile": "compiling",
     "step": "optimizer step",
     "zero_grad": "zero_grad",
+    "average": "averaging weights",
     "host": "other code",
     "launch": "issuing work to the GPU",
     "lock": "waiting for a lock",
     "sleep": "sleeping",
     "descheduled": "waiting for a CPU",
     "sampled": "not seen: calls were sampled",
-    "lost": "not seen: lost events",
+    "lost": "not seen",
 }
 """By `zernel.phase.detail`."""
 

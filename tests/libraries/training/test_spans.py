@@ -135,7 +135,7 @@ SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
         phase_ns=PHASE_TIMES,
         durations_ns=st.lists(DURATIONS).map(tuple),
     ),
-    "segment": st.builds(SegmentSpan, TEXT, TIMES, TIMES, st.sampled_from(PHASES), TEXT),
+    "segment": st.builds(SegmentSpan, TEXT, TIMES, TIMES, st.sampled_from(PHASES), TEXT, TEXTS, TEXTS),
     "job step": st.builds(
         JobStepSpan,
         start_ns=TIMES,
@@ -266,7 +266,10 @@ KINDS: dict[str, Kind] = {
         ),
         frozenset({"process.pid", "zernel.phase.source"}),
     ),
-    "segment": Kind(SegmentSpan("forward", 1, 2, "gpu_compute", "forward"), frozenset()),
+    "segment": Kind(
+        SegmentSpan("forward", 1, 2, "gpu_compute", "forward", "forward", "operator"),
+        frozenset({"zernel.position", "zernel.activity"}),
+    ),
     "job step that lacks a rank": Kind(JobStepSpan(start_ns=1, end_ns=2, number=3, ranks=3, world_size=4), frozenset()),
     "job step": Kind(
         JobStepSpan(

@@ -29,7 +29,8 @@ def test_lost_events_make_time_without_spans_unknown() -> None:
     phases = phases_of(made)
     lossy = last(made, "zernel.steps.lossy", zernel_step_kind="training")
     assert 600 / 32.1 <= lossy <= 600 / 32.1 + 2  # plus the time of reading the counters
-    assert phases["unknown"] == pytest.approx(whole["unknown"] + lossy * 10)
+    lost = (phases["unknown"] - whole["unknown"]) / 10  # the forward passes without a mark
+    assert lossy - 1 <= round(lost, 3) <= lossy
     assert sum(phases.values()) == pytest.approx(sum(whole.values()))
 
 

@@ -3,7 +3,31 @@
 The five phases are a view of it, with a fixed table.
 """
 
-from otel_zernel_libraries.training.ledger.moments import Activity, Phase, Position, phase_of
+from otel_zernel_libraries.training.ledger.clock import ThreadClock, TimedSnapshot
+from otel_zernel_libraries.training.ledger.moments import (
+    MOMENTS,
+    Activity,
+    Moment,
+    Phase,
+    Position,
+    detail_of,
+    phase_of,
+)
+from otel_zernel_libraries.training.ledger.segments import Segment, Work
 from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot
 
-__all__ = ["STATES", "Activity", "Phase", "Position", "Snapshot", "phase_of"]
+__all__ = [
+    "MOMENTS",
+    "STATES",
+    "Activity",
+    "Moment",
+    "Phase",
+    "Position",
+    "Segment",
+    "Snapshot",
+    "ThreadClock",
+    "TimedSnapshot",
+    "Work",
+    "detail_of",
+    "phase_of",
+]

@@ -3,6 +3,7 @@
 The values are the identifiers in metrics, spans and `why --json`. docs/phases.md has the same tables.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -15,7 +16,7 @@ class Position(StrEnum):
     LOSS = "loss"
     BACKWARD = "backward"
     CLIP = "clip"
-    """From the last pass of a step to its optimizer: gradient clipping, loss scaling."""
+    """From the last pass of a step to its last work, outside the optimizer: gradient clipping, loss scaling."""
     OPTIMIZER = "optimizer"
     ZERO_GRAD = "zero_grad"
     AVERAGE = "average"
@@ -95,3 +96,59 @@ _PHASES: Final = {
 def phase_of(position: Position, activity: Activity) -> Phase:
     """The phase of a moment: a collective wherever it is, else the phase of the position."""
     return Phase.NCCL_COLLECTIVE if activity is Activity.COLLECTIVE else _PHASES[position]
+
+
+_DETAILS: Final = {
+    Position.LOAD: "loader",
+    Position.FORWARD: "forward",
+    Position.LOSS: "forward",
+    Position.BACKWARD: "backward",
+    Position.CLIP: "clip",
+    Position.INFERENCE: "inference",
+    Position.EVALUATION: "inference",
+    Position.COMPILE: "compile",
+    Position.OPTIMIZER: "step",
+    Position.ZERO_GRAD: "zero_grad",
+    Position.AVERAGE: "average",
+    Position.UNKNOWN: "lost",
+}
+_DETAILS_OF_LOAD: Final = {
+    Activity.FILE: "io",
+    Activity.SOCKET: "io",
+    Activity.FAULT: "io",
+    Activity.SWAP: "io",
+    Activity.COPY: "copy",
+    Activity.LOCK: "queue_wait",
+    Activity.PIPE: "queue_wait",
+}
+
+
+def detail_of(position: Position, activity: Activity) -> str:
+    """The value of `zernel.phase.detail` for a moment."""
+    if activity is Activity.COLLECTIVE:
+        return "collective_wait"
+    if position is Position.LOAD:
+        return _DETAILS_OF_LOAD.get(activity, "loader")
+    if activity is Activity.GPU_WAIT and _PHASES[position] is Phase.GPU_COMPUTE:
+        return "gpu_wait"
+    return _DETAILS.get(position, "host")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """A position with an activity. There is one object for each pair: see `MOMENTS`."""
+
+    position: Position
+    activity: Activity
+    phase: Phase
+    detail: str
+
+
+MOMENTS: Final = {
+    position: {
+        activity: Moment(position, activity, phase_of(position, activity), detail_of(position, activity))
+        for activity in Activity
+    }
+    for position in Position
+}
+"""By position and activity."""

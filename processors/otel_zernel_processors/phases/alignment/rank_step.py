@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from otel_zernel_libraries.training.ledger import Activity, Phase
 from otel_zernel_processors.phases.alignment.sequences import CollectiveNumber, first_number, issued_by_end
-from otel_zernel_processors.phases.scopes.activities import PHASE_OF
+from otel_zernel_processors.phases.scopes.attribution import add_phases
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
-COLLECTIVE = "nccl_collective"
+COLLECTIVE = Phase.NCCL_COLLECTIVE
 """The phase in which a rank waits for the others."""
 _LOWER = 8
 """After so many steps in a row with lower numbers, they are those of a new group."""
@@ -64,20 +65,16 @@ class RankSteps:
     def _meet(self, step: RankStep, closed: ClosedStep) -> None:
         """Adds the time of the step to its path, up to its last wait for a collective."""
         segments, spent = closed.attribution.segments, self._since
-        last = next((at for at in range(len(segments) - 1, -1, -1) if segments[at].phase == COLLECTIVE), -1)
+        last = next((at for at in range(len(segments) - 1, -1, -1) if segments[at].activity is Activity.COLLECTIVE), -1)
         self._is_lossy |= closed.step.lossy
-        for start, end, activity in segments[: last + 1]:
-            phase = PHASE_OF[activity]
-            spent[phase] = spent.get(phase, 0) + end - start
+        add_phases(spent, segments[: last + 1])
         if last >= 0:
             self._meetings += 1
             step.met, step.meeting = segments[last].end, self._meetings
             step.path = {} if self._is_lossy else spent
             self._is_lossy = closed.step.lossy
             self._since = spent = {}
-        for start, end, activity in segments[last + 1 :]:
-            phase = PHASE_OF[activity]
-            spent[phase] = spent.get(phase, 0) + end - start
+        add_phases(spent, segments[last + 1 :])
 
     def _first_number(self, closed: ClosedStep) -> CollectiveNumber | None:
         """The number of the step's first collective: on NCCL's largest communicator, or else of c10d's largest group.

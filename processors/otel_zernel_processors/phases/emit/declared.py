@@ -25,6 +25,15 @@ _DETAILS = (_PHASE, semconv.PHASE_DETAIL, _SOURCE)
 METRICS = by_name(
     _sum(semconv.PHASE_TIME, "s", "Time in the phase, since the first data of the process.", "always", _PHASE, _SOURCE),
     _sum(semconv.PHASE_DETAIL_TIME, "s", "The same time by the evidence for the phase.", _SCOPES, *_DETAILS),
+    _sum(
+        semconv.LEDGER_TIME,
+        "s",
+        "Time of training threads, by the position in the loop and by what the thread did.",
+        _SCOPES,
+        semconv.POSITION,
+        semconv.ACTIVITY,
+        _SOURCE,
+    ),
     _gauge(semconv.PHASE_FRACTION, "1", "Share of the phase in the time of the window.", "always", _PHASE, _SOURCE),
     _sum(semconv.PHASE_TRANSITIONS, "{transition}", "Changes from one phase to another.", "always", _SOURCE),
     _sum(semconv.PHASE_ENERGY, "J", "The process's share of its GPU's energy in the phase.", _GPU, _PHASE, _SOURCE),

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training import PHASES, semconv
+from otel_zernel_libraries.training.ledger import Moment
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, MetricWriter, Value, state_set
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
 from otel_zernel_processors.phases.results.energy import GpuUsage
 from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
 from otel_zernel_processors.phases.results.verdict import VERDICTS
-from otel_zernel_processors.phases.scopes.activities import PHASES
 
 _BY_SCOPES: Labels = {semconv.PHASE_SOURCE: "scopes"}
 """Only scopes show steps."""
@@ -70,6 +70,11 @@ class ProcessReport:
             for (phase, detail, source), spent in sorted(totals.detail_ns.items())
         ]
         writer.sum(semconv.PHASE_DETAIL_TIME, "s", details)
+        ledger: list[Value] = [
+            ({semconv.POSITION: moment.position, semconv.ACTIVITY: moment.activity, **_BY_SCOPES}, spent / 1e9)
+            for moment, spent in sorted(totals.ledger_ns.items(), key=_names)
+        ]
+        writer.sum(semconv.LEDGER_TIME, "s", ledger)
         if window.phase_ns.total():  # without any time there are no shares
             shares: list[Value] = [({semconv.PHASE: one, **self._source}, window.fraction(one)) for one in PHASES]
             writer.gauge(semconv.PHASE_FRACTION, "1", shares)
@@ -101,6 +106,10 @@ class ProcessReport:
         seconds = window.phase_ns.total() / 1e9
         writer.gauge(semconv.STEP_RATE, "{step}/s", [(_BY_SCOPES, window.trained / seconds if seconds else 0.0)])
         writer.gauge(semconv.STEP_JITTER, "1", [(_BY_SCOPES, window.jitter)])
+
+
+def _names(row: tuple[Moment, int]) -> tuple[str, str]:
+    return row[0].position, row[0].activity
 
 
 def _boundary(boundary: str) -> Labels:

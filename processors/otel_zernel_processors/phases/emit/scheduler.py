@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training import PHASES, semconv
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value
 from otel_zernel_processors.phases.results.totals import PhaseTotals
-from otel_zernel_processors.phases.scopes.activities import PHASES
 
 
 class Task(NamedTuple):

@@ -11,16 +11,18 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training import PHASES
+from otel_zernel_libraries.training.ledger import Activity, Segment
 from otel_zernel_libraries.training.step_spans import SegmentSpan, StepSpan
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
 from otel_zernel_processors.phases.config import TracesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
-from otel_zernel_processors.phases.scopes.attribution import Segment
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _PIECE = 256
 """Spans of one batch of traces, at least."""
+_WAITS = (Activity.COLLECTIVE, Activity.GPU_WAIT)
+"""The activities that name a segment. Its position names any other."""
 _SPARE = 8
 """Times `slowest`: steps that a rank holds until its job has chosen the slowest ones that all ranks hold."""
 
@@ -211,7 +213,16 @@ def _step_span(candidate: TraceCandidate, pid: int, job_number: int) -> StepSpan
 
 
 def _child(parent: Span, position: int, segment: Segment) -> Span:
-    span = SegmentSpan(segment.activity, segment.start, segment.end, segment.phase, segment.detail).to_span()
+    moment = segment.moment
+    span = SegmentSpan(
+        name=moment.activity if moment.activity in _WAITS else moment.position,
+        start_ns=segment.start,
+        end_ns=segment.end,
+        phase=moment.phase,
+        detail=moment.detail,
+        position=moment.position,
+        activity=moment.activity,
+    ).to_span()
     return _below_parent(parent, f"{parent.span_id.hex()} {position} {segment.start}", span)
 
 

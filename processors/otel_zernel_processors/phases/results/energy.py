@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
+from otel_zernel_libraries.training.ledger import Segment
 from otel_zernel_processors.phases.intake.inputs import InputPoint
-from otel_zernel_processors.phases.scopes.activities import PHASE_OF
-from otel_zernel_processors.phases.scopes.attribution import Segment, segments_after
+from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.signals.levels import Level
 
 _LONGEST = 60_000_000_000
@@ -31,7 +31,9 @@ class EnergyHistory:
 
     def add(self, segments: Sequence[Segment]) -> None:
         """Appends the segments of the next step."""
-        self._segments += segments_after(segments, self.until)
+        self._segments += [
+            (start, end, moment.phase) for start, end, moment, _, _ in segments_after(segments, self.until)
+        ]
         self._update()
 
     def add_period(self, start: int, end: int, phase: str) -> None:
@@ -50,10 +52,10 @@ class EnergyHistory:
         """Each phase's share of [start, end). Time without a known phase is `unknown`. The shares add up to 1."""
         spent: Counter[str] = Counter()
         for position in range(self._first_after(start), len(self._segments)):
-            since, until, activity = self._segments[position]
+            since, until, phase = self._segments[position]
             if since >= end:
                 break
-            spent[PHASE_OF.get(activity, activity)] += max(min(until, end) - max(since, start), 0)
+            spent[phase] += max(min(until, end) - max(since, start), 0)
         spent["unknown"] += end - start - spent.total()
         return {phase: lasted / (end - start) for phase, lasted in spent.items()}
 

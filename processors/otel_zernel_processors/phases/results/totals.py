@@ -4,11 +4,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel_libraries.training import FEWEST_STEPS
-from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, DETAIL_OF, PHASE_OF, PHASES, PhaseDetail
-from otel_zernel_processors.phases.scopes.attribution import Attribution, segments_after
+from otel_zernel_libraries.training import FEWEST_STEPS, PHASES
+from otel_zernel_libraries.training.ledger import Moment
+from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
-from otel_zernel_processors.phases.signals.thread_states import StatePeriod
+from otel_zernel_processors.phases.signals.thread_states import PhaseDetail, StatePeriod
 
 _THREADS = 64
 """Threads whose latest phase is kept."""
@@ -68,9 +68,9 @@ class Totals:
     def __init__(self, window_intervals: int) -> None:
         self.phase_ns: Counter[tuple[str, str]] = Counter()
         """By phase and source."""
-        self.activity_ns: Counter[str] = Counter()
-        """Time by scopes, by activity, up to the end of the last interval."""
-        self.lossy_ns: Counter[str] = Counter()
+        self.ledger_ns: Counter[Moment] = Counter()
+        """Time by scopes, by position and activity, up to the end of the last interval."""
+        self.lossy_ns: Counter[Moment] = Counter()
         """The part of it in steps in which events were lost."""
         self.state_ns: Counter[PhaseDetail] = Counter()
         """Time by the states of threads."""
@@ -89,9 +89,9 @@ class Totals:
         """The source of the latest phase."""
         self._phases: dict[int, str] = {}
         """The latest phase of each training thread."""
-        self._spent: dict[str, int] = {}
-        """Time by scopes in the current interval, by activity."""
-        self._spent_partly: dict[str, int] = {}
+        self._spent: dict[Moment, int] = {}
+        """The same in the current interval."""
+        self._spent_partly: dict[Moment, int] = {}
         """The same of steps that signals have counted in part. The window has neither the steps nor this time."""
         self._interval = PhaseTotals()
         self._signals_until = 0
@@ -115,7 +115,7 @@ class Totals:
             return
         self._interval.steps[step.kind] += 1
         if step.trains and step.kind != "unfinished":
-            duration = step.end - step.start - _inference_ns(attribution)
+            duration = step.end - step.start - attribution.inference_ns()
             self._interval.duration_ns += duration
             self._interval.duration_squares += duration**2
 
@@ -142,8 +142,8 @@ class Totals:
     def detail_ns(self) -> Counter[tuple[str, str, str]]:
         """Time by phase, detail and source. Rules have no details."""
         details: Counter[tuple[str, str, str]] = Counter()
-        for activity, spent in self.activity_ns.items():
-            details[*ACTIVITIES[activity], "scopes"] += spent
+        for moment, spent in self.ledger_ns.items():
+            details[moment.phase, moment.detail, "scopes"] += spent
         for meaning, spent in self.state_ns.items():
             details[*meaning, "threads"] += spent
         return details
@@ -152,8 +152,8 @@ class Totals:
     def lossy_detail_ns(self) -> Counter[PhaseDetail]:
         """Time in steps in which events were lost, by phase and detail."""
         details: Counter[PhaseDetail] = Counter()
-        for activity, spent in self.lossy_ns.items():
-            details[ACTIVITIES[activity]] += spent
+        for moment, spent in self.lossy_ns.items():
+            details[PhaseDetail(moment.phase, moment.detail)] += spent
         return details
 
     def close_interval(self) -> PhaseTotals:
@@ -183,11 +183,12 @@ class Totals:
         spent = self._spent if self._is_whole(closed) else self._spent_partly
         thread = closed.step.thread
         changes, last = 0, self._phases.get(thread, self.phase)
-        for start, end, activity in segments_after(closed.attribution.segments, self._signals_until):
-            spent[activity] = spent.get(activity, 0) + end - start
-            if closed.step.lossy:
-                self.lossy_ns[activity] += end - start
-            phase = PHASE_OF[activity]
+        for start, end, moment, times, _ in segments_after(closed.attribution.segments, self._signals_until):
+            for of, lasted in times or ((moment, end - start),):
+                spent[of] = spent.get(of, 0) + lasted
+                if closed.step.losses:
+                    self.lossy_ns[of] += lasted
+            phase = moment.phase
             if phase != last:
                 changes += 1
                 last = phase
@@ -197,14 +198,14 @@ class Totals:
         self._phases[thread] = last
 
     def _sum_up(self) -> None:
-        """Adds the time by activity to the sums."""
-        for activity, duration_ns in self._spent.items():
-            self.activity_ns[activity] += duration_ns
-            self._add_time({PHASE_OF[activity]: duration_ns}, "scopes")
-            self._interval.host_ns += duration_ns if DETAIL_OF[activity] == "host" else 0
-        for activity, duration_ns in self._spent_partly.items():
-            self.activity_ns[activity] += duration_ns
-            self.phase_ns[PHASE_OF[activity], "scopes"] += duration_ns
+        """Adds the time by position and activity to the sums."""
+        for moment, duration_ns in self._spent.items():
+            self.ledger_ns[moment] += duration_ns
+            self._add_time({moment.phase: duration_ns}, "scopes")
+            self._interval.host_ns += duration_ns if moment.detail == "host" else 0
+        for moment, duration_ns in self._spent_partly.items():
+            self.ledger_ns[moment] += duration_ns
+            self.phase_ns[moment.phase, "scopes"] += duration_ns
         self._spent.clear()
         self._spent_partly.clear()
 
@@ -226,8 +227,3 @@ def sum_of(totals: Iterable[PhaseTotals]) -> PhaseTotals:
     for one in totals:
         whole.add(one)
     return whole
-
-
-def _inference_ns(attribution: Attribution) -> int:
-    """The time in passes without gradients: an evaluation in every hundredth step does not make the steps uneven."""
-    return sum(segment.end - segment.start for segment in attribution.segments if segment.activity == "inference")

@@ -1,74 +1,62 @@
-"""Attributes each nanosecond of a step to exactly one phase.
+"""Attributes each nanosecond of a step to exactly one position, and to what the thread did there.
 
 Where intervals overlap, the first of these that applies wins:
 
-1. `collective`: the thread waits for other ranks (in a wait of c10d, in a CUDA sync while a collective is in flight, or
-   from enqueueing a collective to its end, if that is shorter than `bridge` and the thread does nothing else)
-2. the scope that began last: `data_loading`, `backward`, `optimizer` or `zero_grad`
-3. `enqueue`: the thread enqueues a collective; `sync`, `ddp`: it waits for the GPU, or runs DDP's forward
-4. no interval: see `scopes.gaps` for steps without a loader. With a loader: `forward` before the first backward pass;
-   `compute` from there to the last work of the step (gradient clipping, loss scaling); `unknown` after that work
-   (logging, checkpoints) and between loops. In an evaluation: `forward`, and `unknown` after a loop that was left
-   early. `lost` if events were lost
+1. The thread waits for other ranks (in a wait of c10d, in a CUDA sync while a collective is in flight, or from
+   enqueueing a collective to its end, if that is shorter than `bridge` and the thread does nothing else). The activity
+   is `collective`, and the position that of the time around it.
+2. The scope that began last: of a DataLoader, a backward pass, an optimizer, `zero_grad`, or an average of the weights.
+3. A call that enqueues a collective, a wait for the GPU, or DDP's forward.
+4. A pass: from its first to its last operator, and around them as `scopes.gaps` says.
+5. No interval: see `scopes.gaps` for steps without a loader. With a loader: `forward` before the first backward pass;
+   `clip` from there to the last work of the step; `after_step` after that work; `between` loops. In an evaluation:
+   `evaluation`, and `after_step` after a loop that was left early. `unknown` where events were lost.
 
-Passes, `forward` and `inference`, are scopes, too, but the calls of 3 show more than they do.
-
-The user's own regions (`record_function`) may enclose anything, so they are ignored.
+The user's own regions (`record_function`) may enclose anything, so they show no position.
 
 A gap shorter than `bridge` between two segments of one phase is the time Python needs between two calls. It belongs to
-that phase.
+the first of them.
+
+The clock of the thread gives the activities of each segment.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from otel_zernel_libraries.training.ledger import Moment, Position, Segment, ThreadClock
 from otel_zernel_processors.phases.intake.intervals import RUNS, ThreadInterval
-from otel_zernel_processors.phases.scopes.activities import DETAIL_OF, PHASE_OF
 from otel_zernel_processors.phases.scopes.cuts import (
+    AVERAGE,
     COLLECTIVE,
     ENQUEUE,
     IS_SCOPE,
     PRECEDENCE,
     SYNC,
+    UNKNOWN,
     Cover,
     Cut,
     cuts_of,
 )
-from otel_zernel_processors.phases.scopes.gaps import Gap, ThreadMark, gaps_of, marks_of
+from otel_zernel_processors.phases.scopes.gaps import Gaps, ThreadMark
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, intersection, length, union
 
-_UNCOVERED = frozenset({"forward", "compute", "unknown"})
-"""The activities of time without an interval. A short time between two scopes of one phase belongs to it."""
+_UNCOVERED = frozenset(
+    UNKNOWN[position]
+    for position in (Position.FORWARD, Position.CLIP, Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN)
+)
+"""Moments of time without an interval. A short time between two scopes of one phase belongs to the first one."""
 _NESTED = 64
 """Intervals before an enqueued collective among which one may enclose it."""
 _CALLS = frozenset({"collective", "sync", "ddp"})
 """Kinds whose precedence also depends on other facts."""
 _NO_WORK = RUNS - {"update"} | {"data_loading", "collective", "user"}
-
-
-class Segment(NamedTuple):
-    """A part of a step with one activity of its thread: [start, end) in ns."""
-
-    start: int
-    end: int
-    activity: str
-
-    @property
-    def phase(self) -> str:
-        """The phase of the activity."""
-        return PHASE_OF[self.activity]
-
-    @property
-    def detail(self) -> str:
-        """The detail of the phase."""
-        return DETAIL_OF[self.activity]
-
-
-_segment: Callable[[Cut], Segment] = partial(tuple.__new__, Segment)
+_OF_EVALUATION = {**PRECEDENCE, "inference": PRECEDENCE["evaluation"], "forward": PRECEDENCE["evaluation"]}
+_segment = partial(tuple.__new__, Segment)
 """Makes a segment in half the time that its class needs."""
+_INFERENCE = frozenset({Position.INFERENCE, Position.EVALUATION, Position.ENVIRONMENT})
 
 
 class Attribution(NamedTuple):
@@ -81,52 +69,61 @@ class Attribution(NamedTuple):
     def phase_ns(self) -> dict[str, int]:
         """The time in each phase that occurs in the step."""
         spent: dict[str, int] = {}
-        for start, end, activity in self.segments:
-            phase = PHASE_OF[activity]
-            spent[phase] = spent.get(phase, 0) + end - start
+        add_phases(spent, self.segments)
         return spent
+
+    def inference_ns(self) -> int:
+        """The time in passes without gradients, and between them. An evaluation in every hundredth step does not make
+        the steps uneven."""
+        return sum(one.end - one.start for one in self.segments if one.position in _INFERENCE)
 
 
 def attribute(step: Step, in_flight: Sequence[TimeRange], bridge_ns: int) -> Attribution:
     """The attribution of a step. `in_flight` are the times of the process's collectives."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
-    marks = marks_of(step, bridge_ns) if step.has_runs else None
-    covered = _covered(step.intervals, marks)
+    clock = ThreadClock(step.snapshots)
+    gaps = Gaps(step, clock, bridge_ns) if step.has_runs or step.boundary != "loader" else None
+    covered = _covered(step, gaps.marks if gaps and step.has_runs else None)
     if flights:
         waits = union((start, end) for start, end, at in covered if at == SYNC)
         covered += [(start, end, COLLECTIVE) for start, end in intersection(waits, flights)]
         covered += _short_waits(covered, flights, bridge_ns)
     bounds = _work(step)
-    if marks is None and step.boundary != "loader":
-        marks = marks_of(step, bridge_ns)
-    gaps = _gaps(step, marks, bounds, bridge_ns) if marks and not step.lossy else []
+    uncovered = _gaps(step, gaps, bounds) if gaps else []
     covered.sort()
-    segments = list(_joined(cuts_of(step, covered, bounds, gaps), bridge_ns))
-    exposed = [(start, end) for start, end, activity in segments if activity == "collective"] if flights else []
-    return Attribution(segments, length(flights) - length(intersection(flights, exposed)) if flights else 0)
+    if step.losses:
+        uncovered = _with_losses(step, covered, uncovered)
+    cuts = _joined(cuts_of(step, covered, bounds, uncovered), bridge_ns)
+    segments = [clock.segment(*cut) if clock else _segment((*cut, (), None)) for cut in cuts]
+    exposed = union((start, end) for start, end, at in covered if at == COLLECTIVE) if flights else []
+    return Attribution(segments, length(flights) - length(intersection(flights, exposed)))
 
 
-def _covered(intervals: Iterable[ThreadInterval], marks: Iterable[ThreadMark] | None) -> list[Cover]:
-    """The intervals that show an activity. `marks` replace scopes and passes."""
+def _covered(step: Step, marks: Iterable[ThreadMark] | None) -> list[Cover]:
+    """The intervals that show something. `marks` replace scopes and passes."""
     covered = [
         (one.start, one.end, at)
-        for one in intervals
+        for one in step.intervals
         if (at := _precedence(one) if one.kind in _CALLS else PRECEDENCE.get(one.kind)) is not None
     ]
     if marks is None:
         return covered
     calls = [cover for cover in covered if not IS_SCOPE[cover[2]]]
-    return calls + [(mark.start, mark.end, PRECEDENCE[mark.kind]) for mark in marks if mark.start < mark.end]
+    kinds = _OF_EVALUATION if step.kind == "evaluation" else PRECEDENCE
+    optimized = min((one.end for one in step.intervals if one.kind == "optimizer"), default=step.end)
+    for mark in marks:
+        if mark.start < mark.end:
+            is_average = mark.kind == "update" and mark.start >= optimized
+            calls.append((mark.start, mark.end, AVERAGE if is_average else kinds[mark.kind]))
+    return calls
 
 
 def _precedence(interval: ThreadInterval) -> int | None:
-    """The precedence of an interval; None if it is ignored."""
+    """The precedence of a call; None if it is ignored."""
     kind = interval.kind
     if kind == "collective":
         return None if interval.in_flight else ENQUEUE
-    if kind in ("sync", "ddp") and interval.waits_for_collective:
-        return COLLECTIVE
-    return PRECEDENCE.get(kind)
+    return COLLECTIVE if interval.waits_for_collective and kind in ("sync", "ddp") else PRECEDENCE[kind]
 
 
 def _short_waits(covered: Sequence[Cover], flights: Iterable[TimeRange], bridge_ns: int) -> list[Cover]:
@@ -142,11 +139,33 @@ def _short_waits(covered: Sequence[Cover], flights: Iterable[TimeRange], bridge_
     return waits
 
 
-def _gaps(step: Step, marks: Sequence[ThreadMark], bounds: TimeRange, bridge_ns: int) -> list[Gap]:
-    """The gaps whose activity only the marks around them show."""
+def _gaps(step: Step, gaps: Gaps, bounds: TimeRange) -> list[Cut]:
+    """The gaps whose moment the marks around them show."""
     if step.boundary != "loader" or step.kind in ("between", "unfinished"):
-        return gaps_of(step, marks, step.start, bridge_ns)
-    return gaps_of(step, marks, bounds[1], bridge_ns) if step.kind != "evaluation" else []
+        return gaps.between(step.start)
+    if step.kind == "evaluation":
+        return []
+    return [*gaps.before_pass(), *gaps.between(bounds[1])]
+
+
+def _with_losses(step: Step, covered: Sequence[Cover], gaps: Iterable[Cut]) -> list[Cut]:
+    """The gaps, and the time that a loss of events voids: from the last mark before it to the first one after it."""
+    marks = sorted({step.start, step.end, *(at for start, end, _ in covered for at in (start, end))})
+    last = len(marks) - 1
+    void = union(
+        (marks[max(bisect_right(marks, begin) - 1, 0)], marks[min(bisect_left(marks, end), last)])
+        for begin, end in step.losses
+    )
+    kept: list[Cut] = [(start, end, UNKNOWN[Position.UNKNOWN]) for start, end in void]
+    for start, end, moment in gaps:
+        for since, until in void:
+            if since < end and start < until:
+                if start < since:
+                    kept.append((start, since, moment))
+                start = until
+        if start < end:
+            kept.append((start, end, moment))
+    return sorted(kept, key=lambda cut: cut[:2])
 
 
 def _work(step: Step) -> TimeRange:
@@ -162,24 +181,37 @@ def _work(step: Step) -> TimeRange:
     return backward, work_end
 
 
-def _joined(cuts: Sequence[Cut], bridge_ns: int) -> Iterator[Segment]:
-    """The cuts as segments: short gaps are bridged, neighbours with one activity are joined."""
-    begin, last, current = 0, len(cuts) - 1, ""
-    for position, (start, end, activity) in enumerate(cuts):
-        if end - start < bridge_ns and activity in _UNCOVERED and 0 < position < last:
+def _joined(cuts: Sequence[Cut], bridge_ns: int) -> Iterator[Cut]:
+    """The cuts where the moment changes. Short gaps are bridged, neighbours with one moment are joined."""
+    begin, last = 0, len(cuts) - 1
+    current: Moment | None = None
+    for position, (start, end, moment) in enumerate(cuts):
+        if end - start < bridge_ns and moment in _UNCOVERED and 0 < position < last:
             before, after = cuts[position - 1][2], cuts[position + 1][2]
-            if PHASE_OF[before] == PHASE_OF[after]:
-                activity = before
-        if activity != current:
+            if before.phase is after.phase:
+                moment = before
+        if moment is not current:
             if current:
-                yield _segment((begin, start, current))
-            begin, current = start, activity
+                yield begin, start, current
+            begin, current = start, moment
     if current:
-        yield _segment((begin, cuts[-1][1], current))
+        yield begin, cuts[-1][1], current
+
+
+def add_phases(spent: dict[str, int], segments: Iterable[Segment]) -> None:
+    """Adds the time of segments to that in each phase (ns)."""
+    for start, end, moment, times, _ in segments:
+        for of, lasted in times or ((moment, end - start),):
+            spent[of.phase] = spent.get(of.phase, 0) + lasted
 
 
 def segments_after(segments: Sequence[Segment], time: int) -> Sequence[Segment]:
-    """The part of the segments, which follow each other, after a time (ns)."""
+    """The part of the segments, which follow each other, after a time (ns). Of a divided segment only the moment is
+    known."""
     if not segments or segments[0].start >= time:
         return segments
-    return [segment._replace(start=max(segment.start, time)) for segment in segments if segment.end > time]
+    return [
+        segment if segment.start >= time else Segment(time, segment.end, segment.moment)
+        for segment in segments
+        if segment.end > time
+    ]

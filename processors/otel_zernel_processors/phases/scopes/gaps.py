@@ -1,7 +1,7 @@
 """The time of a step before, between and after its scopes, by its runs of operators.
 
 A run shows when its first and its last operator began. The forward pass goes on up to its backward pass. The time
-before a run, and after its last operator, is a wait for data only with evidence for it.
+before a run, and after its last operator, is the load of a batch only with facts for it: see `scopes.batches`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,21 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from otel_zernel_libraries.training.interval_spans import Snapshots
+from otel_zernel_libraries.training.ledger import MOMENTS, Moment, Position, ThreadClock
 from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, Evidence, Operators, ThreadInterval
-from otel_zernel_processors.phases.scopes.evidence import evidence_between
+from otel_zernel_processors.phases.scopes.batches import Load, leaves_pass, load_before, prepares_batch, waits_for_child
+from otel_zernel_processors.phases.scopes.cuts import UNKNOWN, Cut
 from otel_zernel_processors.phases.scopes.steps import Step
 
-_BLOCKED = 10
-"""If a thread was off the CPU by its own will for one part in so many of a gap, it waited for data in that time."""
-_WHOLLY_BLOCKED = 0.8
-"""Share of a gap: the rest then belongs to the wait, too. Else it is other code, which comes before it."""
-_READ = 4096
-"""Bytes that a thread reads in a gap if it loads data; less than that is, for example, a read of /proc."""
-_FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
-"""Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
-_FAULTS, _FAULT_NS = 8, 250_000
-"""The same if only the number of all page faults is known: new memory causes faults, too."""
 _FEW_OPERATORS = 8
 _LATE = 8
 """If a run of few operators is shorter than the gap before it by this factor, it is the loss of a pass whose operators
@@ -38,9 +29,6 @@ _PAUSES = 8
 pauses than this: then they are steps of an environment."""
 _MARKS = UPDATES | RUNS | {"data_loading", "backward", "zero_grad"}
 
-Gap = tuple[int, int, str]
-"""[start, end) in ns, and the activity of the thread in it."""
-
 
 class ThreadMark(NamedTuple):
     """A scope, a pass, or a part of one: [start, end) in ns. Marks sort by their start, an outer one first."""
@@ -49,7 +37,6 @@ class ThreadMark(NamedTuple):
     minus_end: int
     kind: str
     operators: Operators | None = None
-    snapshots: Snapshots | None = None
 
     @property
     def end(self) -> int:
@@ -57,32 +44,148 @@ class ThreadMark(NamedTuple):
         return -self.minus_end
 
 
-def marks_of(step: Step, bridge_ns: int) -> list[ThreadMark]:
-    """The marks of a step, in order. Passes are extended to the marks around them."""
-    marks = _outside_of_loads(sorted(_marks(step.intervals), key=_order))
-    waits = _extend_to_next(marks, bridge_ns, has_loader=step.boundary == "loader")
-    marks = _extended_back(marks, step.start, bridge_ns)
-    return sorted([*marks, *waits], key=_order) if waits else marks
+class Gaps:
+    """The marks of a step, and the gaps between them."""
+
+    def __init__(self, step: Step, clock: ThreadClock, bridge_ns: int) -> None:
+        self._step = step
+        self._clock = clock
+        self._bridge_ns = bridge_ns
+        self._loads: dict[int, Moment] = {}
+        """By its start (ns): the load of a batch within a pass."""
+        marks = _outside_of_loads(sorted(_marks(step.intervals), key=_order))
+        self._extend_to_next(marks)
+        self.marks = self._extended_back(marks)
+        """In order. Passes are extended to the marks around them."""
+
+    def between(self, since: int) -> list[Cut]:
+        """The gaps that end after `since` (ns), in order."""
+        gaps: list[Cut] = []
+        until, before = self._step.start, "inference" if self._step.follows_inference else ""
+        for position, mark in enumerate(self.marks):
+            if mark.start > max(until, since):
+                gaps += self._gap(max(until, since), position, before)
+            if mark.end >= until:
+                until, before = mark.end, mark.kind
+        return gaps
+
+    def before_pass(self) -> list[Cut]:
+        """With a loader: the work on a batch in the training thread, between the load and the pass."""
+        first = self.marks[0] if self.marks else None
+        start = self._step.start
+        if first is None or first.kind not in _PASSES or not self._clock.knows(start, first.start):
+            return []
+        is_short = first.start - start < max(self._bridge_ns, (first.end - first.start) // _SHORT_GAP)
+        work = self._clock.work_between(start, first.start)
+        is_pass = work is None or work.operators or work.launches or _is_compiled(first, first.start - start)
+        if is_short or is_pass or not prepares_batch(start, first.start, self._clock):
+            return []
+        return [(start, first.start, UNKNOWN[Position.LOAD])]
+
+    def _gap(self, begin: int, position: int, before: str) -> list[Cut]:
+        """The moments of a gap before a mark. `before` is the kind of the mark before the gap; it is empty at the start
+        of most steps."""
+        marks, mark = self.marks, self.marks[position]
+        if begin in self._loads:
+            return [(begin, mark.start, self._loads[begin])]
+        if mark.kind == "backward":
+            return [(begin, mark.start, UNKNOWN[Position.FORWARD])]
+        is_short = mark.start - begin < self._bridge_ns
+        if mark.kind in _FINISHES and (before in ("backward", "forward") or is_short):
+            return [(begin, mark.start, UNKNOWN[Position.CLIP])]
+        run = next((marks[at] for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
+        other = UNKNOWN[Position.ENVIRONMENT if run and before == "inference" else Position.AFTER_STEP]
+        if run is None or run.operators is None:
+            return [(begin, mark.start, other)]
+        is_rollout = before == "inference" or run.kind == "inference"
+        if is_rollout and waits_for_child(begin, mark.start, self._clock):
+            return [(begin, mark.start, UNKNOWN[Position.ENVIRONMENT])]
+        if load := self._load(begin, mark.start, run):
+            before_load: list[Cut] = [(begin, load.start, other)] if load.start > begin else []
+            return [*before_load, (load.start, mark.start, MOMENTS[Position.LOAD][load.activity])]
+        is_pass = run.kind == "forward" and _is_compiled(run, mark.start - begin)
+        return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_pass else other)]
+
+    def _load(self, begin: int, end: int, run: ThreadMark) -> Load | None:
+        """The load before a run. Before an evaluation whose later batches come from mapped memory, few page faults are
+        enough: its first batch does, too."""
+        gap = run.operators.gap if run.operators else Evidence()
+        load = load_before(end, begin, self._clock, gap, self._bridge_ns)
+        if load is None and run.kind == "inference" and self._loads:
+            return load_before(end, begin, self._clock, gap, self._bridge_ns, few=True)
+        return load
+
+    def _extend_to_next(self, marks: list[ThreadMark]) -> None:
+        """Extends passes to the backward pass, or to the next run of the same pass, and finds the loads between."""
+        pauses = sum(one.kind == other.kind == "forward" for one, other in pairwise(marks))
+        following: ThreadMark | None = None
+        for position in range(len(marks) - 1, -1, -1):
+            mark = marks[position]
+            if mark.kind in _PASSES:
+                if following and following.start > mark.end:
+                    until = self._end_of_pass(mark, following, pauses)
+                    marks[position] = mark._replace(minus_end=-until)
+                following = mark
+            elif mark.kind == "backward":
+                following = mark
+            elif mark.kind != "zero_grad":
+                following = None
+
+    def _end_of_pass(self, mark: ThreadMark, following: ThreadMark, pauses: int) -> int:
+        """The end of a pass before the mark that follows. With a loader, no batch is loaded there: a thread that is
+        blocked in a pass waits for a lock."""
+        begin, end, lasted = mark.end, following.start, mark.end - mark.start
+        operators = mark.operators or Operators()
+        if mark.kind == "forward" and following.kind == "backward":
+            evidence = operators.tail
+            if end - begin < max(self._bridge_ns, lasted // _SHORT_TAIL):
+                return end
+        elif not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):
+            return begin
+        else:
+            evidence = following.operators.gap if following.operators else Evidence()
+        if self._step.boundary == "loader" or self._step.is_lost(begin, end):
+            return end if self._step.boundary == "loader" else begin
+        if mark.kind == following.kind == "inference" and waits_for_child(begin, end, self._clock):
+            return begin
+        load = load_before(end, begin, self._clock, evidence, self._bridge_ns, few=True)
+        if load:
+            self._loads[load.start] = MOMENTS[Position.LOAD][load.activity]
+            return load.start
+        if mark.kind == following.kind == "inference" and leaves_pass(begin, end, lasted, self._clock):
+            return begin
+        return end
+
+    def _extended_back(self, marks: Sequence[ThreadMark]) -> list[ThreadMark]:
+        """A forward pass begins shortly before its first operator. An update without a scope begins after its backward
+        pass."""
+        extended: list[ThreadMark] = []
+        around: list[ThreadMark] = []
+        edge, before = self._step.start, ""
+        for mark in marks:
+            while around and around[-1].end <= mark.start:
+                inner = around.pop()
+                if inner.end >= edge:
+                    edge, before = inner.end, inner.kind
+            if around and around[-1].start > edge:
+                edge, before = around[-1].start, around[-1].kind
+            close = max(self._bridge_ns, (mark.end - mark.start) // _SHORT_GAP)
+            follows = mark.kind == "forward" and mark.start - edge < close
+            if edge < mark.start and (follows or (mark.kind == "update" and before == "backward")):
+                mark = mark._replace(start=edge)
+            extended.append(mark)
+            around.append(mark)
+        return extended
 
 
 def _order(mark: ThreadMark) -> tuple[int, int]:
     return mark[:2]
 
 
-def gaps_of(step: Step, marks: Sequence[ThreadMark], since: int, bridge_ns: int) -> list[Gap]:
-    """The gaps between marks that end after `since` (ns), in order."""
-    gaps: list[Gap] = []
-    until, before = step.start, ""
-    for position, mark in enumerate(marks):
-        if mark.start > max(until, since):
-            begin = max(until, since)
-            activity, lasted = _activity(marks, position, before, mark.start - begin, bridge_ns)
-            if lasted < mark.start - begin:
-                gaps.append((begin, mark.start - lasted, "host"))
-            gaps.append((mark.start - lasted, mark.start, activity))
-        if mark.end >= until:
-            until, before = mark.end, mark.kind
-    return gaps
+def _is_compiled(run: ThreadMark, lasted: int) -> bool:
+    """Whether a run that follows a gap of `lasted` ns is only the loss of a pass whose operators are not marked."""
+    count = run.operators.count if run.operators else 0
+    return count <= _FEW_OPERATORS and (run.end - run.start) * _LATE < lasted
 
 
 def _marks(intervals: Iterable[ThreadInterval]) -> Iterable[ThreadMark]:
@@ -91,7 +194,7 @@ def _marks(intervals: Iterable[ThreadInterval]) -> Iterable[ThreadMark]:
             continue
         operators = one.operators
         if operators is None or operators.parts < 2:
-            yield ThreadMark(one.start, -one.end, one.kind, operators, one.snapshots)
+            yield ThreadMark(one.start, -one.end, one.kind, operators)
         else:
             yield from _parts(one, operators)
 
@@ -118,7 +221,7 @@ def _parts(run: ThreadInterval, operators: Operators) -> Iterable[ThreadMark]:
     for number in range(count):
         start = run.start + round(number * stride)
         of_part = _of_part(operators, number == 0, number == count - 1)
-        yield ThreadMark(start, -(start + round(part)), run.kind, of_part, run.snapshots)
+        yield ThreadMark(start, -(start + round(part)), run.kind, of_part)
 
 
 def _known_parts(run: ThreadInterval, operators: Operators) -> Iterable[ThreadMark]:
@@ -127,7 +230,7 @@ def _known_parts(run: ThreadInterval, operators: Operators) -> Iterable[ThreadMa
     for at in range(0, len(edges), 2):
         start = min(run.start + edges[at], run.end)
         end = min(run.start + edges[at + 1], run.end) if at < last else run.end
-        yield ThreadMark(start, -end, run.kind, _of_part(operators, at == 0, at == last), run.snapshots)
+        yield ThreadMark(start, -end, run.kind, _of_part(operators, at == 0, at == last))
 
 
 def _of_part(operators: Operators, is_first: bool, is_last: bool) -> Operators | None:
@@ -135,118 +238,3 @@ def _of_part(operators: Operators, is_first: bool, is_last: bool) -> Operators |
     if is_first:
         return replace(operators, is_open=False)
     return Operators(is_open=True) if is_last and operators.is_open else None
-
-
-def _extend_to_next(marks: list[ThreadMark], bridge_ns: int, *, has_loader: bool) -> list[ThreadMark]:
-    """Extends passes to the backward pass, or to the next run of the same pass. Returns the waits between them. With a
-    loader there are none: a thread that is blocked in a pass waits for a lock."""
-    pauses = sum(one.kind == other.kind == "forward" for one, other in pairwise(marks))
-    waits: list[ThreadMark] = []
-    following: ThreadMark | None = None
-    for position in range(len(marks) - 1, -1, -1):
-        mark = marks[position]
-        if mark.kind in _PASSES:
-            if following and following.start > mark.end:
-                until, wait = _end_of_pass(mark, following, pauses, bridge_ns)
-                if has_loader and wait:
-                    until, wait = following.start, ""
-                marks[position] = mark._replace(minus_end=-until)
-                if wait:
-                    waits.append(ThreadMark(until, -following.start, wait))
-            following = mark
-        elif mark.kind == "backward":
-            following = mark
-        elif mark.kind != "zero_grad":
-            following = None
-    return waits
-
-
-def _end_of_pass(mark: ThreadMark, following: ThreadMark, pauses: int, bridge_ns: int) -> tuple[int, str]:
-    """The end of a pass before the mark that follows, and the wait from there to that mark; empty for none."""
-    lasted, operators = following.start - mark.end, mark.operators or Operators()
-    if mark.kind == "forward" and following.kind == "backward":
-        evidence = operators.tail
-        if mark.snapshots and following.snapshots:
-            evidence = evidence_between(mark.snapshots[1], following.snapshots[0])
-        if lasted < max(bridge_ns, (mark.end - mark.start) // _SHORT_TAIL):
-            return following.start, ""
-    elif not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):
-        return mark.end, ""
-    else:
-        evidence = following.operators.gap if following.operators else Evidence()
-    wait = _wait_in_pass(evidence, lasted)
-    return (following.start - _length_of(wait, evidence, lasted) if wait else following.start), wait
-
-
-def _extended_back(marks: Sequence[ThreadMark], begin: int, bridge_ns: int) -> list[ThreadMark]:
-    """A forward pass begins shortly before its first operator. An update without a scope begins after its backward
-    pass."""
-    extended: list[ThreadMark] = []
-    around: list[ThreadMark] = []
-    edge, before = begin, ""
-    for mark in marks:
-        while around and around[-1].end <= mark.start:
-            inner = around.pop()
-            if inner.end >= edge:
-                edge, before = inner.end, inner.kind
-        if around and around[-1].start > edge:
-            edge, before = around[-1].start, around[-1].kind
-        follows = mark.kind == "forward" and mark.start - edge < max(bridge_ns, (mark.end - mark.start) // _SHORT_GAP)
-        if edge < mark.start and (follows or (mark.kind == "update" and before == "backward")):
-            mark = mark._replace(start=edge)
-        extended.append(mark)
-        around.append(mark)
-    return extended
-
-
-def _activity(marks: Sequence[ThreadMark], position: int, before: str, lasted: int, bridge_ns: int) -> tuple[str, int]:
-    """The activity at the end of a gap of `lasted` ns, and how long it lasts (ns). `before` is the kind of the mark
-    before the gap; it is empty at the start of the step."""
-    kind = marks[position].kind
-    if kind == "backward":
-        return "forward", lasted
-    if kind in _FINISHES and (before in ("backward", "forward") or lasted < bridge_ns):
-        return "compute", lasted
-    run = next((marks[at] for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
-    if run is None or run.operators is None:
-        return "host", lasted
-    gap = run.operators.gap
-    if wait := _wait(gap, lasted) or _wait_as_in_pauses(marks, run, gap):
-        return wait, _length_of(wait, gap, lasted)
-    is_few = run.operators.count <= _FEW_OPERATORS and (run.end - run.start) * _LATE < lasted
-    return ("forward" if run.kind == "forward" and is_few else "host"), lasted
-
-
-def _wait(evidence: Evidence, lasted: int) -> str:
-    """The wait for data that a period of `lasted` ns shows; empty for none."""
-    if evidence.read >= _READ:
-        return "io"
-    if evidence.blocked_ns * _BLOCKED >= lasted:
-        return "queue_wait"
-    if evidence.copies:
-        return "copy"
-    return "io" if _maps_files(evidence, lasted) else ""
-
-
-def _maps_files(evidence: Evidence, lasted: int = 0) -> bool:
-    """Whether page faults show a load from mapped memory in a period of `lasted` ns. Without it, few are enough."""
-    on_files = evidence.file_faults >= max(_FILE_FAULTS, lasted / _FILE_FAULT_NS)
-    return on_files or evidence.faults >= max(_FAULTS, lasted / _FAULT_NS)
-
-
-def _wait_as_in_pauses(marks: Iterable[ThreadMark], run: ThreadMark, evidence: Evidence) -> str:
-    """The wait before an evaluation whose later batches come from mapped memory: its first batch does, too."""
-    has_waits = run.kind == "inference" and any(mark.kind == "io" for mark in marks)
-    return "io" if has_waits and _maps_files(evidence) else ""
-
-
-def _wait_in_pass(evidence: Evidence, lasted: int) -> str:
-    """The same for a pause within a pass: here, other code rarely runs."""
-    return _wait(evidence, lasted) or ("io" if _maps_files(evidence) else "")
-
-
-def _length_of(wait: str, evidence: Evidence, lasted: int) -> int:
-    """How long the wait lasts (ns). It is the end of the period."""
-    if wait == "queue_wait" and evidence.blocked_ns < lasted * _WHOLLY_BLOCKED:
-        return evidence.blocked_ns
-    return lasted

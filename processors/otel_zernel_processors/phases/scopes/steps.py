@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from otel_zernel_libraries.training.ledger import TimedSnapshot
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.scopes.time_ranges import TimeRange
 
 StepKind = Literal["training", "accumulation", "evaluation", "inference", "between", "unfinished"]
 """`training`: an optimizer ran. `accumulation`: only a backward pass ran. `evaluation`: neither ran. `inference`:
@@ -28,8 +30,8 @@ class Step:
     loads: int = 0
     """Number of consecutive loads that end the step. It is above 1 at the end of a loader, or with several loaders."""
     ends_epoch: bool = False
-    lossy: bool = False
-    """Whether events were lost during the step. Then time without an interval is unknown."""
+    losses: list[TimeRange] = field(default_factory=list)
+    """When events were lost. Time without an interval is unknown there."""
     trains: bool = False
     """Whether a backward pass or an optimizer ran."""
     works_until: int | None = None
@@ -39,3 +41,16 @@ class Step:
     """The id of the thread."""
     has_runs: bool = False
     """Whether it has runs of operators."""
+    follows_inference: bool = False
+    """Whether the step before it on its thread is of the kind `inference`."""
+    snapshots: list[TimedSnapshot] = field(default_factory=list)
+    """The snapshots of its intervals, and the last one of the thread before it."""
+
+    @property
+    def lossy(self) -> bool:
+        """Whether events were lost during the step."""
+        return bool(self.losses)
+
+    def is_lost(self, start: int, end: int) -> bool:
+        """Whether events were lost between these times (ns)."""
+        return any(begin < end and start < until for begin, until in self.losses)

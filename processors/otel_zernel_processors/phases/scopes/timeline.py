@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
+from otel_zernel_libraries.training.ledger import TimedSnapshot
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
-from otel_zernel_processors.phases.scopes.evidence import LastMarks
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
-from otel_zernel_processors.phases.scopes.steps import Step
+from otel_zernel_processors.phases.scopes.snapshots import snapshots_in
+from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
 
 _COLLECTIVES = 1024
 """Number of collectives held. A wait for the GPU counts as a wait for each of them that is in flight."""
 _PASSES = frozenset({"data_loading", "backward", "forward", "inference"})
 """The kinds of intervals that divide time into steps."""
+_THREADS = 64
+"""Threads whose last step is known."""
 _LOSSES = 64
 """Number of separate periods of loss; beyond it, the two oldest are merged."""
 
@@ -64,7 +67,10 @@ class Timeline:
         self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
-        self._marks = LastMarks()
+        self._kinds: dict[int, StepKind] = {}
+        """By thread: the kind of its last step so far."""
+        self._snapshots: dict[int, TimedSnapshot] = {}
+        """By thread: the last snapshot of its steps so far."""
         self._doubtful: list[TimeRange] = []
         self._began = self._closed_until = 0
         self.doubtful_ns = 0
@@ -136,7 +142,7 @@ class Timeline:
             if order != self._last:  # a batch that is sent again repeats its spans
                 if interval.kind == "collective":
                     self._hold(interval)
-                for step in feed(self._marks.add(interval)):
+                for step in feed(interval):
                     yield self._closed(step)
             self._last = order
         if not self.is_behind(until):
@@ -172,7 +178,12 @@ class Timeline:
 
     def _closed(self, step: Step) -> ClosedStep:
         if self._losses:
-            step.lossy = any(start < step.end and step.start < end for start, end in self._losses)
+            step.losses = [loss for loss in self._losses if loss[0] < step.end and step.start < loss[1]]
+        step.follows_inference = self._kinds.pop(step.thread, "") == "inference"
+        self._kinds[step.thread] = step.kind
+        if len(self._kinds) > _THREADS:
+            del self._kinds[next(iter(self._kinds))]
+        self._add_snapshots(step)
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
             return ClosedStep(step, [], [], self._bridge_ns)
@@ -182,6 +193,18 @@ class Timeline:
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
         return ClosedStep(step, began, in_flight, self._bridge_ns)
+
+    def _add_snapshots(self, step: Step) -> None:
+        """Adds the snapshots of its intervals to a step, and the last one before it: it begins where another ends."""
+        snapshots = snapshots_in(step.intervals)
+        if not snapshots:
+            return
+        before = self._snapshots.pop(step.thread, None)
+        step.snapshots = [before, *snapshots] if before else snapshots
+        within = (one for one in step.snapshots if one[0] <= step.end)
+        self._snapshots[step.thread] = max(within, key=itemgetter(0), default=snapshots[0])
+        if len(self._snapshots) > _THREADS:
+            del self._snapshots[next(iter(self._snapshots))]
 
 
 def _end(waiting: tuple[Order, ThreadInterval]) -> int:

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.intake.inputs import InputPoint
-from otel_zernel_processors.phases.scopes.activities import PhaseDetail
+
+
+class PhaseDetail(NamedTuple):
+    """The meaning of a state."""
+
+    phase: str
+    detail: str
+    """`zernel.phase.detail`: the evidence for the phase."""
+
 
 STATES = {
     "gpu_wait": PhaseDetail("gpu_compute", "gpu_wait"),

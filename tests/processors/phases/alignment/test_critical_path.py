@@ -16,7 +16,8 @@ def closed(start: int, *parts: tuple[str, int], lossy: bool = False) -> ClosedSt
         name = "c10d::Work::wait" if kind == "sync" else kind
         intervals.append(ThreadInterval(at + lasts, at, 1, kind, name))
         at += lasts
-    return ClosedStep(Step(start, at, "training", intervals, lossy=lossy, trains=True), [], [], 0)
+    losses = [(start, at)] if lossy else []
+    return ClosedStep(Step(start, at, "training", intervals, losses=losses, trains=True), [], [], 0)
 
 
 def rank_step(**phase_ns: int) -> RankStep:

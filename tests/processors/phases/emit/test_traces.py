@@ -65,7 +65,7 @@ def test_collectives_and_long_syncs_are_children_of_the_segment_in_which_they_be
     spans = {span.name: span for some in trees(spans_of(made)).values() for span in some if len(some) > 3}
     assert spans["all_reduce"].parent_span_id == spans["backward"].span_id
     assert attributes_of(spans["all_reduce"].attributes)["zernel.nccl.bytes"] == 1024
-    assert spans["cudaStreamSynchronize"].parent_span_id == spans["sync"].span_id
+    assert spans["cudaStreamSynchronize"].parent_span_id == spans["gpu_wait"].span_id
     assert "cudaEventSynchronize" not in spans
 
 

@@ -28,7 +28,7 @@ def test_a_step_that_signals_have_counted_is_a_step_but_decides_no_verdict(start
     assert window.trained == 0
     assert window.duration_ns == window.phase_ns.total() == 0
     assert totals.phase_ns.total() == (100 + uncounted) * MS
-    assert sum(totals.activity_ns.values()) == uncounted * MS
+    assert sum(totals.ledger_ns.values()) == uncounted * MS
     totals.add_step(training_step(110, 150))
     window = totals.close_interval()
     assert window.trained == 1

@@ -1,14 +1,18 @@
 """The attribution of an interval of time, in milliseconds."""
 
+from collections.abc import Iterable
+
+from otel_zernel_libraries.training.ledger import Activity, Segment
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import attribute
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 
 US = 1000
+WAITS = (Activity.COLLECTIVE, Activity.GPU_WAIT)
 BRIDGE = 500 * US
 
 Row = tuple[str, int, int]
-"""An activity, its start and its end in us."""
+"""A position or a wait; its start and its end in us."""
 
 
 def interval(kind: str, start: int, end: int, name: str = "", *, in_flight: bool = False) -> ThreadInterval:
@@ -20,9 +24,18 @@ def attributed(
 ) -> list[Row]:
     """The segments of a step of 30 ms, in us."""
     kind: StepKind = step.get("kind", "training")  # type: ignore[assignment]  # the tests pass kinds
-    whole = Step(0, 30_000 * US, kind, intervals, lossy=bool(step.get("lossy")))
+    losses = [(0, 30_000 * US)] if step.get("lossy") else []
+    whole = Step(0, 30_000 * US, kind, intervals, losses=losses, trains=True)
     attribution = attribute(whole, [(start * US, end * US) for start, end in flights or []], BRIDGE)
-    return [(segment.activity, segment.start // US, segment.end // US) for segment in attribution.segments]
+    return rows_of(attribution.segments)
+
+
+def rows_of(segments: Iterable[Segment]) -> list[Row]:
+    """Each segment with the name of its span."""
+    return [
+        (str(one.activity if one.activity in WAITS else one.position), one.start // US, one.end // US)
+        for one in segments
+    ]
 
 
 LOAD = interval("data_loading", 25_000, 30_000)

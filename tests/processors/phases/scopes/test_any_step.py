@@ -48,7 +48,9 @@ def test_the_segments_of_any_step_follow_each_other_from_its_start_to_its_end(
     intervals: list[ThreadInterval], flights: list[tuple[int, int]], kind: StepKind, lossy: bool, boundary: Boundary
 ) -> None:
     has_runs = any(one.operators for one in intervals)
-    step = Step(0, 30_000_000, kind, intervals, lossy=lossy, boundary=boundary, has_runs=has_runs)
+    step = Step(
+        0, 30_000_000, kind, intervals, losses=[(5, 20_000_000)] if lossy else [], boundary=boundary, has_runs=has_runs
+    )
     attribution = attribute(step, flights, BRIDGE)
     edges = [0, *(segment.end for segment in attribution.segments)]
     assert [segment.start for segment in attribution.segments] == edges[:-1]

@@ -15,6 +15,7 @@ from tests.processors.phases.scopes.attributed import (
     Row,
     attributed,
     interval,
+    rows_of,
 )
 
 CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] = {
@@ -24,10 +25,10 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [
             ("forward", 0, 10_000),
             ("backward", 10_000, 18_000),
-            ("compute", 18_000, 20_000),
+            ("clip", 18_000, 20_000),
             ("optimizer", 20_000, 23_000),
-            ("unknown", 23_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 23_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "a wait for other ranks within backward is a collective": (
@@ -38,8 +39,8 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
             ("backward", 10_000, 15_000),
             ("collective", 15_000, 17_000),
             ("backward", 17_000, 18_000),
-            ("unknown", 18_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 18_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "DDP's finalize_backward is a wait": (
@@ -49,8 +50,8 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
             ("forward", 0, 10_000),
             ("backward", 10_000, 16_000),
             ("collective", 16_000, 18_000),
-            ("unknown", 18_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 18_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "a CUDA sync is a collective only while one is in flight": (
@@ -59,11 +60,11 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [
             ("forward", 0, 10_000),
             ("backward", 10_000, 18_000),
-            ("compute", 18_000, 19_000),
+            ("clip", 18_000, 19_000),
             ("collective", 19_000, 21_000),
-            ("sync", 21_000, 24_000),
-            ("unknown", 24_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("gpu_wait", 21_000, 24_000),
+            ("after_step", 24_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "a sync within the loader is loading": (
@@ -72,8 +73,8 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [
             ("forward", 0, 10_000),
             ("backward", 10_000, 18_000),
-            ("compute", 18_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("clip", 18_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "backward within an optimizer's closure is backward": (
@@ -84,8 +85,8 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
             ("optimizer", 5_000, 10_000),
             ("backward", 10_000, 18_000),
             ("optimizer", 18_000, 24_900),
-            ("unknown", 24_900, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 24_900, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "a short gap between two scopes of one phase is bridged, a long one is not": (
@@ -94,13 +95,13 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [
             ("forward", 0, 10_000),
             ("backward", 10_000, 18_000),
-            ("compute", 18_000, 20_000),
+            ("clip", 18_000, 20_000),
             ("optimizer", 20_000, 23_300),
             ("zero_grad", 23_300, 23_500),
-            ("compute", 23_500, 24_100),
+            ("clip", 23_500, 24_100),
             ("zero_grad", 24_100, 24_200),
-            ("unknown", 24_200, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 24_200, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "the call that enqueues a collective counts only without another activity": (
@@ -109,10 +110,9 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [
             ("forward", 0, 10_000),
             ("backward", 10_000, 18_000),
-            ("enqueue", 18_000, 19_200),
-            ("collective", 19_200, 21_000),
-            ("unknown", 21_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("collective", 18_000, 21_000),
+            ("after_step", 21_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "a wait for a collective that is too short for a span lasts from its enqueueing to its end": (
@@ -121,13 +121,12 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [
             ("forward", 0, 10_000),
             ("backward", 10_000, 18_000),
-            ("compute", 18_000, 18_500),
-            ("enqueue", 18_500, 18_600),
-            ("collective", 18_600, 19_000),
-            ("compute", 19_000, 20_000),
+            ("clip", 18_000, 18_500),
+            ("collective", 18_500, 19_000),
+            ("clip", 19_000, 20_000),
             ("optimizer", 20_000, 23_000),
-            ("unknown", 23_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 23_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "a thread that does something else until a collective ends does not wait for it": (
@@ -135,13 +134,13 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [(9_800, 18_200)],
         [
             ("forward", 0, 9_800),
-            ("enqueue", 9_800, 9_900),
+            ("collective", 9_800, 9_900),
             ("forward", 9_900, 10_000),
             ("backward", 10_000, 18_000),
-            ("compute", 18_000, 18_100),
+            ("clip", 18_000, 18_100),
             ("collective", 18_100, 18_200),
-            ("unknown", 18_200, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 18_200, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "the user's own regions are ignored": (
@@ -150,14 +149,14 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
         [
             ("forward", 0, 10_000),
             ("backward", 10_000, 18_000),
-            ("unknown", 18_000, 25_000),
-            ("data_loading", 25_000, 30_000),
+            ("after_step", 18_000, 25_000),
+            ("load", 25_000, 30_000),
         ],
     ),
     "intervals are cut at the edges of the step": (
         [interval("backward", -5_000, 3_000), interval("data_loading", 28_000, 40_000)],
         [],
-        [("backward", 0, 3_000), ("unknown", 3_000, 28_000), ("data_loading", 28_000, 30_000)],
+        [("backward", 0, 3_000), ("after_step", 3_000, 28_000), ("load", 28_000, 30_000)],
     ),
 }
 
@@ -168,20 +167,20 @@ def test_precedence(case: str) -> None:
     assert attributed(intervals, flights) == expected
 
 
-def test_evaluation_is_forward_throughout() -> None:
-    assert attributed([LOAD], kind="evaluation") == [("forward", 0, 25_000), ("data_loading", 25_000, 30_000)]
+def test_an_evaluation_has_a_position_of_its_own() -> None:
+    assert attributed([LOAD], kind="evaluation") == [("evaluation", 0, 25_000), ("load", 25_000, 30_000)]
 
 
-def test_time_between_loops_is_unknown() -> None:
-    assert attributed([LOAD], kind="between") == [("unknown", 0, 25_000), ("data_loading", 25_000, 30_000)]
+def test_time_between_loops_has_a_position_of_its_own() -> None:
+    assert attributed([LOAD], kind="between") == [("between", 0, 25_000), ("load", 25_000, 30_000)]
 
 
 def test_if_events_were_lost_time_without_intervals_is_unknown() -> None:
     assert attributed([BACKWARD, LOAD], lossy=True) == [
-        ("lost", 0, 10_000),
+        ("unknown", 0, 10_000),
         ("backward", 10_000, 18_000),
-        ("lost", 18_000, 25_000),
-        ("data_loading", 25_000, 30_000),
+        ("unknown", 18_000, 25_000),
+        ("load", 25_000, 30_000),
     ]
 
 
@@ -204,18 +203,18 @@ def test_gaps_keep_their_activities_in_a_step_with_nested_scopes() -> None:
     ]
     step = Step(0, 30_000 * US, "training", intervals, boundary="optimizer", has_runs=True)
     segments = attribute(step, [], BRIDGE).segments
-    assert [(one.activity, one.start // US, one.end // US) for one in segments] == [
-        ("host", 0, 1_000),
+    assert rows_of(segments) == [
+        ("after_step", 0, 1_000),
         ("inference", 1_000, 1_500),
-        ("host", 1_500, 3_500),
+        ("environment", 1_500, 3_500),
         ("inference", 3_500, 4_000),
-        ("host", 4_000, 5_000),
-        ("queue_wait", 5_000, 8_000),
+        ("environment", 4_000, 5_000),
+        ("load", 5_000, 8_000),
         ("forward", 8_000, 13_000),
         ("zero_grad", 13_000, 14_000),
         ("forward", 14_000, 15_000),
         ("backward", 15_000, 20_000),
-        ("compute", 20_000, 21_000),
+        ("clip", 20_000, 21_000),
         ("optimizer", 21_000, 30_000),
     ]
 
@@ -231,7 +230,7 @@ def test_the_scope_that_began_last_wins() -> None:
     ]
     step = Step(0, 30_000 * US, "training", intervals, has_runs=True)
     segments = attribute(step, [], BRIDGE).segments
-    assert [(one.phase, one.detail, one.start // US) for one in segments] == [
+    assert [(one.phase, one.moment.detail, one.start // US) for one in segments] == [
         ("gpu_compute", "forward", 0),
         ("optimizer_step", "step", 2_000),
         ("gpu_compute", "forward", 5_000),

@@ -59,7 +59,7 @@ def agreement(steps: Iterable[ClosedStep], truths: Iterable[Truth], thread: int 
             covered += both
             right += both if segment.phase == phase else 0
             if segment.phase != phase:
-                errors[f"{phase} as {segment.activity}"] += both
+                errors[f"{phase} as {segment.position}"] += both
         if covered < end - start:
             errors[f"{phase} in no step"] += end - start - covered
     return right / whole, errors

@@ -101,14 +101,14 @@ def test_an_evaluation_that_is_left_early_is_an_evaluation_to_its_end() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6).load(3).wait(7)
     steps = closed(loop.steps(5).load().spans)[1:]
     assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
-    assert [segment.activity for segment in steps[7].attribution.segments] == ["forward", "data_loading"]
+    assert [segment.position for segment in steps[7].attribution.segments] == ["evaluation", "load"]
 
 
 def test_time_after_an_evaluation_that_was_left_early_is_unknown() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6 + 300)
     segments = closed(loop.steps(5).spans)[7].attribution.segments
-    lengths = [(segment.activity, round((segment.end - segment.start) / MS, 3)) for segment in segments]
-    assert lengths == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
+    lengths = [(segment.position, round((segment.end - segment.start) / MS, 3)) for segment in segments]
+    assert lengths == [("evaluation", 7.5), ("after_step", 298.5), ("load", 5)]
 
 
 @pytest.mark.parametrize("batch", ["the only one", "from workers"])

@@ -46,7 +46,7 @@ def test_the_time_of_a_late_span_is_unknown() -> None:
     assert timeline.add(late) == "late"
     steps += timeline.end()
     assert [one.step.lossy for one in steps] == [False, False, False, True]
-    assert "compute" not in {segment.activity for segment in steps[-1].attribution.segments}
+    assert "clip" not in {segment.position for segment in steps[-1].attribution.segments}
 
 
 def test_intervals_beyond_the_limit_are_dropped() -> None:
@@ -126,8 +126,10 @@ def test_collectives_of_other_threads_count_as_in_flight() -> None:
     interval = interval_of(flight)
     assert interval is not None
     step = closed([*intervals(loop), interval])[1]
-    activities = [segment.activity for segment in step.attribution.segments]
-    assert activities == ["forward", "backward", "collective", "sync", "data_loading"]
+    positions = [segment.position for segment in step.attribution.segments]
+    assert positions == ["forward", "backward", "clip", "clip", "load"]
+    activities = [segment.activity for segment in step.attribution.segments[2:4]]
+    assert activities == ["collective", "gpu_wait"]
     assert step.collectives == [interval]
     assert step.attribution.overlap_ns == 17 * MS
     assert step.step.start == START + 5 * MS

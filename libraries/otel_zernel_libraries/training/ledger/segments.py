@@ -1,0 +1,61 @@
+"""A part of a step in one position, with what its thread did there."""
+
+from typing import NamedTuple
+
+from otel_zernel_libraries.training.ledger.moments import Activity, Moment, Phase, Position
+
+
+class Work(NamedTuple):
+    """What a thread did in a segment, by the counters of its snapshots. Times are ns since 1970."""
+
+    operators: int
+    launches: int
+    first_launch: int
+    """0 without one."""
+    last_launch: int
+    """0 without one."""
+    collectives: int
+    """Collectives that the process issued."""
+    copies: int
+    """Copies between host and device."""
+    copied: int
+    """Bytes of these copies."""
+    read: int
+    """Bytes that system calls read."""
+    file_faults: int
+    minor_faults: int
+    major_faults: int
+
+
+class Segment(NamedTuple):
+    """A part of a step in one position of its thread: [start, end) in ns since 1970."""
+
+    start: int
+    end: int
+    moment: Moment
+    """The position, and the activity that takes most of the time."""
+    times: tuple[tuple[Moment, int], ...] = ()
+    """The time (ns) in each activity; their sum is the duration. Empty if it has only the one of `moment`."""
+    work: Work | None = None
+    """None if the thread has no snapshots around the segment."""
+
+    @property
+    def position(self) -> Position:
+        return self.moment.position
+
+    @property
+    def activity(self) -> Activity:
+        return self.moment.activity
+
+    @property
+    def phase(self) -> Phase:
+        return self.moment.phase
+
+    @property
+    def spent(self) -> tuple[tuple[Moment, int], ...]:
+        """The time (ns) in each activity, with the position."""
+        return self.times or ((self.moment, self.end - self.start),)
+
+    def time_in(self, activity: Activity) -> int:
+        """The time (ns) in an activity."""
+        return sum(spent for moment, spent in self.spent if moment.activity is activity)

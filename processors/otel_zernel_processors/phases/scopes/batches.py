@@ -1,0 +1,133 @@
+"""Which part of a gap between two marks is the load of a batch, in a loop without a DataLoader.
+
+Only facts decide. Data moves in reads of at least 4 KiB, in page faults on mapped files, and in copies between host and
+device. A wait for a lock is a wait for a thread that prepares batches, and a read from a pipe one for a process that
+does. Sleeps, waits for a child, and I/O that reads nothing move no data. docs/phases.md has the limits.
+"""
+
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, ThreadClock
+from otel_zernel_processors.phases.intake.intervals import Evidence
+
+_READ: Final = 4096
+"""Bytes that a thread reads in a gap if it loads data; less than that is, for example, a read of /proc."""
+_FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
+"""Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
+_FAULTS, _FAULT_NS = 8, 250_000
+"""The same if only the number of all page faults is known: new memory causes faults, too."""
+_SHORTEST_NS: Final = 50_000
+"""Shorter waits show nothing."""
+_COUNTS: Final = 2**32
+_KNOWS_FILE_FAULTS: Final = 4
+"""A bit of `Snapshot.known`."""
+_STATE: Final = {activity: at for at, activity in enumerate(STATES) if activity}
+_CPU_WAIT, _LOCK, _PIPE = (_STATE[activity] for activity in (Activity.CPU_WAIT, Activity.LOCK, Activity.PIPE))
+_ALL: Final = frozenset(range(len(STATES)))
+_IDLE: Final = frozenset({_STATE[Activity.TIMER], _STATE[Activity.CHILD]})
+_TRANSFERS: Final = frozenset({_STATE[Activity.FILE], _STATE[Activity.SOCKET], _PIPE})
+_BLOCKED: Final = (*sorted(_IDLE | _TRANSFERS), _LOCK)
+
+
+class Load(NamedTuple):
+    """The load of a batch."""
+
+    start: int
+    """ns"""
+    activity: Activity = Activity.UNKNOWN
+    """What an old recording shows of it."""
+
+
+def load_before(
+    end: int, start: int, clock: ThreadClock, evidence: Evidence, bridge_ns: int, *, few: bool = False
+) -> Load | None:
+    """The load at the end of a gap (ns); None if the thread loads nothing. What comes before it is other code.
+
+    `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough.
+    """
+    if not clock.knows(start, end):
+        return _by_evidence(evidence, start, end, bridge_ns, few=few)
+    for since, until in pairwise([start, *clock.times_between(start, end), end]):
+        first, last = clock.at(since), clock.at(until)
+        if not (first and last):
+            continue
+        others = _states_before_load(first, last, few=few)
+        if others is None:
+            continue
+        pairs = zip(first.times, last.times, strict=True)
+        times = tuple(after if at in others else before for at, (before, after) in enumerate(pairs))
+        lasted = min(sum(times) - sum(first.times), until - since)
+        if since + lasted - start < bridge_ns:
+            return Load(start)
+        if 0 < lasted < until - since:
+            clock.insert(since + lasted, first._replace(time=first.time + lasted, times=times))
+        return Load(since + lasted)
+    return None
+
+
+def prepares_batch(start: int, end: int, clock: ThreadClock) -> bool:
+    """Whether a thread with a loader works on a batch between the load and the pass: it moves data, or computes for
+    longer than it waits."""
+    first, last = clock.at(start), clock.at(end)
+    if not (first and last):
+        return False
+    is_moved = _states_before_load(first, last, few=False) in (_IDLE, _IDLE | _TRANSFERS)
+    return is_moved or _time_in((0,), start, end, clock) > _time_in(_BLOCKED, start, end, clock)
+
+
+def waits_for_child(start: int, end: int, clock: ThreadClock) -> bool:
+    """Whether the thread waits for the other end of a pipe: a vector of environments in processes of their own."""
+    return _time_in((_PIPE,), start, end, clock) >= _SHORTEST_NS
+
+
+def leaves_pass(start: int, end: int, lasted: int, clock: ThreadClock) -> bool:
+    """Whether a pause after a pass of `lasted` ns is no part of it: the thread blocks, or runs Python for longer than
+    the pass."""
+    return _time_in(_BLOCKED, start, end, clock) >= _SHORTEST_NS or _time_in((0,), start, end, clock) > lasted
+
+
+def _time_in(states: tuple[int, ...], start: int, end: int, clock: ThreadClock) -> int:
+    first, last = clock.at(start), clock.at(end)
+    return sum(last.times[at] - first.times[at] for at in states) if first and last else 0
+
+
+def _states_before_load(first: Snapshot, last: Snapshot, *, few: bool) -> frozenset[int] | None:
+    """The states of a gap that come before its load; None without a load."""
+    spent = [end - begin for begin, end in zip(first.times, last.times, strict=True)]
+    reads = last.read - first.read >= _READ
+    if reads or last.copies != first.copies or _maps_files(_faults(first, last), 0 if few else last.time - first.time):
+        return _IDLE if reads else _IDLE | _TRANSFERS
+    if spent[_LOCK] >= _SHORTEST_NS:
+        return _ALL - {_LOCK, _CPU_WAIT}
+    if spent[_PIPE] >= _SHORTEST_NS and last.read > first.read:
+        return _ALL - {_PIPE, _CPU_WAIT}
+    return None
+
+
+def _faults(first: Snapshot, last: Snapshot) -> Evidence:
+    """The page faults between two snapshots: on files if the kernel counts them, else all."""
+    if first.known & last.known & _KNOWS_FILE_FAULTS:
+        return Evidence(file_faults=(last.file_faults - first.file_faults) % _COUNTS)
+    every = last.minor_faults + last.major_faults - first.minor_faults - first.major_faults
+    return Evidence(faults=every % _COUNTS)
+
+
+def _maps_files(evidence: Evidence, lasted: int) -> bool:
+    """Whether page faults show a load from mapped memory in a period of `lasted` ns."""
+    on_files = evidence.file_faults >= max(_FILE_FAULTS, lasted / _FILE_FAULT_NS)
+    return on_files or evidence.faults >= max(_FAULTS, lasted / _FAULT_NS)
+
+
+def _by_evidence(evidence: Evidence, start: int, end: int, bridge_ns: int, *, few: bool) -> Load | None:
+    lasted = 0 if few else end - start
+    if evidence.read >= _READ:
+        return Load(start, Activity.FILE)
+    if evidence.copies:
+        return Load(start, Activity.COPY)
+    if _maps_files(evidence, lasted):
+        return Load(start, Activity.FAULT)
+    if evidence.blocked_ns >= _SHORTEST_NS:
+        rest = end - start - evidence.blocked_ns
+        return Load(start if rest < bridge_ns else start + rest, Activity.LOCK)
+    return None

@@ -1,0 +1,85 @@
+"""The clock of a thread: what it did between any two times."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel_libraries.training.ledger import MOMENTS, STATES, Activity, Position, ThreadClock, TimedSnapshot
+from tests.libraries.training.ledger.made_snapshots import NOTHING, after
+
+FORWARD = MOMENTS[Position.FORWARD][Activity.UNKNOWN]
+WAIT = MOMENTS[Position.CLIP][Activity.GPU_WAIT]
+
+
+def clock(*snapshots: TimedSnapshot) -> ThreadClock:
+    return ThreadClock(snapshots)
+
+
+def test_the_activities_of_a_segment_are_the_difference_of_two_snapshots() -> None:
+    one = after(NOTHING, 100, waits={Activity.FILE: 50})
+    other = after(one, 30, waits={Activity.FILE: 10, Activity.TIMER: 60}, read=4096, operators=2)
+    segment = clock((1_000, one), (1_100, other)).segment(1_000, 1_100, FORWARD)
+    assert {moment.activity: spent for moment, spent in segment.times} == {
+        Activity.OPERATOR: 30,
+        Activity.FILE: 10,
+        Activity.TIMER: 60,
+    }
+    assert (segment.position, segment.activity) == (Position.FORWARD, Activity.TIMER)
+    assert segment.work is not None
+    assert (segment.work.read, segment.work.operators) == (4096, 2)
+
+
+def test_time_on_the_cpu_without_an_operator_is_python() -> None:
+    segment = clock((0, NOTHING), (100, after(NOTHING, 100))).segment(0, 100, FORWARD)
+    assert segment.spent == ((MOMENTS[Position.FORWARD][Activity.PYTHON], 100),)
+
+
+def test_without_snapshots_around_it_a_segment_has_what_its_interval_shows() -> None:
+    some = clock((50, NOTHING), (100, after(NOTHING, 50)))
+    assert some.segment(0, 100, FORWARD).moment is FORWARD
+    assert some.segment(0, 100, FORWARD).work is None
+    assert some.segment(60, 90, WAIT).spent == ((WAIT, 30),)
+
+
+def test_a_count_that_overflows_goes_on() -> None:
+    before = NOTHING._replace(launches=2**32 - 1)
+    segment = clock((0, before), (10, after(before, 10)._replace(launches=4))).segment(0, 10, FORWARD)
+    assert segment.work is not None
+    assert segment.work.launches == 5
+
+
+def test_the_launches_of_a_segment_are_at_their_times_since_1970() -> None:
+    """The snapshots have a clock of their own."""
+    one = after(NOTHING, 100)
+    other = after(one, 100, launches=3, first_launch=120, last_launch=180)
+    last = after(other, 100, launches=1, first_launch=210, last_launch=210)
+    some = clock((1_100, one), (1_200, other), (1_300, last))
+    work = some.work_between(1_100, 1_200)
+    assert work is not None
+    assert (work.launches, work.first_launch, work.last_launch) == (3, 1_120, 1_180)
+    work = some.work_between(1_100, 1_300)
+    assert work is not None
+    assert (work.launches, work.first_launch, work.last_launch) == (4, 1_120, 1_210)
+
+
+TIMES = st.lists(st.tuples(*[st.integers(0, 10**6)] * len(STATES)), min_size=1, max_size=6)
+
+
+@given(TIMES, st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_segments_in_a_row_add_up_to_the_time_and_to_the_counts(
+    periods: list[tuple[int, ...]], cuts: list[float]
+) -> None:
+    snapshots = [(0, NOTHING)]
+    for times in periods:
+        waits = {state: time for state, time in zip(STATES, times, strict=True) if state}
+        snapshot = after(snapshots[-1][1], times[0] + 1, waits=waits, operators=7, read=1000)
+        snapshots.append((snapshot.time, snapshot))
+    end, some = snapshots[-1][0], clock(*snapshots)
+    edges = sorted({0, end, *(round(cut * end) for cut in cuts)})
+    segments = [some.segment(start, until, FORWARD) for start, until in pairwise(edges)]
+    for segment in segments:
+        assert sum(spent for _, spent in segment.spent) == segment.end - segment.start
+        assert all(spent >= 0 for _, spent in segment.spent)
+    assert sum(one.work.operators for one in segments if one.work) == 7 * len(periods)
+    assert sum(one.work.read for one in segments if one.work) == 1000 * len(periods)

@@ -1,0 +1,66 @@
+"""A thread whose spans have snapshots: what it does between two marks is chosen. Times are in ms."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from otel_zernel_libraries.training.interval_spans import Snapshots
+from otel_zernel_libraries.training.ledger import Activity, Position, Snapshot
+from otel_zernel_processors.phases.intake.intervals import Operators, ThreadInterval
+from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
+from tests.libraries.training.ledger.made_snapshots import NOTHING, after
+from tests.processors.phases.training import MS, START
+
+
+@dataclass
+class CountedThread:
+    """Its monotonic clock begins at START."""
+
+    snapshot: Snapshot = NOTHING
+    intervals: list[ThreadInterval] = field(default_factory=list)
+
+    def spend(self, on_cpu: float = 0, waits: Mapping[str, float] = MappingProxyType({}), **counted: int) -> None:
+        """Spends time on a CPU and in waits, by activity."""
+        states = {Activity(name): round(lasts * MS) for name, lasts in waits.items()}
+        self.snapshot = after(self.snapshot, round(on_cpu * MS), waits=states, **counted)
+
+    def scope(self, kind: str, lasts: float, *, name: str = "", is_open: bool = True, count: int = 20) -> None:
+        """Spends time on a CPU in a span. A run of operators has `count` operators."""
+        begin = self.snapshot
+        is_run = kind in ("forward", "inference", "update")
+        self.spend(lasts, operators=count if is_run else 0)
+        operators = Operators(count, is_open=is_open) if is_run else None
+        self.add(kind, begin, name=name, operators=operators)
+
+    def add(self, kind: str, begin: Snapshot, *, name: str = "", operators: Operators | None = None) -> None:
+        """A span from a snapshot to now."""
+        snapshots: Snapshots = begin, self.snapshot
+        start, end = START + begin.time, START + self.snapshot.time
+        interval = ThreadInterval(end, start, 1, kind, name or kind, operators=operators, snapshots=snapshots)
+        self.intervals.append(interval)
+
+    def train(self) -> None:
+        """A forward pass of 10 ms, a backward pass of 12 ms, and an optimizer of 4 ms."""
+        self.scope("forward", 10)
+        self.scope("backward", 12)
+        self.scope("optimizer", 4)
+
+    def closed(self, losses: tuple[tuple[int, int], ...] = ()) -> list[ClosedStep]:
+        """The steps. Events are lost between these times, in ms."""
+        timeline = Timeline(MS // 2, 10_000)
+        for interval in self.intervals:
+            assert timeline.add(interval) is None
+        for start, end in losses:
+            timeline.add_loss(START + start * MS, START + end * MS)
+        return list(timeline.end())
+
+
+def ledger_of(steps: list[ClosedStep]) -> dict[tuple[Position, Activity], float]:
+    """The time (ms) by position and activity."""
+    spent: dict[tuple[Position, Activity], float] = {}
+    for step in steps:
+        for segment in step.attribution.segments:
+            for moment, lasted in segment.spent:
+                at = moment.position, moment.activity
+                spent[at] = spent.get(at, 0) + lasted / MS
+    return spent

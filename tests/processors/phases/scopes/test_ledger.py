@@ -1,0 +1,157 @@
+"""The ledger of a thread whose spans have snapshots: each planted wait has its position and its activity."""
+
+from itertools import pairwise
+
+import pytest
+
+from otel_zernel_libraries.training.ledger import Activity, Position
+from tests.processors.phases.scopes.counted_thread import CountedThread, ledger_of
+from tests.processors.phases.training import MS
+
+STEPS = 20
+WAITS = ("cpu_wait", "gil", "file", "socket", "pipe", "lock", "child", "timer", "fault", "swap")
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_in_a_dataloader_is_a_load(wait: str) -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        begin = thread.snapshot
+        thread.spend(1, {wait: 5})
+        thread.add("data_loading", begin)
+        thread.train()
+    assert ledger_of(thread.closed())[Position.LOAD, Activity(wait)] == pytest.approx(5 * STEPS)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_in_a_pass_is_no_load(wait: str) -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 1)
+        begin = thread.snapshot
+        thread.spend(5, {wait: 5}, operators=9)
+        thread.add("forward", begin)
+        thread.scope("backward", 12)
+        thread.scope("optimizer", 4)
+    spent = ledger_of(thread.closed())
+    assert spent[Position.FORWARD, Activity(wait)] == pytest.approx(5 * STEPS, rel=0.06)
+    assert (Position.LOAD, Activity(wait)) not in spent
+
+
+@pytest.mark.parametrize("wait", ["timer", "file", "pipe", "socket", "child"])
+def test_a_logger_in_a_loop_without_a_loader_loads_nothing(wait: str) -> None:
+    """It sleeps, calls fsync, or writes to a full pipe. The batch takes 0.1 ms of Python."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        thread.spend(0.1, {wait: 9})
+    spent = ledger_of(thread.closed())
+    assert spent[Position.AFTER_STEP, Activity(wait)] == pytest.approx(9 * STEPS, rel=0.06)
+    assert not [at for at in spent if at[0] is Position.LOAD]
+
+
+@pytest.mark.parametrize(
+    ("wait", "counted"),
+    [
+        ("file", {"read": 100_000}),
+        ("socket", {"read": 100_000}),
+        ("pipe", {"read": 10}),
+        ("lock", {}),
+        ("fault", {"file_faults": 30}),
+        ("copy", {"copies": 2}),
+    ],
+)
+def test_what_moves_data_before_a_pass_is_a_load(wait: str, counted: dict[str, int]) -> None:
+    """A logger that sleeps before is none."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        thread.spend(0, {"timer": 7, wait: 6}, **counted)
+    spent = ledger_of(thread.closed())
+    assert spent[Position.LOAD, Activity(wait)] == pytest.approx(6 * STEPS, rel=0.06)
+    assert spent[Position.AFTER_STEP, Activity.TIMER] == pytest.approx(7 * STEPS, rel=0.06)
+    assert (Position.LOAD, Activity.TIMER) not in spent
+
+
+def test_a_wait_for_environments_in_other_processes_is_no_load() -> None:
+    thread = CountedThread()
+    for _ in range(6):
+        for _ in range(8):
+            thread.scope("inference", 1, is_open=False)
+            thread.spend(0.1, {"pipe": 3}, read=400)
+        thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.ENVIRONMENT, Activity.PIPE] == pytest.approx(6 * 8 * 3, rel=0.03)
+    assert (Position.LOAD, Activity.PIPE) not in spent
+
+
+def test_short_environment_steps_in_one_region_without_gradients_are_no_pass() -> None:
+    thread = CountedThread()
+    for _ in range(6):
+        for number in range(30):
+            thread.scope("inference", 0.3, is_open=number < 29)
+            thread.spend(0.6)
+        thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.ENVIRONMENT, Activity.PYTHON] == pytest.approx(6 * 30 * 0.6, rel=0.01)
+    assert spent[Position.INFERENCE, Activity.OPERATOR] == pytest.approx(6 * 30 * 0.3, rel=0.01)
+
+
+def test_python_between_a_dataloader_and_the_pass_is_work_on_the_batch() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 1)
+        thread.spend(8)
+        thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx((1 + 8) * STEPS, rel=0.06)
+
+
+def test_a_sleep_between_a_dataloader_and_the_pass_is_a_part_of_the_pass() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 1)
+        thread.spend(0, {"timer": 8})
+        thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.FORWARD, Activity.TIMER] == pytest.approx(8 * STEPS, rel=0.06)
+
+
+def test_updates_after_the_optimizer_are_an_average() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 1)
+        thread.train()
+        thread.scope("update", 3)
+    spent = ledger_of(thread.closed())
+    assert spent[Position.AVERAGE, Activity.OPERATOR] == pytest.approx(3 * STEPS, rel=0.06)
+
+
+def test_a_loss_voids_the_time_between_the_marks_around_it() -> None:
+    """The activities stay known."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 5)
+        thread.spend(2, {"timer": 8})
+        thread.scope("backward", 12)
+        thread.scope("optimizer", 4)
+    thread.scope("data_loading", 5)
+    step = 5 + 10 + 12 + 4
+    spent = ledger_of(thread.closed(((3 * step + 7, 3 * step + 8), (5 * step + 17, 5 * step + 19))))
+    assert {at: lasts for at, lasts in spent.items() if at[0] is Position.UNKNOWN} == {
+        (Position.UNKNOWN, Activity.TIMER): 8,
+        (Position.UNKNOWN, Activity.PYTHON): 2,
+    }
+
+
+def test_segments_of_a_step_fill_it_and_so_do_their_activities() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        thread.spend(1, {"timer": 2, "file": 3, "cpu_wait": 1}, read=9000)
+    for closed in thread.closed():
+        segments = closed.attribution.segments
+        assert all(one.end == other.start for one, other in pairwise(segments))
+        assert sum(spent for one in segments for _, spent in one.spent) == closed.step.end - closed.step.start
+        assert sum(closed.attribution.phase_ns().values()) == closed.step.end - closed.step.start
+        assert max(one.end - one.start for one in segments) <= 12 * MS
