@@ -72,7 +72,7 @@ static __always_inline void begin_work_wait(struct hit *hit)
 {
 	if (!process_of(hit->thread))
 		return;
-	take_snapshot(hit->thread, &hit->thread->work_wait_begin);
+	take_snapshot(hit->thread, &hit->thread->work_wait_begin, bpf_ktime_get_ns());
 	hit->thread->work_wait_since = work_since(hit->thread, hit->thread->work_wait_begin.time);
 	set_thread_state(hit->thread, running_state(hit->thread), hit->thread->work_wait_begin.time);
 	hit->thread->work_wait_flags = hit->flags;
@@ -94,7 +94,7 @@ static __always_inline void end_work_wait(struct hit *hit)
 	note_result(thread, now, thread->work_wait_blocked);
 	if (now - begin < LEAST_WORK_WAIT)
 		return;
-	take_end(thread, &thread->now);
+	take_end(thread, &thread->now, now);
 	event = new_event(thread, INTERVAL_SYNC, begin, now);
 	if (!event)
 		return;

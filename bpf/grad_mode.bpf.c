@@ -7,6 +7,7 @@ static __always_inline void enter_closure(struct thread *thread, struct process 
 	if (thread->phase != PHASE_OPTIMIZER_STEP)
 		return;
 	thread->is_in_closure = 1;
+	thread->has_closure = 1;
 	enter_phase(thread, process, PHASE_GPU_COMPUTE);
 }
 
@@ -35,7 +36,7 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 		enter_closure(thread, process);
 		return 0;
 	}
-	take_boundary(thread, &thread->run.region);
+	take_boundary(thread, &thread->run.region, bpf_ktime_get_ns());
 	leave_closure(thread, process);
 	return 0;
 }

@@ -2,8 +2,8 @@
 /* Marks of a thread, and the snapshots of its counters at them. */
 #pragma once
 
-/* Not static: see `lose`. */
-__noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot)
+/* Not static: see `lose`. The thread may have lost the CPU since `now`; then it had the state of the snapshot from later on. */
+__noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, __u64 now)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_times *times;
@@ -16,19 +16,22 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot)
 	process = process_in(thread->row);
 	thread->is_changing_state = 1;
 	barrier();
-	snapshot->time = bpf_ktime_get_ns();
 	if (times) {
 		__u32 state = times->state;
+
+		if (now < times->since)
+			now = times->since;
 
 		__builtin_memcpy(snapshot->times, times->times, sizeof(snapshot->times));
 		snapshot->times[THREAD_ON_CPU] += *time_in(times, THREAD_CALLING) + *time_in(times, THREAD_LAUNCHING);
 		snapshot->times[THREAD_GPU_WAIT] += *time_in(times, THREAD_SETTLING);
 		state = state == THREAD_SETTLING ? THREAD_GPU_WAIT : state >= STATES ? THREAD_ON_CPU : state;
-		snapshot->times[state & (STATES - 1)] += snapshot->time - times->since;
+		snapshot->times[state & (STATES - 1)] += now - times->since;
 		known = settings.counts_off_cpu ? KNOWS_TIMES : 0;
 	}
 	barrier();
 	thread->is_changing_state = 0;
+	snapshot->time = now;
 	snapshot->last_operator = thread->last_operator;
 	snapshot->first_launch = thread->first_launch;
 	snapshot->last_launch = thread->last_launch;
@@ -50,19 +53,19 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot)
 }
 
 /* Takes a snapshot that goes into an event. The next one has the first launch after it. */
-static __always_inline void take_boundary(struct thread *thread, struct snapshot *snapshot)
+static __always_inline void take_boundary(struct thread *thread, struct snapshot *snapshot, __u64 now)
 {
-	take_snapshot(thread, snapshot);
+	take_snapshot(thread, snapshot, now);
 	thread->first_launch = 0;
 	thread->first_launch_after_mark = 0;
 }
 
-/* The begin of a call that is an event only if it lasts: no launch of the thread is in the call. */
-static __always_inline void take_end(struct thread *thread, struct snapshot *snapshot)
+/* The same at the end of a wait: no launch of the thread is in it. */
+static __always_inline void take_end(struct thread *thread, struct snapshot *snapshot, __u64 now)
 {
 	thread->first_launch = 0;
 	thread->first_launch_after_mark = 0;
-	take_snapshot(thread, snapshot);
+	take_snapshot(thread, snapshot, now);
 }
 
 static __always_inline void note_launch(struct thread *thread, __u64 begin)
@@ -84,9 +87,9 @@ static __always_inline void note_mark(struct thread *thread)
 }
 
 /* The entry of an operator, or the end of a no-grad region: the end of a run, if none follows. */
-static __always_inline void note_end_of_run(struct thread *thread)
+static __always_inline void note_end_of_run(struct thread *thread, __u64 now)
 {
-	take_snapshot(thread, &thread->mark);
+	take_snapshot(thread, &thread->mark, now);
 	thread->first_launch_after_mark = 0;
 	note_mark(thread);
 }

@@ -5,12 +5,11 @@
 
 #define PAUSE 10000000		   /* ns between two operators. A thread that sleeps most of it has no work */
 #define PAUSE_WITH_GRAD 100000000  /* the same in training, where an operator may wait for threads of OpenMP */
-#define PAUSE_AFTER_RESULT 1000000 /* ns between the result of an operator and the next operator */
 #define LONGEST_MERGE_GAP 2000000  /* ns between two no-grad regions that become one event */
 #define LONGEST_MERGE 10000000	   /* ns: the length from which a run takes no further region */
 #define LONGEST_JOIN 2000000	   /* ns: the length of a no-grad region that is the beginning of a pass with gradients */
 #define LONGEST_JOIN_GAP 300000	   /* ns between that region and the next operator */
-#define SHORTEST_HOST 50000	   /* ns between two no-grad regions that are one part of a run */
+#define SHORTEST_HOST 50000	   /* ns between two no-grad regions that are one part of a run, or blocked after a result */
 #define LONGEST_LEAD 5000000	   /* ns: if an operator comes later in its no-grad region, its pass begins with it */
 #define LONGEST_RUN 1000000000	   /* ns: a longer pass is several runs, so that each is reported in time */
 
@@ -95,6 +94,17 @@ static __always_inline int is_continuing(__u32 kind)
 	return kind == REDUCTION || kind == SAMPLE;
 }
 
+/* Whether the thread did something else between a result of its pass and this operator: it was blocked, but not for the result,
+ * or it ran longer than the pass. Losses call other losses. */
+static __always_inline int leaves_pass(const struct thread *thread, __u32 kind, __u64 now)
+{
+	const struct run *run = &thread->run;
+
+	return run->has_result && kind == OPERATOR &&
+	       (thread->blocked - thread->marked_blocked > SHORTEST_HOST ||
+		(now - thread->active > SHORTEST_HOST && now - thread->active > thread->active - run->pass));
+}
+
 /* Whether the thread's run ended before this operator. */
 static __always_inline int is_past(const struct thread *thread, __u32 kind, __u64 now)
 {
@@ -109,8 +119,8 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 	if (run->over)
 		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE ||
 		       run->parts >= MERGED_PARTS;
-	if (since > PAUSE_AFTER_RESULT && run->has_result && kind == OPERATOR) /* losses call other losses */
-		return 1;
+	if (leaves_pass(thread, kind, now))
+		return !run->is_without_grad || now - run->first > LONGEST_MERGE || run->parts >= MERGED_PARTS;
 	return since > (run->is_without_grad ? PAUSE : PAUSE_WITH_GRAD) &&
 	       (thread->blocked - thread->marked_blocked) * 5 > since * 4;
 }
@@ -125,20 +135,41 @@ static __always_inline __u64 begin_of_part(const struct thread *thread, __u64 no
 	return region;
 }
 
+/* Gradients are off in an optimizer's step that has called its closure. Either the closure switched them off, for a pass of another
+ * model, or it is over and the optimizer computes. The next mark decides: see `drop_arithmetic`. */
+static __always_inline int is_in_step(const struct thread *thread)
+{
+	return thread->is_without_grad && thread->has_closure && thread->phase == PHASE_OPTIMIZER_STEP;
+}
+
+/* An optimizer's step ends: its closure did nothing after this run, so it is the optimizer's own arithmetic. */
+static __always_inline void drop_arithmetic(struct run *run)
+{
+	if (!run->first || !run->is_in_step)
+		return;
+	run->first = 0;
+	run->over = 0;
+}
+
+static __always_inline void begin_part(struct run *run, __u64 end, __u64 begin)
+{
+	note_part(run, end);
+	run->covered += end - run->part;
+	run->part = begin;
+	run->parts++;
+}
+
 static __always_inline void continue_run(struct thread *thread, __u64 now)
 {
 	struct run *run = &thread->run;
 	__u64 begin = begin_of_part(thread, now);
 
-	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST) {
-		note_part(run, run->over);
-		run->covered += run->over - run->part;
-		run->part = begin;
-		run->parts++;
-	}
+	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST)
+		begin_part(run, run->over, begin);
 	run->over = 0;
 	run->regions++;
 	run->is_without_grad = !!thread->is_without_grad;
+	run->is_in_step = is_in_step(thread);
 }
 
 static __always_inline void begin_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
@@ -149,7 +180,7 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 	if (run->first == thread->mark.time) { /* no gap */
 		run->begin = thread->mark;
 	} else if (run->first == now) {
-		take_boundary(thread, &run->begin);
+		take_boundary(thread, &run->begin, now);
 		run->first = run->begin.time;
 	} else {
 		run->begin = run->region;
@@ -161,6 +192,7 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 	run->regions = 1;
 	run->flags = flags;
 	run->is_without_grad = !!thread->is_without_grad;
+	run->is_in_step = is_in_step(thread);
 	run->sets_phase = !thread->phase && !process->phase && KIND_OF(flags) != UPDATE;
 	if (run->sets_phase) {
 		set_phase(process, PHASE_GPU_COMPUTE);
@@ -176,14 +208,15 @@ static __always_inline int join_run(struct thread *thread, struct process *proce
 
 	if (is_for_backward(thread, process))
 		return 0;
-	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP : kind == UPDATE)
+	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP && !(is_in_step(thread) && kind != UPDATE)
+				    : kind == UPDATE)
 		return 0;
 	if (is_continuing(kind) && (!run->first || (run->over && !thread->is_without_grad)))
 		return 0;
 	if (run->first && is_past(thread, kind, now))
 		end_run(thread, 0);
-	if (run->first && !run->over && now - run->first > LONGEST_RUN) {
-		note_end_of_run(thread); /* no gap */
+	if (run->first && !run->over && !run->is_in_step && now - run->first > LONGEST_RUN) {
+		note_end_of_run(thread, now); /* no gap */
 		now = thread->mark.time;
 		end_run(thread, now);
 	}
@@ -193,8 +226,11 @@ static __always_inline int join_run(struct thread *thread, struct process *proce
 		begin_run(thread, process, flags, now);
 	} else if (run->over) {
 		continue_run(thread, now);
+	} else if (run->is_without_grad && leaves_pass(thread, kind, now)) {
+		begin_part(run, thread->active, now);
 	}
-	run->count++;
+	if (!run->count++ || (run->has_result && kind == OPERATOR))
+		run->pass = now;
 	run->has_result = kind == SAMPLE || kind == LOSS || (kind == REDUCTION && run->has_result);
 	return 1;
 }
@@ -213,7 +249,7 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 	thread->operators++;
 	thread->last_operator = now;
 	if (joins) {
-		note_end_of_run(thread);
+		note_end_of_run(thread, now);
 		thread->run.last = thread->mark.time;
 	}
 	return 0;
@@ -233,7 +269,7 @@ static __always_inline void end_region(struct thread *thread, struct process *pr
 
 	if (!run->first || run->over || !run->is_without_grad)
 		return;
-	note_end_of_run(thread);
+	note_end_of_run(thread, bpf_ktime_get_ns());
 	run->over = thread->mark.time;
 	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
 		set_phase(process, PHASE_UNKNOWN);
@@ -245,6 +281,8 @@ static __always_inline void end_idle_run(struct thread *thread, __u64 now, int i
 {
 	const struct run *run = &thread->run;
 
+	if (run->is_in_step)
+		return;
 	if (run->over ? now - run->over > LONGEST_MERGE_GAP || (is_asleep && now - run->emitted > LONGEST_MERGE_GAP)
 		      : run->first && now - run->last > LONGEST_RUN)
 		end_run(thread, 0);

@@ -68,6 +68,7 @@ struct run {
 	__u64 first; /* entry of its first operator, ns; 0 if the thread has no run */
 	__u64 last;
 	__u64 part;    /* entry of the first operator in its latest no-grad region */
+	__u64 pass;    /* entry of the first operator after its latest result */
 	__u64 over;    /* the end of that region; 0 while it is open */
 	__u64 covered; /* ns of the earlier regions */
 	__u64 emitted; /* the end of the run before */
@@ -75,6 +76,7 @@ struct run {
 	__u32 parts; /* no-grad regions */
 	__u32 flags; /* of the first operator's probe */
 	__u32 is_without_grad;
+	__u32 is_in_step; /* see operators.bpf.c */
 	__u32 has_result; /* the host has got a result since the last operator */
 	__u32 sets_phase; /* of the process */
 	__u32 regions;	  /* no-grad regions; a part may have several */
@@ -127,7 +129,7 @@ struct thread {
 	__u32 outer_call; /* the number of frames up to its outermost call of CUDA or NCCL; 0 if none */
 	__u32 call_state; /* enum thread_state, in that call */
 	__u32 is_changing_state;
-	__u32 reserved;
+	__u32 has_closure; /* the optimizer's step that it is in has called its closure */
 	__u64 active; /* when it last made a mark or got a result, ns */
 	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */
 	struct snapshot now;

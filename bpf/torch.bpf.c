@@ -130,9 +130,13 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 		}
 		outer = scope->outer_phase;
 	}
+	if (ended == PHASE_OPTIMIZER_STEP && !clears_only) {
+		drop_arithmetic(&thread->run);
+		thread->has_closure = 0;
+	}
 	if (ended)
 		end_run(thread, 0);
-	take_boundary(thread, &thread->now);
+	take_boundary(thread, &thread->now, bpf_ktime_get_ns());
 	for (__u32 i = 1; i <= SCOPES && i <= depth - outside; i++)
 		end_scope(thread, SCOPE_AT(scopes, scopes->outermost + depth - i),
 			  is_abandoned || depth - i > outside);
@@ -177,7 +181,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	if (stale >= 0)
 		end_scopes(hit->thread, scopes, stale, 1);
 	if (scopes->depth >= SCOPES) { /* drop the outermost: scopes that are never closed must not block new ones */
-		take_boundary(hit->thread, &hit->thread->now);
+		take_boundary(hit->thread, &hit->thread->now, hit->time);
 		end_scope(hit->thread, SCOPE_AT(scopes, scopes->outermost), 1);
 		scopes->outermost++;
 		scopes->depth = SCOPES - 1;
@@ -195,7 +199,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 		end_run(hit->thread, 0);
 		enter_phase(hit->thread, process, scope->phase);
 	}
-	take_boundary(hit->thread, &scope->snapshot);
+	take_boundary(hit->thread, &scope->snapshot, hit->time);
 	scope->counted_phase = phase_of(hit->thread, process);
 }
 
@@ -224,7 +228,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 	if (!process)
 		return;
 	end_run(hit->thread, 0);
-	take_boundary(hit->thread, &frame->begin);
+	take_boundary(hit->thread, &frame->begin, bpf_ktime_get_ns());
 	if (!process->backward_thread)
 		process->backward_thread = hit->thread->tid;
 	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
@@ -236,7 +240,7 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	struct event *event;
 
 	if (process) {
-		take_boundary(hit->thread, &hit->thread->mark);
+		take_boundary(hit->thread, &hit->thread->mark, hit->time);
 		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->backward.outer_phase);
 		end_reducer(hit->thread, process, frame->start, hit->thread->mark.time);
 		if (process->backward_thread == hit->thread->tid && !is_inside(hit->thread, BACKWARD))

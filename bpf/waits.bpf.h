@@ -5,7 +5,7 @@
 static __always_inline void begin_wait(struct hit *hit, struct frame *frame)
 {
 	frame->wait.blocked = hit->thread->blocked;
-	take_snapshot(hit->thread, &frame->begin);
+	take_snapshot(hit->thread, &frame->begin, bpf_ktime_get_ns());
 }
 
 static __always_inline void end_wait(struct hit *hit, struct frame *frame)
@@ -19,7 +19,7 @@ static __always_inline void end_wait(struct hit *hit, struct frame *frame)
 	note_result(hit->thread, hit->time, frame->wait.blocked);
 	if (duration < settings.long_wait)
 		return;
-	take_end(hit->thread, &hit->thread->now);
+	take_end(hit->thread, &hit->thread->now, hit->time);
 	event = new_event(hit->thread, INTERVAL_SYNC, frame->begin.time, hit->thread->now.time);
 	if (!event)
 		return;

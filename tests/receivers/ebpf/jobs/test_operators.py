@@ -82,8 +82,8 @@ def test_operators_of_an_optimizer_are_in_no_run(watch: Watch, standin: Standin)
 
 def test_the_closure_of_an_optimizer_is_a_run_and_computes(watch: Watch, standin: Standin) -> None:
     closure = [GRAD_ON, "addmm times=4", "cudaLaunchKernel times=3", BACKWARD, GRAD_OFF]
-    own = ["addmm times=2", "cudaLaunchKernel times=5"]
-    step = [f"open {STEP}", GRAD_OFF, *own, *closure, *own, *closure, *own, GRAD_ON, "close"]
+    own = ["_foreach_add_ times=2", "cudaLaunchKernel times=5"]
+    step = [f"open {STEP}", GRAD_OFF, *own, *closure, *own, *closure, *own, "addmm times=2", GRAD_ON, "close"]
     batch, program = ran(watch, standin, step)
     assert runs_of(batch, program) == [Run(4), Run(4)]
     launches = {
@@ -91,6 +91,16 @@ def test_the_closure_of_an_optimizer_is_a_run_and_computes(watch: Watch, standin
         for phase in ("gpu_compute", "optimizer_step")
     }
     assert launches == {"gpu_compute": 6, "optimizer_step": 15}
+
+
+def test_a_pass_without_gradients_in_a_closure_is_a_run(watch: Watch, standin: Standin) -> None:
+    teacher = [GRAD_OFF, "addmm times=3", "spin work=3000000", GRAD_ON]
+    own = [GRAD_OFF, "addmm times=5", "spin work=3000000", GRAD_ON]
+    begin, end = [f"open {STEP}", GRAD_OFF, GRAD_ON], [BACKWARD, *own, "close"]
+    of_teacher = Run(3, grad=False, end="region")
+    assert runs(watch, standin, *begin, *teacher, "addmm times=2", *end) == [of_teacher, Run(2)]
+    assert runs(watch, standin, *begin, "addmm times=2", *teacher, "addmm", *end) == [Run(6)], "it is in a pass"
+    assert runs(watch, standin, *begin, BACKWARD, *teacher, *end) == [of_teacher]
 
 
 def test_the_run_of_a_thread_that_sleeps_is_emitted(watch: Watch, standin: Standin) -> None:
@@ -127,8 +137,21 @@ def test_a_pause_after_a_sample_ends_the_run(watch: Watch, standin: Standin) -> 
 
 
 def test_a_pause_after_a_loss_ends_the_run(watch: Watch, standin: Standin) -> None:
-    evaluate = ["addmm times=3", "cross_entropy_loss", "spin work=3000000", "cross_entropy_loss", "spin work=3000000"]
-    assert runs(watch, standin, GRAD_OFF, *evaluate * 2, GRAD_ON)[:1] == [Run(5, grad=False)]
+    evaluate = ["addmm times=3", "cross_entropy_loss", "spin work=3000000", "cross_entropy_loss"]
+    pauses = [*evaluate, "spin work=20000000", *evaluate, GRAD_ON]
+    assert runs(watch, standin, GRAD_OFF, *pauses) == [Run(5, grad=False), Run(5, grad=False, end="region")]
+
+
+@pytest.mark.parametrize("pause", ["spin work=5000000", "sleep times=1"])
+def test_a_pass_of_a_rollout_ends_before_a_step_of_the_environment(watch: Watch, standin: Standin, pause: str) -> None:
+    act = ["addmm times=3", "multinomial"]
+    (run,) = runs(watch, standin, GRAD_OFF, *act, pause, *act, GRAD_ON)
+    assert run == Run(8, grad=False, end="region", parts=2)
+
+
+def test_a_short_pause_after_a_token_is_in_the_pass(watch: Watch, standin: Standin) -> None:
+    token = ["addmm times=4", "spin work=9000000", "multinomial", "spin work=300000"]
+    assert runs(watch, standin, GRAD_OFF, *token * 2, GRAD_ON) == [Run(10, grad=False, end="region")]
 
 
 @pytest.mark.parametrize("wait", [("cudaDeviceSynchronize",), ITEM], ids=["synchronize", "item"])
