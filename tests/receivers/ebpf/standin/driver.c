@@ -1,6 +1,7 @@
 /* A stand-in for libcuda.so.1: streams, each with its own thread, memory that can run out, and two devices. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -33,9 +34,25 @@ struct CUstream_st {
     pthread_t worker;
     int has_worker;
     uint64_t enqueued, completed; /* counts of work items */
-    uint64_t finish[QUEUE];       /* the time at which item i is done, at i % QUEUE */
+    struct item { uint64_t launched, work; } items[QUEUE]; /* item i is at i % QUEUE */
+    uint64_t finished;                                     /* when the latest item was done */
     struct CUstream_st *next;
 };
+
+/* The work of the device, if the variable STANDIN_KERNELS names a file: two times (ns) for each item, begin and end. */
+static FILE *kernels;
+
+__attribute__((constructor)) static void open_kernels(void)
+{
+    const char *path = getenv("STANDIN_KERNELS");
+    kernels = path ? fopen(path, "wb") : NULL;
+}
+
+__attribute__((destructor)) static void close_kernels(void)
+{
+    if (kernels)
+        fclose(kernels);
+}
 
 struct CUevent_st {
     CUstream stream;
@@ -46,6 +63,19 @@ static struct CUstream_st default_stream = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_C
 static struct CUstream_st *streams = &default_stream;
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The device of this rank has reached the collective. It begins when the devices of all ranks have. Returns that time. */
+static uint64_t joined(const struct collective *collective, uint64_t begin)
+{
+    __atomic_store_n(&collective->arrivals[collective->rank], begin, __ATOMIC_RELEASE);
+    for (int rank = 0; rank < collective->ranks; rank++) {
+        uint64_t other;
+        while (!(other = __atomic_load_n(&collective->arrivals[rank], __ATOMIC_ACQUIRE)))
+            sleep_until(now() + 50000);
+        begin = other > begin ? other : begin;
+    }
+    return begin;
+}
+
 static void *execute(void *argument)
 {
     CUstream stream = argument;
@@ -53,10 +83,19 @@ static void *execute(void *argument)
     for (;;) {
         while (stream->completed == stream->enqueued)
             pthread_cond_wait(&stream->changed, &stream->lock);
-        uint64_t finish = stream->finish[stream->completed % QUEUE];
+        struct item item = stream->items[stream->completed % QUEUE];
+        uint64_t begin = item.launched > stream->finished ? item.launched : stream->finished;
         pthread_mutex_unlock(&stream->lock);
+        uint64_t finish = begin + item.work;
+        if (item.work & COLLECTIVE) {
+            const struct collective *collective = (void *)(item.work & ~COLLECTIVE);
+            finish = joined(collective, begin) + collective->work;
+        }
         sleep_until(finish);
+        if (kernels)
+            fwrite((uint64_t[]){begin, finish}, sizeof(uint64_t), 2, kernels);
         pthread_mutex_lock(&stream->lock);
+        stream->finished = finish;
         stream->completed++;
         pthread_cond_broadcast(&stream->changed);
     }
@@ -77,9 +116,7 @@ static void enqueue(CUstream stream, uint64_t work)
     stream = started(stream);
     while (stream->enqueued - stream->completed == QUEUE)
         pthread_cond_wait(&stream->changed, &stream->lock);
-    uint64_t previous = stream->enqueued ? stream->finish[(stream->enqueued - 1) % QUEUE] : 0;
-    uint64_t start = now() > previous ? now() : previous;
-    stream->finish[stream->enqueued++ % QUEUE] = start + work;
+    stream->items[stream->enqueued++ % QUEUE] = (struct item){now(), work};
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
 }
@@ -106,7 +143,7 @@ static void forget_workers(void)
         pthread_cond_init(&stream->changed, NULL);
         stream->has_worker = 0;
         stream->completed = stream->enqueued;
-        stream->finish[(stream->enqueued + QUEUE - 1) % QUEUE] = 0;
+        stream->finished = 0;
     }
 }
 

@@ -1,13 +1,17 @@
 /* A stand-in for libnccl.so.2. Like the real one, it is linked with a private copy of the runtime, and exports every call
- * as ncclX and pncclX at the same address. A communicator needs no peers: its calls never wait for one. */
+ * as ncclX and pncclX at the same address. A communicator needs no peers: its calls never wait for one. But if the variable
+ * STANDIN_PEERS names a file, its processes are the ranks, and a collective on the device waits for the other devices. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "standin.h"
 
-struct ncclComm { int ranks, rank, in_progress; };
+struct ncclComm { int ranks, rank, in_progress; uint64_t *arrivals, sequence; };
 
-enum { LATENCY_NS = 5000 };
+enum { LATENCY_NS = 5000, COLLECTIVES = 1 << 16 /* of a communicator that its peers wait for */ };
 
 #define EXPORT_TWICE(name) __typeof__(name) p##name __attribute__((alias(#name)))
 
@@ -26,6 +30,28 @@ static ncclResult_t launch(uint64_t work, cudaStream_t stream)
     return cudaLaunchKernelExC(&config, launch, args);
 }
 
+/* The work of the next collective, which waits for the devices of the other ranks. */
+static uint64_t with_peers(ncclComm_t comm, uint64_t work)
+{
+    if (!comm->arrivals || comm->sequence == COLLECTIVES)
+        return work;
+    struct collective *made = malloc(sizeof *made);
+    *made = (struct collective){work, comm->arrivals + comm->sequence++ * comm->ranks, comm->ranks, comm->rank};
+    return COLLECTIVE | (uint64_t)made;
+}
+
+static uint64_t *shared_arrivals(int ranks)
+{
+    const char *path = getenv("STANDIN_PEERS");
+    int file = path ? open(path, O_RDWR | O_CREAT, 0600) : -1;
+    size_t size = sizeof(uint64_t) * COLLECTIVES * ranks;
+    if (file < 0 || ftruncate(file, size))
+        return NULL;
+    void *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return mapped == MAP_FAILED ? NULL : mapped;
+}
+
 /* The result of a successful call: for a non-blocking communicator, ncclInProgress. */
 static ncclResult_t answer(ncclComm_t comm, ncclResult_t result)
 {
@@ -39,7 +65,7 @@ static ncclResult_t enqueue(ncclComm_t comm, size_t count, ncclDataType_t type, 
         return group.depth ? (group.result = ncclInvalidArgument) : ncclInvalidArgument;
     uint64_t work = LATENCY_NS + count * sizes[type];
     if (!group.depth)
-        return answer(comm, launch(work, stream));
+        return answer(comm, launch(with_peers(comm, work), stream));
     if (comm->in_progress && !group.result)
         group.result = ncclInProgress;
     group.calls++;
@@ -77,7 +103,7 @@ static ncclResult_t create(ncclComm_t *comm, int ranks, int rank)
     if (rank < 0 || rank >= ranks)
         return ncclInvalidArgument;
     *comm = malloc(sizeof **comm);
-    **comm = (struct ncclComm){ranks, rank, 0};
+    **comm = (struct ncclComm){ranks, rank, 0, shared_arrivals(ranks), 0};
     return ncclSuccess;
 }
 

@@ -251,3 +251,23 @@ def test_a_full_log_ends_the_program(standin: Standin) -> None:
         program.do("load libcudart.so.12")
         with pytest.raises(RuntimeError, match="the log is full"):
             program.do("cudaLaunchKernel times=11")
+
+
+def test_a_collective_over_processes_begins_when_the_last_device_reaches_it(standin: Standin, tmp_path: Path) -> None:
+    peers = {"STANDIN_PEERS": str(tmp_path / "peers")}
+    with standin.start(environment=peers) as early, standin.start(environment=peers) as late:
+        for rank, program in enumerate((early, late)):
+            for command in (
+                "load libcudart.so.12",
+                "load libnccl.so.2",
+                f"ncclCommInitRank comm=1 ranks=2 rank={rank}",
+            ):
+                program.do(command)
+        early.do("ncclAllReduce comm=1 count=1000 type=1")
+        early.send("cudaDeviceSynchronize")
+        late.do("cudaLaunchKernel work=50000000")
+        late.do("ncclAllReduce comm=1 count=1000 type=1")
+        late.do("cudaDeviceSynchronize")
+        early.wait()
+    (waited,), (launched,) = early.calls("cudaDeviceSynchronize"), late.calls("cudaLaunchKernel")
+    assert waited["end"] - launched["start"] >= 50 * MILLISECOND
