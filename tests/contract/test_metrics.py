@@ -29,12 +29,12 @@ DECLARED = {folder: dict(table) for folder, table in page.tables()}
 
 
 @cache
-def sources(folder: str) -> dict[Path, ast.Module]:
-    """The modules of a component, or of the core, without its declarations."""
+def nodes(folder: str) -> list[ast.AST]:
+    """All nodes of the modules of a component, or of the core, without its declarations."""
     kind, _, name = folder.partition("/")
     root = page.ROOT / "otel_zernel" if kind == "collector" else page.ROOT / kind / f"otel_zernel_{kind}" / name
     paths = (path for path in sorted(root.rglob("*.py")) if path.name not in ("declared.py", "declaration.py"))
-    return {path: ast.parse(path.read_text()) for path in paths}
+    return [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
 
 
 def folders() -> list[str]:
@@ -48,9 +48,9 @@ def folders() -> list[str]:
     return ["collector", *found]
 
 
-def names(tree: ast.AST) -> Iterator[str]:
-    """The texts in a module; the variable parts of a formatted text as `*`."""
-    return (text for node in ast.walk(tree) if (text := text_of(node)) is not None)
+def names(folder: str) -> Iterator[str]:
+    """The texts in a component; the variable parts of a formatted text as `*`."""
+    return (text for node in nodes(folder) if (text := text_of(node)) is not None)
 
 
 def text_of(node: ast.AST) -> str | None:
@@ -69,9 +69,9 @@ def text_of(node: ast.AST) -> str | None:
             return None
 
 
-def emitted(tree: ast.AST) -> Iterator[str]:
-    """The names of metrics that calls in a module give to functions that emit metrics."""
-    for node in ast.walk(tree):
+def emitted(folder: str) -> Iterator[str]:
+    """The names of metrics that calls in a component give to functions that emit metrics."""
+    for node in nodes(folder):
         if not (isinstance(node, ast.Call) and node.args):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -87,14 +87,13 @@ def fits(pattern: str, name: str) -> bool:
 @pytest.mark.parametrize("folder", folders())
 def test_every_metric_in_the_code_is_declared(folder: str) -> None:
     declared = DECLARED.get(folder, {})
-    used = {name for tree in sources(folder).values() for name in emitted(tree)}
-    assert [name for name in sorted(used) if not any(fits(name, one) for one in declared)] == []
+    assert [name for name in sorted(set(emitted(folder))) if not any(fits(name, one) for one in declared)] == []
 
 
 @pytest.mark.parametrize("folder", sorted(DECLARED))
 def test_every_declared_metric_is_used_in_the_code(folder: str) -> None:
     """By its name, or by the constant of its declaration. A table of formats is used as a whole."""
-    literals = {text for tree in sources(folder).values() for text in names(tree) if "." in text or "_" in text}
+    literals = {text for text in names(folder) if "." in text or "_" in text}
     patterns = {text for text in literals if len(text.replace("*", "")) > len("otelcol_")}
     constants = by_constants(folder)
     unused = [
@@ -110,8 +109,7 @@ def by_constants(folder: str) -> set[str]:
     """The metrics whose constants in `declared` other modules of the component import."""
     imported = {
         alias.name
-        for tree in sources(folder).values()
-        for node in ast.walk(tree)
+        for node in nodes(folder)
         if isinstance(node, ast.ImportFrom) and (node.module or "").endswith(".declared")
         for alias in node.names
     } - {"METRICS"}
@@ -140,6 +138,7 @@ OF_ENVIRONMENT = {JOB_ID, JOB_RUN, TASK_ID, RANK, WORLD_SIZE, LOCAL_RANK}
 MOST_LITERALS = 150
 
 
+@cache
 def literals() -> dict[Path, list[str]]:
     """The texts of the product that begin as a name of ours, outside the vocabulary. Formatted ones are in parts."""
     found: dict[Path, list[str]] = {}
