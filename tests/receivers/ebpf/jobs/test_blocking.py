@@ -1,0 +1,200 @@
+"""A thread that blocks is in the state of the thing that it waits for, by its system call and the kind of the file."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from otel_zernel_libraries.training.ledger import Activity
+from tests.receivers.ebpf.jobs.operator_runs import difference, snapshots_of
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import Watch, spans_of
+
+JOB = """
+import ctypes, fcntl, json, mmap, os, select, selectors, socket, subprocess, sys, threading, time
+folder = sys.argv[1]
+backward = ctypes.PyDLL(f"{sys.argv[2]}/libtorch_python.so").backward
+DELAY = 0.06
+
+def later(function, *arguments):
+    threading.Timer(DELAY, function, arguments).start()
+    backward()  # to start a thread takes a lock
+
+def receive():
+    mine, others = socket.socketpair()
+    later(others.send, b"x")
+    mine.recv(1)
+
+def receive_with_timeout():
+    mine, others = socket.socketpair()
+    mine.settimeout(9)
+    later(others.send, b"x")
+    mine.recv(1)
+
+def select_socket():
+    mine, others = socket.socketpair()
+    later(others.send, b"x")
+    select.select([mine], [], [], 9)
+
+def accept():
+    server = socket.create_server(("127.0.0.1", 0))
+    later(socket.create_connection, server.getsockname())
+    server.accept()
+
+def read_pipe():
+    mine, others = os.pipe()
+    later(os.write, others, b"x")
+    os.read(mine, 1)
+
+def write_full_pipe():
+    mine, others = os.pipe()
+    os.set_blocking(others, False)
+    try:
+        while True:
+            os.write(others, b"x" * 65536)
+    except BlockingIOError:
+        os.set_blocking(others, True)
+    later(os.read, mine, 1 << 20)
+    os.write(others, b"x" * 65536)
+
+def poll_pipes():
+    pairs = [os.pipe() for _ in range(4)]
+    poll = select.poll()
+    for mine, _ in pairs:
+        poll.register(mine, select.POLLIN)
+    later(os.write, pairs[2][1], b"x")
+    poll.poll(9000)
+
+def acquire():
+    lock = threading.Lock()
+    lock.acquire()
+    later(lock.release)
+    lock.acquire()
+
+def lock_file():
+    mine, others = (open(f"{folder}/lock", "a") for _ in range(2))
+    fcntl.flock(others, fcntl.LOCK_EX)
+    later(fcntl.flock, others, fcntl.LOCK_UN)
+    fcntl.flock(mine, fcntl.LOCK_EX)
+
+def sleep():
+    time.sleep(DELAY)
+
+def select_nothing():
+    select.select([], [], [], DELAY)
+
+def wait_for_child():
+    child = subprocess.Popen(["sleep", str(DELAY)])
+    os.waitpid(child.pid, 0)
+
+def read_counter():
+    counter = os.eventfd(0)
+    later(os.eventfd_write, counter, 1)
+    os.eventfd_read(counter)
+
+def synchronize():
+    with open(f"{folder}/file", "wb") as file:
+        end = time.monotonic() + DELAY
+        while time.monotonic() < end:
+            file.write(b"x" * 65536)
+            file.flush()
+            os.fsync(file.fileno())
+
+def write_directly():
+    file = os.open(f"{folder}/direct", os.O_CREAT | os.O_RDWR | os.O_DIRECT)
+    data = mmap.mmap(-1, 1 << 20)
+    end = time.monotonic() + DELAY
+    while time.monotonic() < end:
+        os.pwrite(file, data, 0)
+
+def python_in_two_threads():
+    over = threading.Event()
+    def spin():
+        while not over.is_set():
+            sum(range(100))
+    other = threading.Thread(target=spin)
+    other.start()
+    end = time.monotonic() + 0.4
+    while time.monotonic() < end:
+        sum(range(100))
+    over.set()
+    other.join()
+
+print("ready", flush=True)
+for name in sys.stdin:
+    function = globals()[name.strip()]
+    backward()
+    function()
+    backward()
+    print("done", flush=True)
+"""
+WAITS = {
+    "receive": Activity.SOCKET,
+    "receive_with_timeout": Activity.SOCKET,
+    "select_socket": Activity.SOCKET,
+    "accept": Activity.SOCKET,
+    "read_pipe": Activity.PIPE,
+    "write_full_pipe": Activity.PIPE,
+    "poll_pipes": Activity.PIPE,
+    "acquire": Activity.LOCK,
+    "lock_file": Activity.LOCK,
+    "sleep": Activity.TIMER,
+    "select_nothing": Activity.TIMER,
+    "wait_for_child": Activity.CHILD,
+    "read_counter": Activity.UNKNOWN,
+    "synchronize": Activity.FILE,
+    "write_directly": Activity.FILE,
+}
+ON_CPU = (None, Activity.CPU_WAIT)
+LEAST = 0.04
+SHARE = 0.98
+
+
+@contextmanager
+def job(standin: Standin, folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", JOB, str(folder), str(standin.cudart.parent)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.communicate()
+
+
+def spent(watch: Watch, process: "subprocess.Popen[str]", name: str) -> dict[Activity | None, float]:
+    """The seconds in each state between the two marks around the wait."""
+    assert process.stdin
+    assert process.stdout
+    print(name, file=process.stdin)
+    assert process.stdout.readline() == "done\n"
+    spans = sorted(spans_of(watch.read(), process.pid), key=lambda span: span.end_time_unix_nano)
+    watch.taken()
+    before, after = spans[-2:]
+    return difference(snapshots_of(before)[1], snapshots_of(after)[0]).seconds
+
+
+def test_a_thread_that_blocks_is_in_the_state_of_its_wait(watch: Watch, standin: Standin, tmp_path: Path) -> None:
+    wrong = {}
+    with job(standin, tmp_path) as process:
+        watch.attach()
+        for name, state in WAITS.items():
+            seconds = spent(watch, process, name)
+            blocked = sum(time for other, time in seconds.items() if other not in ON_CPU)
+            is_disk = state is Activity.FILE  # a fast disk blocks for a part of the time only
+            if seconds[state] < SHARE * blocked or (blocked < LEAST and not is_disk):
+                wrong[name] = {str(other): round(time, 4) for other, time in seconds.items() if time}
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_a_thread_that_waits_for_the_interpreter_s_lock_is_in_a_state_of_its_own(
+    watch: Watch, standin: Standin, tmp_path: Path
+) -> None:
+    with job(standin, tmp_path) as process:
+        watch.attach()
+        seconds: dict[Activity | None, float] = {}
+        while not seconds.get(Activity.GIL):  # until the interpreter has been found
+            seconds = spent(watch, process, "python_in_two_threads")
+        seconds = spent(watch, process, "python_in_two_threads")
+    assert seconds[Activity.GIL] > 10 * seconds[Activity.LOCK]
+    assert seconds[Activity.GIL] > 0.05
