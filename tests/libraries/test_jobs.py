@@ -1,8 +1,15 @@
-"""The name of a service and the id of a job, from the environment of a process."""
+"""The name of a service and the id of a job, from the environment of a process.
+
+The name of the machine comes from the environment, else from the system.
+
+The rank of a process, from the variables of its launcher.
+"""
+
+import socket
 
 import pytest
 
-from otel_zernel_libraries.job_environment import job_id, job_run, service_name
+from otel_zernel_libraries.job_environment import host_name, job_id, job_run, rank_attributes, service_name
 
 SLURM = {"SLURM_JOB_ID": "4711"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}
@@ -59,3 +66,34 @@ STEP = {**SLURM, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_JOB_N
 )
 def test_a_run_is_named_only_where_all_ranks_have_the_same_name(environment: dict[str, str], run: str) -> None:
     assert job_run(environment) == run
+
+
+def test_the_variable_names_the_node_of_a_pod() -> None:
+    assert host_name({"ZERNEL_HOST_NAME": "gpu-7"}) == "gpu-7"
+
+
+def test_without_the_variable_it_is_the_name_of_the_system() -> None:
+    assert host_name({}) == host_name({"ZERNEL_HOST_NAME": ""}) == socket.gethostname()
+
+
+SRUN = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, (3, 8, 1)),
+        ({**SRUN, "RANK": "40", "WORLD_SIZE": "128", "LOCAL_RANK": "0"}, (40, 128, 0)),
+        (SRUN, (5, 16, 1)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, (2, 4, 0)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"}, (None, None, None)),
+        ({"RANK": "3"}, (3, None, None)),
+        ({"RANK": "three", "WORLD_SIZE": "99999999999"}, (None, None, None)),
+        ({}, (None, None, None)),
+    ],
+)
+def test_the_launcher_next_to_the_process_gives_its_rank(
+    environment: dict[str, str], expected: tuple[int | None, ...]
+) -> None:
+    found = rank_attributes(environment)
+    assert tuple(found.get(f"zernel.{name}") for name in ("rank", "world_size", "local_rank")) == expected

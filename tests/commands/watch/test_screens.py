@@ -1,15 +1,78 @@
-"""The screens at several sizes, as text. `ZERNEL_WRITE_GOLDEN=1 pytest tests/commands/watch` writes them anew."""
+"""The screens at several sizes, as text. `ZERNEL_WRITE_GOLDEN=1 pytest tests/commands/watch` writes them anew.
+
+docs/watch.md shows real screens. `ZERNEL_WRITE_GOLDEN=1 pytest tests/commands/watch` writes them anew.
+"""
 
 import json
 import os
+import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otel_zernel_commands.watch.command import WatchCommand
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
-from otel_zernel_commands.watch.styled import Surface, cells, plain
+from otel_zernel_commands.watch.styled import StyledLine, Surface, cells, plain
 from tests.commands.watch.made_states import NOW, job_state, rank_id, three_jobs
+
+_CELL, _LINE, _EDGE = 8.4, 18, 12
+_FONT = 'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14"'
+_INK, _GROUND = "#d4d4d4", "#1e1e1e"
+_INKS = {
+    "dim": "#8a8a8a",
+    "heading": "#4ec9e0",
+    "fault": "#e5c07b",
+    "trouble": "#f14c4c",
+    "data_loading": "#e5c07b",
+    "gpu_compute": "#5fd068",
+    "nccl_collective": "#d670d6",
+    "optimizer_step": "#6aa0ff",
+    "unknown": "#8a8a8a",
+}
+_GROUNDS = {
+    "title": (_GROUND, _INK),
+    "title_old": (_GROUND, "#e5c07b"),
+    "footer": (_GROUND, _INK),
+    "selected": (_GROUND, _INK),
+    "on_data_loading": ("#000000", "#e5c07b"),
+    "on_gpu_compute": ("#000000", "#5fd068"),
+    "on_nccl_collective": ("#ffffff", "#a33ea3"),
+    "on_optimizer_step": ("#ffffff", "#2f6bd8"),
+    "on_unknown": ("#ffffff", "#6a6a6a"),
+}
+"""By style: the colours of the letters and of the cells."""
+
+
+def as_svg(lines: list[StyledLine], columns: int) -> str:
+    """The picture. Each text has the width of its cells, so that every font fits."""
+    width, height = columns * _CELL + 2 * _EDGE, len(lines) * _LINE + 2 * _EDGE
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img" {_FONT}>',
+        "<title>otel-zernel watch</title>",
+        f'<rect width="100%" height="100%" rx="6" fill="{_GROUND}"/>',
+    ]
+    for row, line in enumerate(lines):
+        column = 0
+        for text, style in line:
+            parts += _span(text, style, _EDGE + column * _CELL, _EDGE + row * _LINE)
+            column += cells(text)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _span(text: str, style: str, x: float, y: float) -> list[str]:
+    ink, ground = _GROUNDS.get(style, (_INKS.get(style, _INK), ""))
+    width = cells(text) * _CELL
+    found = [f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_LINE}" fill="{ground}"/>'] if ground else []
+    if text.strip():
+        weight = ' font-weight="bold"' if style in ("bold", "fault", "heading", "trouble") else ""
+        found.append(
+            f'<text x="{x:.1f}" y="{y + 14}" fill="{ink}"{weight} textLength="{width:.1f}" xml:space="preserve">'
+            f"{escape(text)}</text>"
+        )
+    return found
+
 
 GOLDEN = Path(__file__).parent / "golden"
 STATUS = FeedStatus("localhost:9095", now_ms=NOW)
@@ -304,3 +367,44 @@ def test_a_recorded_job_has_this_screen() -> None:
     text = screen(state, 80, 14, status=status)
     assert "! Rank 1 delays the others by 22.8ms of a 52.8ms step." in text
     compare("recorded_job.txt", text)
+
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/watch.md"
+README = ROOT / "commands/otel_zernel_commands/watch/README.md"
+VIEWS = {
+    "watch.svg": (WatchView(selected=rank_id(3)), 110, 28),
+    "watch_rank.svg": (WatchView(page="rank", selected=rank_id(3)), 90, 30),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_picture_is_the_screen_of_now(name: str) -> None:
+    view, columns, rows = VIEWS[name]
+    picture = as_svg(draw(job_state(8), view, STATUS, Surface(columns, rows)).lines, columns)
+    path = ROOT / "docs" / name
+    if os.environ.get("ZERNEL_WRITE_GOLDEN"):
+        path.write_text(picture, "utf-8")
+    assert path.read_text("utf-8") == picture
+    assert f"]({name})" in PAGE.read_text("utf-8")
+
+
+def test_the_text_is_the_screen_of_now() -> None:
+    lines = draw(job_state(8), WatchView(), STATUS, Surface(40, 18)).lines
+    screen = "\n".join(plain(line).rstrip() for line in lines)
+    page = PAGE.read_text("utf-8")
+    before, shown, after = re.split(r"(?<=<!-- 40 columns -->\n```\n)(.*?)(?=\n```)", page, maxsplit=1, flags=re.DOTALL)
+    if os.environ.get("ZERNEL_WRITE_GOLDEN"):
+        PAGE.write_text(before + screen + after, "utf-8")
+    assert PAGE.read_text("utf-8") == before + screen + after
+    assert shown == screen or os.environ.get("ZERNEL_WRITE_GOLDEN")
+
+
+def test_the_readme_describes_every_option() -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    WatchCommand().add_arguments(parser)
+    options = [one for action in parser._actions for one in action.option_strings if one.startswith("--")]
+    readme = README.read_text("utf-8")
+    assert [one for one in options if one != "--help" and f"`{one}" not in readme] == []

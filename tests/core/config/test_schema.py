@@ -1,8 +1,17 @@
-"""Valid configurations become settings."""
+"""Valid configurations become settings.
 
+A configuration without pipelines is valid with an extension that works alone, and only then.
+"""
+
+import json
+
+import pytest
 from pydantic import SecretStr
 
 from otel_zernel.batch import ALL_SIGNALS
+from otel_zernel.config.schema import Settings, read_settings
+from otel_zernel.errors import ConfigError
+from otel_zernel.registry import Registry
 from otel_zernel.types import Address
 from tests.core.config.components import MINIMAL, In, Out, out_config, problems, settings_of
 
@@ -99,3 +108,21 @@ def test_the_readers_of_the_own_metrics_follow_the_schema_of_the_collector() -> 
     assert push.periodic.exporter.otlp.headers == {"key": SecretStr("s3cret")}
     assert pull.pull
     assert pull.pull.exporter.prometheus.host == "0.0.0.0"
+
+
+def settings_with(*enabled: str) -> Settings:
+    tree = {
+        "extensions": {"api": {"endpoint": "localhost:0"}, "query": {"url": "sqlite:///tmp/x.db"}},
+        "service": {"extensions": [*enabled]},
+    }
+    return read_settings([f"yaml:{json.dumps(tree)}"], [], {}, Registry.installed())
+
+
+def test_the_query_extension_needs_no_pipelines() -> None:
+    assert settings_with("api", "query").pipelines == {}
+
+
+@pytest.mark.parametrize("enabled", [(), ("api",)])
+def test_other_extensions_need_a_pipeline(enabled: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="service::pipelines: must have at least one pipeline"):
+        settings_with(*enabled)

@@ -1,4 +1,7 @@
-"""The exporter against masters that are slow, refuse, ask for credentials or speak TLS."""
+"""The exporter against masters that are slow, refuse, ask for credentials or speak TLS.
+
+When heartbeats are due, and the waits between connections.
+"""
 
 import asyncio
 import logging
@@ -17,6 +20,7 @@ from otel_zernel.component import Extension
 from otel_zernel.errors import CannotStart, Permanent
 from otel_zernel.testing import make_context, until
 from otel_zernel_exporters.heartbeat import HeartbeatExporter
+from otel_zernel_exporters.heartbeat.pace import LONGEST, SHORTEST, Backoff, HeartbeatPace
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_libraries.cluster.messages import (
     REGISTER_WORKER,
@@ -253,3 +257,29 @@ async def test_a_missing_certificate_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="exporters::heartbeat::tls::ca_file: cannot read"):
         async with beating(1, tls={"ca_file": str(tmp_path / "none.pem")}):
             pass
+
+
+def test_waits_double_from_1_s_to_30_s_and_start_again_after_an_answer() -> None:
+    lowest, highest = Backoff(min), Backoff(max)
+    assert [lowest.next() for _ in range(7)] == [1, 2, 4, 8, 15, 15, 15]
+    assert [highest.next() for _ in range(7)] == [2, 4, 8, 16, 30, 30, 30]
+    lowest.reset()
+    assert lowest.next() == SHORTEST
+    assert all(SHORTEST <= wait <= LONGEST for wait in [Backoff().next() for _ in range(100)])
+
+
+def test_heartbeats_keep_their_interval_with_a_random_share() -> None:
+    pace = HeartbeatPace(5.0, 0.1, 0.0, uniform=lambda low, high: high)
+    assert pace.wait(0.0) == 0.0
+    pace.sent(0.0)
+    assert pace.wait(0.0) == pytest.approx(5.5)
+    assert pace.wait(100.0) == 0.0
+
+
+def test_heartbeats_that_were_due_without_a_master_are_counted_once() -> None:
+    pace = HeartbeatPace(5.0, 0.0, 0.0)
+    pace.sent(0.0)
+    assert pace.skip(4.0) == 0
+    assert pace.skip(21.0) == 3
+    assert pace.skip(21.0) == 0
+    assert pace.skip(26.0) == 1

@@ -1,14 +1,22 @@
-"""The delivery of messages: confirmed, repeated, split, or lost with a count."""
+"""The delivery of messages: confirmed, repeated, split, or lost with a count.
+
+The counts of sent messages.
+"""
 
 import asyncio
 import logging
 from collections import Counter
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import until
+from otel_zernel_exporters.kafka.sending import SentRecords
+from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage
 from tests.core.parts import batch_of, every_signal
 from tests.exporters.kafka.exporting import dropped_by, exporting, values_in
 from tests.libraries.clients.kafka.mock_cluster import INIT_PRODUCER_ID, PRODUCE, MockCluster, count_of, messages_in
@@ -197,3 +205,16 @@ async def test_a_cancelled_export_counts_an_oversized_point_once(cluster: MockCl
                 continue
             break
         assert dropped_by(exporter) == {"too_large": 1}
+
+
+def test_topics_that_data_choose_do_not_make_series_without_end() -> None:
+    reader = InMemoryMetricReader()
+    sent = SentRecords(MeterProvider([reader]).get_meter("test"))
+    for number in range(1000):
+        sent.count([OutgoingMessage(f"topic-{number}", b"", None, [], source=None)], ())
+    sent.count([OutgoingMessage("topic-0", b"", None, [], source=None)], ())
+    data: Any = reader.get_metrics_data()
+    points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    counts = {point.attributes["topic"]: point.value for point in points}
+    assert len(counts) == 201
+    assert (counts["topic-0"], counts["topic-1"], counts["_OTHER"]) == (2, 1, 800)

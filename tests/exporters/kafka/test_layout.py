@@ -1,6 +1,9 @@
-"""The layout of messages is that of the OpenTelemetry Collector: keys, topics and pieces."""
+"""The layout of messages is that of the OpenTelemetry Collector: keys, topics and pieces.
 
-from typing import Any
+The choice of partitions.
+"""
+
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -10,11 +13,55 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
+from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.kafka import KafkaExporter
 from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece, attributes_hash
 from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, fitting
+from otel_zernel_exporters.kafka.sending import PartitionChoice
+from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage
 from tests.core.parts import batch_of, values_of
-from tests.exporters.kafka.xxh64 import xxh64
+
+_MASK: Final = (1 << 64) - 1
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+
+
+def _rotated(value: int, by: int) -> int:
+    return ((value << by) | (value >> (64 - by))) & _MASK
+
+
+def _round(sum_: int, lane: int) -> int:
+    return _rotated((sum_ + lane * _P2) & _MASK, 31) * _P1 & _MASK
+
+
+def xxh64(data: bytes) -> int:
+    """The hash with the seed 0."""
+    place, size = 0, len(data)
+    if size >= 32:
+        sums = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
+        while place + 32 <= size:
+            lanes = [int.from_bytes(data[place + 8 * one : place + 8 * one + 8], "little") for one in range(4)]
+            sums = [_round(sum_, lane) for sum_, lane in zip(sums, lanes, strict=True)]
+            place += 32
+        result = sum(_rotated(sum_, by) for sum_, by in zip(sums, (1, 7, 12, 18), strict=True)) & _MASK
+        for sum_ in sums:
+            result = ((result ^ _round(0, sum_)) * _P1 + _P4) & _MASK
+    else:
+        result = _P5
+    result = (result + size) & _MASK
+    while place + 8 <= size:
+        lane = int.from_bytes(data[place : place + 8], "little")
+        result = (_rotated(result ^ _round(0, lane), 27) * _P1 + _P4) & _MASK
+        place += 8
+    if place + 4 <= size:
+        lane = int.from_bytes(data[place : place + 4], "little")
+        result = (_rotated(result ^ (lane * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        place += 4
+    for byte in data[place:]:
+        result = _rotated(result ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
+    result = (result ^ (result >> 33)) * _P2 & _MASK
+    result = (result ^ (result >> 29)) * _P3 & _MASK
+    return result ^ (result >> 32)
 
 
 def layout_of(**options: Any) -> MessageLayout:
@@ -153,3 +200,32 @@ def test_sizes_are_those_of_the_encoding(encoding: Any) -> None:
     found = list(fitting(MessagePiece("metrics", batch.bytes_of("metrics"), "t"), encoding, 2000))
     assert all(isinstance(one, EncodedPiece) and len(one.value) <= 2000 for one in found)
     assert len(found) > 1
+
+
+class GrowingTopics(MessageProducer):
+    """Brokers whose topics come with their first message."""
+
+    def __init__(self) -> None:
+        super().__init__({}, make_context("exporters", "kafka"))
+        self.partitions = 0
+
+    async def partition_count(self, topic: str, within: float) -> int:
+        return self.partitions
+
+
+async def test_a_new_topic_uses_all_of_its_partitions_once_the_brokers_have_made_them() -> None:
+    producer, clock = GrowingTopics(), FakeClock()
+    choice = PartitionChoice("round_robin", 600.0, 1.0)
+    messages = [OutgoingMessage("new", b"") for _ in range(3)]
+    assert {one.partition for one in await choice.assign(messages, producer, clock)} == {-1}
+    producer.partitions = 3
+    assert {one.partition for one in await choice.assign(messages, producer, clock)} == {0, 1, 2}
+
+
+async def test_messages_of_any_number_of_topics_get_partitions() -> None:
+    producer = GrowingTopics()
+    producer.partitions = 2
+    messages = [OutgoingMessage(f"topic-{number}", b"") for number in range(5000)]
+    found = await PartitionChoice("round_robin", 600.0, 1.0).assign(messages, producer, FakeClock())
+    assert {one.partition for one in found} <= {-1, 0, 1}
+    assert len(found) == 5000

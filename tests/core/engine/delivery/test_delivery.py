@@ -1,19 +1,28 @@
-"""A delivery exports every batch that it accepts, or counts it as lost."""
+"""A delivery exports every batch that it accepts, or counts it as lost.
+
+The settings of a delivery have the Collector's defaults, and contradictory ones are refused.
+
+An exporter is stuck when it fails for all of its consumers, or settles nothing for a while; success ends that.
+"""
 
 import asyncio
 import time
+from itertools import islice
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from opentelemetry.metrics import NoOpMeter
 
 from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.clock import SystemClock
+from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.delivery.sending import LAST_ATTEMPT
+from otel_zernel.engine.delivery.progress import LONGEST_PAUSE, Progress
+from otel_zernel.engine.delivery.sending import LAST_ATTEMPT, backoff
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
-from otel_zernel.testing import make_context, until
+from otel_zernel.testing import FakeClock, make_context, until
 from tests.core.engine.delivery.delivering import delivering
 from tests.core.engine.wiring import RecordingQueue, losses_of, requests_of
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
@@ -225,3 +234,83 @@ async def test_a_batch_without_a_queue_is_counted_as_lost_if_a_stop_leaves_no_ti
         delivery.consumers.hurry(sink.context.clock.monotonic() + 5.0)
         assert not await delivery.send(batch_of(1.0))
         assert losses_of(sink) == {"exporter_stopped": 1}
+
+
+def test_backoff_grows_to_its_limit_within_the_randomization() -> None:
+    delays = list(islice(backoff(RetryConfig()), 50))
+    assert 2.5 <= delays[0] <= 7.5
+    assert 3.75 <= delays[1] <= 11.25
+    assert all(15 <= delay <= 45 for delay in delays[10:])
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"sending_queue": {"batch": {"min_size": 10, "max_size": 5}}}, "max_size"),
+        ({"sending_queue": {"queue_size": 0}}, "greater than or equal to 1"),
+        ({"retry_on_failure": {"randomization_factor": 2}}, "less than or equal to 1"),
+    ],
+)
+def test_contradictory_settings_are_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RemoteExporterConfig.model_validate(config)
+
+
+def test_the_defaults_are_the_collectors() -> None:
+    config = RemoteExporterConfig()
+    queue, retry = config.sending_queue, config.retry_on_failure
+    assert (config.timeout, queue.num_consumers, queue.queue_size, queue.sizer) == (5.0, 10, 1000, "requests")
+    assert (retry.initial_interval, retry.multiplier, retry.max_interval, retry.max_elapsed_time) == (5, 1.5, 30, 300)
+    assert LOCAL.sending_queue.num_consumers == 1
+
+
+def progress_of(consumers: int = 1) -> tuple[Progress, FakeClock]:
+    clock = FakeClock()
+    return Progress(consumers, clock.monotonic), clock
+
+
+def test_an_exporter_is_stuck_when_as_many_attempts_failed_in_a_row_as_it_has_consumers() -> None:
+    progress, _ = progress_of(consumers=3)
+    for _ in range(3):
+        assert not progress.is_stuck
+        progress.begun()
+        progress.failed()
+    assert progress.is_stuck
+    progress.settled()
+    assert not progress.is_stuck
+
+
+def test_an_exporter_that_hangs_is_stuck_after_a_while_until_it_settles_a_batch() -> None:
+    progress, clock = progress_of()
+    progress.begun()
+    clock.advance(LONGEST_PAUSE)
+    assert not progress.is_stuck
+    clock.advance(0.1)
+    assert progress.is_stuck
+    progress.settled()
+    progress.ended()
+    assert not progress.is_stuck
+
+
+def test_an_exporter_without_work_is_never_stuck() -> None:
+    progress, clock = progress_of()
+    clock.advance(1000)
+    progress.begun()
+    assert not progress.is_stuck
+    progress.ended()
+    progress.settled()
+    clock.advance(1000)
+    assert not progress.is_stuck
+    progress.begun()
+    assert not progress.is_stuck
+
+
+def test_a_slow_exporter_that_settles_batches_is_not_stuck() -> None:
+    progress, clock = progress_of(consumers=2)
+    for _ in range(10):
+        progress.begun()
+    for _ in range(10):
+        clock.advance(LONGEST_PAUSE - 1)
+        progress.settled()
+        progress.ended()
+        assert not progress.is_stuck

@@ -3,7 +3,7 @@
 import os
 import struct
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +12,32 @@ import pytest
 from tests.commands.why.chromium import Tab, browsing, require_chromium
 from tests.exporters.live.live_runs import SECOND
 from tests.exporters.live.page.generated_job import GeneratedJob
-from tests.exporters.live.page.screenshots import DOCS, PICTURES, SECONDS, picture
 from tests.exporters.live.page.served_page import ServedPage, served_page
+
+DOCS = Path(__file__).parents[4] / "docs"
+SECONDS = 40
+PICTURES = {"live_page.png": ((1280, 1560), "light"), "live_page_phone.png": ((390, 1240), "dark")}
+"""Width and height, and the theme, by name."""
+_HELD = """
+const at = Date.now(), get = Headers.prototype.get;
+Date.now = () => at;
+Headers.prototype.get = function (name) { return name === "date" ? null : get.call(this, name); };
+"""
+"""For the page, it is always the time of its state."""
+
+
+def picture(tab: Tab, page: ServedPage, size: tuple[int, int], theme: str, path: Path) -> None:
+    """Writes the upper part of the page, of this width and height. `page` is held."""
+    tab.leave()
+    tab.open(page.url, size[0], 900, theme, _HELD)
+    until = time.monotonic() + 60
+    while not tab.evaluate("document.querySelector('#status').textContent").startswith("Live"):
+        assert time.monotonic() < until
+    tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
+    shot = tab.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+    path.write_bytes(b64decode(shot["data"]))
+
 
 FARTHEST = 8.0
 """The mean difference of two pictures in coarse squares, of 255. The colours of a theme differ by over 200."""

@@ -1,5 +1,10 @@
-"""The options of Kafka clients: former names, refusals in one sentence, and the properties of librdkafka."""
+"""The options of Kafka clients: former names, refusals in one sentence, and the properties of librdkafka.
 
+Without the extra, `validate` says what to install.
+"""
+
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +169,20 @@ def test_a_password_is_never_printed() -> None:
     options["record_headers"] = {"team": "hush"}  # type: ignore[dict-item]
     config = KafkaExporter.Config.model_validate(options)
     assert "hush" not in f"{config!r} {config.model_dump()} {config.model_dump_json()}"
+
+
+CONFIG = """
+receivers: {kafka: }
+exporters: {kafka: }
+service: {pipelines: {metrics: {receivers: [kafka], exporters: [kafka]}}}
+"""
+WITHOUT = "import sys; sys.modules['confluent_kafka'] = None; from otel_zernel.__main__ import main; sys.exit(main())"
+
+
+def test_a_missing_package_is_one_sentence_for_each_component() -> None:
+    command = [sys.executable, "-c", WITHOUT, "validate", "--config", f"yaml:{CONFIG}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    output = done.stdout + done.stderr
+    assert "receivers::kafka: the kafka receiver needs confluent-kafka: pip install 'otel-zernel[kafka]'" in output
+    assert "exporters::kafka: the kafka exporter needs confluent-kafka and xxhash: pip install" in output
