@@ -1,19 +1,20 @@
 """A session in a process of its own, for tests that kill it or take its capabilities away.
 
-Prints `attached`. Then, for each line of its input, it attaches and prints JSON: the launches counted and the ranks of
-the processes with spans, by pid. It ends at the end of its input.
+Prints `attached`. Then, for each line of its input, it attaches and prints JSON by pid: the launches and the samples
+counted, and the ranks of the processes with spans. It ends at the end of its input.
 """
 
 import json
 import os
 import sys
+from collections import Counter
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
 from otel_zernel_receivers.ebpf.session import Session
-from tests.receivers.ebpf.watching import TEST_RUN, attributes_of, histogram_points
+from tests.receivers.ebpf.watching import TEST_RUN, attributes_of, histogram_points, metrics_of
 
 
 def say(text: str) -> None:
@@ -29,7 +30,10 @@ with Session.open(config, make_context(clock=SystemClock())) as session:
         session.attach()
         batch = Batch.join(session.read().batches)
         points = histogram_points(batch, "zernel.cuda.launch.latency")
+        sampled: Counter[str] = Counter()
+        for point in metrics_of(batch)["zernel.samples"].sum.data_points:
+            sampled[str(attributes_of(point)["process_pid"])] += point.as_int
         resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
         launches = {str(attributes_of(point)["process_pid"]): point.count for point in points}
         ranks = {str(one["process_pid"]): one.get("zernel_rank") for one in resources}
-        say(json.dumps({"launches": launches, "ranks": ranks}))
+        say(json.dumps({"launches": launches, "samples": sampled, "ranks": ranks}))

@@ -40,7 +40,7 @@ def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
 
 
 def answer(process: "subprocess.Popen[str]") -> dict[str, dict[str, int]]:
-    """The collector's counts since the last request: `launches` and `ranks` by pid."""
+    """The collector's counts since the last request: `launches`, `samples` and `ranks` by pid."""
     assert process.stdin
     assert process.stdout
     print(file=process.stdin, flush=True)
@@ -100,6 +100,17 @@ def test_few_capabilities_suffice(loadable: None, standin: Standin) -> None:
             assert counted(process, program.pid) == 40
 
 
+async def test_few_capabilities_suffice_for_samples(loadable: None, standin: Standin) -> None:
+    with standin.start() as program, collector(with_only(*NEEDED)) as process:
+        program.do("load libcudart.so.12")
+
+        def is_sampled() -> bool:
+            program.do("cudaLaunchKernel times=100000")
+            return answer(process)["samples"].get(str(program.pid), 0) > 0
+
+        await until(is_sampled)
+
+
 @contextmanager
 def job_of_nobody(
     standin: Standin, home_mode: int, program: str = "program", cwd: str = ".", **environment: str
@@ -125,7 +136,8 @@ def test_few_capabilities_suffice_for_the_rank_of_another_user_s_job(loadable: N
         with collector(with_only(*NEEDED)) as process:
             program.do("cudaLaunchKernel work=20000000")
             program.do("cudaDeviceSynchronize")
-            assert answer(process) == {"launches": {str(program.pid): 1}, "ranks": {str(program.pid): 3}}
+            counts = answer(process)
+            assert (counts["launches"], counts["ranks"]) == ({str(program.pid): 1}, {str(program.pid): 3})
 
 
 @pytest.mark.parametrize(

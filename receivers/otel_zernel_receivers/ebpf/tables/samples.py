@@ -12,8 +12,8 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, SAMPLE_COUNT
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
-INTERRUPT_NS: Final = 20_000
-"""The clock's interrupt around each sample, on a virtual machine: `python -m benchmarks sampler_cost`."""
+INTERRUPT_NS: Final = 25_000
+"""Of the clock's interrupt around each sample, on a nested virtual machine: `python -m benchmarks sampler_cost`."""
 _ACTIVITIES: Final = {
     Code.OPERATOR: Activity.OPERATOR,
     Code.PYTHON: Activity.PYTHON,
