@@ -127,6 +127,7 @@ class TrainingProcess:
         totals = self.phases.totals
         self.window = totals.close_interval()
         self.has_new_verdict = self._verdict.update(self.window, self.missing_marks)
+        self.phases.device.close()
         durations = self.steps.end_interval()
         report = ProcessReport(
             labels=self._labels,
@@ -135,6 +136,7 @@ class TrainingProcess:
             totals=totals,
             window=self.window,
             gpu_usage=self.phases.gpu_usage,
+            device=self.phases.device,
             doubtful_ns=self.phases.doubtful_ns,
             durations=durations,
             traced=self.steps.exemplars(self.rank),

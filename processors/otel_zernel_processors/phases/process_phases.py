@@ -7,6 +7,7 @@ from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.intake.inputs import THREAD_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.intake.losses import LossPeriod
+from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuUsage, GpuUser
 from otel_zernel_processors.phases.results.totals import Totals
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
@@ -26,6 +27,8 @@ class ProcessPhases:
         self._thread_states = ThreadStates()
         self._history = EnergyHistory()
         self._gpu_usage: defaultdict[str, GpuUsage] = defaultdict(GpuUsage)
+        self.device = DeviceTimes()
+        """What its GPU did."""
 
     @property
     def is_ml(self) -> bool:
@@ -44,12 +47,12 @@ class ProcessPhases:
 
     @property
     def gpu_usage(self) -> Mapping[str, GpuUsage]:
-        """Its share of its GPU's energy and idle time, by the source of the phases."""
+        """Its share of its GPU's energy, by the source of the phases."""
         return self._gpu_usage
 
     def user_of(self, gpu: str) -> GpuUser:
         """The process as a user of this GPU. Its share goes to the current source of phases."""
-        return GpuUser(gpu, self._history, self._gpu_usage[self.totals.source])
+        return GpuUser(gpu, self._history, self._gpu_usage[self.totals.source], self.device)
 
     def add_interval(self, interval: ThreadInterval) -> str | None:
         """Adds an interval; returns None, or the reason why it is dropped."""
@@ -80,7 +83,9 @@ class ProcessPhases:
 
     def end(self) -> list[ClosedStep]:
         """Closes all steps, because the process has ended."""
-        return self.advance(self._timeline.last_end) + self._added(self._timeline.end())
+        steps = self.advance(self._timeline.last_end) + self._added(self._timeline.end())
+        self.device.is_over = True
+        return steps
 
     def forget(self, before: int) -> None:
         """Removes the phases before this time (ns) that wait for samples of the GPU."""
@@ -106,5 +111,6 @@ class ProcessPhases:
         for closed in steps:
             self.totals.add_step(closed)
             self._history.add(closed.attribution.segments)
+            self.device.add_step(closed)
             added.append(closed)
         return added

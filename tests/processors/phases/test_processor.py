@@ -123,17 +123,13 @@ def test_other_spans_and_all_metrics_pass() -> None:
     assert sum(batch.span_count for batch in passed) == 12
 
 
-def test_transitions_epochs_and_idle_time_are_emitted() -> None:
+def test_transitions_and_epochs_are_emitted() -> None:
     loop = Loop().steps(50).load(0.03).wait(200).steps(50).load()
-    idle = gauge_batch("hw.gpu.utilization", [(at, 0.75) for at in range(0, 3001, 100)], zernel_gpu_index=0)
-    made = run(batch_of(loop.spans), idle)
+    made = run(batch_of(loop.spans))
     assert last(made, "zernel.epochs") == 1
     assert last(made, "zernel.steps", zernel_step_kind="between") == 2
     changes = 5  # a step passes through: compute, optimizer, unknown, loading; the first load comes from unknown
     assert last(made, "zernel.phase.transitions") == pytest.approx(100 * (changes - 1), abs=changes)
-    seconds = {str(one["zernel.phase"]): value for one, value in values_of(made, "zernel.phase.gpu.idle")}
-    assert sum(seconds.values()) == pytest.approx(0.25 * 3)
-    assert seconds["gpu_compute"] == pytest.approx(0.25 * 3 * 2200 / 3410, rel=0.1)
 
 
 def test_a_host_has_the_tasks_and_the_time_of_each_phase() -> None:

@@ -1,6 +1,6 @@
 """The calls to a device in one segment of a thread, and the order of its streams.
 
-Times are ns and have one clock.
+Times are ns since 1970.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self
 
-from otel_zernel_libraries.training.ledger import STATES, Activity, Position, Snapshot
+from otel_zernel_libraries.training import ledger
+from otel_zernel_libraries.training.ledger import Activity, Position
 
 QUEUE: Final = 1024
 """Launches that a stream holds before the next launch blocks. NVIDIA's forum (topic 68937) measured 1,000 to 1,024."""
@@ -16,8 +17,8 @@ SHORTEST_WAIT: Final = 20_000
 """ns. A wait that lasts longer had to wait for work; the call itself takes a few microseconds."""
 SHORTEST_BLOCK: Final = 100_000
 """ns. If launches of a segment were blocked for longer, the queue was full."""
-_COUNTER: Final = 1 << 32
-"""Counts of snapshots are modulo this."""
+_WAITS: Final = (Activity.GPU_WAIT, Activity.COLLECTIVE)
+"""Waits for work that the device does, or for its peers."""
 
 
 class Stream(StrEnum):
@@ -68,16 +69,15 @@ class Segment:
         return max(self.end - self.begin - self.blocked - self.wait, 0)
 
     @classmethod
-    def between(cls, before: Snapshot, after: Snapshot, position: Position, *, is_drained: bool) -> Self:
-        """The segment between two marks of a thread. `is_drained`: a wait for the device ends it."""
-        spent = {
-            state or Activity.UNKNOWN: late - early
-            for state, early, late in zip(STATES, before.times, after.times, strict=True)
-            if late > early
-        }
-        count = (after.launches - before.launches) % _COUNTER
-        launches = (Launches(count, after.first_launch, after.last_launch),) if count else ()
-        wait = spent.get(Activity.GPU_WAIT, 0)
+    def of(cls, part: ledger.Segment, *, is_drained: bool) -> Self:
+        """The calls in a segment of the ledger. `is_drained`: a wait for all work of the device ends it."""
+        spent = {moment.activity: time for moment, time in part.spent}
+        launches: tuple[Launches, ...] = ()
+        if part.work and part.work.launches:
+            first = min(max(part.work.first_launch or part.start, part.start), part.end)
+            last = max(min(part.work.last_launch or part.end, part.end), first)
+            launches = (Launches(part.work.launches, first, last),)
+        wait = sum(spent.get(activity, 0) for activity in _WAITS)
         drains = frozenset(Stream) if is_drained else frozenset[Stream]()
         blocked = spent.get(Activity.LAUNCH_BLOCKED, 0)
-        return cls(before.time, after.time, position, launches, blocked, wait, drains, spent)
+        return cls(part.start, part.end, part.position, launches, blocked, wait, drains, spent)

@@ -13,9 +13,9 @@ import numpy as np
 from otel_zernel_libraries.training.device.segments import Kind, Segment
 from otel_zernel_libraries.training.device.streams import NS, Floats, Rows
 from otel_zernel_libraries.training.device.works import Equations
-from otel_zernel_libraries.training.ledger import Activity, Position
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Position
 
-_WAITS: Final = frozenset({Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
+_WAITS: Final = frozenset({Activity.GPU_WAIT, Activity.COLLECTIVE, Activity.LAUNCH_BLOCKED})
 
 
 class Bounds(NamedTuple):
@@ -60,17 +60,38 @@ class DeviceUse:
         Within a segment, the device's idle time is divided among the thread's activities, in proportion.
         """
         parts = np.array([_share(segment, position, activity) for segment in self.segments])
-        sums, (below, above) = self.idle @ parts, self.margins @ parts
+        return self._bounds(self.idle @ parts, self.margins @ parts)
+
+    def starved_by_moment(self) -> dict[Moment, Bounds]:
+        """`starved` of every position and activity."""
+        moments: dict[Moment, int] = {}
+        rows, columns, values = [], [], []
+        for row, segment in enumerate(self.segments):
+            for activity, share in _shares(segment):
+                rows.append(row)
+                columns.append(moments.setdefault(MOMENTS[segment.position][activity], len(moments)))
+                values.append(share)
+        parts = np.zeros((len(self.segments), len(moments)))
+        parts[rows, columns] = values
+        idle, margins = self.idle @ parts, self.margins @ parts
+        return {moment: self._bounds(idle[:, column], margins[:, column]) for moment, column in moments.items()}
+
+    def _bounds(self, sums: Floats, margins: Floats) -> Bounds:
+        below, above = margins
         return Bounds(max(float(sums.min() - below), 0.0), float(sums[0]), float(sums.max() + above))
 
 
 def _share(segment: Segment, position: Position | None, activity: Activity | None) -> float:
     if position not in (None, segment.position):
         return 0.0
-    if activity is None:
-        return 1.0
-    own = sum(time for each, time in segment.activities.items() if each not in _WAITS)
-    return 0.0 if activity in _WAITS else segment.activities.get(activity, 0) / max(own, 1)
+    return 1.0 if activity is None else dict(_shares(segment)).get(activity, 0.0)
+
+
+def _shares(segment: Segment) -> list[tuple[Activity, float]]:
+    """The activities of the thread while it did not wait for the device; the sum is 1."""
+    own = [(activity, time) for activity, time in segment.activities.items() if activity not in _WAITS]
+    total = sum(time for _, time in own)
+    return [(activity, time / total) for activity, time in own] if total else [(Activity.UNKNOWN, 1.0)]
 
 
 def device_use(segments: Sequence[Segment], busy_share: float | None = None) -> DeviceUse | None:
@@ -85,7 +106,8 @@ def device_use(segments: Sequence[Segment], busy_share: float | None = None) -> 
     columns = _Columns(segments)
     idle = np.stack([columns.idle(equations.rows, works) for works in (solution.best, *solution.possible)])
     works = {kind: float(solution.best[index]) for kind, index in equations.kinds.items()}
-    return DeviceUse(segments, idle, columns.margins(idle, solution.margin), works)
+    certain = columns.certainly_idle(equations.rows)
+    return DeviceUse(segments, idle, columns.margins(idle, certain, solution.margin), works)
 
 
 class _Columns:
@@ -106,22 +128,35 @@ class _Columns:
             idle *= np.divide(self._idle(each, works), length, out=np.zeros_like(length), where=length > 0)
         return idle
 
-    def margins(self, idle: Floats, margin: Floats) -> Floats:
+    def certainly_idle(self, rows: Sequence[Rows]) -> Floats:
+        """Seconds of each segment before its first launch, if a wait had emptied all streams."""
+        idle: Floats = self.until - self.begin
+        for each in rows:
+            before = np.searchsorted(each.segment, np.arange(len(self.begin))) - 1
+            is_empty = np.append(each.drained, np.inf)[before] <= self.begin
+            idle = np.minimum(idle, np.where(is_empty, self._lead(each) - self.begin, 0.0))
+        return np.maximum(idle, 0.0)
+
+    def margins(self, idle: Floats, certain: Floats, margin: Floats) -> Floats:
         """`margin`: how much less and how much more (s) the device may have worked than any solution says."""
-        low, room = idle.min(axis=0), np.maximum(self.until - self.begin - self.blocked - idle.max(axis=0), 0.0)
+        low = np.maximum(idle.min(axis=0) - certain, 0.0)
+        room = np.maximum(self.until - self.begin - self.blocked - idle.max(axis=0), 0.0)
         below = low * min(margin[1] / max(float(low.sum()), 1e-9), 1.0)
         above = room * min(margin[0] / max(float(room.sum()), 1e-9), 1.0)
         return np.array([below, above])
+
+    def _lead(self, rows: Rows) -> Floats:
+        """The time of each segment's first launch, or of its wait if it launches nothing."""
+        lead: Floats = self.until.copy()
+        lead[rows.segment] = rows.first
+        return lead
 
     def _idle(self, rows: Rows, works: Floats) -> Floats:
         index = np.arange(len(rows.count))
         finish = np.minimum(rows.finish(works, index, np.ones(len(index))).time, rows.drained)
         before = np.searchsorted(rows.segment, np.arange(len(self.begin))) - 1
         busy_until = np.append(finish, -np.inf)[before]
-        # until the wait, or until the first launch
-        lead = self.until.copy()
-        lead[rows.segment] = rows.first
-        idle: Floats = np.maximum(lead - np.maximum(busy_until, self.begin), 0.0)
+        idle: Floats = np.maximum(self._lead(rows) - np.maximum(busy_until, self.begin), 0.0)
         # from the first launch to the last, and after it
         at = rows.segment
         backlog = np.maximum(busy_until[at] - rows.first, 0.0), np.maximum(finish - rows.last, 0.0)

@@ -8,6 +8,7 @@ _SOURCE = semconv.PHASE_SOURCE
 _STEP = (semconv.STEP_KIND, semconv.STEP_BOUNDARY, _SOURCE)
 _SCOPES = "for processes with PyTorch's scopes"
 _GPU = "for processes on a GPU whose metrics arrive"
+_LAUNCHES = "for processes whose training thread launches kernels, with snapshots of the ebpf receiver"
 _JOB = "for jobs of several ranks"
 _HOST = "always"
 
@@ -37,7 +38,16 @@ METRICS = by_name(
     _gauge(semconv.PHASE_FRACTION, "1", "Share of the phase in the time of the window.", "always", _PHASE, _SOURCE),
     _sum(semconv.PHASE_TRANSITIONS, "{transition}", "Changes from one phase to another.", "always", _SOURCE),
     _sum(semconv.PHASE_ENERGY, "J", "The process's share of its GPU's energy in the phase.", _GPU, _PHASE, _SOURCE),
-    _sum(semconv.PHASE_GPU_IDLE, "s", "The process's share of its GPU's idle time.", _GPU, _PHASE, _SOURCE),
+    _sum(
+        semconv.GPU_STARVED_TIME,
+        "s",
+        "Time in which the GPU certainly had nothing to do, by what the training thread did meanwhile.",
+        _LAUNCHES,
+        semconv.POSITION,
+        semconv.ACTIVITY,
+    ),
+    _sum(semconv.GPU_BUSY_TIME, "s", "Time in which the GPU certainly worked for the process.", _LAUNCHES),
+    _sum(semconv.GPU_UNDETERMINED_TIME, "s", "Time in which it is not known whether the GPU worked.", _LAUNCHES),
     _sum(semconv.PHASE_LOSSY_TIME, "s", "The part of it in steps in which events were lost.", _SCOPES, *_DETAILS),
     _sum(semconv.PHASE_DOUBTFUL, "s", "Time of steps closed before a loss of events was known.", _SCOPES, _SOURCE),
     _sum(semconv.COLLECTIVE_OVERLAP, "s", "Time of collectives in flight beside other work.", _SCOPES, _SOURCE),

@@ -10,6 +10,7 @@ from otel_zernel_libraries.training.ledger import Moment
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, MetricWriter, Value, state_set
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
+from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.energy import GpuUsage
 from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
 from otel_zernel_processors.phases.results.verdict import VERDICTS
@@ -34,6 +35,7 @@ class ProcessReport:
     """Sums over the window."""
     gpu_usage: Mapping[str, GpuUsage]
     """By the source of the phases."""
+    device: DeviceTimes
     doubtful_ns: int
     """Time of steps that were closed before the loss of events in them was known."""
     durations: StepDurations
@@ -46,6 +48,8 @@ class ProcessReport:
         """The metrics with the time `now` (ns)."""
         writer = MetricWriter(self.labels, self.first_seen, now)
         self._write_phases(writer)
+        if self.device.is_known:
+            self._write_device(writer)
         if self.totals.steps:
             self._write_steps(writer)
             labels = {**self.labels, **_BY_SCOPES}
@@ -82,7 +86,15 @@ class ProcessReport:
         writer.sum(semconv.PHASE_TRANSITIONS, "{transition}", counts)
         usage = self.gpu_usage.items()
         writer.sum(semconv.PHASE_ENERGY, "J", _by_phase({source: one.joules for source, one in usage}))
-        writer.sum(semconv.PHASE_GPU_IDLE, "s", _by_phase({source: one.idle_s for source, one in usage}))
+
+    def _write_device(self, writer: MetricWriter) -> None:
+        starved: list[Value] = [
+            ({semconv.POSITION: moment.position, semconv.ACTIVITY: moment.activity}, seconds)
+            for moment, seconds in sorted(self.device.starved_s.items(), key=_names)
+        ]
+        writer.sum(semconv.GPU_STARVED_TIME, "s", starved)
+        writer.sum(semconv.GPU_BUSY_TIME, "s", [({}, self.device.busy_s)])
+        writer.sum(semconv.GPU_UNDETERMINED_TIME, "s", [({}, self.device.undetermined_s)])
 
     def _write_steps(self, writer: MetricWriter) -> None:
         totals, window = self.totals, self.window
@@ -108,7 +120,7 @@ class ProcessReport:
         writer.gauge(semconv.STEP_JITTER, "1", [(_BY_SCOPES, window.jitter)])
 
 
-def _names(row: tuple[Moment, int]) -> tuple[str, str]:
+def _names(row: tuple[Moment, float]) -> tuple[str, str]:
     return row[0].position, row[0].activity
 
 

@@ -1,4 +1,4 @@
-"""Divides the energy and the idle time of GPUs among the phases of the processes that use them."""
+"""Divides the energy of GPUs among the phases of the processes that use them."""
 
 import math
 from bisect import bisect_right
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from otel_zernel_libraries.training.ledger import Segment
 from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.signals.levels import Level
 
@@ -76,10 +77,9 @@ class EnergyHistory:
 
 @dataclass(slots=True)
 class GpuUsage:
-    """A process's share of its GPU's energy and idle time, by phase."""
+    """A process's share of its GPU's energy, by phase."""
 
     joules: dict[str, float] = field(default_factory=dict)
-    idle_s: dict[str, float] = field(default_factory=dict)
 
 
 class GpuSample(NamedTuple):
@@ -121,19 +121,22 @@ class GpuEnergy:
             kind = "idle" if point.name == "hw.gpu.utilization" else "energy"
             self._samples.append(GpuSample(before[0], point.time, kind, amount))
 
-    def share_out(self, users: Sequence[tuple[EnergyHistory, GpuUsage]], at_latest: int) -> None:
-        """Divides the samples equally among the users.
+    def share_out(self, users: Sequence["GpuUser"], at_latest: int) -> None:
+        """Divides the energy equally among the users. If there is only one, the idle time is a fact about its device.
 
         A sample waits until all users' phases are known for its time, but not if it ended before `at_latest` (ns).
         """
-        until = min((history.until for history, _ in users), default=0)
+        until = min((user.history.until for user in users), default=0)
         while self._samples and (self._samples[0].end <= until or self._samples[0].end <= at_latest):
             sample = self._samples.popleft()
-            for history, usage in users:
-                _add(usage, sample, history.shares(sample.start, sample.end), len(users))
+            if sample.kind == "energy":
+                for user in users:
+                    _add(user.usage, sample, user.history.shares(sample.start, sample.end), len(users))
+            elif len(users) == 1:
+                users[0].device.add_reading(sample.start, sample.end, sample.amount)
         needed = min([*(one.start for one in self._samples), *(time for time, _ in self._last.values())], default=0)
-        for history, _ in users:
-            history.forget(needed)
+        for user in users:
+            user.history.forget(needed)
 
     @staticmethod
     def _amount(point: InputPoint, before: float, seconds: float) -> float:
@@ -145,9 +148,8 @@ class GpuEnergy:
 
 
 def _add(usage: GpuUsage, sample: GpuSample, shares: dict[str, float], users: int) -> None:
-    into = usage.joules if sample.kind == "energy" else usage.idle_s
     for phase, share in shares.items():
-        into[phase] = into.get(phase, 0.0) + sample.amount * share / users
+        usage.joules[phase] = usage.joules.get(phase, 0.0) + sample.amount * share / users
 
 
 class GpuUser(NamedTuple):
@@ -158,6 +160,7 @@ class GpuUser(NamedTuple):
     history: EnergyHistory
     usage: GpuUsage
     """The process's share is added to this."""
+    device: DeviceTimes
 
 
 class HostGpus:
@@ -178,9 +181,9 @@ class HostGpus:
 
     def share_out(self, users: Iterable[GpuUser], at_latest: int) -> None:
         """Divides what each GPU used among its users; see `GpuEnergy.share_out`."""
-        of_gpu: dict[str, list[tuple[EnergyHistory, GpuUsage]]] = {}
+        of_gpu: dict[str, list[GpuUser]] = {}
         for user in users:
-            of_gpu.setdefault(self._known(user.gpu), []).append((user.history, user.usage))
+            of_gpu.setdefault(self._known(user.gpu), []).append(user)
         for index, gpu in self._gpus.items():
             gpu.share_out(of_gpu.get(index, []), at_latest)
 

@@ -1,25 +1,30 @@
-"""Segments from the snapshots of a thread."""
+"""The calls to a device in the segments of a ledger."""
 
+from otel_zernel_libraries.training import ledger
 from otel_zernel_libraries.training.device import Launches, Segment, Stream
-from otel_zernel_libraries.training.ledger import STATES, Activity, Position, Snapshot
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Work
+
+FORWARD = MOMENTS[Position.FORWARD]
 
 
-def snapshot(time: int, launches: int, first: int = 0, last: int = 0, **spent: int) -> Snapshot:
-    times = tuple(spent.get(state.value if state else "on_cpu", 0) for state in STATES)
-    return Snapshot(time, times, 0, first, last, 0, 0, 0, launches, 0, 0, 0, 0, 0, 0)
-
-
-def test_a_segment_is_the_difference_of_two_snapshots() -> None:
-    before = snapshot(100, 2**32 - 1, on_cpu=50, gpu_wait=10)
-    after = snapshot(200, 2, first=110, last=130, on_cpu=90, gpu_wait=40, launch_blocked=30)
-    segment = Segment.between(before, after, Position.FORWARD, is_drained=True)
+def test_a_segment_has_the_launches_and_the_waits_of_its_work() -> None:
+    work = Work(9, 3, 110, 130, *[0] * 7)
+    times = {Activity.OPERATOR: 40, Activity.GPU_WAIT: 30, Activity.LAUNCH_BLOCKED: 30}
+    spent = tuple((FORWARD[activity], time) for activity, time in times.items())
+    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], spent, work), is_drained=True)
     assert (segment.begin, segment.end, segment.position) == (100, 200, Position.FORWARD)
     assert segment.launches == (Launches(3, 110, 130),)
     assert (segment.wait, segment.blocked, segment.own) == (30, 30, 40)
     assert segment.drains == set(Stream)
-    assert segment.activities == {Activity.UNKNOWN: 40, Activity.GPU_WAIT: 30, Activity.LAUNCH_BLOCKED: 30}
+    assert segment.activities == times
 
 
-def test_a_segment_without_launches_or_waits_has_none() -> None:
-    segment = Segment.between(snapshot(1, 5), snapshot(9, 5), Position.LOAD, is_drained=False)
-    assert (segment.launches, segment.drains, segment.wait) == ((), frozenset(), 0)
+def test_launches_without_a_known_time_are_spread_over_the_segment() -> None:
+    work = Work(9, 3, 0, 0, *[0] * 7)
+    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], (), work), is_drained=False)
+    assert segment.launches == (Launches(3, 100, 200),)
+    assert segment.drains == frozenset()
+
+
+def test_a_segment_without_snapshots_launches_nothing() -> None:
+    assert Segment.of(ledger.Segment(1, 9, FORWARD[Activity.PYTHON]), is_drained=False).launches == ()

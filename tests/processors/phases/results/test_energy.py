@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel_processors.phases.intake.inputs import InputPoint
-from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuEnergy, GpuUsage
+from otel_zernel_processors.phases.results.device import DeviceTimes
+from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuEnergy, GpuUsage, GpuUser
 
 S = 1_000_000_000
 
@@ -30,7 +31,7 @@ HALF = (10.0, 10.5, "data_loading"), (10.5, 12.0, "gpu_compute")
 
 def spent(one: GpuEnergy, *users: EnergyHistory, at_latest: int = 0) -> list[GpuUsage]:
     sums = [GpuUsage() for _ in users]
-    one.share_out(list(zip(users, sums, strict=True)), at_latest)
+    one.share_out([GpuUser("0", *pair, DeviceTimes()) for pair in zip(users, sums, strict=True)], at_latest)
     return sums
 
 
@@ -51,9 +52,22 @@ def test_power_is_ignored_beside_a_counter() -> None:
     assert spent(one, history(*HALF))[0].joules == {}
 
 
-def test_idle_time_is_the_time_without_utilization() -> None:
-    (used,) = spent(gpu("hw.gpu.utilization", (10, 0.5), (11, 0.25), (12, 1.0)), history(*HALF))
-    assert used.idle_s == pytest.approx({"data_loading": 0.375, "gpu_compute": 0.375, "unknown": 0})
+class Readings(DeviceTimes):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[tuple[int, int, float]] = []
+
+    def add_reading(self, start: int, end: int, idle_s: float) -> None:
+        self.all.append((start, end, idle_s))
+
+
+@pytest.mark.parametrize("users", [1, 2])
+def test_idle_time_is_known_of_a_process_that_has_its_gpu_alone(users: int) -> None:
+    devices = [Readings() for _ in range(users)]
+    one = gpu("hw.gpu.utilization", (10, 0.5), (11, 0.25), (12, 1.0))
+    one.share_out([GpuUser("0", history(*HALF), GpuUsage(), device) for device in devices], 0)
+    known = [(10 * S, 11 * S, 0.75), (11 * S, 12 * S, 0.0)]
+    assert [device.all for device in devices] == ([known] if users == 1 else [[], []])
 
 
 def test_processes_on_one_gpu_share_equally() -> None:
@@ -68,7 +82,7 @@ def test_a_sample_waits_until_the_phases_of_its_time_are_known() -> None:
     (used,) = spent(one, known)
     assert sum(used.joules.values()) == 100
     known.add_period(12 * S, 14 * S, "gpu_compute")
-    one.share_out([(known, used)], 0)
+    one.share_out([GpuUser("0", known, used, DeviceTimes())], 0)
     assert sum(used.joules.values()) == 300
 
 

@@ -1,0 +1,102 @@
+"""What the GPU of a process did, by the snapshots of its training thread."""
+
+import pytest
+
+from otel_zernel_libraries.training.interval_spans import OperatorsSpan, ThreadSpan
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position
+from otel_zernel_processors.phases.results.device import DeviceTimes
+from tests.processors.phases.processing import run
+from tests.processors.phases.scopes.counted_thread import CountedThread
+from tests.processors.phases.training import MS, START, batch_of, values_of
+
+STEPS = 400
+STEP = 0.04
+"""Seconds of a step."""
+
+
+def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize") -> CountedThread:
+    """Each step reads a file for 8 ms, launches kernels for 12 ms, and waits 20 ms for the device, or sleeps so long.
+
+    Threads of autograd launch the kernels of the backward pass.
+    """
+    thread = CountedThread()
+    for _ in range(STEPS):
+        begin = thread.snapshot
+        thread.spend(0.001, {Activity.FILE: 8})
+        thread.add("data_loading", begin)
+        for kind, lasts, count in (("forward", 5, launches), ("backward", 5, 0), ("optimizer", 2, launches // 10)):
+            begin = thread.snapshot
+            edge = {"first_launch": begin.time, "last_launch": begin.time + lasts * MS} if count else {}
+            thread.spend(lasts, {}, operators=9, launches=count, **edge)
+            thread.add(kind, begin)
+        begin = thread.snapshot
+        if sync:
+            thread.spend(0.001, {Activity.GPU_WAIT: 20})
+        else:
+            thread.spend(0.001, {Activity.TIMER: 20})
+        if sync:
+            thread.add("sync", begin, name=sync)
+    return thread
+
+
+def use_of(thread: CountedThread, readings: float | None = None) -> DeviceTimes:
+    """`readings`: the idle part of each second, by the driver."""
+    device = DeviceTimes()
+    for step in thread.closed():
+        device.add_step(step)
+    for second in range(60 if readings is not None else 0):
+        start = START + second * 1000 * MS
+        device.add_reading(start, start + 1000 * MS, readings or 0.0)
+    device.is_over = True
+    device.close()
+    return device
+
+
+def test_a_gpu_starves_while_data_loads_after_a_wait() -> None:
+    device = use_of(trained())
+    loading = device.starved_s[MOMENTS[Position.LOAD][Activity.FILE]]
+    assert loading == pytest.approx(STEPS * 0.008, rel=0.05)
+    assert device.busy_s > 0.49 * STEPS * STEP
+    assert not any(moment.activity is Activity.GPU_WAIT for moment in device.starved_s)
+    total = device.starved_s.total() + device.busy_s + device.undetermined_s
+    assert total == pytest.approx(STEPS * STEP, rel=0.01)
+
+
+def test_a_wait_for_an_event_does_not_empty_the_stream() -> None:
+    device = use_of(trained(sync="cudaEventSynchronize"))
+    assert device.starved_s.total() < 0.1 * STEPS * STEP
+
+
+def test_without_waits_the_use_is_undetermined_until_the_driver_knows_it() -> None:
+    thread = trained(sync="")
+    assert use_of(thread).undetermined_s > 0.5 * STEPS * STEP
+    device = use_of(thread, readings=0.6)
+    assert device.undetermined_s < 0.2 * STEPS * STEP
+    assert 0.4 * STEPS * STEP < device.starved_s.total() < 0.62 * STEPS * STEP
+
+
+def test_a_thread_that_launches_nothing_has_no_gpu() -> None:
+    device = use_of(trained(launches=0, sync=""))
+    assert not device.is_known
+    assert device.busy_s == device.undetermined_s == device.starved_s.total() == 0
+
+
+@pytest.mark.parametrize("launches", [100, 0])
+def test_the_use_of_a_gpu_is_reported_by_position_and_activity(launches: int) -> None:
+    thread = trained(launches=launches, sync="cudaStreamSynchronize" if launches else "")
+    spans = [
+        OperatorsSpan(1, one.start, one.end, 9, False, "operator", True, snapshots=one.snapshots).to_span()
+        if one.kind == "forward"
+        else ThreadSpan(one.kind, one.name, 1, one.start, one.end, snapshots=one.snapshots).to_span()
+        for one in thread.intervals
+    ]
+    made = run(batch_of(spans))
+    names = "zernel.gpu.starved.time", "zernel.gpu.busy.time", "zernel.gpu.undetermined.time"
+    starved, busy, undetermined = (values_of(made, name) for name in names)
+    if launches:
+        loading = [value for at, value in starved if (at["zernel.position"], at["zernel.activity"]) == ("load", "file")]
+        assert loading[-1] == pytest.approx(STEPS * 0.008, rel=0.1)
+        assert busy[-1][1] > 0.45 * STEPS * STEP
+        assert undetermined
+    else:
+        assert [*starved, *busy, *undetermined] == []
