@@ -20,7 +20,7 @@ JOB = "ZERNEL_GPU_CHECK"
 """The environment variable that selects the job."""
 PATIENCE_S = 30
 """Seconds that attaching may take."""
-_ATTACHED = re.compile("Probing [0-9]+ functions of|Cannot probe ")
+_ATTACHED = re.compile("Probing [0-9]+ functions of|Cannot probe |Nothing to probe in ")
 
 # max_overhead: 0 disables sampling, so that every call is counted.
 _CONFIG = """
@@ -29,7 +29,7 @@ processors: {{phases: {{interval: 1s, pass_through: true, traces: null}}}}
 exporters: {{file: {{path: {output}}}}}
 service:
   pipelines: {{check: {{receivers: [ebpf], processors: [phases], exporters: [file]}}}}
-  telemetry: {{metrics: {{level: none}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{level: debug}}}}
 """
 
 
@@ -70,10 +70,8 @@ def _files_of(name: str) -> int:
 
 
 def _await_attached(process: "subprocess.Popen[bytes]", log: Path, files: int) -> None:
-    """Waits until the collector has logged, for each file, that it is probed or cannot be probed.
-
-    Returns after `PATIENCE_S` at the latest, because some files have nothing to probe.
-    """
+    """Waits until the collector has logged, for each file, that it is probed or not. Returns after `PATIENCE_S` at the
+    latest."""
     until = time.monotonic() + PATIENCE_S
     while len(_ATTACHED.findall(log.read_text())) < files and time.monotonic() < until:
         if process.poll() is not None:

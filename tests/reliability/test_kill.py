@@ -34,10 +34,10 @@ needs_storage = pytest.mark.skipif(
 
 @needs_storage
 @pytest.mark.timeout(600)
-def test_after_a_hundred_kills_every_acknowledged_point_arrives(
+def test_after_sixty_kills_every_acknowledged_point_arrives(
     tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    _kill(100, tmp_path, unused_tcp_port_factory)
+    _kill(60, tmp_path, unused_tcp_port_factory)
 
 
 @needs_storage

@@ -237,6 +237,8 @@ class ProbedFiles:
             logger.info("Probing %d functions of %s", len(places.probed), path)
             if used.library is MappedLibrary.CUDA:
                 self._drivers.add(identity)
+        else:
+            logger.debug("Nothing to probe in %s", path)
 
     def _log_unprobed(self, path: str, places: AttachPoints) -> None:
         logger = self._context.logger
