@@ -101,6 +101,7 @@ def test_a_pass_without_gradients_in_a_closure_is_a_run(watch: Watch, standin: S
     assert runs(watch, standin, *begin, *teacher, "addmm times=2", *end) == [of_teacher, Run(2)]
     assert runs(watch, standin, *begin, "addmm times=2", *teacher, "addmm", *end) == [Run(6)], "it is in a pass"
     assert runs(watch, standin, *begin, BACKWARD, *teacher, *end) == [of_teacher]
+    assert runs(watch, standin, *begin, BACKWARD, *teacher, *own, "close") == [of_teacher], "a metric at its end"
 
 
 def test_the_run_of_a_thread_that_sleeps_is_emitted(watch: Watch, standin: Standin) -> None:
