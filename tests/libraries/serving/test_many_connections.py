@@ -6,10 +6,12 @@ The room of requests: what has ended is free at once.
 import asyncio
 import contextlib
 import gc
+import resource
 import time
 import weakref
 from typing import Any
 
+from otel_zernel.testing import until
 from otel_zernel.types import Address
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.requests.failures import RequestFailure
@@ -58,6 +60,29 @@ def test_a_thousand_slow_connections_leave_a_place_for_a_probe(run: Run) -> None
                 assert (await answer(reader)).startswith(b"HTTP/1.1 200")
 
     run(test())
+
+
+def test_slow_connections_take_a_quarter_of_the_open_files_and_leave_a_place_for_a_probe(run: Run) -> None:
+    """Fault 7: at 1,024 open files, a thousand slow connections made the liveness probe fail."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def test() -> None:
+        async with serve(app, Address("localhost", 0), "a::b") as address, contextlib.AsyncExitStack() as slow:
+            readers = []
+            for _ in range(150):
+                reader, writer = await slow.enter_async_context(client(address))
+                writer.write(b"GET / HT")
+                readers.append(reader)
+            async with client(address) as (reader, writer):
+                writer.write(GET)
+                assert (await answer(reader)).startswith(b"HTTP/1.1 200")
+            await until(lambda: sum(one.at_eof() for one in readers) >= 50)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+    try:
+        run(test())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_new_connection_gets_503_if_all_others_are_busy(run: Run) -> None:
