@@ -129,7 +129,10 @@ class Content:
             own = Content(self._signal, self._new_message())
             self._holders.discard(holder)  # only now may another thread edit this content
             return own
-        self._message, self._encoded, self._count, self._temporalities = self.message, None, None, None
+        self._message = self.message
+        self._encoded = None
+        self._count = None
+        self._temporalities = None
         return self
 
 

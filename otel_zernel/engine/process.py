@@ -195,7 +195,8 @@ class CollectorProcess:
             log_losses(self._service)
             os._exit(128 + received)
         _logger.info("Received %s, shutting down. Send it again to stop at once.", received.name)
-        self._stopping, self._stop_signal_at = True, now
+        self._stopping = True
+        self._stop_signal_at = now
         self._stop.set()
         self.force_end_after((self._settings.shutdown_timeout if self._settings else 0.0) + GRACE, 1)
 

@@ -87,7 +87,8 @@ class ScrapeLoop:
         self._context.report(None)
         if self._repeats:
             self._context.logger.info("Scraping succeeds again, after %d failures", self._repeats + 1)
-        self._failure, self._repeats = None, 0
+        self._failure = None
+        self._repeats = 0
 
     def _failed(self, reason: str, points: int = 1) -> None:
         """Counts a failure, and logs it unless it is the last one again."""
@@ -96,5 +97,6 @@ class ScrapeLoop:
         if reason == self._failure:
             self._repeats += 1
             return
-        self._failure, self._repeats = reason, 0
+        self._failure = reason
+        self._repeats = 0
         self._context.logger.error("Scraping failed: %s", reason)

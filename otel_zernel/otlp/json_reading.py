@@ -106,7 +106,8 @@ class JsonReader:
     def _cut(self) -> None:
         """Begins a new block at the position."""
         self._start += self._position
-        self._block, self._position = self._text[self._start : self._start + self._size], 0
+        self._block = self._text[self._start : self._start + self._size]
+        self._position = 0
 
     def _try(self) -> tuple[Any, int | None]:
         """The value and its end in the block. No end: the value may go on behind the block, or is malformed."""
@@ -120,7 +121,8 @@ class JsonReader:
     def _read_long(self) -> tuple[Any, int]:
         """A value that is longer than a block, read in Python. The next block begins behind it."""
         value, end = self._scan_long(self._text, self._start + self._position)
-        self._start, self._block = end, self._text[end : end + self._size]
+        self._start = end
+        self._block = self._text[end : end + self._size]
         return value, 0
 
     def _error(self, message: str) -> JSONDecodeError:

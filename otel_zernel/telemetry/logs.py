@@ -66,7 +66,9 @@ class SamplingFilter(logging.Filter):
 
     def __init__(self, tick: float, initial: int, thereafter: int, monotonic: Callable[[], float]) -> None:
         super().__init__()
-        self._tick, self._initial, self._thereafter = tick, initial, thereafter
+        self._tick = tick
+        self._initial = initial
+        self._thereafter = thereafter
         self._monotonic = monotonic
         self._tick_end = monotonic() + tick
         self._counts: dict[tuple[object, ...], _Count] = {}

@@ -31,7 +31,8 @@ class BatchSampler:
     def admits(self, now: float) -> bool:
         """Whether to print the next batch; `now` in seconds."""
         if floor(now) != self._second:
-            self._second, self._seen = floor(now), 0
+            self._second = floor(now)
+            self._seen = 0
         self._seen += 1
         rest = self._seen - self.initial
         return rest <= 0 or (self.thereafter > 0 and rest % self.thereafter == 0)

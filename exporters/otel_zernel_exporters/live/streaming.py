@@ -87,7 +87,8 @@ class LiveStream:
         published = await run_in_thread(lambda: self._state.advance(collector), self._state.executor)
         now = self._clock.monotonic()
         if published.seq != self._pushed:
-            self._spoke, self._pushed = now, published.seq
+            self._spoke = now
+            self._pushed = published.seq
         elif now - self._spoke >= _SILENCE:
             self._spoke, self._comments = now, self._comments + 1
         else:

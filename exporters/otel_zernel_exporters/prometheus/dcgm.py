@@ -90,8 +90,10 @@ class DcgmNaming:
         labels = {hostname if label == "hostname" else label: names for label, names in LABELS.items()}
         self._field = lru_cache(maxsize=_KNOWN)(partial(_find, labels))
         self._part = lru_cache(maxsize=_KNOWN)(partial(_find_part, labels))
-        self._drop, self._warn = drop, warn
-        self._events, self._last_xids = Events(_KNOWN), LastXids(_KNOWN)
+        self._drop = drop
+        self._warn = warn
+        self._events = Events(_KNOWN)
+        self._last_xids = LastXids(_KNOWN)
         self._sources: dict[tuple[str, bytes], tuple[_Source, ...]] = {}
         """By name and labels: the source of the last point, and the one before it if that was another."""
         self._colliding: set[str] = set()

@@ -53,7 +53,9 @@ class MeasuredRequest:
     def __init__(
         self, metrics: RequestMetrics, scope: MutableMapping[str, Any], kind: Mapping[str, str], since: float
     ) -> None:
-        self.scope, self.kind, self.since = scope, kind, since
+        self.scope = scope
+        self.kind = kind
+        self.since = since
         self.status = 0
         """The status of the answer; 0 before it begins."""
         self._metrics = metrics

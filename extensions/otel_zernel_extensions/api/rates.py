@@ -17,7 +17,8 @@ class Rates:
 
     def __init__(self, rate: float, burst: int, monotonic: Callable[[], float]) -> None:
         """`rate` is in requests a second."""
-        self._rate, self._burst = rate, burst
+        self._rate = rate
+        self._burst = burst
         self._monotonic = monotonic
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """The tokens and the time of the last request, by client. The longest unused one is first."""

@@ -33,7 +33,10 @@ class Addresses:
     """The addresses of one host. An address that failed comes last until the name is resolved again."""
 
     def __init__(self, host: str, port: int, clock: Clock, resolve: Resolve = resolve) -> None:
-        self._host, self._port, self._clock, self._resolve = host, port, clock, resolve
+        self._host = host
+        self._port = port
+        self._clock = clock
+        self._resolve = resolve
         self._known: list[str] = []
         self._failed: set[str] = set()
         self._turn = 0
@@ -66,7 +69,8 @@ class Addresses:
             if not self._known:
                 raise
         else:
-            self._known, self._failed = found, set()
+            self._known = found
+            self._failed = set()
 
 
 def is_address(host: str) -> bool:

@@ -82,7 +82,8 @@ class _File(Generic[PieceT]):
                 piece = self._restart()
             if piece is None:
                 return None
-            self.has_more, self._resume = True, piece.resume
+            self.has_more = True
+            self._resume = piece.resume
             end = min(piece.end, self.file.offset)
             return Followed(
                 piece, self.file.name, self.file.key, Position(end, self.file.fingerprint(end), piece.resume)
@@ -120,7 +121,8 @@ class Follower(Generic[PieceT]):
 
         `from_end`: files that exist at the start are read from their end, unless they have a position.
         """
-        self._patterns, self._exclude = patterns, exclude
+        self._patterns = patterns
+        self._exclude = exclude
         self._open_stream = open_stream
         self._positions = positions
         self._problems = problems

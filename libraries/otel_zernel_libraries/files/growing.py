@@ -78,7 +78,8 @@ class GrowingFile:
     def rewind(self) -> None:
         """Goes back to the beginning."""
         self._ended = self._overwritten = False
-        self.offset, self._tail = 0, b""
+        self.offset = 0
+        self._tail = b""
 
     def skip_to_end(self) -> None:
         """Goes to the present end: only later bytes are read."""

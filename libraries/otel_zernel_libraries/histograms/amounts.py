@@ -90,7 +90,8 @@ class SummaryAmount:
     weight = 1
 
     def __init__(self, count: int, total: float) -> None:
-        self.count, self.total = count, total
+        self.count = count
+        self.total = total
 
     @classmethod
     def of(cls, point: SummaryDataPoint, *, monotonic: bool) -> Self:
@@ -116,7 +117,9 @@ class Extremes:
     __slots__ = ("highest", "lowest", "total")
 
     def __init__(self, total: float | None, lowest: float | None, highest: float | None) -> None:
-        self.total, self.lowest, self.highest = total, lowest, highest
+        self.total = total
+        self.lowest = lowest
+        self.highest = highest
 
     @classmethod
     def of(cls, point: Any) -> Self:

@@ -108,7 +108,8 @@ class AddedCounts:
             share = added * (up_to - self._known) // values if values else 0
             self._up_to.append(self._known_added + share)
         self._waiting.clear()
-        self._known, self._known_added = now[0], now[0] - before[0]
+        self._known = now[0]
+        self._known_added = now[0] - before[0]
         return True
 
     def counts(self) -> list[int]:
@@ -237,7 +238,9 @@ class _Cumulative:
     """The number of values up to any bound."""
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int], extremes: Extremes) -> None:
-        self._bounds, self._counts, self._extremes = bounds, counts, extremes
+        self._bounds = bounds
+        self._counts = counts
+        self._extremes = extremes
         self._below = [*accumulate(counts, initial=0)]
         """The values below each bucket, and of all buckets."""
 

@@ -142,7 +142,8 @@ class CounterSeries(NumberSeries):
             raise MalformedPoint
         start = point.start_time_unix_nano
         if start != self.start and not (delta and self.start):
-            self.start, self.encoded = start, None
+            self.start = start
+            self.encoded = None
         self.value = self.value + value if delta else value
         if point.exemplars:
             self.exemplar = copied(max(point.exemplars, key=exemplar_value))
@@ -318,8 +319,10 @@ class ExplicitHistogramSeries(HistogramSeries):
             counts = [old + new for old, new in zip(self.counts, counts, strict=True)]
             total = _added(self.total, total)
         if bounds is not self.bounds:
-            self.bounds, self.exemplars = bounds, {}
-        self.counts, self.total = counts, total
+            self.bounds = bounds
+            self.exemplars = {}
+        self.counts = counts
+        self.total = total
         self._take_start(point, delta)
         self._add_exemplars(point.exemplars)
 
@@ -378,7 +381,8 @@ class ExponentialHistogramSeries(HistogramSeries):
             before = self.least = None  # the sender has restarted
         if before and buckets.scale < before.scale:
             self._keep_totals(buckets)
-        self.buckets, self.total = buckets, total
+        self.buckets = buckets
+        self.total = total
         self._take_start(point, delta)
         self._add_exemplars(point.exemplars)
 

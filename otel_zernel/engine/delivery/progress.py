@@ -38,7 +38,8 @@ class Progress:
 
     def drain(self) -> None:
         """The collector stops: from here on, `is_hopeless` counts."""
-        self._draining, self._rounds = True, 0
+        self._draining = True
+        self._rounds = 0
 
     def begun(self) -> None:
         """A batch is being sent."""

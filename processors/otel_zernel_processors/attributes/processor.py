@@ -22,7 +22,8 @@ class AttributesProcessor(Processor):
 
     def __init__(self, config: AttributesConfig, context: Context) -> None:
         super().__init__(config, context)
-        self._act, self._names = compiled(config.actions), names_used_by(config.actions)
+        self._act = compiled(config.actions)
+        self._names = names_used_by(config.actions)
         self._selects = {signal: selection_test(config.include, config.exclude, signal) for signal in SIGNALS}
 
     def process(self, batch: Batch) -> Iterable[Batch]:

@@ -128,7 +128,8 @@ class Sources:
         self._forgotten = 0
         self._stack = AsyncExitStack()
         create = context.meter.create_counter
-        self._processes, self._failures = create(*PROCESSES.counter), create(*FAILURES.counter)
+        self._processes = create(*PROCESSES.counter)
+        self._failures = create(*FAILURES.counter)
         self._forgotten_pods = create(*FORGOTTEN.counter)
 
     async def enter(self) -> None:

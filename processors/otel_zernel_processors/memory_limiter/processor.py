@@ -75,7 +75,8 @@ class FreeingSchedule:
 
     def start(self, now: float, used: int) -> None:
         """Notes an attempt and the bytes in use before it."""
-        self._last, self._used_before = now, used
+        self._last = now
+        self._used_before = used
 
     def finish(self, used: int) -> None:
         """Notes the bytes in use after the attempt."""

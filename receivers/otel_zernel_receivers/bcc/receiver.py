@@ -36,7 +36,9 @@ class ProgramSession:
 
     def __init__(self, config: BccConfig, context: Context, line: Callable[[str], list[str]]) -> None:
         """`line` makes the command line of the child from the path of the interpreter."""
-        self._config, self._context, self._line = config, context, line
+        self._config = config
+        self._context = context
+        self._line = line
         self._child: ChildProcess | None = None
         self._programs: list[dict[str, Any]] = []
         """As read at the first start: a file that changes later has no effect."""

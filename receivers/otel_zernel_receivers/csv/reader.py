@@ -101,7 +101,8 @@ class HeaderSearch:
 
     def _separated(self, delimiter: str) -> CsvHeader | None:
         """Takes the delimiter that the file declares. The header if it is above this line."""
-        self.delimiter, self._is_misread = delimiter, False
+        self.delimiter = delimiter
+        self._is_misread = False
         if self.known:
             cells = split_line(self.known.line.encode(), self.known.delimiter)
             self.known = self.headers.parse(_joined(cells, delimiter), delimiter)

@@ -93,7 +93,8 @@ class GpuSlot:
             self.lost = "is no longer accessible" if self.gpu else None
         elif self.gpu is None or self.lost or self.gpu.uuids != listed.uuids or _has_new_attributes(self.gpu, listed):
             self._listener.subscribe(listed.identity.uuid, listed.handle, with_mig=bool(listed.instances))
-            self.gpu, self.lost = self._registry.create(self._library, listed), None
+            self.gpu = self._registry.create(self._library, listed)
+            self.lost = None
 
 
 def _has_new_attributes(gpu: Gpu, listed: ListedGpu) -> bool:

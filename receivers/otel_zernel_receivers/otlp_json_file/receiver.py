@@ -65,7 +65,8 @@ class Pace:
         if not latest:
             return 0.0
         if self._first_ns is None:
-            self._first_ns, self._began = latest, self._clock.monotonic()
+            self._first_ns = latest
+            self._began = self._clock.monotonic()
             self._began_ns = max(self._clock.time_ns(), self._newest_ns)
         if self._shifts:
             for holder, name in list(_times(batch, edit=True)):

@@ -104,13 +104,17 @@ class WatchView:
         """Takes the selected job."""
         if shown:
             self.job = self.selected if self.selected in shown else shown[0]
-            self.page, self.selected, self.filter, self.top = "table", "", "", 0
+            self.page = "table"
+            self.selected = ""
+            self.filter = ""
+            self.top = 0
 
     def _type(self, key: str) -> None:
         if key == "enter":
             self.is_typing = False
         elif key == "escape":
-            self.is_typing, self.filter = False, ""
+            self.is_typing = False
+            self.filter = ""
         elif key == "backspace":
             self.filter = self.filter[:-1]
         elif len(key) == 1 and key.isprintable():

@@ -23,7 +23,8 @@ class EventParser:
         self._most_bytes = most_bytes
         self._held = bytearray()
         self._searched = 0
-        self._type, self._id = "", ""
+        self._type = ""
+        self._id = ""
         self._data: list[bytes] = []
         self._size = 0
 
@@ -58,5 +59,7 @@ class EventParser:
 
     def _taken(self) -> ServerSentEvent | None:
         found = ServerSentEvent(self._type or "message", self._id, b"\n".join(self._data)) if self._data else None
-        self._type, self._data, self._size = "", [], 0
+        self._type = ""
+        self._data = []
+        self._size = 0
         return found

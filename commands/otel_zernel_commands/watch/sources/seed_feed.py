@@ -73,7 +73,8 @@ class SeedFeedSource(WatchSource):
                 state = state_of_message(message, time.time() * 1000)
                 if state is None:
                     continue  # readers of this feed ignore what they cannot parse
-                self._state, self.trouble = state, ""
+                self._state = state
+                self.trouble = ""
                 self._wait.reset()
                 if once:
                     return

@@ -51,7 +51,11 @@ class PartedSeries:
         self, name: str, labels: Mapping[str, str], metadata: FamilyMetadata, table: SeriesTable, part: str
     ) -> None:
         """`part` is `le` or `quantile`."""
-        self._name, self._labels, self._metadata, self._table, self._part = name, labels, metadata, table, part
+        self._name = name
+        self._labels = labels
+        self._metadata = metadata
+        self._table = table
+        self._part = part
         self._part_name = f"{name}_bucket" if part == "le" else name
         self._count = self._find(f"{name}_count")
         self._sum = self._find(f"{name}_sum")

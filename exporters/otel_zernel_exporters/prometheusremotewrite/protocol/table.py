@@ -116,7 +116,8 @@ class Table(ABC):
         series, samples = entry
         time_ms, value, start_ms, _, exemplars = samples[0]
         if time_ms != self._time_ms:
-            self._time_ms, self._tail = time_ms, sample_tail(time_ms)
+            self._time_ms = time_ms
+            self._tail = sample_tail(time_ms)
         tail = self._tail
         is_plain = len(samples) == 1 and not exemplars and not isinstance(value, WrittenHistogram)
         if not is_plain or len(tail) != _TIME_SIZE:

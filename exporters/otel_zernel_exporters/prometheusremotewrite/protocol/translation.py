@@ -310,7 +310,8 @@ class _OriginState:
     def use(self, batch: int) -> None:
         """Notes that a batch has the origin."""
         if self.used != batch:
-            self.used, self.time_ms = batch, 0
+            self.used = batch
+            self.time_ms = 0
 
 
 class Translation:

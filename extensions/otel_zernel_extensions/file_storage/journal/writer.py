@@ -107,7 +107,8 @@ class JournalWriter:
             if len(group) > 1:  # some of them may fit
                 return [result for one in group for result in self._append_group([one])]
             return [self._refused(group[0], error)]
-        self.problem, self._refused_size = None, 0
+        self.problem = None
+        self._refused_size = 0
         return list(stored)
 
     def _refused(self, record: NewRecord, error: OSError | StorageFailed) -> StorageFailed:
@@ -262,7 +263,8 @@ class JournalWriter:
         except (OSError, StorageFailed) as error:
             self._failed(error)
         else:
-            self.problem, self._refused_size = None, 0
+            self.problem = None
+            self._refused_size = 0
 
     def close(self) -> None:
         """Releases the files. If all records are finished, only the log stays."""

@@ -94,7 +94,8 @@ class MessageProducer:
 
     async def _open(self) -> None:
         opened: asyncio.Future[Producer] = self._loop.create_future()
-        self._stop, self._is_broken = threading.Event(), False
+        self._stop = threading.Event()
+        self._is_broken = False
         name = f"{self._context.path} producer"
         self._thread = threading.Thread(target=self._work, args=(opened, self._stop), name=name, daemon=True)
         self._thread.start()
@@ -198,7 +199,8 @@ class MessageProducer:
 
     def _failed(self, error: "KafkaError") -> None:
         if not (self.problem and is_explained(error, self._problem_code)):
-            self.problem, self._problem_code = kafka_reason(error), error.code()
+            self.problem = kafka_reason(error)
+            self._problem_code = error.code()
         if error.fatal():
             self._is_broken = True
         self._context.logger.debug("Kafka's client: %s", kafka_reason(error))

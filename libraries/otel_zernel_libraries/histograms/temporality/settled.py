@@ -35,7 +35,8 @@ class MovingMetric:
     __slots__ = ("updated_ns", "weight")
 
     def __init__(self) -> None:
-        self.weight, self.updated_ns = 1, 0
+        self.weight = 1
+        self.updated_ns = 0
 
 
 class WatchedSeries:
@@ -46,10 +47,12 @@ class WatchedSeries:
     def __init__(self, point: HistogramDataPoint, *, is_cumulative: bool) -> None:
         """Raises `MalformedAmount`."""
         self._bounds = blake2b(bounds_of(point), digest_size=16).digest()
-        self._start_ns, self.end_ns = point.start_time_unix_nano, point.time_unix_nano
+        self._start_ns = point.start_time_unix_nano
+        self.end_ns = point.time_unix_nano
         self._encoded = point.SerializeToString() if is_cumulative else b""
         """Only a cumulative series needs its counts again."""
-        self.weight, self.updated_ns = 1 + len(self._encoded) // 8, 0
+        self.weight = 1 + len(self._encoded) // 8
+        self.updated_ns = 0
 
     def moves_to(self, later: "WatchedSeries") -> bool:
         """Whether the bounds of the next point differ, and that is not because its sender began again."""

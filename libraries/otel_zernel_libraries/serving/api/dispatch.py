@@ -108,7 +108,8 @@ class RunningRequest:
     def __init__(self, route: Route | None, scope: Scope, receive: Any, send: Any) -> None:
         self.route = route
         self._scope = scope
-        self._receive, self._send = receive, send
+        self._receive = receive
+        self._send = send
         self._is_http = scope["type"] == "http"
         self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has a result if the route is not served any more."""

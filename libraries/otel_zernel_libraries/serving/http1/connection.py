@@ -41,7 +41,8 @@ class HeadWithBody:
         if self._has_head or data.startswith(_INTERIM):
             self._write(data)
             return
-        self._head, self._has_head = data, True
+        self._head = data
+        self._has_head = True
         self._loop.call_soon(self._write, b"")  # if the application waits before it sends a body
 
     def _write(self, data: bytes) -> None:

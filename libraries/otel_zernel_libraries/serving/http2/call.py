@@ -232,7 +232,8 @@ class Call:
         if self._is_compressed < 0 or self._size < self._needed:
             return
         whole, position = b"".join(self._parts), 0
-        self._parts, self._size = [], 0
+        self._parts = []
+        self._size = 0
         while self._is_compressed >= 0 and len(whole) - position >= self._needed and not self.closed:
             message = whole[position : position + self._needed]
             position += self._needed
@@ -245,7 +246,8 @@ class Call:
                 self._take_prefix(whole[position : position + _PREFIX])
                 position += _PREFIX
         if not self.closed:
-            self._parts, self._size = [whole[position:]], len(whole) - position
+            self._parts = [whole[position:]]
+            self._size = len(whole) - position
 
     @property
     def is_arriving(self) -> bool:

@@ -101,7 +101,8 @@ class Pings:
 
     def answered(self) -> None:
         """A call was answered: clients may measure the delay by a ping."""
-        self._strikes, self._last = 0, None
+        self._strikes = 0
+        self._last = None
 
     def check(self, *, has_calls: bool) -> None:
         """The client pings. Raises `ConnectionBroken` if that is too often."""

@@ -217,7 +217,8 @@ class HeaderBlocks:
         """HEADERS: the headers, or None if more frames follow. Raises `ConnectionBroken` and `StreamBroken`."""
         block = unpadded(payload) if flags & PADDED else payload
         self._block = block[_PRIORITY:] if flags & HAS_PRIORITY else block
-        self.stream, self.ends = stream, bool(flags & END_STREAM)
+        self.stream = stream
+        self.ends = bool(flags & END_STREAM)
         return self._finish(flags)
 
     def extend(self, flags: int, payload: bytes) -> Headers | None:

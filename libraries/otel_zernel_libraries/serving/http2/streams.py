@@ -152,7 +152,8 @@ class Streams:
             call = None
         if not length and not ends:
             self.nuisances.add()
-        self._body_of, self._body_ends = call, ends
+        self._body_of = call
+        self._body_ends = ends
         if padding:
             self._consume(padding)
             if call and not ends:  # the window of a stream has room for one message without padding

@@ -82,7 +82,10 @@ class Catalogue:
 
     def _forget(self) -> None:
         """Another store took the place of the former one."""
-        self._series, self._resources, self._gaps, self._selections = {}, {}, {}, {}
+        self._series = {}
+        self._resources = {}
+        self._gaps = {}
+        self._selections = {}
         self._last = 0
 
     async def _drop_removed(self) -> None:

@@ -85,7 +85,8 @@ class Adding:
     def _add(self, row: Row, amount: Amount) -> None:
         series, time, start = row[0], row[1], row[2] or 0
         if series != self._series:
-            self._series, self._before = series, None
+            self._series = series
+            self._before = None
         increase = amount if series in self._deltas else self._increase(start, amount)
         self._before = Track(amount, start, time)
         if increase is None or time < self._windows.start_ns:

@@ -201,7 +201,8 @@ class RecentlyUsed(Generic[Key, Value]):
         self._young[key] = value
 
     def clear(self) -> None:
-        self._young, self._old = {}, {}
+        self._young = {}
+        self._old = {}
 
 
 _encode = KeyValue.SerializeToString

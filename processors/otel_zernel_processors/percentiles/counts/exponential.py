@@ -44,7 +44,8 @@ class ExponentialTotals:
         self._shift = np.zeros(slots, np.int64)
         self._first, self._last = np.full(slots, _NONE), np.full(slots, -_NONE)
         """The indexes of the smallest and the largest value at the finest scale."""
-        self._lowest, self._highest = np.full(slots, np.inf), np.full(slots, -np.inf)
+        self._lowest = np.full(slots, np.inf)
+        self._highest = np.full(slots, -np.inf)
 
     def add(self, step: SparseCounts, per_unit: Floats) -> None:
         """Adds counts with the keys of `WindowCounts`. `per_unit`, by slot: the integers in one unit of the metric."""

@@ -80,7 +80,8 @@ class GrowingCounts:
         """Merges all additions. Returns the counts."""
         if self.waiting:
             self.merged = SparseCounts.merge([self.merged, *self.waiting])
-            self.waiting, self.waiting_keys = [], 0
+            self.waiting = []
+            self.waiting_keys = 0
         return self.merged
 
     def between(self, first: int, end: int) -> SparseCounts:

@@ -257,7 +257,10 @@ class Intake:
     def count(self, now_ns: int) -> None:
         """Counts all collected values."""
         slots, runs, doubles, histograms = self._slots, self._runs, self._doubles, self._histograms
-        self._slots, self._runs, self._doubles, self._histograms = [], [], bytearray(), []
+        self._slots = []
+        self._runs = []
+        self._doubles = bytearray()
+        self._histograms = []
         if slots:
             slots_of_values = np.repeat(np.array(slots, np.int64), runs)
             self._count_values(slots_of_values, np.frombuffer(bytes(doubles), "<f8"), now_ns)

@@ -23,7 +23,8 @@ class Channel:
     """The child's side: stdin and stdout, of which BCC and LLVM get no part."""
 
     def __init__(self) -> None:
-        self._input, self._output = os.dup(0), os.dup(1)
+        self._input = os.dup(0)
+        self._output = os.dup(1)
         os.dup2(2, 1)  # BCC prints on stdout
 
     def receive(self) -> Any:

@@ -19,7 +19,9 @@ class ChildProblem(Exception):
     def __init__(self, detail: str, kind: str, place: str = "") -> None:
         """`place` is the key below the receiver: `programs::block::attach::0`."""
         super().__init__(detail, kind, place)
-        self.kind, self.detail, self.place = kind, detail, place
+        self.kind = kind
+        self.detail = detail
+        self.place = place
 
     def as_message(self) -> dict[str, Any]:
         """The problem as JSON has it."""

@@ -24,8 +24,10 @@ class BpfTable:
             self._table = bpf[name.encode()]
         except KeyError:
             raise ValueError(f"the program has no table {name}") from None
-        self.program, self.name = program, name
-        self.key, self.value = _fields(self._table.Key), _fields(getattr(self._table, "sLeaf", self._table.Leaf))
+        self.program = program
+        self.name = name
+        self.key = _fields(self._table.Key)
+        self.value = _fields(getattr(self._table, "sLeaf", self._table.Leaf))
         self._cpus = hasattr(self._table, "sLeaf")
         decoders = _decoders(bpf)
         self._decode = {self.key.index(field): decoders[decoder] for field, decoder in resolved.items()}

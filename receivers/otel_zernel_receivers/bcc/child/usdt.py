@@ -57,7 +57,8 @@ class StaticProbe:
         found = [one for one in self._context.enumerate_probes() if one.short_name() == f"{provider}:{short}"]
         if not found:
             raise ValueError(f"{path} has no static probe {name}")
-        self._function, self._semaphore = function, found[0].semaphore
+        self._function = function
+        self._semaphore = found[0].semaphore
         self._locations = [found[0].get_location(index) for index in range(found[0].num_locations)]
         self.readers = self._text()
         """The C functions that `bpf_usdt_readarg(n, ctx, &value)` becomes in the program's function."""

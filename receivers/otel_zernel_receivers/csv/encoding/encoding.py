@@ -45,7 +45,9 @@ class Templates:
         The series are sorted by resource and metric.
         """
         if self._size > MAX_KEPT or self._generation != self.known.generation:
-            self._kept, self._size, self._generation = {}, 0, self.known.generation
+            self._kept = {}
+            self._size = 0
+            self._generation = self.known.generation
         firsts = np.flatnonzero(np.diff(self.known.table["resource"][series], prepend=-1))  # of each resource
         bounds = [*firsts.tolist(), len(series)]
         runs = np.stack([series, counts], axis=1)

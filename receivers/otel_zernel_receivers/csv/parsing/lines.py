@@ -186,7 +186,8 @@ class _Pending:
         data, ends = b"".join(self._pieces), np.concatenate(self._ends)
         rest = data[int(ends[-1]) :]
         self.size = self.count = self.unfinished = self.skipped = 0
-        self._pieces, self._ends = [], []
+        self._pieces = []
+        self._ends = []
         if rest:
             self.add(rest, ends[:0])
             data = data[: int(ends[-1])]

@@ -26,6 +26,8 @@ class DriverCounter:
             if wraps_at and raw < wraps_at / 2 <= self.raw:
                 self.offset += wraps_at
             else:
-                self.offset, self.start_ns = 0.0, self.read_ns
-        self.raw, self.read_ns = raw, now_ns
+                self.offset = 0.0
+                self.start_ns = self.read_ns
+        self.raw = raw
+        self.read_ns = now_ns
         return self.offset + raw

@@ -38,7 +38,8 @@ class LinkThroughput:
         now = self._monotonic()
         counts = self._read(nvml, device, self._asked)
         before, seconds = self._counts, now - self._read_at
-        self._counts, self._read_at = counts, now  # together: a failed read keeps both
+        self._counts = counts  # a failed read keeps both
+        self._read_at = now
         if not self._asked:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
         return {

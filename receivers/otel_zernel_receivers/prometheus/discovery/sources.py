@@ -81,7 +81,8 @@ class FileSource(TargetSource):
     async def targets(self, now: float) -> Sequence[Labels]:
         seen = await asyncio.to_thread(self._look)
         if seen != self._seen or now >= self._due:
-            self._seen, self._due = seen, now + self._config.refresh_interval
+            self._seen = seen
+            self._due = now + self._config.refresh_interval
             await asyncio.to_thread(self._read, [name for name, *_ in seen])
         return [labels for found in self._by_file.values() for labels in found]
 

@@ -143,7 +143,9 @@ class TargetSeries:
         else:
             added = 0
         points = known.layout.encode(page, time_ns, self._last_ns or time_ns, self._percent)
-        self._alive, self._last_ns, self._timed = True, time_ns, {*page.times_ns}
+        self._alive = True
+        self._last_ns = time_ns
+        self._timed = {*page.times_ns}
         counts = known.counts
         malformed = counts.malformed + page.malformed + points.malformed
         counts = PageCounts(counts.scraped, counts.kept, added, malformed, counts.duplicates)

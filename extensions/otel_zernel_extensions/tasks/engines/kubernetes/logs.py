@@ -79,7 +79,10 @@ class LogLines:
             self._wanted = True
             return part
         if _padded(time) > _padded(self._time):
-            self._time, self._complete, self._partial, self._index = time, 0, 0, 0
+            self._time = time
+            self._complete = 0
+            self._partial = 0
+            self._index = 0
         elif time == self._time:
             self._index += 1
         self._wanted = time == self._time and self._index >= self._complete
