@@ -6,6 +6,7 @@
 The interpreter's file exports the variable `_PyRuntime`. Everything else is read from the process's memory.
 """
 
+import errno
 import re
 import struct
 from collections.abc import Iterable, Sequence
@@ -66,12 +67,11 @@ def find_runtime(
     """
     for mapping in mappings:
         with suppress(UnreadableElf, FileNotFoundError):
-            if found := _exported(proc_root, pid, mapping):
-                try:
+            try:
+                if found := _exported(proc_root, pid, mapping):
                     return _read(own_pid or pid, *found, _named_version(mappings))
-                except PermissionError as error:
-                    reason = "the kernel does not permit reading its memory, which needs CAP_SYS_PTRACE"
-                    raise UnreadablePython(reason) from error
+            except PermissionError as error:
+                raise UnreadablePython(f"{error}; memory needs CAP_SYS_PTRACE, files CAP_DAC_READ_SEARCH") from error
     return None
 
 
@@ -130,8 +130,13 @@ def threads_of(runtime: PythonRuntime, own_pid: int) -> dict[int, int]:
 
 
 def _word(pid: int, address: int) -> int:
-    """The number at an address. Raises OSError, also for an address without memory."""
-    content = memory_of(pid, address, _WORD.size)
+    """The number at an address. Raises OSError if the memory cannot be read, UnreadablePython if there is none."""
+    try:
+        content = memory_of(pid, address, _WORD.size)
+    except OSError as error:
+        if error.errno != errno.EFAULT:
+            raise
+        content = b""
     if len(content) < _WORD.size:
         raise UnreadablePython("its memory is not as its version says")
     (value,) = _WORD.unpack(content)

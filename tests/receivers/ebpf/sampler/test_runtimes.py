@@ -1,7 +1,9 @@
 """The Python of a running process is found from outside: real interpreters of each version."""
 
+import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +15,14 @@ from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.symtab import find_section
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from otel_zernel_receivers.ebpf.sampler import layouts
-from otel_zernel_receivers.ebpf.sampler.runtimes import PythonRuntime, find_runtime, interpreter_in
+from otel_zernel_receivers.ebpf.sampler import layouts, runtimes
+from otel_zernel_receivers.ebpf.sampler.runtimes import (
+    PythonRuntime,
+    UnreadablePython,
+    find_runtime,
+    interpreter_in,
+    threads_of,
+)
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 
 PROC = Path("/proc")
@@ -105,6 +113,24 @@ def test_a_program_without_python_has_none() -> None:
     with subprocess.Popen([sleep, "60"]) as program:
         try:
             assert runtime_of(program.pid) is None
+        finally:
+            program.kill()
+
+
+def test_an_address_without_memory_is_no_error_of_the_receiver() -> None:
+    with pytest.raises(UnreadablePython, match="not as its version says"):
+        runtimes._word(os.getpid(), 8)
+
+
+def test_threads_are_listed_by_the_ids_that_they_have_themselves() -> None:
+    script = "import threading, time; print(threading.get_ident(), flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout
+            own = int(program.stdout.readline())
+            runtime = runtime_of(program.pid)
+            assert runtime
+            assert threads_of(runtime, program.pid).keys() == {own}
         finally:
             program.kill()
 
