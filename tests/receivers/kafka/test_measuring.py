@@ -3,11 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import until
+from otel_zernel_receivers.kafka import consuming
 from tests.core.parts import batch_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.receivers.kafka.receiving import METRICS, receiving
@@ -25,7 +27,10 @@ def values_of_metrics(reader: InMemoryMetricReader) -> dict[str, dict[str, Any]]
     return found
 
 
-async def test_the_lag_of_a_partition_is_measured_and_ends_with_the_assignment(cluster: MockCluster) -> None:
+async def test_the_lag_of_a_partition_is_measured_and_ends_with_the_assignment(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "_WATCH", 0.1)
     cluster.create_topic(METRICS, 2)
     write(cluster.brokers, METRICS, *(batch_of(float(one)).bytes_of("metrics") for one in range(3)), partition=1)
     reader = InMemoryMetricReader()
