@@ -59,10 +59,11 @@ def test_short_lived_processes_leave_no_series_and_take_no_more_memory(
             memory.append(process.memory_info().rss / 1e6)
         assert shown(tmp_path / "log") & pids
         await_no_series_of(pids, tmp_path / "log")
-    settled = memory[len(memory) // 5 :]
+    # `percentiles` and the page forget a series 5 minutes after its last value (`idle_timeout`, `metric_expiration`).
+    settled = memory[len(memory) * 3 // 5 :]
     print(
         f"\n{len(pids):,} processes in {MINUTES:g} min: {memory[0]:.0f} MB after the first ones,"
-        f" {settled[0]:.0f} MB after a fifth of the time, {max(settled):.0f} MB at most"
+        f" {settled[0]:.0f} MB after three fifths of the time, {max(settled):.0f} MB at most"
     )
     assert max(settled) < settled[0] * 1.1
 
