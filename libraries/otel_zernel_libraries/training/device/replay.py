@@ -13,6 +13,8 @@ from otel_zernel_libraries.training.device.streams import NS
 
 _MOST: Final = QUEUE // 2
 """Launches of a row; longer rows are split, so that a full queue has launches of other rows."""
+_PIECES: Final = 64
+"""Pieces of a row, at most about."""
 
 
 def replay(
@@ -60,10 +62,11 @@ class _Queue:
 
     def launch(self, now: float, own: float, count: int, work: float) -> float:
         """Launches a row, which takes the thread `own` seconds; returns when (s) it has made the last launch."""
-        while count > _MOST:
-            part = own * _MOST / count
-            now = self._launch(now, part, _MOST, work)
-            own, count = own - part, count - _MOST
+        size = max(_MOST, count // _PIECES)
+        while count > size:
+            part = own * size / count
+            now = self._launch(now, part, size, work)
+            own, count = own - part, count - size
         return self._launch(now, own, count, work)
 
     def _launch(self, now: float, own: float, count: int, work: float) -> float:

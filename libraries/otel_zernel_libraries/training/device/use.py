@@ -94,14 +94,17 @@ def _shares(segment: Segment) -> list[tuple[Activity, float]]:
     return [(activity, time / total) for activity, time in own] if total else [(Activity.UNKNOWN, 1.0)]
 
 
-def device_use(segments: Sequence[Segment], busy_share: float | None = None) -> DeviceUse | None:
-    """The use of the device by a thread whose segments follow each other; None if it launched nothing.
+def device_use(
+    segments: Sequence[Segment], busy_share: float | None = None, *, sees_queue: bool = True
+) -> DeviceUse | None:
+    """The use of the device by a thread whose segments follow each other; None if it launched nothing, or in no time.
 
     `busy_share`: the part of the time in which the device was busy, 0 to 1, from NVML or GPM; None if unknown.
+    `sees_queue`: whether all launches are counted, so that a full queue says which of them are done.
     """
-    if not any(segment.launches for segment in segments):
+    if not any(segment.launches for segment in segments) or segments[0].begin >= segments[-1].end:
         return None
-    equations = Equations(segments)
+    equations = Equations(segments, sees_queue=sees_queue)
     solution = equations.solve(busy_share)
     columns = _Columns(segments)
     idle = np.stack([columns.idle(equations.rows, works) for works in (solution.best, *solution.possible)])

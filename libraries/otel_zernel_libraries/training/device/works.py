@@ -62,7 +62,8 @@ class Solution:
 class Equations:
     """The limits of all streams of a device."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Segment], *, sees_queue: bool = True) -> None:
+        """`sees_queue`: whether all launches are counted, so that a full queue says which of them are done."""
         names = {(segment.position, one.stream): 0 for segment in segments for one in segment.launches}
         self.kinds: dict[Kind, int] = {kind: index for index, kind in enumerate(names)}
         self.seconds = (segments[-1].end - segments[0].begin) * NS
@@ -73,10 +74,13 @@ class Equations:
         self._limits: list[tuple[Rows, Limits]] = []
         causes: list[Integers] = []
         for number, rows in enumerate(self.rows, 1):
-            waits, queue = limits_of_waits(rows, segments), limits_of_queue(rows)
-            self._limits.append((rows, waits + queue))
-            # one wait may be for several streams, and a segment may wait and launch
-            causes += [waits.cause * (len(self.rows) + 1), queue.cause * (len(self.rows) + 1) + number]
+            limits = limits_of_waits(rows, segments)
+            causes.append(limits.cause * (len(self.rows) + 1))  # one wait may be for several streams
+            if sees_queue:
+                queue = limits_of_queue(rows)
+                causes.append(queue.cause * (len(self.rows) + 1) + number)  # a segment may wait and launch
+                limits += queue
+            self._limits.append((rows, limits))
         cause = np.concatenate(causes)
         self._order = np.argsort(cause, kind="stable")
         is_first = np.diff(cause[self._order], prepend=-1) > 0

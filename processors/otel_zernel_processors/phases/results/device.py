@@ -78,7 +78,8 @@ class DeviceTimes:
         if not segments:
             return
         begin, end = segments[0].begin, segments[-1].end
-        use = device_use(_with_backward(segments), self._busy_share(begin, end))
+        seen, sees_queue = _with_backward(segments)
+        use = device_use(seen, self._busy_share(begin, end), sees_queue=sees_queue)
         if use is None:
             self.undetermined_s += (end - begin) / 1e9
             return
@@ -99,19 +100,20 @@ class DeviceTimes:
         return min(max(1.0 - sum(idle for _, idle in inside) / covered, 0.0), 1.0)
 
 
-def _with_backward(segments: Sequence[Segment]) -> Sequence[Segment]:
-    """Adds the launches of backward passes. PyTorch makes them on threads of its own, so the counters of the training
-    thread lack them. They are spread over the pass, and whether they were blocked is unknown."""
+def _with_backward(segments: Sequence[Segment]) -> tuple[Sequence[Segment], bool]:
+    """Adds the launches of backward passes, if they lack; and whether they do not. PyTorch makes them on threads of its
+    own, so the counters of the training thread do not have them. They are spread over the pass."""
     counts = Counter[Position]()
     for segment in segments:
         counts[segment.position] += sum(launches.count for launches in segment.launches)
     passes = sum(segment.position is Position.BACKWARD for segment in segments)
     if not passes or counts[Position.BACKWARD] or not counts[Position.FORWARD]:
-        return segments
+        return segments, True
     count = max(_BACKWARD * counts[Position.FORWARD] // passes, 1)
-    return [
-        replace(segment, launches=(Launches(count, segment.begin, segment.end),), blocked=0)
+    added = [
+        replace(segment, launches=(Launches(count, segment.begin, segment.end - segment.wait),))
         if segment.position is Position.BACKWARD
-        else replace(segment, blocked=0)
+        else segment
         for segment in segments
     ]
+    return added, False

@@ -1,10 +1,13 @@
 """The use of a device from a thread's calls, against a device that is simulated kernel by kernel."""
 
+import math
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from otel_zernel_libraries.training.device import Launches, Segment, Stream, device_use
+from otel_zernel_libraries.training.device import Launches, Segment, Stream, device_use, replay
 from otel_zernel_libraries.training.ledger import Activity, Position
 from tests.libraries.training.device.simulated import NEVER, Loop, Phase, Run, drawn, simulate
 
@@ -91,6 +94,32 @@ def test_bounds_of_positions_and_activities_add_up_to_those_of_all() -> None:
     assert best == pytest.approx(use.starved().best)
     assert sum(use.starved(activity=activity).best for activity in Activity) == pytest.approx(best)
     assert use.busy.best + best == pytest.approx(run.seconds)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_segments_have_finite_bounds_in_their_order(data: st.DataObject) -> None:
+    """The segments of a thread follow each other, but nothing else about them need make sense."""
+    segments, end = [], 0
+    positions = st.sampled_from([Position.LOAD, Position.FORWARD, Position.BACKWARD])
+    for lasted in data.draw(st.lists(st.integers(0, 50 * MS), min_size=1, max_size=30)):
+        begin, end = end, end + lasted
+        times = st.integers(begin, end)
+        launches: tuple[Launches, ...] = ()
+        if count := data.draw(st.sampled_from([0, 0, 1, 700, 2**32 - 1])):
+            first, last = sorted((data.draw(times), data.draw(times)))
+            launches = (Launches(count, first, last, data.draw(st.sampled_from(Stream))),)
+        blocked, wait = (data.draw(st.integers(0, lasted)) for _ in range(2))
+        drains = data.draw(st.frozensets(st.sampled_from(Stream)))
+        segments.append(Segment(begin, end, data.draw(positions), launches, blocked, wait, drains))
+    share = data.draw(st.none() | st.floats(0, 1))
+    use = device_use(segments, share, sees_queue=data.draw(st.booleans()))
+    if use:
+        for bounds in (use.starved(), use.busy, *use.starved_by_moment().values()):
+            assert math.isfinite(bounds.low + bounds.high)
+            assert bounds.low <= bounds.best + 1e-9
+            assert bounds.best <= bounds.high + 1e-9
+        assert math.isfinite(replay(segments, use.works))
 
 
 def test_a_process_without_launches_has_no_device() -> None:
