@@ -15,6 +15,7 @@ from otel_zernel_libraries.training.ledger.moments import (
 )
 from otel_zernel_libraries.training.ledger.segments import Segment, Work
 from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot
+from otel_zernel_libraries.training.ledger.structure import StepEvent, collective_event
 
 __all__ = [
     "MOMENTS",
@@ -25,9 +26,11 @@ __all__ = [
     "Position",
     "Segment",
     "Snapshot",
+    "StepEvent",
     "ThreadClock",
     "TimedSnapshot",
     "Work",
+    "collective_event",
     "detail_of",
     "phase_of",
 ]

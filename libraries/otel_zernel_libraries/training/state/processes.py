@@ -22,6 +22,7 @@ PASSES: Final = ("evaluation", "inference")
 _NS: Final = 1e9
 _SOURCES: Final = ("scopes", "threads", "signals")
 _DETAIL: Final = (semconv.PHASE, semconv.PHASE_DETAIL, semconv.PHASE_SOURCE)
+_EVENT: Final = (semconv.STEP_EVENT, semconv.POSITION, semconv.NCCL_OPERATION, semconv.COLLECTIVE_SIZE)
 _MOST_MARKS: Final = 16
 _MOST_SERIES: Final = 256
 """Series of one sum of a process: `phases` has at most 5 phases x 3 sources x 16 details."""
@@ -146,6 +147,10 @@ class SeenProcess:
     """By phase, detail and source: the time (s) since it was first seen."""
     lossy_details: SeriesSums[tuple[str, str, str]] = field(default_factory=SeriesSums)
     """Like `details`: the part of it in steps in which events were lost."""
+    ledger: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
+    """By position and activity: the time (s) since it was first seen."""
+    events: SeriesSums[tuple[str, str, str, str]] = field(default_factory=SeriesSums)
+    """By the fields of `StepEvent`: how often it has happened in its steps."""
     steps: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
     """By kind and boundary: the number of steps."""
     lossy_steps: SeriesSums[str] = field(default_factory=SeriesSums)
@@ -351,6 +356,8 @@ DETAIL_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = 
     semconv.PHASE_DETAIL_TIME: _sum("details", *_DETAIL),
     semconv.PHASE_LOSSY_TIME: _sum("lossy_details", *_DETAIL),
     semconv.STEPS_LOSSY: _sum("lossy_steps", semconv.STEP_KIND),
+    semconv.LEDGER_TIME: _sum("ledger", semconv.POSITION, semconv.ACTIVITY),
+    semconv.STEP_EVENTS: _sum("events", *_EVENT),
 }
 """Of `PHASES_READERS` those for the parts of phases, and for steps in which events were lost."""
 PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {

@@ -17,6 +17,8 @@ from otel_zernel_processors.phases.results.verdict import VERDICTS
 
 _BY_SCOPES: Labels = {semconv.PHASE_SOURCE: "scopes"}
 """Only scopes show steps."""
+_EVENT = (semconv.STEP_EVENT, semconv.POSITION, semconv.NCCL_OPERATION, semconv.COLLECTIVE_SIZE)
+"""The attributes of the fields of `StepEvent`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,11 @@ class ProcessReport:
             for (kind, by), n in sorted(totals.steps.items())
         ]
         writer.sum(semconv.STEPS, "{step}", steps)
+        events: list[Value] = [
+            ({**{key: text for key, text in zip(_EVENT, event, strict=True) if text}, **_BY_SCOPES}, count)
+            for event, count in sorted(totals.events.items())
+        ]
+        writer.sum(semconv.STEP_EVENTS, "{event}", events)
         lossy: list[Value] = [
             ({semconv.STEP_KIND: kind, **_BY_SCOPES}, n) for kind, n in sorted(totals.lossy_steps.items())
         ]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel_libraries.training import FEWEST_STEPS, PHASES
-from otel_zernel_libraries.training.ledger import Moment
+from otel_zernel_libraries.training.ledger import Moment, StepEvent
 from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 from otel_zernel_processors.phases.signals.thread_states import PhaseDetail, StatePeriod
@@ -72,6 +72,8 @@ class Totals:
         """Time by scopes, by position and activity, up to the end of the last interval."""
         self.lossy_ns: Counter[Moment] = Counter()
         """The part of it in steps in which events were lost."""
+        self.events: Counter[StepEvent] = Counter()
+        """What has happened how often in its steps."""
         self.state_ns: Counter[PhaseDetail] = Counter()
         """Time by the states of threads."""
         self.steps: Counter[tuple[str, str]] = Counter()
@@ -110,6 +112,7 @@ class Totals:
         self.overlap_ns += attribution.overlap_ns
         self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
+        self.events.update(closed.events)
         self.lossy_steps[step.kind] += step.lossy
         if not self._is_whole(closed):
             return

@@ -53,6 +53,8 @@ _NESTED = 64
 _CALLS = frozenset({"collective", "sync", "ddp"})
 """Kinds whose precedence also depends on other facts."""
 _NO_WORK = RUNS - {"update"} | {"data_loading", "collective", "user"}
+_UPDATE, _COMPILE = UNKNOWN[Position.OPTIMIZER], UNKNOWN[Position.COMPILE]
+_COMPILED = frozenset({Position.FORWARD, Position.BACKWARD})
 _OF_EVALUATION = {**PRECEDENCE, "inference": PRECEDENCE["evaluation"], "forward": PRECEDENCE["evaluation"]}
 _segment = partial(tuple.__new__, Segment)
 """Makes a segment in half the time that its class needs."""
@@ -90,10 +92,14 @@ def attribute(step: Step, in_flight: Sequence[TimeRange], bridge_ns: int) -> Att
         covered += _short_waits(covered, flights, bridge_ns)
     bounds = _work(step)
     uncovered = _gaps(step, gaps, bounds) if gaps else []
+    if step.hides_update:
+        uncovered = [(max(one.end for one in step.intervals if one.kind == "backward"), step.end, _UPDATE)]
     covered.sort()
     if step.losses:
         uncovered = _with_losses(step, covered, uncovered)
     cuts = _joined(cuts_of(step, covered, bounds, uncovered), bridge_ns)
+    if step.compiles:
+        cuts = ((start, end, _COMPILE if of.position in _COMPILED else of) for start, end, of in cuts)
     segments = [clock.segment(*cut) if clock else _segment((*cut, (), None)) for cut in cuts]
     exposed = union((start, end) for start, end, at in covered if at == COLLECTIVE) if flights else []
     return Attribution(segments, length(flights) - length(intersection(flights, exposed)))

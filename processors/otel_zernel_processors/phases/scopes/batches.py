@@ -76,6 +76,11 @@ def prepares_batch(start: int, end: int, clock: ThreadClock) -> bool:
     return is_moved or _time_in((0,), start, end, clock) > _time_in(_BLOCKED, start, end, clock)
 
 
+def own_time(start: int, end: int, clock: ThreadClock) -> int:
+    """The time (ns) of a gap without that in which the thread could run, but had no CPU."""
+    return end - start - _time_in((_CPU_WAIT,), start, end, clock)
+
+
 def waits_for_child(start: int, end: int, clock: ThreadClock) -> bool:
     """Whether the thread waits for the other end of a pipe: a vector of environments in processes of their own."""
     return _time_in((_PIPE,), start, end, clock) >= _SHORTEST_NS

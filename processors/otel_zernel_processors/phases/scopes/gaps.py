@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 from otel_zernel_libraries.training.ledger import MOMENTS, Moment, Position, ThreadClock
 from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, Evidence, Operators, ThreadInterval
-from otel_zernel_processors.phases.scopes.batches import Load, leaves_pass, load_before, prepares_batch, waits_for_child
+from otel_zernel_processors.phases.scopes.batches import (
+    Load,
+    leaves_pass,
+    load_before,
+    own_time,
+    prepares_batch,
+    waits_for_child,
+)
 from otel_zernel_processors.phases.scopes.cuts import UNKNOWN, Cut
 from otel_zernel_processors.phases.scopes.steps import Step
 
@@ -75,12 +82,18 @@ class Gaps:
         start = self._step.start
         if first is None or first.kind not in _PASSES or not self._clock.knows(start, first.start):
             return []
+        if self._step.compiles:
+            return []
         is_short = first.start - start < max(self._bridge_ns, (first.end - first.start) // _SHORT_GAP)
         work = self._clock.work_between(start, first.start)
         is_pass = work is None or work.operators or work.launches or _is_compiled(first, first.start - start)
         if is_short or is_pass or not prepares_batch(start, first.start, self._clock):
             return []
         return [(start, first.start, UNKNOWN[Position.LOAD])]
+
+    def _own_time(self, start: int, end: int, around: Sequence[ThreadMark]) -> int:
+        """The time (ns) without that in which the thread waits for a CPU. In a scope, the wait belongs to the scope."""
+        return end - start if around else own_time(start, end, self._clock)
 
     def _gap(self, begin: int, position: int, before: str) -> list[Cut]:
         """The moments of a gap before a mark. `before` is the kind of the mark before the gap; it is empty at the start
@@ -90,7 +103,9 @@ class Gaps:
             return [(begin, mark.start, self._loads[begin])]
         if mark.kind == "backward":
             return [(begin, mark.start, UNKNOWN[Position.FORWARD])]
-        is_short = mark.start - begin < self._bridge_ns
+        is_short = own_time(begin, mark.start, self._clock) < self._bridge_ns
+        if is_short and mark.kind in _FINISHES and before in UPDATES:
+            return [(begin, mark.start, UNKNOWN[Position.OPTIMIZER])]
         if mark.kind in _FINISHES and (before in ("backward", "forward") or is_short):
             return [(begin, mark.start, UNKNOWN[Position.CLIP])]
         run = next((marks[at] for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
@@ -138,7 +153,8 @@ class Gaps:
         operators = mark.operators or Operators()
         if mark.kind == "forward" and following.kind == "backward":
             evidence = operators.tail
-            if end - begin < max(self._bridge_ns, lasted // _SHORT_TAIL):
+            is_guess = not self._clock.knows(begin, end)
+            if own_time(begin, end, self._clock) < max(self._bridge_ns, lasted // _SHORT_TAIL if is_guess else 0):
                 return end
         elif not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):
             return begin
@@ -170,7 +186,7 @@ class Gaps:
             if around and around[-1].start > edge:
                 edge, before = around[-1].start, around[-1].kind
             close = max(self._bridge_ns, (mark.end - mark.start) // _SHORT_GAP)
-            follows = mark.kind == "forward" and mark.start - edge < close
+            follows = mark.kind == "forward" and edge < mark.start and self._own_time(edge, mark.start, around) < close
             if edge < mark.start and (follows or (mark.kind == "update" and before == "backward")):
                 mark = mark._replace(start=edge)
             extended.append(mark)

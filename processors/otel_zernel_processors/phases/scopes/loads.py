@@ -12,6 +12,8 @@ _LOADS = 31
 _UNUSUAL = 4
 """At the end of its data a loader returns this many times faster than usual. With worker processes, which it then has
 to stop, it returns this many times slower."""
+_ACCUMULATED = 16
+"""So many first batches with a backward pass and without an update show that updates do not show."""
 _JITTER = 1.25
 """A batch of a loop takes at most this many times as long as the batch before it."""
 
@@ -35,6 +37,9 @@ class LoadCutter:
         self._open: Step | None = None
         self._held: Step | None = None
         self._before: Step | None = None
+        self._unsettled: list[Step] | None = []
+        """The first steps, as long as no update has been seen; None once it is known whether updates show."""
+        self._hides_updates = False
         self._loads: deque[int] = deque(maxlen=_LOADS)
 
     def feed(self, interval: ThreadInterval) -> Iterable[Step]:
@@ -59,12 +64,14 @@ class LoadCutter:
             self.pending = 0
             return (step,)
         step.loads = 1
-        return () if self._continues(step, interval) else self._hold(step)
+        return () if self._continues(step, interval) else self._settled(self._hold(step))
 
     def end(self) -> Iterator[Step]:
         """The remaining steps. The last one is unfinished."""
         if self._held:
-            yield self._classified(self._held, self._open)
+            yield from self._settled([self._classified(self._held, self._open)])
+        yield from self._unsettled or ()
+        self._unsettled = self._unsettled and []
         if self._open and self._open.end > self._open.start:
             self._open.kind = "unfinished"
             yield self._open
@@ -108,6 +115,34 @@ class LoadCutter:
         if held:
             self.pending -= len(held.intervals)
             yield self._classified(held, step)
+
+    def _settled(self, steps: Iterable[Step]) -> list[Step]:
+        """The steps whose kind is known. Steps that only run a backward pass wait: they accumulate gradients, or their
+        update does not show, since the optimizer is compiled."""
+        settled: list[Step] = []
+        for step in steps:
+            if self._unsettled is None:
+                settled.append(self._with_hidden_update(step))
+                continue
+            if self._unsettled or step.kind == "accumulation":
+                self._unsettled.append(step)
+                self.pending += len(step.intervals)
+            else:
+                settled.append(step)
+            accumulated = sum(one.kind == "accumulation" for one in self._unsettled)
+            if step.kind == "training" or accumulated >= _ACCUMULATED:
+                self._hides_updates = accumulated >= _ACCUMULATED
+                settled += map(self._with_hidden_update, self._unsettled)
+                self.pending -= sum(len(one.intervals) for one in self._unsettled)
+                self._unsettled = None
+        return settled
+
+    def _with_hidden_update(self, step: Step) -> Step:
+        if self._hides_updates and step.kind == "training":
+            self._hides_updates = False
+        if self._hides_updates and step.kind == "accumulation":
+            step.kind, step.hides_update = "training", True
+        return step
 
     def _classified(self, step: Step, after: Step | None) -> Step:
         """The step with its kind, which the step after it determines."""

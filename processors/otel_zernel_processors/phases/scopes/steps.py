@@ -41,6 +41,10 @@ class Step:
     """The id of the thread."""
     has_runs: bool = False
     """Whether it has runs of operators."""
+    hides_update: bool = False
+    """Whether the weights change after its last backward pass, but nothing shows it."""
+    compiles: bool = False
+    """Whether it is a first step that compiles."""
     follows_inference: bool = False
     """Whether the step before it on its thread is of the kind `inference`."""
     snapshots: list[TimedSnapshot] = field(default_factory=list)

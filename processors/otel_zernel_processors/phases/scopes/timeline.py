@@ -1,17 +1,19 @@
 """The timeline of one process: takes spans in any order, some of them late, and produces closed steps."""
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from otel_zernel_libraries.training.ledger import TimedSnapshot
+from otel_zernel_libraries.training.ledger import StepEvent, TimedSnapshot
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
+from otel_zernel_processors.phases.scopes.compilation import FirstSteps
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.snapshots import snapshots_in
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+from otel_zernel_processors.phases.scopes.structure import events_of
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
 
 _COLLECTIVES = 1024
@@ -46,6 +48,11 @@ class ClosedStep:
             self._attribution = attribute(self.step, self.in_flight, self.bridge_ns)
         return self._attribution
 
+    @property
+    def events(self) -> Counter[StepEvent]:
+        """What happens how often in the step."""
+        return events_of(self.step, self.collectives, self.attribution.segments)
+
 
 class Timeline:
     """Sorts the intervals of a process and cuts those of its training threads into steps.
@@ -67,6 +74,8 @@ class Timeline:
         self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
+        self._first_steps: defaultdict[int, FirstSteps[ClosedStep]] = defaultdict(FirstSteps)
+        """By thread."""
         self._kinds: dict[int, StepKind] = {}
         """By thread: the kind of its last step so far."""
         self._snapshots: dict[int, TimedSnapshot] = {}
@@ -143,7 +152,7 @@ class Timeline:
                 if interval.kind == "collective":
                     self._hold(interval)
                 for step in feed(interval):
-                    yield self._closed(step)
+                    yield from self._released(self._closed(step))
             self._last = order
         if not self.is_behind(until):
             self.until = max(self.until, until)
@@ -151,7 +160,10 @@ class Timeline:
     def end(self) -> Iterator[ClosedStep]:
         """Closes the remaining steps of a process that ended. The last one is unfinished."""
         yield from self.advance(max(self.until, self.last_end))
-        yield from map(self._closed, self._threads.end())
+        for step in self._threads.end():
+            yield from self._released(self._closed(step))
+        for first in self._first_steps.values():
+            yield from first.end()
 
     def _next(self, until: int) -> list[tuple[Order, ThreadInterval]]:
         """Removes the intervals that come next. Most arrive in order, which makes sorting them cheap."""
@@ -175,6 +187,13 @@ class Timeline:
             if begins is not None and self._collectives[0].end > begins:
                 self._drop(1, "max_collectives")
         self._collectives.append(collective)
+
+    def _released(self, closed: ClosedStep) -> list[ClosedStep]:
+        """The steps that wait no longer: the first one of a thread waits until it is known whether it compiles."""
+        thread = closed.step.thread
+        if thread not in self._first_steps and len(self._first_steps) >= _THREADS:
+            return [closed]
+        return self._first_steps[thread].add(closed.step, closed)
 
     def _closed(self, step: Step) -> ClosedStep:
         if self._losses:

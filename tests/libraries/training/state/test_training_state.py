@@ -36,6 +36,15 @@ def test_an_ended_sum_keeps_its_value_and_is_not_current() -> None:
     assert [*process.steps.current().values()] == [12]
 
 
+def test_the_ledger_and_the_events_of_steps_are_kept() -> None:
+    moment = {"zernel.position": "load", "zernel.activity": "file", "zernel.phase.source": "scopes"}
+    event = {"zernel.step.event": "collective", "zernel.position": "backward", "zernel.nccl.operation": "all_reduce"}
+    state = state_of(points("zernel.ledger.time", [(moment, 2.5)]), points("zernel.step.events", [(event, 8)]))
+    process = only_process(state)
+    assert process.ledger == {("load", "file"): 2.5}
+    assert process.events == {("collective", "backward", "all_reduce", ""): 8}
+
+
 def test_an_ended_gauge_has_no_value() -> None:
     mark = {"zernel.mark": "backward"}
     begun = (

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from otel_zernel_libraries.training.ledger import Activity, Position
+from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 from tests.processors.phases.scopes.counted_thread import CountedThread, ledger_of
 from tests.processors.phases.training import MS
 
@@ -141,6 +141,67 @@ def test_a_loss_voids_the_time_between_the_marks_around_it() -> None:
     assert {at: lasts for at, lasts in spent.items() if at[0] is Position.UNKNOWN} == {
         (Position.UNKNOWN, Activity.TIMER): 8,
         (Position.UNKNOWN, Activity.PYTHON): 2,
+    }
+
+
+@pytest.mark.parametrize(("lasts", "compiles"), [(3000, True), (300, False)])
+def test_a_first_step_of_twenty_times_those_after_it_compiles(lasts: float, compiles: bool) -> None:
+    thread = CountedThread()
+    thread.scope("data_loading", 1)
+    thread.spend(lasts)
+    for _ in range(8):
+        thread.train()
+        thread.scope("data_loading", 1)
+    spent = ledger_of(thread.closed())
+    compiled = sum(time for (position, _), time in spent.items() if position is Position.COMPILE)
+    assert compiled == pytest.approx(lasts + 22 if compiles else 0)
+
+
+def test_an_optimizer_that_nothing_shows_comes_after_the_last_backward_pass() -> None:
+    """PyTorch's compiler leaves out the profiler's scope."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 1)
+        thread.scope("forward", 10)
+        thread.scope("backward", 12)
+        thread.spend(6)
+    thread.scope("data_loading", 1)
+    steps = thread.closed()
+    assert [one.step.kind for one in steps[1:]] == ["training"] * STEPS
+    assert ledger_of(steps)[Position.OPTIMIZER, Activity.PYTHON] == pytest.approx(6 * STEPS)
+
+
+def test_gradients_that_accumulate_before_the_first_optimizer_are_no_step() -> None:
+    thread = CountedThread()
+    for number in range(16):
+        thread.scope("data_loading", 1)
+        thread.scope("forward", 10)
+        thread.scope("backward", 12)
+        if number % 4 == 3:
+            thread.scope("optimizer", 4)
+    kinds = [one.step.kind for one in thread.closed()][1:-1]
+    assert kinds == [*["accumulation"] * 3, "training"] * 3 + ["accumulation"] * 3
+
+
+def test_what_happens_in_a_step_is_counted() -> None:
+    thread = CountedThread()
+    for _ in range(3):
+        begin = thread.snapshot
+        thread.spend(1)
+        thread.add("data_loading", begin, name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+        for _ in range(2):
+            thread.scope("forward", 10)
+            begin = thread.snapshot
+            thread.spend(12, collectives=4)
+            thread.add("backward", begin)
+        thread.scope("optimizer", 4)
+    thread.scope("data_loading", 1)
+    events = thread.closed()[2].events
+    assert events == {
+        StepEvent("worker_batch"): 1,
+        StepEvent("backward"): 2,
+        StepEvent("optimizer"): 1,
+        StepEvent("collective", Position.BACKWARD): 8,
     }
 
 
