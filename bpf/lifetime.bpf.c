@@ -53,7 +53,7 @@ static __always_inline void emit_end(__u32 row, struct process *process, __u32 e
 static __always_inline void end_worker(__u32 tgid, __u32 ending)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct worker *worker = bpf_map_lookup_elem(&workers, &tgid);
+	struct worker *worker = current_worker();
 	struct process *process = process_served_by(worker);
 	struct event *event;
 

@@ -12,6 +12,15 @@ static __always_inline int is_read(__u64 system_call)
 	}
 }
 
+/* A thread of a worker that makes no probed call has a state, too, so that its waits for I/O are counted. */
+static __always_inline void note_worker_thread(void)
+{
+	struct thread *thread = current_thread();
+
+	if (thread && !thread->generation)
+		join_workers(thread);
+}
+
 /* The context holds the registers and the result. Every system call of the machine runs this program, so the cheapest test
  * comes first. */
 SEC("tp_btf/sys_exit")
@@ -27,10 +36,12 @@ int system_call_exit(__u64 *ctx)
 		return 0;
 	tgid = current_tgid();
 	row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	worker = row ? 0 : bpf_map_lookup_elem(&workers, &tgid);
+	worker = row ? 0 : current_worker();
 	process = row ? process_in(*row) : process_served_by(worker);
 	if (!process)
 		return 0;
+	if (worker)
+		note_worker_thread();
 	__sync_fetch_and_add(row ? &process->reads : &process->worker_reads, 1);
 	__sync_fetch_and_add(row ? &process->bytes_read : &process->worker_bytes_read, bytes);
 	return 0;

@@ -96,6 +96,8 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 		if (has_state_on_cpu(thread))
 			leave_cpu_state(thread, state_off_cpu(previous, why), has_yielded(previous), now);
 		leave_cpu(thread, now, why);
+	} else if (is_named_worker(previous)) {
+		current_worker();
 	}
 	thread = bpf_task_storage_get(&threads, next, 0, 0);
 	if (thread && thread->generation) {

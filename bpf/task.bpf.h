@@ -55,6 +55,7 @@ struct task_struct {
 	int pid; /* of the thread, in the initial pid namespace, as is `tgid` */
 	int tgid;
 	unsigned int flags;
+	char comm[16];
 	int exit_code;	  /* as wait(2) gives it */
 	unsigned int __state;
 	unsigned long min_flt; /* page faults without and with I/O */

@@ -16,7 +16,7 @@ __noinline int find_row(struct thread *thread)
 		return -1;
 	}
 	found = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	if (!found && !thread->trains && join_workers(thread, tgid, ids.tgid)) {
+	if (!found && !thread->trains && join_workers(thread)) {
 		thread->tid = ids.pid;
 		return -1;
 	}

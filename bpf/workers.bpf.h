@@ -4,11 +4,12 @@
  * A worker has no row. Its CPU time, its waits and its reads are added up in the row of the process that it serves. Its calls
  * are not counted.
  *
- * A process is a worker if a process that trains, or another worker, has forked it. User space adds those that were started
- * otherwise. A worker that calls CUDA or NCCL, or makes a backward pass, is no worker any more. */
+ * A child of a process that trains may be anything: a server, a logger, an environment. PyTorch names its workers
+ * pt_data_worker (since 2.6; user space finds those of older ones by their shared memory). A worker that calls CUDA or NCCL,
+ * or makes a backward pass, is no worker any more. */
 #pragma once
 
-#define PF_FORKNOEXEC 0x40 /* linux/sched.h: it was forked, and has not executed another program */
+#define GENERATIONS 4 /* the worker of a forkserver is the grandchild of its training process */
 
 struct worker {
 	__u32 row; /* of the process that it serves */
@@ -28,47 +29,60 @@ struct {
 	__type(value, struct worker);
 } workers SEC(".maps");
 
-/* Finds the process that a worker of the current task's parent would serve. Returns 0 on success. */
+static __always_inline int is_named_worker(struct task_struct *task)
+{
+	const __u64 *name = (const __u64 *)task->group_leader->comm;
+
+	return name[0] == 0x5f617461645f7470ULL /* "pt_data_" */ && (name[1] & 0xffffffffffffULL) == 0x72656b726f77ULL /* "worker" */;
+}
+
+/* Finds the process that the current task's process would serve as a worker. Returns 0 on success. */
 static __always_inline int find_served(struct worker *worker)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 parent = task->real_parent->tgid, *row;
-	struct process *process;
-	struct worker *sibling;
 
-	if (!(task->group_leader->flags & PF_FORKNOEXEC))
-		return -1;
-	sibling = bpf_map_lookup_elem(&workers, &parent);
-	if (sibling) {
-		worker->row = sibling->row;
-		worker->generation = sibling->generation;
-		return 0;
+	for (int i = 0; i < GENERATIONS; i++) {
+		struct process *process;
+		__u32 tgid, *row;
+
+		task = task->real_parent;
+		tgid = task->tgid;
+		row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+		process = row ? process_in(*row) : 0;
+		if (process && process->state == LIVE && process->trains) {
+			worker->row = *row;
+			worker->generation = process->generation;
+			return 0;
+		}
 	}
-	row = bpf_map_lookup_elem(&row_of_tgid, &parent);
-	process = row ? process_in(*row) : 0;
-	if (!process || process->state != LIVE || !process->trains)
-		return -1;
-	worker->row = *row;
-	worker->generation = process->generation;
-	return 0;
+	return -1;
+}
+
+/* The worker that the current task's process is; null if it is none. */
+static __always_inline struct worker *current_worker(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 tgid = task->tgid;
+	struct worker *known = bpf_map_lookup_elem(&workers, &tgid), worker = {};
+	struct bpf_pidns_info ids;
+
+	if (known || !is_named_worker(task) || current_ids(&ids) || find_served(&worker))
+		return known;
+	worker.pid = ids.tgid;
+	if (bpf_map_update_elem(&workers, &tgid, &worker, BPF_ANY))
+		lose(NO_PROCESS_ROW);
+	return bpf_map_lookup_elem(&workers, &tgid);
 }
 
 /* Makes the thread one of a worker, if its process is a worker. Returns whether it is. */
-static __always_inline int join_workers(struct thread *thread, __u32 tgid, __u32 pid)
+static __always_inline int join_workers(struct thread *thread)
 {
-	struct worker *known = bpf_map_lookup_elem(&workers, &tgid), worker = { .pid = pid };
+	struct worker *worker = current_worker();
 
-	if (known) {
-		worker.row = known->row;
-		worker.generation = known->generation;
-	} else {
-		if (find_served(&worker))
-			return 0;
-		if (bpf_map_update_elem(&workers, &tgid, &worker, BPF_ANY))
-			lose(NO_PROCESS_ROW);
-	}
-	thread->row = worker.row;
-	thread->generation = worker.generation;
+	if (!worker)
+		return 0;
+	thread->row = worker->row;
+	thread->generation = worker->generation;
 	thread->is_worker = 1;
 	thread->depth = 0;
 	return 1;

@@ -22,15 +22,13 @@ class WatchProgress:
         state: TrainingState,
         choice: Choice,
         is_running: Callable[[int], bool],
-        count_workers: Callable[[int], int] = lambda _: 0,
         may_show_steps: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_running` and `count_workers` look at the process with a pid, `may_show_steps` at all that are chosen."""
+        """`is_running` looks at the process with a pid, `may_show_steps` at all that are chosen."""
         self._stream = stream
         self._state = state
         self._choice = choice
         self._is_running = is_running
-        self._count_workers = count_workers
         self._may_show_steps = may_show_steps
         self.found_steps = False
         """Whether `has_steps` has been true."""
@@ -38,9 +36,7 @@ class WatchProgress:
         self._is_shown = False
 
     def show(self, watching: Watching) -> None:
-        """Shows the time, and the jobs so far. Also counts the workers of DataLoaders, which may come and go."""
-        for process in (process for group in self._groups() for process in group.processes):
-            process.workers = max(process.workers, self._count_workers(process.pid))
+        """Shows the time, and the jobs so far."""
         if self._is_terminal:
             terminal = Terminal.of(self._stream)
             self._stream.write(_CLEAR + terminal.encodable(self.text(watching))[: terminal.width - 1])

@@ -21,7 +21,6 @@ from otel_zernel_commands.why.watch import (
     collecting,
     command_of,
     count_processes,
-    count_workers,
     family_of,
     is_running,
     programs,
@@ -65,7 +64,7 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     state = watched_state(command_of, ancestors_of)
     choice = Choice(options.pid, options.job)
     may_show_steps = partial(_family_shows_steps, options.pid) if options.pid else lambda: shows_steps(programs())
-    following = WatchProgress(progress, state, choice, is_running, count_workers, may_show_steps)
+    following = WatchProgress(progress, state, choice, is_running, may_show_steps)
     settings = watch_settings(options.seconds, collecting(state), installed)
     try:
         with sampling(sampler, lambda: following.found_steps):

@@ -3,7 +3,6 @@
 import asyncio
 import io
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from otel_zernel_commands.why.watch import (
     Watching,
     check_prerequisites,
     collecting,
-    count_workers,
     thresholds_of,
     watch_settings,
     watched_state,
@@ -173,26 +171,6 @@ def test_it_knows_when_all_processes_of_the_chosen_jobs_have_ended() -> None:
     running.clear()
     assert progress.has_ended()
     assert not WatchProgress(io.StringIO(), state, Choice(pid=1), running.__contains__).has_ended()
-
-
-def test_workers_that_come_and_go_are_counted() -> None:
-    state, counts = seen("AdamW"), iter([0, 4, 2])
-    progress = WatchProgress(io.StringIO(), state, Choice(), lambda _: True, lambda _: next(counts))
-    for _ in range(3):
-        progress.show(Watching(60))
-    assert first_process(state).workers == 4
-
-
-def test_forked_and_spawned_children_are_workers(tmp_path: Path) -> None:
-    commands = {1: "python\0train.py", 2: "python\0train.py", 3: "python\0-c\0x\0--multiprocessing-fork", 4: "ffmpeg"}
-    for pid, command in commands.items():
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "cmdline").write_text(command)
-    for thread, children in ((1, "2 4 "), (9, "3 77 ")):
-        (tmp_path / "1/task" / str(thread)).mkdir(parents=True)
-        (tmp_path / "1/task" / str(thread) / "children").write_text(children)
-    assert count_workers(1, tmp_path) == 2
-    assert count_workers(5, tmp_path) == 0
 
 
 def registry(ebpf: Iterable[Finding], nvml: Iterable[Finding] = ()) -> Registry:

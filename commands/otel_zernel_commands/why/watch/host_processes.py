@@ -1,7 +1,7 @@
 """Processes of this machine, as /proc shows them."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -42,20 +42,6 @@ def count_processes() -> int:
     """The processes of this machine, without the kernel's own threads."""
     kthreadd = 2
     return sum(1 for one in psutil.process_iter(["ppid"]) if kthreadd not in (one.pid, one.info["ppid"]))
-
-
-def count_workers(pid: int, proc: Path = Path("/proc")) -> int:
-    """The children that Python's multiprocessing has forked or spawned, such as the workers of a DataLoader.
-
-    A forked child has the command line of its parent. Takes about 0.1 ms for each child.
-    """
-    command = _raw_command(proc, pid)
-    children = (_raw_command(proc, child) for child in _children(proc, pid))
-    return sum(1 for one in children if one and (one == command or _SPAWNED in one))
-
-
-_SPAWNED = b"--multiprocessing-fork"
-"""In the command line of a process that multiprocessing has spawned."""
 
 
 def cpus_allowed(pid: int) -> int:
@@ -117,19 +103,3 @@ def _mapped(pid: int, proc: Path) -> set[str]:
     except OSError:
         return set()
     return {line.split(None, 5)[5] for line in lines if "/" in line}
-
-
-def _children(proc: Path, pid: int) -> Iterator[int]:
-    """The children of all threads of a process. Needs a kernel with CONFIG_PROC_CHILDREN, as distributions have it."""
-    for task in (proc / str(pid) / "task").glob("*/children"):
-        try:
-            yield from map(int, task.read_text().split())
-        except OSError:  # the thread has ended
-            continue
-
-
-def _raw_command(proc: Path, pid: int) -> bytes:
-    try:
-        return (proc / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return b""

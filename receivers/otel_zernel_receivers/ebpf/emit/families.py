@@ -68,7 +68,7 @@ CPU_BURST = metric(
 WORKERS = metric(semconv.DATALOADER_WORKERS, "{process}", "gauge", "Worker processes of a training process.")
 WORKER_CPU = metric(semconv.DATALOADER_WORKER_CPU_TIME, "s", "sum", "CPU time of all workers of a process.")
 WORKER_IO_WAIT = metric(
-    semconv.DATALOADER_WORKER_IO_WAIT, "s", "sum", "Uninterruptible sleep of the workers' threads that call PyTorch."
+    semconv.DATALOADER_WORKER_IO_WAIT, "s", "sum", "Uninterruptible sleep of the workers' threads that read."
 )
 WORKER_READ_COUNT = metric(
     semconv.DATALOADER_WORKER_READ_COUNT, "{read}", "sum", "System calls of workers that read more than 4 KiB."

@@ -27,7 +27,7 @@ from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
-from otel_zernel_receivers.ebpf.processes.workers import served_by
+from otel_zernel_receivers.ebpf.processes.workers import descends_from, is_worker
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess, WorkerTable
 
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -75,8 +75,7 @@ class Identities:
         self._unwritten: dict[WatchedProcess, _Identity] = {}
         """Identities that `learn` still has to write into the kernel's table."""
         self._examined: set[WatchedProcess] = set()
-        """The processes that are no workers of `_examined_with`, the pids of those that train."""
-        self._examined_with: set[int] = set()
+        """The processes that have not looked like workers since the last scan."""
         self._pids: dict[int, int] = {}
         """Pids in the scanned /proc by pid in the collector's pid namespace, where a scan found the process."""
         self._remembered: dict[int, ScannedProcess] = {}
@@ -95,6 +94,7 @@ class Identities:
             if not self._exists(process.pid):
                 self._rows.end(process)
         self._workers.forget(self._exists)
+        self._examined = set()
 
     def learn(self) -> None:
         """Reads the identities of new processes and writes them into the kernel's table.
@@ -123,7 +123,7 @@ class Identities:
         return semconv.RANK in self.attributes_of(process) or self._rows.trains(process)
 
     def without_workers(self, pids: Collection[int]) -> set[int]:
-        """Those of the pids that are no workers, also of workers that have not called PyTorch yet."""
+        """Those of the pids that are no part of another training process: no worker, and no server that it forked."""
         known = self._workers.pids() if pids else ()
         training = self._training() if pids else {}
         return {pid for pid in pids if pid not in known and not self._served_by(pid, training)}
@@ -251,20 +251,24 @@ class Identities:
         selected = {process for process, identity in self._known.items() if identity.is_selected}
         others = {process for process in self._rows.live(trains=False) if process in selected}
         training = self._training() if others else {}
-        if training.keys() != self._examined_with:
-            self._examined, self._examined_with = set(), set(training)
         for process in others - self._examined if training else ():
-            if served := self._served_by(process.pid, training):
+            served = self._served_by(process.pid, training)
+            if served and self._is_worker(process.pid):
                 self._workers.serve(process, served)
                 self._known[process] = replace(self._known[process], is_selected=False)
-        self._examined = others
+        self._examined = others if training else set()
+
+    def _is_worker(self, pid: int) -> bool:
+        with suppress(OSError, ValueError):
+            return is_worker(self.folder(pid))
+        return False
 
     def _training(self) -> dict[int, WatchedProcess]:
         """The processes that train, by their pids in the scanned /proc."""
         return {self.folder(process.pid).pid: process for process in self._rows.live(trains=True)}
 
     def _served_by(self, pid: int, training: Mapping[int, WatchedProcess]) -> WatchedProcess | None:
-        return served_by(self.folder(pid), training, partial(ProcessFolder, self._proc_root))
+        return descends_from(self.folder(pid), training, partial(ProcessFolder, self._proc_root))
 
     def _own_pid(self, pid: int) -> int | None:
         """The pid in the collector's namespace of a process of the scanned /proc; None if it has none, or has ended."""

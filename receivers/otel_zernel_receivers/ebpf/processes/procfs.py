@@ -4,9 +4,10 @@ Every method raises OSError if the process has ended or access is denied, unless
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ _MAX_MAPS = 16 << 20  # vm.max_map_count allows 65,530 mappings by default
 _MAX_ENVIRONMENT = 1 << 20
 _MAX_VALUE = 256
 _MAX_LINE = 4096
+_MAX_STATUS = 16_384
+_MAX_DESCRIPTORS = 4_096
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_CGROUPS = 1 << 16  # cgroup v1 has a path for each of about 14 hierarchies, and nested containers have long paths
 
@@ -43,6 +46,18 @@ class ProcessFolder:
     def cpu_time(self) -> float:
         """The CPU time that the process's threads have used, s."""
         return (self._stat(14) + self._stat(15)) / _TICKS
+
+    def own_pids(self) -> list[int]:
+        """Its pid in each of its pid namespaces, its own namespace last."""
+        lines = self._read("status", _MAX_STATUS).splitlines()
+        line = next((line for line in lines if line.startswith(b"NSpid:")), b"NSpid: %d" % self.pid)
+        return list(map(int, line.split()[1:]))
+
+    def open_files(self) -> Iterator[bytes]:
+        """What its descriptors are: paths, and names such as `pipe:[812]`."""
+        for descriptor in islice((self._path / "fd").iterdir(), _MAX_DESCRIPTORS):
+            with suppress(FileNotFoundError):
+                yield os.fsencode(descriptor.readlink())
 
     @cached_property
     def command_line(self) -> bytes:

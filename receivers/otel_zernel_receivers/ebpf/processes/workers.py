@@ -1,7 +1,8 @@
-"""The workers of training processes, such as those of a DataLoader: finds them, and adds up what they use.
+"""The workers of training processes, those of a DataLoader: finds them, and adds up what they use.
 
-The kernel finds workers that a training process forks. This module finds the others: those that were started by
-`multiprocessing` with the methods `spawn` and `forkserver`, and those that worked before their process trained.
+A child of a training process may be anything: a server, a logger, an environment. The kernel finds workers by the name
+that PyTorch gives them since 2.6. This module finds the others: those of older PyTorch, which put tensors into shared
+memory, and those that worked before their process trained.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,18 +14,30 @@ from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, ServedR
 
 _GENERATIONS = 4
 """Parents that are examined: a worker of a forkserver is the grandchild of its training process."""
+_NAME = "pt_data_worker"
 _STARTED_BY_MULTIPROCESSING = (b"multiprocessing.spawn", b"multiprocessing.forkserver", b"--multiprocessing-fork")
 """Parts of the command lines of Python's multiprocessing."""
 
 
-def served_by(
+def is_worker(folder: ProcessFolder) -> bool:
+    """Whether the process has PyTorch's name for workers, or has put tensors into shared memory as they do.
+
+    The names of shared tensors have the pid of the process that made them. A fork also has those of its parent.
+    """
+    if folder.name == _NAME:
+        return True
+    own = b"/torch_%d_" % folder.own_pids()[-1]
+    return own in folder.maps or any(own in target for target in folder.open_files())
+
+
+def descends_from(
     folder: ProcessFolder, training: Mapping[int, WatchedProcess], folder_of: Callable[[int], ProcessFolder]
 ) -> WatchedProcess | None:
-    """The training process that uses this process as a worker; None if it is no worker.
+    """The training process that this process is a part of; None if it is none's.
 
-    `training` are the processes that train, by their pids in the scanned /proc. Every process from the worker up to the
+    `training` are the processes that train, by their pids in the scanned /proc. Every process from this one up to the
     training process must be a fork of its parent, or started by multiprocessing. So the ranks that a launcher starts,
-    and other programs that a job starts, are no workers.
+    and other programs that a job starts, are no part of it.
     """
     with suppress(OSError, ValueError):
         for _ in range(_GENERATIONS):

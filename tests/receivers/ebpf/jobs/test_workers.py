@@ -150,6 +150,50 @@ def test_workers_that_start_before_their_trainer_trains_become_workers(watch: Wa
         assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
 
 
+def test_workers_of_an_old_pytorch_are_known_by_the_tensors_that_they_share(watch: Watch, standin: Standin) -> None:
+    with running(watch, standin, "fork", "unnamed") as job:
+        assert settled(watch) & {job.pid, *job.workers} == {job.pid}
+        assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_process_without_any_evidence_is_no_worker(watch: Watch, standin: Standin, method: str) -> None:
+    with running(watch, standin, method, "other") as job:
+        assert settled(watch) >= {job.pid, *job.workers}, "each is a process of its own that calls PyTorch"
+        batch = watch.read()
+        assert numbers(batch, "zernel.dataloader.workers", process_pid=job.pid) == []
+        os.kill(job.workers[1], signal.SIGKILL)
+        watch.taken()
+        assert numbers(watch.read(), ENDS) == []
+
+
+def test_a_worker_without_any_probed_call_is_one_with_its_time_and_its_reads(watch: Watch, standin: Standin) -> None:
+    """The workers of most data sets call no operator that is probed."""
+    with running(watch, standin, "fork") as job:
+        watch.read()
+        job.order("quiet")
+        batch = watch.read()
+        assert numbers(batch, "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS + 1
+        reads = sum(numbers(batch, "zernel.dataloader.worker.read.count", process_pid=job.pid))
+        assert reads == (WORKERS + 1) * train_workers.READS
+        cpu = sum(doubles(batch, "zernel.dataloader.worker.cpu.time", process_pid=job.pid))
+        assert cpu >= (WORKERS + 0.5) * train_workers.CPU, "/proc counts in ticks of 10 ms"
+
+
+@pytest.mark.parametrize("variable", ["RANK", "TEST_OF_WORKERS"])
+def test_workers_of_processes_that_the_environment_selects_are_counted(
+    loadable: None, standin: Standin, variable: str
+) -> None:
+    config = EbpfConfig.model_validate({"processes": {"environment": {variable: "3"}}})
+    context = make_context(clock=SystemClock())
+    with closing(Watch(config, context)) as watch, running(watch, standin, "fork", **{variable: "3"}) as job:
+        settled(watch)
+        assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
+    with closing(Watch(config, context)) as watch, running(watch, standin, "fork") as job:
+        settled(watch)
+        assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid) == []
+
+
 def test_a_child_that_trains_is_no_worker(watch: Watch, standin: Standin) -> None:
     with running(watch, standin, "fork") as job:
         child = int(job.order("train"))
@@ -249,7 +293,7 @@ def test_a_worker_that_runs_out_of_memory_is_named(
         batch = watch.read()
     assert numbers(batch, ENDS, process_signal="SIGKILL") == [1]
     ((_, record),) = records_of(batch)
-    named = f"A data-loading worker ({Path(sys.executable).name}, pid {job.workers[0]}) of process {job.pid} on "
+    named = f"A data-loading worker (pt_data_worker, pid {job.workers[0]}) of process {job.pid} on "
     assert record.body.string_value.startswith(named)
     assert record.body.string_value.endswith(" was killed by SIGKILL: out of memory")
     assert record.body.string_value in [line.getMessage() for line in caplog.records]

@@ -1,27 +1,33 @@
 """A training process with workers by multiprocessing, on the stand-in for PyTorch; run by test_workers.py.
 
-    python train_workers.py FOLDER METHOD COUNT [early]
+    python train_workers.py FOLDER METHOD COUNT [early] [unnamed] [other]
 
-Makes a backward pass, then starts COUNT workers by METHOD; with `early`, the workers come first. Each worker reads a
-file, uses the CPU for `CPU` seconds, makes a probed call every 10 ms, and ends with the exit code that it is sent.
+Makes a backward pass, then starts COUNT workers by METHOD; with `early`, the workers come first. They have the name
+that PyTorch gives its workers; with `unnamed`, they share a tensor, as those of PyTorch before 2.6 do; with `other`,
+they are no workers and have neither. Each worker reads a file, uses the CPU for `CPU` seconds, makes a probed call
+every 10 ms, and ends with the exit code that it is sent.
 
 Prints the pids of the workers as JSON when all have worked. A line `train` starts a child that makes a backward pass,
-and prints its pid. A line `exit CODE` ends the first worker that lives (with -1,
-it takes all memory), and a line `step` makes one more
+and prints its pid. A line `quiet` starts a worker that makes no probed call, and prints its pid when it has worked.
+A line `exit CODE` ends the first worker that lives (with -1, it takes all memory), and a line `step` makes one more
 backward pass. Ends when its input ends.
 """
 
 import ctypes
 import json
+import mmap
 import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 CPU = 0.1
 READS, SIZE = 8, 1 << 16
+CHANNELS: list[Connection] = []
+"""Those of children. A closed one would end its child."""
 
 
 def say(line: object) -> None:
@@ -38,7 +44,25 @@ def call(folder: str) -> None:
     libraries(folder)[0]["_ZN2at14RecordFunction3endEv"](None)
 
 
-def work(folder: str, orders: Connection) -> None:
+def name_like_pytorch() -> None:
+    """As torch.multiprocessing._set_thread_name does."""
+    ctypes.CDLL(None).prctl(15, b"pt_data_worker", 0, 0, 0)
+
+
+def share_a_tensor() -> mmap.mmap:
+    """As PyTorch does, by file descriptor: the file has no name any more."""
+    path = Path(f"/dev/shm/torch_{os.getpid()}_1_0")
+    path.write_bytes(bytes(4096))
+    with path.open("r+b") as file:
+        path.unlink()
+        return mmap.mmap(file.fileno(), 4096)
+
+
+KINDS = {"named": name_like_pytorch, "unnamed": share_a_tensor, "other": lambda: None}
+
+
+def work(folder: str, orders: Connection, kind: str) -> None:
+    kept = KINDS[kind]()
     call(folder)
     with (Path(folder) / "data").open("rb", buffering=0) as data:
         for _ in range(READS):
@@ -51,6 +75,7 @@ def work(folder: str, orders: Connection) -> None:
         call(folder)
         if parent is None or not parent.is_alive():
             sys.exit()
+    del kept
     if (code := orders.recv()) < 0:
         exhaust_memory()
     sys.exit(code)
@@ -69,11 +94,32 @@ def train(folder: str, done: Connection) -> None:
     done.recv()
 
 
-def main(folder: str, method: str, count: int, *, early: bool) -> None:
+def work_quietly(folder: str, done: Connection) -> None:
+    name_like_pytorch()
+    with (Path(folder) / "data").open("rb", buffering=0) as data:
+        for _ in range(READS):
+            data.read(SIZE)
+    while time.process_time() < CPU:
+        pass
+    done.send(os.getpid())
+    done.recv()
+
+
+def child_of(folder: str, work: Callable[[str, Connection], None]) -> int:
+    """Forks a child; returns its pid when it is done."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    CHANNELS.append(here)
+    context.Process(target=work, args=(folder, there), daemon=True).start()
+    pid: int = here.recv()
+    return pid
+
+
+def main(folder: str, method: str, count: int, *, early: bool, kind: str) -> None:
     (Path(folder) / "data").write_bytes(bytes(READS * SIZE))
     multiprocessing.set_start_method(method)
     pipes = [multiprocessing.Pipe() for _ in range(count)]
-    workers = [multiprocessing.Process(target=work, args=(folder, there)) for _, there in pipes]
+    workers = [multiprocessing.Process(target=work, args=(folder, there, kind)) for _, there in pipes]
     torch_python = libraries(folder)[1]
     say("ready")
     input()
@@ -88,10 +134,8 @@ def main(folder: str, method: str, count: int, *, early: bool) -> None:
         if order == "step":
             torch_python.backward()
             say("stepped")
-        elif order == "train":
-            here, there = multiprocessing.get_context("fork").Pipe()
-            multiprocessing.get_context("fork").Process(target=train, args=(folder, there), daemon=True).start()
-            say(here.recv())
+        elif order in ("train", "quiet"):
+            say(child_of(folder, train if order == "train" else work_quietly))
         else:
             worker, (here, _) = next(pair for pair in zip(workers, pipes, strict=True) if pair[0].is_alive())
             here.send(int(code[0]))
@@ -102,4 +146,5 @@ def main(folder: str, method: str, count: int, *, early: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), early="early" in sys.argv)
+    chosen = next((one for one in KINDS if one in sys.argv), "named")
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), early="early" in sys.argv, kind=chosen)

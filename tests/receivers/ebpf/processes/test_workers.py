@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from otel_zernel_receivers.ebpf.processes.workers import served_by
+from otel_zernel_receivers.ebpf.processes.workers import descends_from
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
 TRAIN = b"python\0train.py\0"
@@ -35,7 +35,7 @@ def found(*processes: tuple[int, int, bytes], of: int) -> WatchedProcess | None:
             raise FileNotFoundError
         return folders[pid]
 
-    return served_by(folders[of], {100: TRAINER}, folder_of)  # type: ignore[arg-type]  # the methods that it uses
+    return descends_from(folders[of], {100: TRAINER}, folder_of)  # type: ignore[arg-type]  # the methods that it uses
 
 
 @pytest.mark.parametrize(
