@@ -31,6 +31,8 @@ class Probe:
 
     is_at_tail_call: bool = False
     """Whether the probe is on the jump to the function that it calls last (see binaries/tail_call.py)."""
+    is_at_return: bool = False
+    """Whether the probe is on the return instructions, which the function does not execute if it throws."""
     is_optional: bool = False
     """Whether no mark depends on it."""
 
@@ -58,11 +60,6 @@ class Probe:
     def has_return(self) -> bool:
         """Whether the function's return is probed too."""
         return self.kind not in ENTRY_ONLY
-
-    @property
-    def is_at_return(self) -> bool:
-        """Whether the probe is on the return instructions, which the function does not execute if it throws."""
-        return self.kind is CallKind.WORK_WAIT_END
 
     @property
     def target(self) -> str:
@@ -189,6 +186,15 @@ _WORK_NUMBERS = (
         arguments=(4,),
     ),
 )
+# gloo's send and recv override c10d::Work::wait, and return a variable. Both call finishAndThrow when the wait is over.
+_POINT_TO_POINT_WAITS = tuple(
+    replace(_torch(function, kind), is_optional=True)
+    for function, kind in (
+        ("c10d::ProcessGroupGloo::SendWork::wait", CallKind.WORK_WAIT),
+        ("c10d::ProcessGroupGloo::RecvWork::wait", CallKind.WORK_WAIT),
+        ("c10d::Work::finishAndThrow", CallKind.WORK_WAIT_END),
+    )
+)
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
     _SCOPE_EXIT,
@@ -196,7 +202,8 @@ TORCH_CPU = (
     _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
     *_WORK_NUMBERS,
     _torch("c10d::Work::wait", CallKind.WORK_WAIT),
-    _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
+    replace(_torch("c10d::Work::wait", CallKind.WORK_WAIT_END), is_at_return=True),
+    *_POINT_TO_POINT_WAITS,
     _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
     *_operators(CallKind.OPERATOR, *operators.OPERATORS),
     *_operators(CallKind.LOSS, *operators.LOSSES),
