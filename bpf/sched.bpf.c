@@ -96,6 +96,7 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 		if (has_state_on_cpu(thread))
 			leave_cpu_state(thread, state_off_cpu(previous, why), has_yielded(previous), now);
 		leave_cpu(thread, now, why);
+		charge_takers(thread, previous);
 	} else if (is_named_worker(previous)) {
 		current_worker();
 	}
@@ -106,6 +107,7 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 		enter_cpu_state(thread, now);
 		enter_cpu(thread, now);
 	}
+	note_run(next);
 	return 0;
 }
 

@@ -14,6 +14,10 @@ struct signal_struct {
 	unsigned long long sum_sched_runtime; /* of the process's threads that have ended, ns */
 } __attribute__((preserve_access_index));
 
+struct sched_info {
+	unsigned long long run_delay; /* ns in the queue of a CPU, with CONFIG_SCHED_INFO */
+} __attribute__((preserve_access_index));
+
 struct mm_struct;
 
 struct inode {
@@ -49,6 +53,7 @@ struct thread_struct {
 struct task_struct {
 	__u64 start_time; /* CLOCK_MONOTONIC, ns */
 	struct sched_entity se;
+	struct sched_info sched_info;
 	struct signal_struct *signal;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;

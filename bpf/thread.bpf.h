@@ -130,6 +130,7 @@ struct thread {
 	__u32 call_state; /* enum thread_state, in that call */
 	__u32 is_changing_state;
 	__u32 has_closure; /* the optimizer's step that it is in has called its closure */
+	__u64 run_delay; /* ns in the queues of CPUs, up to its latest run; see cpu_takers.bpf.h */
 	__u64 active; /* when it last made a mark or got a result, ns */
 	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */
 	struct snapshot now;

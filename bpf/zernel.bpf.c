@@ -35,6 +35,7 @@
 #include "distributed.bpf.c"
 #include "torch.bpf.c"
 #include "blocking.bpf.h"
+#include "cpu_takers.bpf.h"
 #include "sched.bpf.c"
 #include "reads.bpf.c"
 #include "faults.bpf.c"

@@ -65,6 +65,24 @@ SAMPLES = metric(
 CPU_BURST = metric(
     semconv.PROCESS_CPU_BURST, "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
 )
+CPU_TAKEN = metric(
+    semconv.PROCESS_CPU_TAKEN,
+    "s",
+    "sum",
+    "Time in which threads waited for a CPU, by who had it: another thread of the process (self), or another process.",
+)
+CPUS = metric(semconv.PROCESS_CPUS, "{cpu}", "gauge", "CPUs that the process may use, by affinity and quota.")
+RUNNABLE = metric(semconv.PROCESS_THREADS_RUNNABLE, "{thread}", "gauge", "Threads that run, or wait for a CPU.")
+THROTTLED = metric(
+    semconv.CGROUP_CPU_THROTTLED_TIME, "s", "sum", "Time for which CPU quotas stopped the control group."
+)
+PERIODS = metric(semconv.CGROUP_CPU_PERIODS, "{period}", "sum", "Periods of the CPU quota.")
+THROTTLED_PERIODS = metric(
+    semconv.CGROUP_CPU_THROTTLED_PERIODS, "{period}", "sum", "Periods in which the quota stopped the group."
+)
+CPU_PRESSURE = metric(
+    semconv.CGROUP_CPU_PRESSURE, "s", "sum", "Time in which a thread of the control group waited for a CPU (PSI)."
+)
 WORKERS = metric(semconv.DATALOADER_WORKERS, "{process}", "gauge", "Worker processes of a training process.")
 WORKER_CPU = metric(semconv.DATALOADER_WORKER_CPU_TIME, "s", "sum", "CPU time of all workers of a process.")
 WORKER_IO_WAIT = metric(

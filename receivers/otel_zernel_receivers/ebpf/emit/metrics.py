@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.emit.points import BatchPoints, MetricEncoding, ReadingInfo
+from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimitsReading
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
@@ -16,6 +17,7 @@ from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedP
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
+from otel_zernel_receivers.ebpf.tables.takers import TakersReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
 ReadingT = TypeVar(
@@ -27,6 +29,8 @@ ReadingT = TypeVar(
     SamplesReading,
     FailureReading,
     WorkersReading,
+    TakersReading,
+    CpuLimitsReading,
 )
 
 SERIES_PER_BATCH = 64
@@ -63,6 +67,10 @@ class MetricEncoder:
             points[number].add_threads(threads)
         for number, samples in _numbered(readings.samples, numbers):
             points[number].add_samples(samples.process, samples.counts)
+        for number, takers in _numbered(readings.takers, numbers):
+            points[number].add_takers(takers)
+        for number, limits in _numbered(info.limits, numbers):
+            points[number].add_limits(limits)
         for number, failure in _numbered(readings.failures, numbers):
             points[number].add_failure(failure)
         for number, workers in _numbered(info.workers, numbers):

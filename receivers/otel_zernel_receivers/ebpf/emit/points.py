@@ -25,6 +25,9 @@ from otel_zernel_receivers.ebpf.emit.error_types import error_type
 from otel_zernel_receivers.ebpf.emit.families import (
     ALLOCATIONS,
     CPU_BURST,
+    CPU_PRESSURE,
+    CPU_TAKEN,
+    CPUS,
     CUDA_ERRORS,
     FREES,
     IO_WAIT,
@@ -37,6 +40,7 @@ from otel_zernel_receivers.ebpf.emit.families import (
     NCCL_ERRORS,
     OFF_CPU,
     OPERATION_FAMILIES,
+    PERIODS,
     PHASE_ELAPSED,
     PROBE_EXCESS,
     PROBE_FLOOR,
@@ -47,8 +51,11 @@ from otel_zernel_receivers.ebpf.emit.families import (
     READ_COUNT,
     READ_SIZE,
     READING_SEQUENCE,
+    RUNNABLE,
     SAMPLES,
     THREAD_TIME,
+    THROTTLED,
+    THROTTLED_PERIODS,
     WORKER_CPU,
     WORKER_ENDS,
     WORKER_IO_WAIT,
@@ -59,12 +66,14 @@ from otel_zernel_receivers.ebpf.emit.families import (
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Phase
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
+from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimitsReading
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
+from otel_zernel_receivers.ebpf.tables.takers import TakersReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
 OnSeries = Callable[[int, bytes, Descriptor, bytes], None]
@@ -74,6 +83,8 @@ for its points."""
 STATE_GROUPS = frozenset({Group.LAUNCH, Group.COPY_SYNC, Group.COLLECTIVE})
 """The probes that show in which state a thread is."""
 
+_MOST_TAKERS = 4
+"""Processes that took a CPU, of each process and reading, with their names. The rest is one point."""
 OWN_SERVICE = "otel-zernel"
 """The `service.name` of points that are about the receiver itself. The collector's own telemetry has the same one."""
 
@@ -92,6 +103,9 @@ class ReadingInfo:
     """By pid."""
     workers: Sequence[WorkersReading] = ()
     ends: Sequence[ProcessEnd] = ()
+    limits: Sequence[CpuLimitsReading] = ()
+    cgroup_of: Callable[[int], str] = lambda _: ""
+    """The control group that limits the CPU time of a process, by its pid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +225,30 @@ class BatchPoints:
             self._add_number_of(process, WORKER_READ_COUNT, attributes, reading.reads)
             self._add_number_of(process, WORKER_READ_SIZE, attributes, reading.bytes_read)
 
+    def add_takers(self, reading: TakersReading) -> None:
+        """Another thread of the process is one taker, and each of the processes that took most is another."""
+        process = reading.process
+        if reading.own_ns:
+            self._add_number_of(process, CPU_TAKEN, of_taker(process.pid, "self", "", ""), reading.own_ns / 1e9)
+        by_name: Counter[tuple[str, str]] = Counter()
+        for (tgid, name), ns in reading.others_ns.items():
+            by_name[name, self._info.cgroup_of(tgid)] += ns
+        most = by_name.most_common(_MOST_TAKERS)
+        rest = by_name.total() - sum(ns for _, ns in most)
+        for (name, cgroup), ns in [*most, *([(("", ""), rest)] if rest else [])]:
+            self._add_number_of(process, CPU_TAKEN, of_taker(process.pid, "other", name, cgroup), ns / 1e9)
+
+    def add_limits(self, reading: CpuLimitsReading) -> None:
+        process, attributes, throttling = reading.process, of_process(reading.process.pid), reading.throttling
+        self._add_number_of(process, CPUS, attributes, reading.cpus)
+        self._add_number_of(process, RUNNABLE, attributes, reading.runnable)
+        if throttling and throttling.periods:
+            self._add_number_of(process, THROTTLED, attributes, throttling.throttled_s)
+            self._add_number_of(process, PERIODS, attributes, throttling.periods)
+            self._add_number_of(process, THROTTLED_PERIODS, attributes, throttling.throttled_periods)
+        if throttling and throttling.pressure_s is not None:
+            self._add_number_of(process, CPU_PRESSURE, attributes, throttling.pressure_s)
+
     def add_ends(self, ends: Iterable[ProcessEnd]) -> None:
         """One point for each way to end. The series have no pid: those of ranks that end repeatedly go on."""
         for (service, is_worker, encoded), count in Counter(map(of_end, ends)).items():
@@ -242,6 +280,13 @@ class BatchPoints:
 
 
 # The attributes of points, encoded. Most are those of an earlier point.
+
+
+@lru_cache(maxsize=1024)
+def of_taker(pid: int, taker: str, name: str, cgroup: str) -> bytes:
+    named = {semconv.CPU_TAKER_NAME: name} if name else {}
+    grouped = {semconv.CPU_TAKER_CGROUP: cgroup} if cgroup else {}
+    return encode_attributes({"process.pid": pid, semconv.CPU_TAKER: taker, **named, **grouped}, NUMBER_ATTRIBUTES)
 
 
 @lru_cache(maxsize=1024)  # by default there are 512 series, and some have a size too

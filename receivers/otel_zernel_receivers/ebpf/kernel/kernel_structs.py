@@ -1,8 +1,9 @@
 """The numbers and structs that both sides share, as numpy types.
 
-The C side is in bpf/: hdr.bpf.h, process.bpf.h, thread.bpf.h, workers.bpf.h, gil.bpf.h, series.bpf.h, losses.bpf.h,
-errors.bpf.h, snapshot.bpf.h, events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c,
-communicators.bpf.c, collectives.bpf.c and settings.bpf.h. A test compares every field with the types in the objects.
+The C side is in bpf/: hdr.bpf.h, process.bpf.h, cpu_takers.bpf.h, thread.bpf.h, workers.bpf.h, gil.bpf.h,
+series.bpf.h, losses.bpf.h, errors.bpf.h, snapshot.bpf.h, events.bpf.h, lifetime.bpf.c, thread_state.bpf.h,
+address.bpf.h, cuda.bpf.c, communicators.bpf.c, collectives.bpf.c and settings.bpf.h. A test compares every field with
+the types in the objects.
 """
 
 import struct
@@ -60,6 +61,9 @@ class RunEnding(IntEnum):
     AT_REGION = 1
     AT_NEXT_RUN = 2
 
+
+TAKER_KEY = np.dtype([("row", "<u4"), ("generation", "<u4"), ("tgid", "<u4"), ("reserved", "<u4")])
+TAKEN_TIME = np.dtype([("ns", "<u8"), ("name", "S16")])
 
 OUT_OF_MEMORY = 1
 """Set by the receiver in the `flags` of the event of an end, if the kernel's out-of-memory killer caused it."""

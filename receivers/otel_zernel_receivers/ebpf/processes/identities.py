@@ -145,6 +145,14 @@ class Identities:
         """The one of a process; empty if it is not known."""
         return self._identity(process).memory_cgroup
 
+    def cpu_cgroup(self, pid: int) -> str:
+        """The control group that limits the CPU time of a process of the initial pid namespace; empty if unknown."""
+        if not self._namespace.is_initial:
+            return ""
+        with suppress(OSError, ValueError):
+            return self.folder(pid).cgroup("cpu")
+        return ""
+
     def folder(self, pid: int) -> ProcessFolder:
         """The folder in /proc of a process of the collector's pid namespace."""
         return ProcessFolder(self._proc_root, self._pids.get(pid, pid))
@@ -180,7 +188,7 @@ class Identities:
             return _Identity(self._kernel_attributes(process), selects_all, is_final=selects_all)
         identity = self._describe(process, found)
         with suppress(OSError):
-            identity = replace(identity, memory_cgroup=self.folder(found.own_pid).memory_cgroup)
+            identity = replace(identity, memory_cgroup=self.folder(found.own_pid).cgroup("memory"))
         self._unwritten[process] = identity
         return identity
 

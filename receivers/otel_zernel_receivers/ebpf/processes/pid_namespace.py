@@ -33,6 +33,11 @@ class PidNamespace:
         below = len(pids) - self._depth
         return pids[self._depth - 1] if self._depth and below >= 0 and self._is_above(pid, below) else None
 
+    @property
+    def is_initial(self) -> bool:
+        """Whether it is the machine's initial namespace, whose pids the kernel uses itself."""
+        return self._own == _INITIAL
+
     def can_identify(self, pid: int) -> bool:
         """Whether programs in the kernel can identify process `pid` of that /proc.
 

@@ -19,6 +19,7 @@ _MAX_VALUE = 256
 _MAX_LINE = 4096
 _MAX_STATUS = 16_384
 _MAX_DESCRIPTORS = 4_096
+_MAX_THREADS = 1_024
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_CGROUPS = 1 << 16  # cgroup v1 has a path for each of about 14 hierarchies, and nested containers have long paths
 
@@ -81,11 +82,23 @@ class ProcessFolder:
         """The paths of the process's control groups: one for cgroup v2, and one per hierarchy for cgroup v1."""
         return tuple(dict.fromkeys(path for _, path in self._cgroups))
 
-    @cached_property
-    def memory_cgroup(self) -> str:
-        """The path of the control group that limits the process's memory; empty if it has none."""
+    def cgroup(self, controller: str) -> str:
+        """The path of the control group that limits this use (`cpu`, `memory`) of the process; empty if it has none."""
         groups = dict(reversed([(name, path) for names, path in self._cgroups for name in names.split(",")]))
-        return groups.get("memory") or groups.get("", "")
+        return groups.get(controller) or groups.get("", "")
+
+    def cpus_allowed(self) -> int:
+        """The CPUs on which its first thread may run."""
+        return len(os.sched_getaffinity(self.pid))
+
+    def runnable_threads(self) -> int:
+        """Its threads that run, or wait for a CPU."""
+        count = 0
+        for task in islice((self._path / "task").iterdir(), _MAX_THREADS):
+            with suppress(OSError):
+                stat = (task / "stat").read_bytes()
+                count += stat[stat.rindex(b")") + 2 :].startswith(b"R")
+        return count
 
     @cached_property
     def _cgroups(self) -> list[tuple[str, str]]:

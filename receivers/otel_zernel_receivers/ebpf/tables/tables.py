@@ -30,6 +30,7 @@ from otel_zernel_receivers.ebpf.tables.process_table import (
 )
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading, SampleTable
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
+from otel_zernel_receivers.ebpf.tables.takers import TakersReading, TakerTable
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, ThreadTimesTable
 
 WORKERS_OF_PROCESS = 32
@@ -84,6 +85,7 @@ class TableReadings:
     events: NDArray[Any]
     """Records of `kernel_structs.EVENT`."""
     samples: list[SamplesReading] = field(default_factory=list)
+    takers: list[TakersReading] = field(default_factory=list)
 
     def calls(self) -> dict[SeriesKey, int]:
         """The calls that each series has counted."""
@@ -101,6 +103,7 @@ class Tables:
         self.memory = MemoryTable(maps, self.rows)
         self.threads = ThreadTimesTable(maps, self.rows)
         self.samples = SampleTable(maps, self.rows)
+        self.takers = TakerTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
         self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
         self.ring = RingBuffer(maps["ring"])
@@ -124,6 +127,7 @@ class Tables:
             lost_events=self._usage.lost_events(),
             events=self.ring.read(),
             samples=self.samples.read(),
+            takers=self.takers.read(),
         )
         for row in ended & self._ended:
             for table in (self.series, self.memory, self.failures, self._usage, self.rows):

@@ -58,7 +58,7 @@ def share_a_tensor() -> mmap.mmap:
         return mmap.mmap(file.fileno(), 4096)
 
 
-KINDS = {"named": name_like_pytorch, "unnamed": share_a_tensor, "other": lambda: None}
+KINDS: dict[str, Callable[[], object]] = {"named": name_like_pytorch, "unnamed": share_a_tensor, "other": lambda: None}
 
 
 def work(folder: str, orders: Connection, kind: str) -> None:

@@ -34,7 +34,12 @@ STORED = {
     "c10d::Reducer::finalize_backward",
     "THPEngine_run_backward",
 }
-UNSTORED = {"c10d::ProcessGroupGloo::AsyncWork::AsyncWork"}
+UNSTORED = {
+    "c10d::ProcessGroupGloo::AsyncWork::AsyncWork",
+    "c10d::ProcessGroupGloo::SendWork::wait",
+    "c10d::ProcessGroupGloo::RecvWork::wait",
+    "c10d::Work::finishAndThrow",
+}
 """Functions that jobs on CPUs have. See test_work_numbers.py."""
 COMPLETE = [release for release in releases("torch") if release.version != INCOMPLETE]
 

@@ -1,0 +1,122 @@
+"""The CPUs that a process may use, the threads that could use them, and the time for which its quota stopped it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+
+_FOLDERS: Final = ("cpu/{}", "cpu,cpuacct/{}", "{}", "unified/{}")
+"""Of a control group below /sys/fs/cgroup: in cgroup v1 under both of its names, in v2, and in v2 beside v1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """The counters of a control group and of those around it, since they were made."""
+
+    throttled_s: float = 0.0
+    periods: int = 0
+    throttled_periods: int = 0
+    pressure_s: float | None = None
+    """Time in which a thread of the group waited for a CPU; None if the kernel does not count it."""
+
+    def since(self, before: "Throttling") -> "Throttling":
+        """The increase. A smaller counter belongs to another group of the same name."""
+        pressure = None
+        if self.pressure_s is not None:
+            pressure = max(self.pressure_s - (before.pressure_s or 0.0), 0.0)
+        return Throttling(
+            max(self.throttled_s - before.throttled_s, 0.0),
+            max(self.periods - before.periods, 0),
+            max(self.throttled_periods - before.throttled_periods, 0),
+            pressure,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimitsReading:
+    """One process."""
+
+    process: WatchedProcess
+    cpus: float
+    """The CPUs that it may use: by its affinity, and by the smallest quota."""
+    runnable: int
+    """Its threads that run, or could run, at this moment."""
+    throttling: Throttling | None
+    """Since the last reading; None if its control group has no counters."""
+
+
+class CpuLimits:
+    """Reads the limits of processes."""
+
+    def __init__(self, folder_of: Callable[[int], ProcessFolder], root: Path = Path("/sys/fs/cgroup")) -> None:
+        """`folder_of` gives the folder in /proc of a process by its pid."""
+        self._folder_of = folder_of
+        self._root = root
+        self._before: dict[WatchedProcess, Throttling] = {}
+
+    def read(self, processes: Iterable[WatchedProcess]) -> list[CpuLimitsReading]:
+        """The limits of these processes. Those that have ended are left out."""
+        before, self._before = self._before, {}
+        found = []
+        for process in processes:
+            with suppress(OSError, ValueError):
+                found.append(self._read(process, before))
+        return found
+
+    def _read(self, process: WatchedProcess, before: dict[WatchedProcess, Throttling]) -> CpuLimitsReading:
+        folder = self._folder_of(process.pid)
+        groups = list(self._groups(folder.cgroup("cpu")))
+        cpus = min([float(folder.cpus_allowed()), *(quota for group in groups if (quota := _quota(group)))])
+        throttling = _throttling(groups)
+        if throttling is not None:
+            self._before[process] = throttling
+            throttling = throttling.since(before.get(process, throttling))
+        return CpuLimitsReading(process, cpus, folder.runnable_threads(), throttling)
+
+    def _groups(self, path: str) -> Iterator[Path]:
+        """The folders of a group and of those around it: a quota of each of them stops the process."""
+        inner = PurePosixPath(path.strip("/"))
+        for pattern in _FOLDERS if path else ():
+            if (self._root / pattern.format(inner) / "cpu.stat").exists():
+                yield from (self._root / pattern.format(one) for one in (inner, *inner.parents))
+                return
+
+
+def _throttling(groups: Iterable[Path]) -> Throttling | None:
+    """The sum of the counters; None if there are none. The pressure of the innermost group includes all waits."""
+    total: Throttling | None = None
+    for group in groups:
+        with suppress(OSError, ValueError):
+            lines = (line.split() for line in (group / "cpu.stat").read_text().splitlines())
+            counts = {words[0]: int(words[1]) for words in lines if len(words) == 2}
+            throttled = counts.get("throttled_time", 0) / 1e9 + counts.get("throttled_usec", 0) / 1e6  # v1, and v2
+            before = total or Throttling(pressure_s=_pressure(group))
+            total = replace(
+                before,
+                throttled_s=before.throttled_s + throttled,
+                periods=before.periods + counts.get("nr_periods", 0),
+                throttled_periods=before.throttled_periods + counts.get("nr_throttled", 0),
+            )
+    return total
+
+
+def _pressure(group: Path) -> float | None:
+    with suppress(OSError, ValueError, IndexError):
+        some = (group / "cpu.pressure").read_text().splitlines()[0]
+        return int(some.rpartition("total=")[2]) / 1e6
+    return None
+
+
+def _quota(group: Path) -> float | None:
+    """The CPUs that the quota of a group allows; None if it has none."""
+    with suppress(OSError, ValueError):
+        quota, period = (group / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        quota_us = int((group / "cpu.cfs_quota_us").read_text())
+        return quota_us / int((group / "cpu.cfs_period_us").read_text()) if quota_us > 0 else None
+    return None

@@ -1,0 +1,139 @@
+"""Who takes the CPU from a thread of a job: another process, another thread of its own, or the quota of its group."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.batch import Batch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import Watch, doubles, numbers
+
+TAKEN = "zernel.process.cpu.taken.time"
+WATCHED_S = 2.0
+CPU = max(os.sched_getaffinity(0))
+
+JOB = """
+import ctypes, hashlib, os, sys, threading, time
+os.sched_setaffinity(0, {int(sys.argv[2])})
+call = ctypes.CDLL(sys.argv[1])["_ZN2at14RecordFunction3endEv"]
+data = bytes(1 << 20)
+
+def hash_for_ever():
+    while True:
+        hashlib.sha256(data)
+
+for _ in range(int(sys.argv[3])):
+    threading.Thread(target=hash_for_ever, daemon=True).start()
+call(None)
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    call(None)
+    hashlib.sha256(data)
+"""
+NEIGHBOUR = """
+import ctypes, os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+ctypes.CDLL(None).prctl(15, b"noisy", 0, 0, 0)
+print("ready", flush=True)
+while True: pass
+"""
+
+
+@contextmanager
+def started(*command: str, into: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A program that has said that it is ready, in a control group."""
+    enter = f'echo $$ > {into}/cgroup.procs && exec "$@"' if into else 'exec "$@"'
+    with subprocess.Popen(
+        ["sh", "-c", enter, "-", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout
+        try:
+            assert program.stdout.readline() == "ready\n"
+            yield program
+        finally:
+            program.kill()
+
+
+@contextmanager
+def working(watch: Watch, standin: Standin, threads: int = 0, into: str = "") -> Iterator[int]:
+    """The pid of a job on one CPU whose main thread computes, besides other threads of its own."""
+    library = str(standin.folder / "libtorch_cpu.so")
+    with started(sys.executable, "-c", JOB, library, str(CPU), str(threads), into=into) as job:
+        watch.attach()
+        assert job.stdin
+        job.stdin.write("\n")
+        job.stdin.flush()
+        yield job.pid
+
+
+def read_until(watch: Watch, is_enough: Callable[[Batch], bool]) -> Batch:
+    """What the session reads until there is enough, for a minute at most."""
+    for _ in range(60):
+        time.sleep(WATCHED_S / 4)
+        if is_enough(batch := watch.read()):
+            return batch
+    return batch
+
+
+def test_a_neighbour_on_the_same_cpu_takes_it(watch: Watch, standin: Standin) -> None:
+    with started(sys.executable, "-c", NEIGHBOUR, str(CPU)), working(watch, standin) as pid:
+        batch = read_until(watch, lambda batch: sum(noisy(batch, pid)) >= WATCHED_S / 4)
+    assert sum(noisy(batch, pid)) >= WATCHED_S / 4
+    own = sum(doubles(batch, TAKEN, process_pid=pid, zernel_cpu_taker="self"))
+    assert own < sum(noisy(batch, pid)) / 10, "it has no other thread"
+
+
+def noisy(batch: Batch, pid: int) -> list[float]:
+    return doubles(batch, TAKEN, process_pid=pid, zernel_cpu_taker="other", zernel_cpu_taker_name="noisy")
+
+
+def test_other_threads_of_the_process_take_its_cpu(watch: Watch, standin: Standin) -> None:
+    def own(batch: Batch) -> float:
+        return sum(doubles(batch, TAKEN, process_pid=pid, zernel_cpu_taker="self"))
+
+    with working(watch, standin, threads=15) as pid:
+        batch = read_until(watch, lambda batch: own(batch) >= WATCHED_S / 2)
+    assert own(batch) >= WATCHED_S / 2
+    assert numbers(batch, "zernel.process.threads.runnable", process_pid=pid)[-1] >= 8
+    assert doubles(batch, "zernel.process.cpus", process_pid=pid)[-1] == 1
+
+
+@pytest.fixture
+def quota() -> Iterator[Path]:
+    """A control group that may use a fifth of a CPU."""
+    for folder, file, limit in (("cpu", "cpu.cfs_quota_us", "20000"), (".", "cpu.max", "20000 100000")):
+        group = Path("/sys/fs/cgroup", folder, f"zernel-{os.getpid()}")
+        with suppress(OSError):
+            group.mkdir()
+            (group / file).write_text(limit)
+            yield group
+            while group.exists():  # the kernel removes the last process a little later
+                with suppress(OSError):
+                    group.rmdir()
+                time.sleep(0.01)
+            return
+        with suppress(OSError):
+            group.rmdir()
+    pytest.skip("no control group with a quota of CPU time can be made")
+
+
+def test_the_quota_of_the_group_stops_a_job(watch: Watch, standin: Standin, quota: Path) -> None:
+    def throttled(batch: Batch) -> float:
+        return sum(doubles(batch, "zernel.cgroup.cpu.throttled.time", process_pid=pid))
+
+    with working(watch, standin, into=str(quota)) as pid:
+        watch.read()
+        batch = read_until(watch, lambda batch: throttled(batch) >= WATCHED_S / 4)
+    assert throttled(batch) >= WATCHED_S / 4
+    assert doubles(batch, "zernel.process.cpus", process_pid=pid)[-1] == pytest.approx(0.2)
+    periods, stopped = (
+        sum(numbers(batch, f"zernel.cgroup.cpu.{name}", process_pid=pid)) for name in ("periods", "throttled.periods")
+    )
+    assert 0 < stopped <= periods
