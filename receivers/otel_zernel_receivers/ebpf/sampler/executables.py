@@ -24,6 +24,8 @@ _SHARED = re.compile(
 )
 """Libraries that many others call."""
 
+_LARGEST = (1 << 32) - 1
+
 
 def code_of(mapping: Mapping) -> Code:
     """The owner of a mapped file's code, by its path."""
@@ -37,25 +39,31 @@ def code_of(mapping: Mapping) -> Code:
 def executable_of(mappings: Iterable[Mapping]) -> NDArray[np.void]:
     """The struct `executable` of a process with these mappings, sorted by address.
 
-    If there are too many, neighbours of one kind are joined, with the data between them.
+    If there are too many, neighbours of one kind are joined, with the data between them. If there are still too many,
+    the smallest ones of other libraries are left out. A range ends after 4 GiB.
     """
     ranges = sorted(
         (part.start, part.end, code) for mapping in mappings for code in [code_of(mapping)] for part in mapping.ranges
     )
     if len(ranges) > CODE_RANGES:
-        ranges = _joined(ranges)[:CODE_RANGES]
+        ranges = sorted(sorted(_joined(ranges), key=_importance)[-CODE_RANGES:])
     executable = np.zeros((), EXECUTABLE)
     executable["count"] = len(ranges)
     executable["ranges"][: len(ranges)] = np.array(
-        [(start, end - start, code) for start, end, code in ranges], CODE_RANGE
+        [(start, min(end - start, _LARGEST), code) for start, end, code in ranges], CODE_RANGE
     )
     return executable
+
+
+def _importance(one: tuple[int, int, Code]) -> tuple[bool, int]:
+    start, end, code = one
+    return code in (Code.OPERATOR, Code.PYTHON), end - start
 
 
 def _joined(ranges: Iterable[tuple[int, int, Code]]) -> list[tuple[int, int, Code]]:
     joined: list[tuple[int, int, Code]] = []
     for start, end, code in ranges:
-        if joined and joined[-1][2] == code and end - joined[-1][0] < 1 << 32:
+        if joined and joined[-1][2] == code and end - joined[-1][0] <= _LARGEST:
             joined[-1] = (joined[-1][0], end, code)
         else:
             joined.append((start, end, code))

@@ -56,12 +56,13 @@ class DebugOffsets(NamedTuple):
     version: Version
     is_free_threaded: bool
     layout: Layout | None
-    """None if the version is newer than this reader."""
+    """None if the version is newer than this reader, or if the offsets cannot be right."""
 
 
 _DEBUG_OFFSETS: Final = struct.Struct("<34Q")
 DEBUG_OFFSETS_SIZE: Final = _DEBUG_OFFSETS.size
 _COOKIE: Final = int.from_bytes(b"xdebugpy", "little")
+_LARGEST_OFFSET: Final = 1 << 20  # bytes; an interpreter has some 100 kB
 _SHIM: Final = 3  # FRAME_OWNED_BY_CSTACK
 
 
@@ -94,6 +95,8 @@ def debug_offsets(runtime: bytes) -> DebugOffsets | None:
     if version not in _PLACES:
         return DebugOffsets(version, is_free_threaded, None)
     at = _Places(*(words[place] for place in _PLACES[version]))
+    if max(at) > _LARGEST_OFFSET:
+        return DebugOffsets(version, is_free_threaded, None)
     frames = Frames(
         at.thread_id, at.current_frame, 0, 0, at.previous, at.executable, at.instruction, 0, at.owner, _SHIM
     )

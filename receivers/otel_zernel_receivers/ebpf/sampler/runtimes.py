@@ -31,8 +31,10 @@ from otel_zernel_receivers.ebpf.sampler.layouts import (
 
 _INTERPRETER = re.compile(r"(?:lib)?python(\d)?(?:\.(\d+))?[^/]*")
 _WORD = struct.Struct("<Q")
-MOST_THREADS = 256
-"""Threads of a process that are read."""
+_LONGEST_LIST = 1024
+"""Threads of a process that are read: its memory may say anything."""
+_HIGHEST = 1 << 63
+"""No address of a process is higher."""
 
 
 class UnreadablePython(Exception):
@@ -95,7 +97,7 @@ def _named_version(mappings: Iterable[Mapping]) -> Version | None:
 
 
 def _read(pid: int, runtime: int, version_at: int | None, named: Version | None) -> PythonRuntime:
-    known = debug_offsets(memory_of(pid, runtime, DEBUG_OFFSETS_SIZE))
+    known = debug_offsets(_memory(pid, runtime, DEBUG_OFFSETS_SIZE))
     if known:
         version, layout = known.version, known.layout
         if known.is_free_threaded:
@@ -107,37 +109,45 @@ def _read(pid: int, runtime: int, version_at: int | None, named: Version | None)
         spelled = ".".join(map(str, version)) if any(version) else "of an unknown version"
         raise UnreadablePython(f"Python {spelled} is none of 3.9 to 3.13")
     interpreter = _word(pid, runtime + layout.main_interpreter)
-    gil = runtime + layout.gil if layout.gil_is_in_runtime else _word(pid, interpreter + layout.gil)
-    if not interpreter or not gil:
+    if not interpreter:
         raise UnreadablePython("its interpreter has not started yet")
+    gil = runtime + layout.gil if layout.gil_is_in_runtime else _word(pid, interpreter + layout.gil)
+    if not 0 < gil < _HIGHEST:
+        raise UnreadablePython("its memory is not as its version says")
     return PythonRuntime(version, runtime, layout, interpreter, range(gil, gil + GIL_SIZE))
 
 
-def threads_of(runtime: PythonRuntime, own_pid: int) -> dict[int, int]:
-    """The states of the main interpreter's threads, by their ids as pthread_self() gives them. Raises OSError.
+def threads_of(runtime: PythonRuntime, own_pid: int, most: int) -> dict[int, int]:
+    """The states of the main interpreter's oldest threads, by their ids as pthread_self() gives them. Raises OSError.
 
-    The list changes while it is read, so threads that begin or end may be missing.
+    The list changes while it is read, so threads that begin or end may be missing. The main thread is its last one.
     """
-    layout, found = runtime.layout, dict[int, int]()
+    layout, ids = runtime.layout, dict[int, int]()
     try:
         state = _word(own_pid, runtime.interpreter + layout.threads)
-        while state and len(found) < MOST_THREADS and state not in found.values():
-            found[_word(own_pid, state + layout.frames.thread_id)] = state
+        for _ in range(_LONGEST_LIST):
+            if not state or state in ids:
+                break
+            ids[state] = _word(own_pid, state + layout.frames.thread_id)
             state = _word(own_pid, state + layout.next_thread)
     except UnreadablePython:
-        return found
-    return found
+        return {}
+    return {thread: state for state, thread in list(ids.items())[-most:]}
 
 
 def _word(pid: int, address: int) -> int:
     """The number at an address. Raises OSError if the memory cannot be read, UnreadablePython if there is none."""
+    (value,) = _WORD.unpack(_memory(pid, address, _WORD.size))
+    return int(value)
+
+
+def _memory(pid: int, address: int, size: int) -> bytes:
     try:
-        content = memory_of(pid, address, _WORD.size)
+        content = memory_of(pid, address, size)
     except OSError as error:
         if error.errno != errno.EFAULT:
             raise
         content = b""
-    if len(content) < _WORD.size:
+    if len(content) < size:
         raise UnreadablePython("its memory is not as its version says")
-    (value,) = _WORD.unpack(content)
-    return int(value)
+    return content

@@ -23,6 +23,7 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     threads_of,
 )
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS
 
 
 @dataclass(slots=True)
@@ -87,14 +88,18 @@ class Sampler:
 
     def learn(self) -> None:
         """Reads the processes that have begun to train, and forgets those that have ended."""
-        training = self._rows.live(trains=True)
-        for process in self._known.keys() - set(training):
-            self._forget(self._known.pop(process))
-        self._update([process for process in training if process not in self._known])
+        self._update([process for process in self._training() if process not in self._known])
 
     def refresh(self) -> None:
         """Reads all training processes again: they may have loaded libraries and started threads."""
-        self._update(self._rows.live(trains=True))
+        self._update(self._training())
+
+    def _training(self) -> list[WatchedProcess]:
+        """The processes that train. Forgets the others first: a process with a new row has the same keys as before."""
+        training = self._rows.live(trains=True)
+        for process in self._known.keys() - set(training):
+            self._forget(self._known.pop(process))
+        return training
 
     def _update(self, processes: Collection[WatchedProcess]) -> None:
         for process in processes:
@@ -102,10 +107,10 @@ class Sampler:
             with suppress(OSError, ValueError):  # it has ended, or /proc denies access, which the scan reports
                 folder = self._folder_of(process.pid)
                 mappings = executable_mappings(folder.maps)
-                if mappings != known.mappings:
+                if mappings != known.mappings or known.is_unreadable:
                     self._by_tgid["executables"].put(NUMBER.pack(known.tgid), executable_of(mappings).tobytes())
-                    known.mappings = mappings
                     self._find_python(process, known, interpreter_in(mappings, folder.executable), folder.pid)
+                    known.mappings = mappings
                 self._write_threads(process, known)
 
     def _find_python(self, process: WatchedProcess, known: _Known, interpreters: list[Mapping], pid: int) -> None:
@@ -123,12 +128,13 @@ class Sampler:
             self._by_tgid["pythons"].put(key, np.array(tuple(known.runtime.layout.frames), PYTHON).tobytes())
 
     def _write_threads(self, process: WatchedProcess, known: _Known) -> None:
-        threads = threads_of(known.runtime, process.pid) if known.runtime else {}
+        threads = threads_of(known.runtime, process.pid, THREADS_OF_PROCESS) if known.runtime else {}
         for thread in known.threads.keys() - threads.keys():
             self._threads.delete(_key(known, thread))
+            del known.threads[thread]
         for thread, state in threads.items() - known.threads.items():
+            known.threads[thread] = state
             self._threads.put(_key(known, thread), COUNT.pack(state))
-        known.threads = threads
 
     def _forget(self, known: _Known) -> None:
         for thread in known.threads:

@@ -65,3 +65,21 @@ def test_neighbours_of_one_owner_are_joined_if_there_are_too_many() -> None:
     assert executable["count"] == 2
     assert np.array_equal(executable["ranges"]["code"][:2], [Code.NATIVE, Code.PYTHON])
     assert executable["ranges"]["begin"][1] == CODE_RANGES << 16
+
+
+def test_the_interpreter_and_pytorch_are_kept_if_there_are_too_many() -> None:
+    names = [f"{SITE}/x/{number}.so" if number % 2 else "/usr/lib/libc.so.6" for number in range(2 * CODE_RANGES)]
+    many = [mapping_of(name, (at << 16, (at << 16) + 8192)) for at, name in enumerate(names)]
+    at = len(many) << 16
+    kept = [
+        mapping_of("/usr/bin/python3.11", (at, at + 4096)),
+        mapping_of("/x/torch/lib/a.so", (at + 8192, at + 12288)),
+    ]
+    executable = executable_of([*many, *kept])
+    assert executable["count"] == CODE_RANGES
+    assert executable["ranges"][-2:].tolist() == [(at, 4096, Code.PYTHON), (at + 8192, 4096, Code.OPERATOR)]
+
+
+def test_a_mapping_of_more_than_4_gib_is_no_error() -> None:
+    executable = executable_of([mapping_of("/x/large.so", (1 << 32, 3 << 32))])
+    assert executable["ranges"][0].tolist() == (1 << 32, (1 << 32) - 1, Code.NATIVE)

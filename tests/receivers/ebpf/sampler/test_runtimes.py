@@ -1,7 +1,9 @@
 """The Python of a running process is found from outside: real interpreters of each version."""
 
+import ctypes
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -130,9 +132,32 @@ def test_threads_are_listed_by_the_ids_that_they_have_themselves() -> None:
             own = int(program.stdout.readline())
             runtime = runtime_of(program.pid)
             assert runtime
-            assert threads_of(runtime, program.pid).keys() == {own}
+            assert threads_of(runtime, program.pid, 16).keys() == {own}
         finally:
             program.kill()
+
+
+def test_a_list_of_threads_without_an_end_is_read_once() -> None:
+    layout = layouts.LAYOUTS[3, 11]
+    states = ctypes.create_string_buffer(1024)
+    first, second = ctypes.addressof(states), ctypes.addressof(states) + 512
+    for state, following in (first, second), (second, first):
+        at = state - first
+        struct.pack_into("<Q", states, at + layout.next_thread, following)
+        struct.pack_into("<Q", states, at + layout.frames.thread_id, 7)
+    interpreter = ctypes.c_uint64(first)
+    address = ctypes.addressof(interpreter) - layout.threads
+    runtime = PythonRuntime((3, 11), 0, layout, address, range(1))
+    assert threads_of(runtime, os.getpid(), 16) == {7: second}
+    assert len(threads_of(runtime, os.getpid(), 1)) == 1
+
+
+def test_offsets_that_cannot_be_right_give_no_layout() -> None:
+    words = [layouts._COOKIE, 0x030D00F0, 0, *range(3, 34)]
+    words[23] = 1 << 63
+    found = layouts.debug_offsets(layouts._DEBUG_OFFSETS.pack(*words))
+    assert found
+    assert found.layout is None
 
 
 def begin_of(version: int, *, free_threaded: int = 0) -> bytes:
