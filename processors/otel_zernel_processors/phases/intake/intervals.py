@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_libraries.training import interval_spans
+from otel_zernel_libraries.training import interval_spans, semconv
 from otel_zernel_libraries.training.interval_spans import (
     COLLECTIVE,
     OPERATORS,
@@ -34,6 +34,7 @@ WORK = frozenset({"backward", "optimizer"})
 UPDATES = frozenset({"optimizer", "update"})
 """The kinds that change the model's weights."""
 
+_SNAPSHOTS = (semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END)
 _new = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
 _TRAINING = frozenset({"data_loading", "optimizer", "backward", "collective"})
@@ -141,7 +142,7 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
         if type(interval) is ThreadSpan:
             kind, name, thread, start, end, _, issued, _, _, snapshots = interval
             if 0 < start <= end and kind in THREAD_KINDS:
-                kept = _copy_of(span) if kind == "sync" else None
+                kept = _copy_of(span, snapshots) if kind == "sync" else None
                 intervals.append(
                     _new(ThreadInterval, (end, start, thread, kind, name, False, kept, None, issued, None, snapshots))
                 )
@@ -167,7 +168,7 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
 def _collective(read: CollectiveSpan, span: Span) -> ThreadInterval:
     operation, thread, start, end, timing_source, *_ = read
     in_flight = timing_source != "host_enqueue"
-    kept = _copy_of(span)
+    kept = _copy_of(span, read.snapshots)
     return _new(
         ThreadInterval,
         (end, start, thread, COLLECTIVE, operation, in_flight, kept, None, 0, read, read.snapshots),
@@ -190,10 +191,13 @@ def _run(read: OperatorsSpan) -> ThreadInterval:
     )
 
 
-def _copy_of(span: Span) -> Span:
-    """A copy that outlives the batch of the span, whose last holder may edit it."""
+def _copy_of(span: Span, snapshots: Snapshots | None) -> Span:
+    """A copy that outlives the batch of the span, whose last holder may edit it. Traces do not repeat the snapshots."""
     copy = Span()
     copy.CopyFrom(span)
+    for at in range(len(copy.attributes) - 1, -1, -1) if snapshots else ():
+        if copy.attributes[at].key in _SNAPSHOTS:
+            del copy.attributes[at]
     return copy
 
 

@@ -4,6 +4,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.interval_spans import ThreadSpan
+from tests.libraries.training.ledger.made_snapshots import NOTHING
 from tests.processors.phases.processing import feed, make, run, state
 from tests.processors.phases.training import Loop, batch_of, gauge_batch, interval_of
 
@@ -39,3 +41,12 @@ def test_the_kept_span_of_an_interval_does_not_change_with_its_batch() -> None:
     assert interval
     assert interval.span
     assert interval.span.name == "cudaStreamSynchronize"
+
+
+def test_the_kept_span_of_an_interval_has_no_snapshots() -> None:
+    span = ThreadSpan("sync", "cudaStreamSynchronize", 1, 2, 3, snapshots=(NOTHING, NOTHING)).to_span()
+    interval = interval_of(span)
+    assert interval
+    assert interval.snapshots == (NOTHING, NOTHING)
+    assert interval.span
+    assert [pair.key for pair in interval.span.attributes] == ["thread.id", "zernel.interval"]
