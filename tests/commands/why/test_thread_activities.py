@@ -15,6 +15,17 @@ from otel_zernel_commands.why.watch.thread_activities import interpreter_data
 from otel_zernel_libraries.training.ledger import Activity
 
 JOB = Path(__file__).parent / "jobs/thread_waits.py"
+POOL = """
+import hashlib, os, threading
+pool = [threading.Thread(target=lambda: [hashlib.sha256(bytes(1 << 20)) for _ in range(9)]) for _ in range(16)]
+for one in pool: one.start()
+print(flush=True)
+input()
+for one in pool: one.join()
+threading.Thread(target=os.read, args=(os.pipe()[0], 1), daemon=True).start()
+print(flush=True)
+input()
+"""
 
 
 @contextmanager
@@ -43,7 +54,7 @@ def test_each_wait_has_its_name() -> None:
     with waiting() as pid:
         threads = threads_of(pid, looks=20, apart=1.0)
     names = [name for name in threads if name in {one.value for one in Activity} or " " in name]
-    assert len(names) == 9
+    assert len(names) == 10
     for name in names:
         [(what, count)] = threads[name].waits.most_common(1)
         assert what == name.split()[0]
@@ -65,6 +76,25 @@ def test_threads_that_wait_for_the_lock_of_the_interpreter_are_told_from_others(
     for one in both:
         assert one.shares[Activity.GIL] > one.shares.get(Activity.LOCK, 0.0)
         assert one.cpu > 0
+
+
+def test_threads_that_have_ended_leave_their_places_to_others() -> None:
+    command = [sys.executable, "-c", POOL]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdin
+        assert job.stdout
+        job.stdout.readline()
+        sampler = ThreadSampler(lambda: [job.pid])
+        for now in range(4):
+            sampler.look(float(now))
+        print(file=job.stdin, flush=True)
+        job.stdout.readline()
+        for now in range(4, 30):
+            sampler.look(float(now))
+        [program] = sampler.programs()
+        job.stdin.close()
+    newest = max(program.threads, key=lambda one: one.tid)
+    assert newest.waits[Activity.PIPE] >= 20
 
 
 def test_shares_of_a_thread_add_up_to_its_time() -> None:

@@ -170,13 +170,18 @@ class _Program:
             self._framework = main_framework(frameworks_in(self._pid, self._folder.parent))
         fields = (self._folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
         self._used[1:] = [(now, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))]
-        for tid in sorted(int(task.name) for task in (self._folder / "task").iterdir())[:_MOST_THREADS]:
+        alive = sorted(int(task.name) for task in (self._folder / "task").iterdir())[:_MOST_THREADS]
+        for tid in alive:
             with suppress(OSError, ValueError):
                 self._count(tid, now)
-        busiest = sorted(self._threads, key=lambda tid: (tid != self._pid, -self._threads[tid][0].cpu))
+        known = [tid for tid in alive if tid in self._threads]
+        busiest = sorted(known, key=lambda tid: (tid != self._pid, -self._threads[tid][0].cpu))
         for tid in busiest[:_MOST_SAMPLED]:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, OverflowError):  # OverflowError: an address beyond any memory
                 self._sample(tid)
+        ended = sorted(self._threads.keys() - {*alive}, key=lambda tid: self._threads[tid][0].cpu)
+        for tid in ended[: max(len(self._threads) - _MOST_THREADS // 2, 0)]:
+            del self._threads[tid]  # pools start threads for each call: those that ended leave room for others
 
     def result(self) -> SampledProgram:
         """What was seen so far."""
@@ -240,7 +245,7 @@ class _Program:
 
     def _of_poll(self, arguments: list[int]) -> list[int]:
         entries = self._memory(arguments[0], 8 * min(arguments[1], _MOST_POLLED))
-        return [fd for fd, _, _ in struct.iter_unpack("=iHH", entries) if fd >= 0]
+        return [fd for fd, _, _ in struct.iter_unpack("=iHH", entries[: len(entries) // 8 * 8]) if fd >= 0]
 
     def _of_select(self, arguments: list[int]) -> list[int]:
         size = (min(arguments[0], 1024) + 7) // 8
@@ -253,6 +258,8 @@ class _Program:
         return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
 
     def _memory(self, address: int, size: int) -> bytes:
+        if not size:
+            return b""
         with (self._folder / "mem").open("rb", buffering=0) as memory:
             memory.seek(address)
             return memory.read(size)

@@ -44,6 +44,7 @@ waits: dict[str, Callable[[], object]] = {
     "pipe select": lambda: select.select([reader], [], [], 600),
     "timer select": lambda: select.select([], [], [], 600),
     "child": child.wait,
+    "timer nowhere": lambda: ctypes.CDLL(None).poll(ctypes.c_void_p(1 << 63), 0, 600_000),
 }
 for name, work in waits.items():
     named(name, work)
