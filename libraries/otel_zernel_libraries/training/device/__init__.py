@@ -3,5 +3,6 @@
 from otel_zernel_libraries.training.device.replay import replay
 from otel_zernel_libraries.training.device.segments import Launches, Segment, Stream
 from otel_zernel_libraries.training.device.use import Bounds, DeviceUse, device_use
+from otel_zernel_libraries.training.device.works import SHARE_ERROR
 
-__all__ = ["Bounds", "DeviceUse", "Launches", "Segment", "Stream", "device_use", "replay"]
+__all__ = ["SHARE_ERROR", "Bounds", "DeviceUse", "Launches", "Segment", "Stream", "device_use", "replay"]

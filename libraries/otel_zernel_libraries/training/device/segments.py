@@ -62,6 +62,8 @@ class Segment:
     """The streams that are empty at `end`, because a wait for them ends the segment."""
     activities: Mapping[Activity, int] = field(default_factory=dict)
     """The time of the thread in each activity."""
+    is_known: bool = True
+    """Whether its launches are known."""
 
     @property
     def own(self) -> int:
@@ -69,8 +71,8 @@ class Segment:
         return max(self.end - self.begin - self.blocked - self.wait, 0)
 
     @classmethod
-    def of(cls, part: ledger.Segment, *, is_drained: bool) -> Self:
-        """The calls in a segment of the ledger. `is_drained`: a wait for all work of the device ends it."""
+    def of(cls, part: ledger.Segment, drains: frozenset[Stream] = frozenset()) -> Self:
+        """The calls in a segment of the ledger. `drains`: the streams whose wait ends it."""
         spent = {moment.activity: time for moment, time in part.spent}
         launches: tuple[Launches, ...] = ()
         if part.work and part.work.launches:
@@ -78,6 +80,6 @@ class Segment:
             last = max(min(part.work.last_launch or part.end, part.end), first)
             launches = (Launches(part.work.launches, first, last),)
         wait = sum(spent.get(activity, 0) for activity in _WAITS)
-        drains = frozenset(Stream) if is_drained else frozenset[Stream]()
         blocked = spent.get(Activity.LAUNCH_BLOCKED, 0)
-        return cls(part.start, part.end, part.position, launches, blocked, wait, drains, spent)
+        is_known = part.work is not None
+        return cls(part.start, part.end, part.position, launches, blocked, wait, drains, spent, is_known)

@@ -120,6 +120,7 @@ class _Columns:
         origin = segments[0].begin
         columns = np.array([(one.begin - origin, one.end - origin, one.blocked, one.wait) for one in segments]).T * NS
         self.begin, self.end, self.blocked, wait = columns
+        self._is_unknown = np.array([not one.is_known for one in segments])
         self.until = np.maximum(self.end - wait, self.begin)
         """When the wait begins that ends the segment."""
 
@@ -146,6 +147,8 @@ class _Columns:
         room = np.maximum(self.until - self.begin - self.blocked - idle.max(axis=0), 0.0)
         below = low * min(margin[1] / max(float(low.sum()), 1e-9), 1.0)
         above = room * min(margin[0] / max(float(room.sum()), 1e-9), 1.0)
+        below[self._is_unknown] = idle.max(axis=0)[self._is_unknown]
+        above[self._is_unknown] = (self.end - self.begin)[self._is_unknown]
         return np.array([below, above])
 
     def _lead(self, rows: Rows) -> Floats:

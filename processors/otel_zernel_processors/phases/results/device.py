@@ -5,24 +5,40 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from otel_zernel_libraries.training.device import Launches, Segment, device_use
+from otel_zernel_libraries.training.device import SHARE_ERROR, DeviceUse, Launches, Segment, Stream, device_use
 from otel_zernel_libraries.training.ledger import Moment, Position
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
-_DRAINS: Final = frozenset(
-    {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cuStreamSynchronize", "cuCtxSynchronize", "cudaMemcpy"}
-)
-"""The waits after which a stream is empty. A wait for an event may leave later launches."""
+_ONE: Final = frozenset({Stream.COMPUTE})
+_ALL: Final = frozenset(Stream)
+_DRAINS: Final = {
+    "cudaStreamSynchronize": _ONE,
+    "cuStreamSynchronize": _ONE,
+    "cudaMemcpy": _ONE,
+    "cudaDeviceSynchronize": _ALL,
+    "cuCtxSynchronize": _ALL,
+}
+"""The waits that empty streams. A wait for an event may leave later launches. Most waits for one stream are for that of
+the kernels: see `_contradicts`."""
+_FEWEST_QUEUED: Final = 900
+"""Launches in a full queue, at least."""
+_CONTRADICTION: Final = 0.01
+"""Blocked time by the time, or a difference of the busy share, from which on facts contradict each other."""
 _WINDOW: Final = 10_000_000_000
 """ns of a thread that are solved together: long enough for many steps."""
 _MOST: Final = 2_000
 """Segments that are solved together, at most."""
+_FEWEST: Final = 20
+_SHORTEST: Final = 1_000_000_000
+"""Fewer segments, or less time (ns), are not worth solving: they are undetermined."""
 _DENSE: Final = 2_000_000_000
 """ns: a driver's reading covers about a second, so it says nothing about a longer time."""
 _COVERED: Final = 0.8
 """The part of a window that readings must cover."""
 _BACKWARD: Final = 2
 """Kernels of a backward pass for each kernel of a forward pass, if they are not counted."""
+_RARE: Final = 10
+"""The training thread itself may launch one kernel of a backward pass for so many of a forward pass."""
 
 
 class DeviceTimes:
@@ -51,17 +67,13 @@ class DeviceTimes:
             self._thread = step.thread
         if step.thread != self._thread:
             return
-        drained = {one.end for one in step.intervals if one.kind == "sync" and one.name in _DRAINS}
+        drains = {one.end: _DRAINS.get(one.name, frozenset()) for one in step.intervals if one.kind == "sync"}
         for part in parts:
             if self._segments and self._segments[-1].end != part.start:
                 self._solve()
-            if part.work is None:
+            self._segments.append(Segment.of(part, drains.get(part.end, frozenset())))
+            if len(self._segments) >= _MOST:
                 self._solve()
-                self.undetermined_s += (part.end - part.start) / 1e9
-            else:
-                self._segments.append(Segment.of(part, is_drained=part.end in drained))
-                if len(self._segments) >= _MOST:
-                    self._solve()
 
     def add_reading(self, start: int, end: int, idle_s: float) -> None:
         """Adds a reading of the device, if no other process uses it: its idle time in [start, end) (ns)."""
@@ -78,8 +90,15 @@ class DeviceTimes:
         if not segments:
             return
         begin, end = segments[0].begin, segments[-1].end
+        if len(segments) < _FEWEST or end - begin < _SHORTEST:
+            self.undetermined_s += (end - begin) / 1e9
+            return
         seen, sees_queue = _with_backward(segments)
-        use = device_use(seen, self._busy_share(begin, end), sees_queue=sees_queue)
+        share = self._busy_share(begin, end)
+        use = device_use(seen, share, sees_queue=sees_queue)
+        if use and _contradicts(use, share, sees_queue=sees_queue):
+            seen = [replace(segment, drains=frozenset()) if segment.drains == _ONE else segment for segment in seen]
+            use = device_use(seen, share, sees_queue=sees_queue)
         if use is None:
             self.undetermined_s += (end - begin) / 1e9
             return
@@ -93,11 +112,24 @@ class DeviceTimes:
         """The part of the time in which the device was busy; None if readings do not cover the time."""
         while self._readings and self._readings[0][1] <= begin:
             self._readings.popleft()
-        inside = [(until - since, idle) for since, until, idle in self._readings if since < end]
+        inside = [(until - since, idle) for since, until, idle in self._readings if begin <= since and until <= end]
         covered = sum(lasted for lasted, _ in inside) / 1e9
         if covered < _COVERED * (end - begin) / 1e9:
             return None
         return min(max(1.0 - sum(idle for _, idle in inside) / covered, 0.0), 1.0)
+
+
+def _contradicts(use: DeviceUse, share: float | None, *, sees_queue: bool) -> bool:
+    """Whether waits for one stream were not for the stream of the kernels: the device was busy for longer than it can
+    have been after them, or its queue was full after too few launches."""
+    if share is not None and use.busy.high < (share - SHARE_ERROR - _CONTRADICTION) * use.seconds:
+        return True
+    queued = blocked = 0
+    for segment in use.segments if sees_queue else ():
+        queued += sum(launches.count for launches in segment.launches)
+        blocked += segment.blocked if queued < _FEWEST_QUEUED else 0
+        queued = 0 if segment.drains else queued
+    return blocked > _CONTRADICTION * use.seconds * 1e9
 
 
 def _with_backward(segments: Sequence[Segment]) -> tuple[Sequence[Segment], bool]:
@@ -107,7 +139,7 @@ def _with_backward(segments: Sequence[Segment]) -> tuple[Sequence[Segment], bool
     for segment in segments:
         counts[segment.position] += sum(launches.count for launches in segment.launches)
     passes = sum(segment.position is Position.BACKWARD for segment in segments)
-    if not passes or counts[Position.BACKWARD] or not counts[Position.FORWARD]:
+    if not passes or counts[Position.BACKWARD] * _RARE >= counts[Position.FORWARD]:
         return segments, True
     count = max(_BACKWARD * counts[Position.FORWARD] // passes, 1)
     added = [

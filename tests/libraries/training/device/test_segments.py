@@ -11,7 +11,7 @@ def test_a_segment_has_the_launches_and_the_waits_of_its_work() -> None:
     work = Work(9, 3, 110, 130, *[0] * 7)
     times = {Activity.OPERATOR: 40, Activity.GPU_WAIT: 30, Activity.LAUNCH_BLOCKED: 30}
     spent = tuple((FORWARD[activity], time) for activity, time in times.items())
-    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], spent, work), is_drained=True)
+    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], spent, work), frozenset(Stream))
     assert (segment.begin, segment.end, segment.position) == (100, 200, Position.FORWARD)
     assert segment.launches == (Launches(3, 110, 130),)
     assert (segment.wait, segment.blocked, segment.own) == (30, 30, 40)
@@ -21,10 +21,10 @@ def test_a_segment_has_the_launches_and_the_waits_of_its_work() -> None:
 
 def test_launches_without_a_known_time_are_spread_over_the_segment() -> None:
     work = Work(9, 3, 0, 0, *[0] * 7)
-    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], (), work), is_drained=False)
+    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], (), work))
     assert segment.launches == (Launches(3, 100, 200),)
     assert segment.drains == frozenset()
 
 
 def test_a_segment_without_snapshots_launches_nothing() -> None:
-    assert Segment.of(ledger.Segment(1, 9, FORWARD[Activity.PYTHON]), is_drained=False).launches == ()
+    assert Segment.of(ledger.Segment(1, 9, FORWARD[Activity.PYTHON])).launches == ()

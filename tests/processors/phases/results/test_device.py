@@ -14,20 +14,26 @@ STEP = 0.04
 """Seconds of a step."""
 
 
-def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize") -> CountedThread:
+def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize", blocked: float = 0) -> CountedThread:
     """Each step reads a file for 8 ms, launches kernels for 12 ms, and waits 20 ms for the device, or sleeps so long.
 
-    Threads of autograd launch the kernels of the backward pass.
+    Threads of autograd launch the kernels of the backward pass, unless launches of the optimizer are `blocked` (ms).
     """
     thread = CountedThread()
     for _ in range(STEPS):
         begin = thread.snapshot
         thread.spend(0.001, {Activity.FILE: 8})
         thread.add("data_loading", begin)
-        for kind, lasts, count in (("forward", 5, launches), ("backward", 5, 0), ("optimizer", 2, launches // 10)):
+        backward = launches if blocked else launches // 100
+        for kind, lasts, count in (
+            ("forward", 5, launches),
+            ("backward", 5, backward),
+            ("optimizer", 2, launches // 10),
+        ):
             begin = thread.snapshot
             edge = {"first_launch": begin.time, "last_launch": begin.time + lasts * MS} if count else {}
-            thread.spend(lasts, {}, operators=9, launches=count, **edge)
+            waits: dict[str, float] = {Activity.LAUNCH_BLOCKED: blocked if kind == "optimizer" else 0}
+            thread.spend(lasts, waits, operators=9, launches=count, **edge)
             thread.add(kind, begin)
         begin = thread.snapshot
         if sync:
@@ -67,12 +73,46 @@ def test_a_wait_for_an_event_does_not_empty_the_stream() -> None:
     assert device.starved_s.total() < 0.1 * STEPS * STEP
 
 
+def test_a_wait_for_another_stream_does_not_empty_the_one_of_the_kernels() -> None:
+    """The driver reports that the device never pauses."""
+    device = use_of(trained(), readings=0.0)
+    assert device.starved_s.total() < 0.03 * STEPS * STEP
+
+
+def test_launches_that_are_blocked_after_a_few_others_show_that_the_wait_was_for_another_stream() -> None:
+    device = use_of(trained(blocked=10))
+    assert device.starved_s.total() < 0.03 * STEPS * STEP
+
+
 def test_without_waits_the_use_is_undetermined_until_the_driver_knows_it() -> None:
     thread = trained(sync="")
     assert use_of(thread).undetermined_s > 0.5 * STEPS * STEP
     device = use_of(thread, readings=0.6)
     assert device.undetermined_s < 0.2 * STEPS * STEP
     assert 0.4 * STEPS * STEP < device.starved_s.total() < 0.62 * STEPS * STEP
+
+
+def test_readings_count_only_within_the_time_that_they_cover() -> None:
+    thread = trained(sync="")
+    device = DeviceTimes()
+    for step in thread.closed()[:60]:
+        device.add_step(step)
+    device.add_reading(START - 1900 * MS, START + 100 * MS, 0.0)
+    device.is_over = True
+    device.close()
+    assert device.busy_s < 0.1
+
+
+def test_a_hole_in_the_snapshots_is_undetermined_and_does_not_end_the_window() -> None:
+    thread = trained()
+    whole = use_of(thread)
+    thread.intervals = [
+        one._replace(snapshots=None) if one.kind == "data_loading" and at % 50 < 5 else one
+        for at, one in enumerate(thread.intervals)
+    ]
+    device = use_of(thread)
+    assert 0.7 * whole.starved_s.total() < device.starved_s.total() <= whole.starved_s.total()
+    assert device.busy_s == pytest.approx(whole.busy_s, rel=0.1)
 
 
 def test_a_thread_that_launches_nothing_has_no_gpu() -> None:
