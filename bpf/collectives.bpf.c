@@ -66,7 +66,7 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
 {
 	frame->collective.communicator = needed_argument(hit, 2);
-	take_snapshot(hit->thread, &frame->begin, bpf_ktime_get_ns());
+	take_begin(hit->thread, &frame->begin, bpf_ktime_get_ns());
 	frame->collective.bytes = needed_argument(hit, 0) * element_size(needed_argument(hit, 1)) *
 				  parts_of(hit, frame->collective.communicator);
 }
@@ -157,7 +157,7 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 		return;
 	}
 	collective->state = ENQUEUED;
-	take_boundary(hit->thread, &hit->thread->now, hit->time);
+	take_end(hit->thread, &hit->thread->now, hit->time);
 	emit_collective(hit->thread, collective, hit->time, 0, &frame->begin);
 }
 

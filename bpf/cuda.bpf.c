@@ -13,7 +13,7 @@ static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
 	frame->copy.blocked = hit->thread->blocked;
 	if (hit->flags & IS_BLOCKING)
-		take_snapshot(hit->thread, &frame->begin, bpf_ktime_get_ns());
+		take_begin(hit->thread, &frame->begin, bpf_ktime_get_ns());
 	if (hit->flags & IS_BLOCKING && OPERATION_OF(hit->flags) + frame->copy.direction != COPY_HOST_TO_DEVICE)
 		wait_in_copy(hit->thread);
 }

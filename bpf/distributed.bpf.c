@@ -72,7 +72,7 @@ static __always_inline void begin_work_wait(struct hit *hit)
 {
 	if (!process_of(hit->thread))
 		return;
-	take_snapshot(hit->thread, &hit->thread->work_wait_begin, bpf_ktime_get_ns());
+	take_begin(hit->thread, &hit->thread->work_wait_begin, bpf_ktime_get_ns());
 	hit->thread->work_wait_since = work_since(hit->thread, hit->thread->work_wait_begin.time);
 	set_thread_state(hit->thread, running_state(hit->thread), hit->thread->work_wait_begin.time);
 	hit->thread->work_wait_flags = hit->flags;

@@ -82,7 +82,7 @@ const struct event event_type SEC("types") = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 21);
+	__uint(max_entries, 1 << 22);
 } ring SEC(".maps");
 
 /* A record to fill in and pass to `emit`. Null if the ring buffer is full, which is counted. */

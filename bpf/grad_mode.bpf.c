@@ -38,7 +38,7 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 	}
 	if (thread->run.over && thread->run.is_in_step)
 		end_run(thread, 0); /* gradients were on again after it, so it is no arithmetic of the optimizer */
-	take_boundary(thread, &thread->run.region, bpf_ktime_get_ns());
+	take_begin(thread, &thread->run.region, bpf_ktime_get_ns());
 	leave_closure(thread, process);
 	return 0;
 }

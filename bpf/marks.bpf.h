@@ -58,14 +58,27 @@ static __always_inline void take_boundary(struct thread *thread, struct snapshot
 	take_snapshot(thread, snapshot, now);
 	thread->first_launch = 0;
 	thread->first_launch_after_mark = 0;
+	thread->first_launch_after_begin = 0;
 }
 
-/* The same at the end of a wait: no launch of the thread is in it. */
+/* Takes a snapshot that goes into an event only if that lasts, or is a run. */
+static __always_inline void take_begin(struct thread *thread, struct snapshot *snapshot, __u64 now)
+{
+	take_snapshot(thread, snapshot, now);
+	thread->first_launch_after_begin = 0;
+}
+
+/* The latest snapshot of `take_begin` goes into an event. */
+static __always_inline void keep_begin(struct thread *thread)
+{
+	thread->first_launch = thread->first_launch_after_begin;
+}
+
+/* The end of an event that began with `take_begin`. */
 static __always_inline void take_end(struct thread *thread, struct snapshot *snapshot, __u64 now)
 {
-	thread->first_launch = 0;
-	thread->first_launch_after_mark = 0;
-	take_snapshot(thread, snapshot, now);
+	keep_begin(thread);
+	take_boundary(thread, snapshot, now);
 }
 
 static __always_inline void note_launch(struct thread *thread, __u64 begin)
@@ -76,6 +89,8 @@ static __always_inline void note_launch(struct thread *thread, __u64 begin)
 		thread->first_launch = begin;
 	if (!thread->first_launch_after_mark)
 		thread->first_launch_after_mark = begin;
+	if (!thread->first_launch_after_begin)
+		thread->first_launch_after_begin = begin;
 }
 
 /* `thread->mark` is the snapshot of a new mark. */
@@ -83,7 +98,10 @@ static __always_inline void note_mark(struct thread *thread)
 {
 	thread->active = thread->mark.time;
 	thread->marked_blocked = thread->blocked;
-	thread->work_wait_since = 0; /* an exception ended the wait, if it is still open */
+	if (thread->work_wait_since) { /* an exception ended the wait */
+		thread->work_wait_since = 0;
+		set_thread_state(thread, running_state(thread), thread->mark.time);
+	}
 }
 
 /* The entry of an operator, or the end of a no-grad region: the end of a run, if none follows. */

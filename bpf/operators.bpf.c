@@ -184,6 +184,7 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 		run->first = run->begin.time;
 	} else {
 		run->begin = run->region;
+		keep_begin(thread);
 	}
 	run->part = run->first;
 	run->covered = 0;

@@ -6,6 +6,7 @@ enum off_cpu {
 	OFF_SLEEPING,
 	OFF_FUTEX,
 	OFF_IO,
+	OFF_STOPPED, /* by a signal, a debugger or the freezer; or idle in the kernel */
 };
 
 static __always_inline __u32 state_off_cpu(struct task_struct *task, __u32 why)
@@ -15,6 +16,7 @@ static __always_inline __u32 state_off_cpu(struct task_struct *task, __u32 why)
 	switch (why) {
 	case OFF_PREEMPTED: return THREAD_CPU_WAIT;
 	case OFF_IO: return state_in_io(task, regs);
+	case OFF_STOPPED: return THREAD_UNKNOWN;
 	default: return is_in_system_call(regs) ? state_asleep(task, regs) : THREAD_UNKNOWN;
 	}
 }
@@ -31,9 +33,9 @@ static __always_inline __u32 why_off_cpu(struct task_struct *task, int is_preemp
 	if (is_preempted || !state)
 		return OFF_PREEMPTED;
 	if (state & TASK_UNINTERRUPTIBLE)
-		return state & TASK_NOLOAD ? OFF_SLEEPING : OFF_IO;
+		return state & TASK_NOLOAD ? OFF_STOPPED : OFF_IO;
 	if (!(state & TASK_INTERRUPTIBLE))
-		return OFF_SLEEPING;
+		return OFF_STOPPED;
 	regs = (struct registers *)bpf_task_pt_regs(task);
 	return system_call_of(regs) == SYSTEM_CALL_FUTEX ? OFF_FUTEX : OFF_SLEEPING;
 }

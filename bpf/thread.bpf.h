@@ -120,6 +120,7 @@ struct thread {
 	__u64 last_launch;
 	__u64 first_launch;    /* since the latest snapshot that went into an event; 0 if none */
 	__u64 first_launch_after_mark;
+	__u64 first_launch_after_begin; /* since the latest snapshot that may go into an event */
 	__u32 copies;
 	__u32 operators;
 	__u32 launches;
@@ -129,6 +130,8 @@ struct thread {
 	__u32 outer_call; /* the number of frames up to its outermost call of CUDA or NCCL; 0 if none */
 	__u32 call_state; /* enum thread_state, in that call */
 	__u32 is_changing_state;
+	__u32 waits_in_launch; /* whether a long launch is one that waits */
+	__u32 reserved;
 	__u32 has_closure; /* the optimizer's step that it is in has called its closure */
 	__u64 run_delay; /* ns in the queues of CPUs, up to its latest run; see cpu_takers.bpf.h */
 	__u64 active; /* when it last made a mark or got a result, ns */

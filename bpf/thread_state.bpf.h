@@ -6,7 +6,8 @@
  * why the thread is off the CPU, or that it is on it. User space adds the time since `since` to the current state. */
 #pragma once
 
-#define LONG_LAUNCH 50000 /* ns: a launch that takes longer waits for room in the device's queue */
+#define LONG_LAUNCH 50000 /* ns: the launch of a kernel that takes longer waits for room in the device's queue */
+#define GRAPH_LAUNCH 3	  /* an operation: a graph of many kernels takes longer without a wait */
 
 struct thread_times {
 	__u64 since; /* ns */
@@ -58,6 +59,8 @@ static __always_inline void set_thread_state(struct thread *thread, __u32 state,
 	barrier();
 	times->updates++;
 	barrier();
+	if (now < times->since) /* the thread has lost the CPU since `now` */
+		now = times->since;
 	*time_in(times, times->state) += now - times->since;
 	times->since = now;
 	times->state = state;
@@ -75,16 +78,21 @@ __noinline int claim_thread_times(struct thread *thread)
 
 	if (!thread)
 		return 0;
+	thread->is_changing_state = 1;
+	barrier();
 	if (!thread->times) {
 		if (bpf_map_pop_elem(&free_thread_times, &index)) {
 			lose(NO_THREAD_TIMES);
+			thread->is_changing_state = 0;
 			return 0;
 		}
 		thread->times = index + 1;
 	}
 	times = times_of(thread);
-	if (!times)
+	if (!times) {
+		thread->is_changing_state = 0;
 		return 0;
+	}
 	times->since = bpf_ktime_get_ns();
 	times->state = THREAD_ON_CPU;
 	times->tid = thread->tid;
@@ -93,6 +101,8 @@ __noinline int claim_thread_times(struct thread *thread)
 	times->has_ended = 0;
 	times->has_called = 0;
 	thread->times_generation = thread->generation;
+	barrier();
+	thread->is_changing_state = 0;
 	return 0;
 }
 
@@ -140,6 +150,7 @@ static __always_inline void enter_call_state(struct thread *thread, const struct
 		times->has_called = 1;
 	thread->outer_call = thread->depth;
 	thread->call_state = state_in_call(process, flags);
+	thread->waits_in_launch = OPERATION_OF(flags) != GRAPH_LAUNCH;
 	set_thread_state(thread, running_state(thread), bpf_ktime_get_ns());
 }
 
@@ -163,7 +174,8 @@ static __always_inline void settle_launch(struct thread *thread)
 	launching = *time_in(times, THREAD_LAUNCHING);
 	times->updates++;
 	barrier();
-	*time_in(times, launching > LONG_LAUNCH ? THREAD_LAUNCH_BLOCKED : THREAD_CALLING) += launching;
+	*time_in(times, launching > LONG_LAUNCH && thread->waits_in_launch ? THREAD_LAUNCH_BLOCKED : THREAD_CALLING) +=
+		launching;
 	*time_in(times, THREAD_LAUNCHING) = 0;
 	barrier();
 	times->updates++;
@@ -185,14 +197,17 @@ static __always_inline int has_state_on_cpu(const struct thread *thread)
 {
 	__u32 running = running_state(thread);
 
-	return thread->times && !thread->is_changing_state && (running == THREAD_ON_CPU || running == THREAD_LAUNCHING);
+	return thread->times && !thread->is_changing_state &&
+	       (running == THREAD_ON_CPU || running == THREAD_CALLING || running == THREAD_LAUNCHING);
 }
 
 /* The thread leaves the CPU. A launch yields the CPU while the device's queue is full; a preempted one waits for a CPU. */
 static __always_inline void leave_cpu_state(struct thread *thread, __u32 state, int has_yielded, __u64 now)
 {
-	if (running_state(thread) == THREAD_ON_CPU || (state == THREAD_CPU_WAIT && !has_yielded))
+	if (running_state(thread) != THREAD_LAUNCHING || (state == THREAD_CPU_WAIT && !has_yielded))
 		set_thread_state(thread, state, now);
+	else
+		thread->waits_in_launch = 1;
 }
 
 static __always_inline void enter_cpu_state(struct thread *thread, __u64 now)

@@ -5,7 +5,7 @@
 static __always_inline void begin_wait(struct hit *hit, struct frame *frame)
 {
 	frame->wait.blocked = hit->thread->blocked;
-	take_snapshot(hit->thread, &frame->begin, bpf_ktime_get_ns());
+	take_begin(hit->thread, &frame->begin, bpf_ktime_get_ns());
 }
 
 static __always_inline void end_wait(struct hit *hit, struct frame *frame)

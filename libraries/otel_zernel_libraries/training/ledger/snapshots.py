@@ -42,7 +42,7 @@ class Snapshot(NamedTuple):
     time: int
     """ns. All times of a snapshot have one clock, CLOCK_MONOTONIC."""
     times: tuple[int, ...]
-    """ns in each of `STATES` since the thread's first mark or call of CUDA."""
+    """ns in each of `STATES`. Only differences have a meaning."""
     last_operator: int
     """The begin of the thread's last operator, ns; 0 without one."""
     first_launch: int

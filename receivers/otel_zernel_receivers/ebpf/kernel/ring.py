@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, Interval
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
-KEPT = 1 << 14
-"""Events that `gather` keeps between two readings, about 9 MB.
+KEPT = 1 << 15
+"""Events that `gather` keeps between two readings, about 17 MB.
 
 Further events stay in the kernel, which counts those that find no room.
 """

@@ -16,7 +16,7 @@ from otel_zernel_receivers.ebpf.session import Session
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, numbers, spans_of
 
-RING = (1 << 21) // (EVENT.itemsize + 8)
+RING = (1 << 22) // (EVENT.itemsize + 8)
 """The number of events that fit into the ring buffer."""
 
 
@@ -44,12 +44,12 @@ def test_events_are_read_in_order_when_the_ring_buffer_wraps_around(every_wait: 
     with closing(Watch(every_wait, make_context(clock=SystemClock()))) as watch, standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
-        for _ in range(8):
-            program.do("cudaDeviceSynchronize times=3000")
+        for _ in range(5):
+            program.do("cudaDeviceSynchronize times=5000")
             spans += spans_of(watch.read(), program.pid)
             watch.taken()
     begins = [span.start_time_unix_nano for span in spans]
-    assert len(spans) == 24_000
+    assert len(spans) == 25_000
     assert begins == sorted(begins)
 
 
