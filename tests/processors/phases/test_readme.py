@@ -9,6 +9,7 @@ from otel_zernel.batch import Batch, points
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.processing import run
+from tests.processors.phases.results.test_device import spans_of_thread, trained
 from tests.processors.phases.synchronous import Job
 from tests.processors.phases.training import Loop, attributes_of, batch_of, gauge_batch, resource_of
 
@@ -35,7 +36,8 @@ def emitted() -> Iterator[tuple[str, str, set[str]]]:
     job = Job(size=2).train(20)
     losses = gauge_batch("zernel.ebpf.lost_events", [(0, 0.0), (500, 3.0)], process_pid=42)
     of_process = run(losses, batch_of(Loop().steps(60).spans))[1:]  # the first one is that of the losses
-    for batch in (*run(*(job.batch(rank) for rank in range(2))), *of_process):
+    on_gpu = run(batch_of(spans_of_thread(trained())))
+    for batch in (*run(*(job.batch(rank) for rank in range(2))), *of_process, *on_gpu):
         yield from described(batch)
 
 

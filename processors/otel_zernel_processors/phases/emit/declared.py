@@ -45,9 +45,12 @@ METRICS = by_name(
         _LAUNCHES,
         semconv.POSITION,
         semconv.ACTIVITY,
+        _SOURCE,
     ),
-    _sum(semconv.GPU_BUSY_TIME, "s", "Time in which the GPU certainly worked for the process.", _LAUNCHES),
-    _sum(semconv.GPU_UNDETERMINED_TIME, "s", "Time in which it is not known whether the GPU worked.", _LAUNCHES),
+    _sum(semconv.GPU_BUSY_TIME, "s", "Time in which the GPU certainly worked for the process.", _LAUNCHES, _SOURCE),
+    _sum(
+        semconv.GPU_UNDETERMINED_TIME, "s", "Time in which it is not known whether the GPU worked.", _LAUNCHES, _SOURCE
+    ),
     _sum(semconv.PHASE_LOSSY_TIME, "s", "The part of it in steps in which events were lost.", _SCOPES, *_DETAILS),
     _sum(semconv.PHASE_DOUBTFUL, "s", "Time of steps closed before a loss of events was known.", _SCOPES, _SOURCE),
     _sum(semconv.COLLECTIVE_OVERLAP, "s", "Time of collectives in flight beside other work.", _SCOPES, _SOURCE),

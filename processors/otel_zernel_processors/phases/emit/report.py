@@ -91,12 +91,12 @@ class ProcessReport:
 
     def _write_device(self, writer: MetricWriter) -> None:
         starved: list[Value] = [
-            ({semconv.POSITION: moment.position, semconv.ACTIVITY: moment.activity}, seconds)
+            ({semconv.POSITION: moment.position, semconv.ACTIVITY: moment.activity, **_BY_SCOPES}, seconds)
             for moment, seconds in sorted(self.device.starved_s.items(), key=_names)
         ]
         writer.sum(semconv.GPU_STARVED_TIME, "s", starved)
-        writer.sum(semconv.GPU_BUSY_TIME, "s", [({}, self.device.busy_s)])
-        writer.sum(semconv.GPU_UNDETERMINED_TIME, "s", [({}, self.device.undetermined_s)])
+        writer.sum(semconv.GPU_BUSY_TIME, "s", [(_BY_SCOPES, self.device.busy_s)])
+        writer.sum(semconv.GPU_UNDETERMINED_TIME, "s", [(_BY_SCOPES, self.device.undetermined_s)])
 
     def _write_steps(self, writer: MetricWriter) -> None:
         totals, window = self.totals, self.window

@@ -1,6 +1,7 @@
 """What the GPU of a process did, by the snapshots of its training thread."""
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel_libraries.training.interval_spans import OperatorsSpan, ThreadSpan
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position
@@ -43,6 +44,16 @@ def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize", blocked
         if sync:
             thread.add("sync", begin, name=sync)
     return thread
+
+
+def spans_of_thread(thread: CountedThread) -> list[Span]:
+    """Its spans, as a receiver sends them."""
+    return [
+        OperatorsSpan(1, one.start, one.end, 9, False, "operator", True, snapshots=one.snapshots).to_span()
+        if one.kind == "forward"
+        else ThreadSpan(one.kind, one.name, 1, one.start, one.end, snapshots=one.snapshots).to_span()
+        for one in thread.intervals
+    ]
 
 
 def use_of(thread: CountedThread, readings: float | None = None) -> DeviceTimes:
@@ -124,13 +135,7 @@ def test_a_thread_that_launches_nothing_has_no_gpu() -> None:
 @pytest.mark.parametrize("launches", [100, 0])
 def test_the_use_of_a_gpu_is_reported_by_position_and_activity(launches: int) -> None:
     thread = trained(launches=launches, sync="cudaStreamSynchronize" if launches else "")
-    spans = [
-        OperatorsSpan(1, one.start, one.end, 9, False, "operator", True, snapshots=one.snapshots).to_span()
-        if one.kind == "forward"
-        else ThreadSpan(one.kind, one.name, 1, one.start, one.end, snapshots=one.snapshots).to_span()
-        for one in thread.intervals
-    ]
-    made = run(batch_of(spans))
+    made = run(batch_of(spans_of_thread(thread)))
     names = "zernel.gpu.starved.time", "zernel.gpu.busy.time", "zernel.gpu.undetermined.time"
     starved, busy, undetermined = (values_of(made, name) for name in names)
     if launches:
