@@ -42,7 +42,7 @@ _RARE: Final = 10
 
 
 class DeviceTimes:
-    """The sums of one process. Only the first thread that launches kernels counts."""
+    """The sums of one process. Only the first thread that launches kernels counts, until it has no steps for 10 s."""
 
     def __init__(self) -> None:
         self.starved_s: Counter[Moment] = Counter()
@@ -53,6 +53,8 @@ class DeviceTimes:
         self.is_over = False
         """Whether no further steps come."""
         self._thread: int | None = None
+        self._until = 0
+        """When (ns) its latest step ended."""
         self._segments: list[Segment] = []
         self._readings: deque[tuple[int, int, float]] = deque(maxlen=1_000)
 
@@ -63,10 +65,12 @@ class DeviceTimes:
 
     def add_step(self, closed: ClosedStep) -> None:
         step, parts = closed.step, closed.attribution.segments
-        if self._thread is None and any(part.work and part.work.launches for part in parts):
+        is_silent = self._thread is None or step.start - self._until > _WINDOW
+        if is_silent and any(part.work and part.work.launches for part in parts):
             self._thread = step.thread
         if step.thread != self._thread:
             return
+        self._until = step.end
         drains = {one.end: _DRAINS.get(one.name, frozenset()) for one in step.intervals if one.kind == "sync"}
         for part in parts:
             if self._segments and self._segments[-1].end != part.start:

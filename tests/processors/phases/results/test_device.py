@@ -126,6 +126,17 @@ def test_a_hole_in_the_snapshots_is_undetermined_and_does_not_end_the_window() -
     assert device.busy_s == pytest.approx(whole.busy_s, rel=0.1)
 
 
+def test_the_next_thread_counts_once_the_first_one_has_ended() -> None:
+    steps = trained().closed()
+    device = DeviceTimes()
+    for step in steps:
+        step.step.thread = 1 if step.step.start < START + 2000 * MS else 2
+        device.add_step(step)
+    device.is_over = True
+    device.close()
+    assert device.busy_s == pytest.approx(0.5 * (2 + (STEPS * STEP - 12)), rel=0.1)
+
+
 def test_a_thread_that_launches_nothing_has_no_gpu() -> None:
     device = use_of(trained(launches=0, sync=""))
     assert not device.is_known
