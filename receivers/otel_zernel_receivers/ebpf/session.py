@@ -19,7 +19,6 @@ from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
-from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimits
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
@@ -71,7 +70,6 @@ class Session:
         self._metrics = MetricEncoder(encoding, identities.is_selected)
         self._spans = SpanEncoder(identities)
         self._workers = WorkerUsage(loaded.tables.rows, loaded.tables.workers, identities.folder)
-        self._limits = CpuLimits(identities.folder)
         kills = OomKills(context.clock.monotonic)
         self._ends = EndLog(identities, kills, context.logger, self._spans.offset_ns)
         self._number = 0
@@ -134,7 +132,7 @@ class Session:
         without_runs = Group.OPERATORS in coverage.shares
         missing = self._scanning.missing_marks(without_runs=without_runs)
         workers = self._workers.read()
-        limits = self._limits.read(self._tables.rows.live())
+        limits = self._identities.cpu_limits()
         of_cpu = limits, self._identities.cpu_cgroup
         info = ReadingInfo(self._number, period, coverage, self._scanning.skipped, missing, workers, ends, *of_cpu)
         metrics = self._metrics.batches(readings, info)

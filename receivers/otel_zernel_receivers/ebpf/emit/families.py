@@ -66,7 +66,7 @@ CPU_BURST = metric(
     semconv.PROCESS_CPU_BURST, "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
 )
 CPU_TAKEN = metric(
-    semconv.PROCESS_CPU_TAKEN,
+    semconv.PROCESS_CPU_TAKEN_TIME,
     "s",
     "sum",
     "Time in which threads waited for a CPU, by who had it: another thread of the process (self), or another process.",

@@ -9,15 +9,13 @@ from typing import TypeVar
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.emit.points import BatchPoints, MetricEncoding, ReadingInfo
-from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimitsReading
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, CpuReading, TakersReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
-from otel_zernel_receivers.ebpf.tables.takers import TakersReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
 ReadingT = TypeVar(

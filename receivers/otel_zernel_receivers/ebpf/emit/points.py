@@ -66,14 +66,12 @@ from otel_zernel_receivers.ebpf.emit.families import (
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Phase
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
-from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimitsReading
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, CpuReading, TakersReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
-from otel_zernel_receivers.ebpf.tables.takers import TakersReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
 OnSeries = Callable[[int, bytes, Descriptor, bytes], None]

@@ -2,51 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, Throttling, WatchedProcess
 
 _FOLDERS: Final = ("cpu/{}", "cpu,cpuacct/{}", "{}", "unified/{}")
 """Of a control group below /sys/fs/cgroup: in cgroup v1 under both of its names, in v2, and in v2 beside v1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Throttling:
-    """The counters of a control group and of those around it, since they were made."""
-
-    throttled_s: float = 0.0
-    periods: int = 0
-    throttled_periods: int = 0
-    pressure_s: float | None = None
-    """Time in which a thread of the group waited for a CPU; None if the kernel does not count it."""
-
-    def since(self, before: "Throttling") -> "Throttling":
-        """The increase. A smaller counter belongs to another group of the same name."""
-        pressure = None
-        if self.pressure_s is not None:
-            pressure = max(self.pressure_s - (before.pressure_s or 0.0), 0.0)
-        return Throttling(
-            max(self.throttled_s - before.throttled_s, 0.0),
-            max(self.periods - before.periods, 0),
-            max(self.throttled_periods - before.throttled_periods, 0),
-            pressure,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CpuLimitsReading:
-    """One process."""
-
-    process: WatchedProcess
-    cpus: float
-    """The CPUs that it may use: by its affinity, and by the smallest quota."""
-    runnable: int
-    """Its threads that run, or could run, at this moment."""
-    throttling: Throttling | None
-    """Since the last reading; None if its control group has no counters."""
 
 
 class CpuLimits:

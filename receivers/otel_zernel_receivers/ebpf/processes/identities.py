@@ -24,11 +24,12 @@ from otel_zernel_libraries.job_environment import (
     service_name,
 )
 from otel_zernel_libraries.training import semconv
+from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimits
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
 from otel_zernel_receivers.ebpf.processes.workers import descends_from, is_worker
-from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess, WorkerTable
+from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, ProcessRows, WatchedProcess, WorkerTable
 
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _MOST_REMEMBERED = 1024
@@ -69,6 +70,7 @@ class Identities:
         self._selection = selection
         self._proc_root = proc_root
         self._namespace = PidNamespace(proc_root)
+        self._limits = CpuLimits(self.folder)
         self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._known: dict[WatchedProcess, _Identity] = {}
@@ -152,6 +154,10 @@ class Identities:
         with suppress(OSError, ValueError):
             return self.folder(pid).cgroup("cpu")
         return ""
+
+    def cpu_limits(self) -> list[CpuLimitsReading]:
+        """What limits the CPU time of each process that the kernel counts."""
+        return self._limits.read(self._rows.live())
 
     def folder(self, pid: int) -> ProcessFolder:
         """The folder in /proc of a process of the collector's pid namespace."""

@@ -81,6 +81,53 @@ class ServedReading:
     bytes_read: int
 
 
+@dataclass(frozen=True, slots=True)
+class TakersReading:
+    """Who took the CPU from one process, since the last reading."""
+
+    process: WatchedProcess
+    own_ns: int
+    """Other threads of the process itself."""
+    others_ns: Mapping[tuple[int, str], int]
+    """Other processes, by the pid in the initial pid namespace and the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """The counters of a control group and of those around it, since they were made."""
+
+    throttled_s: float = 0.0
+    periods: int = 0
+    throttled_periods: int = 0
+    pressure_s: float | None = None
+    """Time in which a thread of the group waited for a CPU; None if the kernel does not count it."""
+
+    def since(self, before: "Throttling") -> "Throttling":
+        """The increase. A smaller counter belongs to another group of the same name."""
+        pressure = None
+        if self.pressure_s is not None:
+            pressure = max(self.pressure_s - (before.pressure_s or 0.0), 0.0)
+        return Throttling(
+            max(self.throttled_s - before.throttled_s, 0.0),
+            max(self.periods - before.periods, 0),
+            max(self.throttled_periods - before.throttled_periods, 0),
+            pressure,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimitsReading:
+    """One process."""
+
+    process: WatchedProcess
+    cpus: float
+    """The CPUs that it may use: by its affinity, and by the smallest quota."""
+    runnable: int
+    """Its threads that run, or could run, at this moment."""
+    throttling: Throttling | None
+    """Since the last reading; None if its control group has no counters."""
+
+
 def _packed(names: Sequence[str]) -> np.dtype[np.void]:
     """The type of a few fields of a row. A view of them has elements of the size of a row, 2 KB."""
     return np.dtype([(name, PROCESS[name]) for name in names])

@@ -24,13 +24,14 @@ from otel_zernel_receivers.ebpf.tables.process_table import (
     CpuReading,
     HitCount,
     ProcessRows,
+    TakersReading,
     UsageTable,
     WatchedProcess,
     WorkerTable,
 )
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading, SampleTable
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
-from otel_zernel_receivers.ebpf.tables.takers import TakersReading, TakerTable
+from otel_zernel_receivers.ebpf.tables.takers import TakerTable
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, ThreadTimesTable
 
 WORKERS_OF_PROCESS = 32

@@ -2,22 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import TAKEN_TIME, TAKER_KEY
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
-
-
-@dataclass(frozen=True, slots=True)
-class TakersReading:
-    """Who took the CPU from one process, since the last reading."""
-
-    process: WatchedProcess
-    own_ns: int
-    """Other threads of the process itself."""
-    others_ns: Mapping[tuple[int, str], int]
-    """Other processes, by the pid in the initial pid namespace and the name."""
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, TakersReading, WatchedProcess
 
 
 class TakerTable:

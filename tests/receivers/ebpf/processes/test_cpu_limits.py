@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimits, CpuLimitsReading, Throttling
-from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimits
+from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, Throttling, WatchedProcess
 
 PROCESS = WatchedProcess(0, 1, 100)
 
