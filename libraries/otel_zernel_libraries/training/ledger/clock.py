@@ -13,6 +13,8 @@ _COUNTS: Final = 2**32
 """Counts are modulo this."""
 _ROUNDING: Final = 100
 """If snapshots miss at most one part in so many of a segment, or repeat it, the longest activity gets or gives it."""
+_EDGE_NS: Final = 10_000
+"""A snapshot may be taken so long before or after the edge of its span (docs/spans.md)."""
 TimedSnapshot = tuple[int, Snapshot]
 """A snapshot with its time in ns since 1970."""
 
@@ -26,18 +28,18 @@ class ThreadClock:
         """The last answer: a segment begins where another ends."""
 
     def at(self, time: int) -> Snapshot | None:
-        """The counters at a time (ns since 1970); None outside the snapshots."""
+        """The counters at a time (ns since 1970); None outside the snapshots, and between two of different counts."""
         snapshots = self._snapshots
         after = bisect_left(snapshots, time, key=itemgetter(0))
         if after == len(snapshots):
-            return None
+            return snapshots[-1][1] if snapshots and time - snapshots[-1][0] <= _EDGE_NS else None
         end, last = snapshots[after]
         if end == time:
             return last
         if after == 0:
-            return None
+            return last if end - time <= _EDGE_NS else None
         begin, first = snapshots[after - 1]
-        return _between(first, last, time - begin, end - begin)
+        return _between(first, last, time - begin, end - begin) if last.follows(first) else None
 
     def insert(self, time: int, snapshot: Snapshot) -> None:
         """Adds what is known about a time between two snapshots."""
@@ -49,7 +51,10 @@ class ThreadClock:
 
     def knows(self, start: int, end: int) -> bool:
         """Whether it has snapshots from before `start` to after `end` (ns since 1970)."""
-        return bool(self._snapshots) and self._snapshots[0][0] <= start <= end <= self._snapshots[-1][0]
+        if not self._snapshots:
+            return False
+        begin, last = self._snapshots[0][0], self._snapshots[-1][0]
+        return begin - _EDGE_NS <= start <= end <= last + _EDGE_NS
 
     def times_between(self, start: int, end: int) -> list[int]:
         """The times (ns since 1970) of the snapshots after `start` and before `end`."""
@@ -60,17 +65,17 @@ class ThreadClock:
     def work_between(self, start: int, end: int) -> Work | None:
         """What the thread did from one time to another; None if it is not known."""
         first, last = self.at(start), self.at(end)
-        return self._work(start, end, first, last) if first and last else None
+        return self._work(start, end, first, last) if first and last and last.follows(first) else None
 
     def segment(self, start: int, end: int, moment: Moment) -> Segment:
         """The segment of a position. `moment` has the activity that its interval shows; a state says more."""
         first = self._latest[1] if self._latest[0] == start else self.at(start)
         last = self.at(end)
         self._latest = end, last
-        if first is None or last is None:
+        if first is None or last is None or not last.follows(first):
             return Segment(start, end, moment)
         work = self._work(start, end, first, last)
-        if moment.activity is not Activity.UNKNOWN:
+        if moment.activity is not Activity.UNKNOWN or not (first.knows_times and last.knows_times):
             return Segment(start, end, moment, (), work)
         spent = _by_activity(moment.position, _difference(first, last), end - start, work)
         longest = max(spent, key=lambda activity: (activity is not Activity.COLLECTIVE, spent[activity]))
@@ -98,7 +103,8 @@ class ThreadClock:
 
         A snapshot has the first launch since the one before.
         """
-        for time, snapshot in self._snapshots[bisect_right(self._snapshots, start, key=itemgetter(0)) :]:
+        for at in range(bisect_right(self._snapshots, start, key=itemgetter(0)), len(self._snapshots)):
+            time, snapshot = self._snapshots[at]
             launch = snapshot.first_launch and snapshot.first_launch - snapshot.time + time
             if launch:
                 return launch if start <= launch < end else 0

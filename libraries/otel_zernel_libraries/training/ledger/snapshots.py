@@ -5,6 +5,7 @@ C struct `snapshot` in bpf/, so the ebpf receiver copies them and computes nothi
 """
 
 import struct
+from operator import ge
 from typing import Final, NamedTuple, Self
 
 from otel_zernel_libraries.training.ledger.moments import Activity
@@ -34,6 +35,12 @@ contains `throttled`.
 """
 LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
+
+
+KNOWS_TIMES: Final = 1
+KNOWS_READ: Final = 2
+KNOWS_FILE_FAULTS: Final = 4
+"""Bits of `Snapshot.known`."""
 
 
 class Snapshot(NamedTuple):
@@ -68,6 +75,21 @@ class Snapshot(NamedTuple):
     """Page faults with I/O."""
     known: int
     """A bit mask: the fields that this kernel counts. See docs/spans.md."""
+
+    def follows(self, earlier: "Snapshot") -> bool:
+        """Whether both belong to one count. After a restart of the receiver, or for another thread with the same id,
+        all counters begin again."""
+        return (
+            self.time >= earlier.time
+            and self.read >= earlier.read
+            and self.copied >= earlier.copied
+            and all(map(ge, self.times, earlier.times))
+        )
+
+    @property
+    def knows_times(self) -> bool:
+        """Whether this kernel counts `times`."""
+        return bool(self.known & KNOWS_TIMES)
 
     @classmethod
     def read_from(cls, data: bytes) -> Self | None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, ThreadClock
+from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
 from otel_zernel_processors.phases.intake.intervals import Evidence
 
 _READ: Final = 4096
@@ -20,8 +21,6 @@ _FAULTS, _FAULT_NS = 8, 250_000
 _SHORTEST_NS: Final = 50_000
 """Shorter waits show nothing."""
 _COUNTS: Final = 2**32
-_KNOWS_FILE_FAULTS: Final = 4
-"""A bit of `Snapshot.known`."""
 _STATE: Final = {activity: at for at, activity in enumerate(STATES) if activity}
 _CPU_WAIT, _LOCK, _PIPE = (_STATE[activity] for activity in (Activity.CPU_WAIT, Activity.LOCK, Activity.PIPE))
 _ALL: Final = frozenset(range(len(STATES)))
@@ -112,7 +111,7 @@ def _states_before_load(first: Snapshot, last: Snapshot, *, few: bool) -> frozen
 
 def _faults(first: Snapshot, last: Snapshot) -> Evidence:
     """The page faults between two snapshots: on files if the kernel counts them, else all."""
-    if first.known & last.known & _KNOWS_FILE_FAULTS:
+    if first.known & last.known & KNOWS_FILE_FAULTS:
         return Evidence(file_faults=(last.file_faults - first.file_faults) % _COUNTS)
     every = last.minor_faults + last.major_faults - first.minor_faults - first.major_faults
     return Evidence(faults=every % _COUNTS)

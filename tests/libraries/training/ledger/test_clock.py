@@ -36,8 +36,8 @@ def test_time_on_the_cpu_without_an_operator_is_python() -> None:
 
 
 def test_without_snapshots_around_it_a_segment_has_what_its_interval_shows() -> None:
-    some = clock((50, NOTHING), (100, after(NOTHING, 50)))
-    assert some.segment(0, 100, FORWARD).moment is FORWARD
+    some = clock((50_000, NOTHING), (100_000, after(NOTHING, 50_000)))
+    assert some.segment(0, 100_000, FORWARD).moment is FORWARD
     assert some.segment(0, 100, FORWARD).work is None
     assert some.segment(60, 90, WAIT).spent == ((WAIT, 30),)
 
@@ -83,3 +83,32 @@ def test_segments_in_a_row_add_up_to_the_time_and_to_the_counts(
         assert all(spent >= 0 for _, spent in segment.spent)
     assert sum(one.work.operators for one in segments if one.work) == 7 * len(periods)
     assert sum(one.work.read for one in segments if one.work) == 1000 * len(periods)
+
+
+def test_counters_that_begin_again_show_nothing_between_two_counts() -> None:
+    """The receiver was restarted, or another thread has the same id."""
+    before = after(NOTHING, 1_000_000, read=5_000, operators=70, launches=90)
+    again = NOTHING._replace(time=before.time + 100_000)
+    later = after(again, 100_000, operators=3)
+    some = clock((1_000_000, before), (1_100_000, again), (1_200_000, later))
+    assert some.work_between(1_000_000, 1_100_000) is None
+    assert some.segment(1_000_000, 1_100_000, FORWARD) == (1_000_000, 1_100_000, FORWARD, (), None)
+    assert some.at(1_050_000) is None
+    segment = some.segment(1_100_000, 1_200_000, FORWARD)
+    assert segment.work is not None
+    assert segment.work.operators == 3
+
+
+def test_a_kernel_that_counts_no_times_shows_no_activity() -> None:
+    last = after(NOTHING, 100, launches=2)._replace(known=0)
+    segment = clock((0, NOTHING), (100, last)).segment(0, 100, FORWARD)
+    assert segment.moment is FORWARD
+    assert segment.work is not None
+    assert segment.work.launches == 2
+
+
+def test_a_snapshot_counts_for_the_edge_of_its_span_some_us_away() -> None:
+    some = clock((1_002_000, NOTHING), (1_998_000, after(NOTHING, 996_000)))
+    assert some.knows(1_000_000, 2_000_000)
+    assert some.segment(1_000_000, 2_000_000, FORWARD).activity is Activity.PYTHON
+    assert some.segment(900_000, 2_000_000, FORWARD).moment is FORWARD
