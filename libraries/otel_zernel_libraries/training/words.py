@@ -158,7 +158,11 @@ VERDICT_WORDS: Final = {
         "This program has not loaded PyTorch, so its training steps are unknown",
         is_fault=False,
     ),
-    "no_steps": VerdictWords("no steps", "This program has loaded PyTorch, but took no training step"),
+    "no_steps": VerdictWords(
+        "no steps",
+        "This program has loaded PyTorch, but took no training step",
+        ("Watch for longer, for example with `--for 60s`: a first step may compile, or wait for its data.",),
+    ),
     "no_verdict": VerdictWords("no verdict", "There is no verdict yet", is_fault=False),
     "too_few_steps": VerdictWords("too few steps", "There are too few steps for a verdict", is_fault=False),
     "compute_bound": VerdictWords(
