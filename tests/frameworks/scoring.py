@@ -30,6 +30,8 @@ EXPECTED = {
     "rollout": {"gpu_compute"},
     "generate": {"gpu_compute"},
     "host": {"unknown"},
+    "prepare": {"data_loading", "unknown"},
+    "average": {"optimizer_step"},
     "issue": {"nccl_collective", "gpu_compute"},
 }
 """The phases that are correct for each region of a program."""

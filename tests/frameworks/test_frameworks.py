@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,15 @@ from tests.receivers.ebpf.watching import require_ebpf
 BUSY = 0.9
 """The agreement on a busy machine, where other work runs between the program's own clock and a probe. The floors of the
 programs are for a quiet one."""
-SHORT = [pytest.param(name, marks=[pytest.mark.soak] if program.soak else []) for name, program in SCORED.items()]
+
+
+def _marked(name: str, *marks: pytest.MarkDecorator) -> Any:
+    """A program as a parameter. One that does not agree yet must fail."""
+    fails = SCORED[name].fails
+    return pytest.param(name, marks=[*marks, pytest.mark.xfail(reason=fails, strict=True)] if fails else marks)
+
+
+SHORT = [_marked(name, *([pytest.mark.soak] if program.soak else [])) for name, program in SCORED.items()]
 
 
 @lru_cache(maxsize=1)
@@ -26,12 +35,12 @@ def run_of(job: str, ranks: int) -> Run:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", SHORT)
 def test_the_phases_agree_with_the_log_of_the_program(name: str) -> None:
-    assert_agreement(name, BUSY)
+    assert_agreement(name, PROGRAMS[name].floor if PROGRAMS[name].fails else BUSY)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", SCORED)
+@pytest.mark.parametrize("name", [*map(_marked, SCORED)])
 def test_on_a_quiet_machine_the_phases_agree_up_to_the_floor(name: str) -> None:
     assert_agreement(name, PROGRAMS[name].floor)
 

@@ -23,11 +23,11 @@ EXCEPT = {
 }
 """Parts that cannot be delayed alone, or that look like another."""
 SHORT = {("queue", "loader"), ("Lightning", "optimizer"), ("nanoGPT", "forward"), ("policy gradient", "loader")}
-"""The cases of every run of the tests."""
+"""The cases of every run of the tests. The programs in `positions` have no part that can be delayed."""
 CASES = [
     pytest.param(name, slow, marks=[] if (name, slow) in SHORT else [pytest.mark.soak])
     for name, slow in product(SCORED, VERDICTS)
-    if name not in ALIKE and EXCEPT.get(name) != slow
+    if name not in ALIKE and EXCEPT.get(name) != slow and not PROGRAMS[name].job.startswith("positions:")
 ]
 LATE_RANK = 1
 

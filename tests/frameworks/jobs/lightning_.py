@@ -39,10 +39,38 @@ class _Module(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters())
 
 
+class _WithTeacher(_Module):
+    """Learns from a frozen teacher, and keeps a metric, both without gradients, in its step."""
+
+    def __init__(self, run: TorchRun) -> None:
+        super().__init__(run)
+        self.teacher = layers().eval().requires_grad_(requires_grad=False)
+
+    def _loss(self, batch: Any) -> torch.Tensor:
+        inputs, targets = batch
+        with self.run.truth.region("forward"):
+            with torch.no_grad():
+                wanted = self.teacher(inputs).softmax(-1)
+            found = self.model(inputs)
+            loss = nn.functional.cross_entropy(found, targets)
+            loss = loss + nn.functional.kl_div(found.log_softmax(-1), wanted, reduction="batchmean")
+            with torch.no_grad():
+                self.log("accuracy", (found.argmax(-1) == targets).float().mean())
+            return loss
+
+
 def fit(run: TorchRun) -> None:
     """Two epochs, each with a validation."""
+    _fit(run, _Module(run))
+
+
+def fit_with_teacher(run: TorchRun) -> None:
+    """The same with a teacher."""
+    _fit(run, _WithTeacher(run))
+
+
+def _fit(run: TorchRun, module: lightning.LightningModule) -> None:
     run.truth.wrap(Closure, "__call__", GLUE)
-    module = _Module(run)
     quiet: dict[str, Any] = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )
