@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 
 from examples.simulated_job.encoding import Attributes, Reading, durations, number, of_resource
-from examples.simulated_job.training import BUCKET_BYTES, BUCKETS, Rank, Step, resource_of
+from examples.simulated_job.training import BUCKET_BYTES, BUCKETS, LAUNCHES, Rank, Step, resource_of
 
 SCOPE = "otel_zernel_receivers.ebpf"
-LAUNCHES = 400
-"""CUDA launches of a step."""
 BATCH_BYTES = 48 << 20
 
 

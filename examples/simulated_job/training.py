@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel.otlp.points import AttributeValue, key_values
-from otel_zernel_libraries.training.interval_spans import Ending, ProcessSpan
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_libraries.training.interval_spans import CollectiveSpan, Ending, ProcessSpan, ThreadSpan
+from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot
 
 RANKS, RANKS_OF_HOST = 8, 4
 STRAGGLER = 5
@@ -21,6 +22,10 @@ BUCKETS = 4
 BUCKET_BYTES = 25 << 20
 COMMUNICATOR = "5a17c0de5a17c0de"
 SECOND = 1_000_000_000
+LAUNCHES = 400
+"""CUDA launches of a step by the training thread."""
+_BEFORE = Snapshot(0, (0,) * len(STATES), *[0] * 13)._replace(known=7)
+"""The counters of a thread that has done nothing."""
 
 
 @dataclass
@@ -44,6 +49,8 @@ class Rank:
     steps: list[Step] = field(default_factory=list)
     first_pid: int = 4200
     created_ns: int = field(init=False)
+    counted: Snapshot = _BEFORE
+    """The counters of its training thread."""
 
     def __post_init__(self) -> None:
         self.created_ns = self.now_ns
@@ -61,27 +68,41 @@ class Rank:
     def pid(self) -> int:
         return self.first_pid + self.number
 
-    def spend(self, seconds: float, kind: str = "", name: str = "", phase: str = "gpu_compute") -> None:
-        """Lets time pass, within a span if a kind is given."""
-        begins, self.now_ns = self.now_ns, self.now_ns + round(seconds * SECOND)
-        if kind:
-            self.add(kind, name, begins, self.now_ns, phase)
-
-    def add(self, kind: str, name: str, begins: int, ends: int, phase: str, **more: AttributeValue) -> None:
-        """Adds a span. The spans of a minute share a trace."""
-        attributes = {"zernel.interval": kind, "thread.id": self.pid, "zernel.phase": phase, **more}
-        minute = random.Random(f"{self.pid} {begins // (60 * SECOND)}")
-        self.spans.append(
-            Span(
-                trace_id=minute.randbytes(16),
-                span_id=random.randbytes(8),
-                name=name,
-                kind=Span.SPAN_KIND_INTERNAL,
-                start_time_unix_nano=begins,
-                end_time_unix_nano=ends,
-                attributes=key_values(attributes),
-            )
+    def spend(
+        self,
+        seconds: float,
+        kind: str = "",
+        name: str = "",
+        phase: str = "gpu_compute",
+        *,
+        waits: Activity | None = None,
+        launches: int = 0,
+    ) -> None:
+        """Lets time pass, within a span if a kind is given. The thread is on a CPU, if it does not wait."""
+        begins, before = self.now_ns, self.counted
+        self.now_ns += round(seconds * SECOND)
+        state = STATES.index(waits)
+        times = [time + (at == state) * (self.now_ns - begins) for at, time in enumerate(before.times)]
+        self.counted = before._replace(
+            time=self.now_ns,
+            times=tuple(times),
+            first_launch=begins if launches else 0,
+            last_launch=self.now_ns - 1 if launches else before.last_launch,
+            launches=before.launches + launches,
         )
+        if kind:
+            self.add(kind, name, begins, before, phase)
+
+    def add(self, kind: str, name: str, begins: int, before: Snapshot, phase: str = "gpu_compute") -> None:
+        """Adds a span that ends now. `before` are the counters at its begin."""
+        snapshots = (before, self.counted)
+        self.keep(ThreadSpan(kind, name, self.pid, begins, self.now_ns, phase, snapshots=snapshots).to_span())
+
+    def keep(self, span: Span) -> None:
+        """Adds a span. The spans of a minute share a trace."""
+        minute = random.Random(f"{self.pid} {span.start_time_unix_nano // (60 * SECOND)}")
+        span.trace_id, span.span_id = minute.randbytes(16), random.randbytes(8)
+        self.spans.append(span)
 
 
 class TrainingJob:
@@ -102,12 +123,12 @@ class TrainingJob:
         steps = [_durations(rank.number, stalls=stalls) for rank in self.ranks]
         begun = [_compute(rank, step) for rank, step in zip(self.ranks, steps, strict=True)]
         meeting = max(rank.now_ns for rank in self.ranks) + round(random.uniform(0.004, 0.006) * SECOND)
-        for rank, step, backward in zip(self.ranks, steps, begun, strict=True):
+        for rank, step, (backward, counted) in zip(self.ranks, steps, begun, strict=True):
             step.wait = (meeting - rank.now_ns) / SECOND
             self._collect(rank, backward)
-            rank.spend(step.wait, "ddp", "c10d::Reducer::finalize_backward")
-            rank.add("backward", "backward", backward, rank.now_ns, "gpu_compute")
-            rank.spend(step.optimizer, "optimizer", "Optimizer.step#AdamW.step", "optimizer_step")
+            rank.spend(step.wait, "ddp", "c10d::Reducer::finalize_backward", waits=Activity.COLLECTIVE)
+            rank.add("backward", "backward", backward, counted)
+            _optimize(rank, step)
             rank.spend(0.0004, "zero_grad", "Optimizer.zero_grad#AdamW.zero_grad", "optimizer_step")
             rank.steps.append(step)
         self._steps += 1
@@ -117,18 +138,21 @@ class TrainingJob:
         """The collectives that autograd's thread puts into the queue during a backward pass."""
         for bucket in range(BUCKETS):
             begins = backward + (rank.now_ns - backward) * (bucket + 1) // (BUCKETS + 1)
-            more: dict[str, AttributeValue] = {
-                "thread.id": rank.pid + 1000,
-                "zernel.nccl.operation": "all_reduce",
-                "zernel.nccl.bytes": BUCKET_BYTES,
-                "zernel.nccl.communicator": "0x5a17c0de",
-                "zernel.rank": rank.number,
-                "zernel.world_size": RANKS,
-                "zernel.timing.source": "host_enqueue",
-                "zernel.collective.sequence": self._collectives + bucket + 1,
-                "zernel.collective.communicator": COMMUNICATOR,
-            }
-            rank.add("collective", "all_reduce", begins, begins + 9_000, "gpu_compute", **more)
+            collective = CollectiveSpan(
+                operation="all_reduce",
+                thread=rank.pid + 1000,
+                start_ns=begins,
+                end_ns=begins + 9_000,
+                timing_source="host_enqueue",
+                bytes=BUCKET_BYTES,
+                communicator="0x5a17c0de",
+                phase="gpu_compute",
+                shared_communicator=COMMUNICATOR,
+                sequence=self._collectives + bucket + 1,
+                rank=rank.number,
+                world_size=RANKS,
+            )
+            rank.keep(collective.to_span())
 
 
 def _durations(rank: int, *, stalls: bool) -> Step:
@@ -139,14 +163,23 @@ def _durations(rank: int, *, stalls: bool) -> Step:
     return Step(load, forward, backward, 0.0, 0.008)
 
 
-def _compute(rank: Rank, step: Step) -> int:
+def _compute(rank: Rank, step: Step) -> tuple[int, Snapshot]:
     """Loads and computes, up to the wait for the other ranks. Returns the start of the backward pass."""
     loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-    rank.spend(step.load, "data_loading", loader, "data_loading")
-    rank.spend(step.forward)
-    begins = rank.now_ns
+    rank.spend(step.load, "data_loading", loader, "data_loading", waits=Activity.LOCK)
+    rank.spend(step.forward, launches=LAUNCHES * 3 // 4)
+    begins, counted = rank.now_ns, rank.counted
     rank.spend(step.backward)
-    return begins
+    return begins, counted
+
+
+def _optimize(rank: Rank, step: Step) -> None:
+    """The optimizer reads the norm of the gradients, so it waits for the GPU."""
+    begins, counted = rank.now_ns, rank.counted
+    rank.spend(0.1 * step.optimizer, launches=LAUNCHES // 4)
+    rank.spend(0.9 * step.optimizer, "sync", "cudaStreamSynchronize", "optimizer_step", waits=Activity.GPU_WAIT)
+    name = "Optimizer.step#AdamW.step"
+    rank.add("optimizer", name, begins, counted, "optimizer_step")
 
 
 def killed_rank(now_ns: int) -> Rank:
