@@ -76,7 +76,12 @@ def piping_logger(run: TorchRun) -> None:
             time.sleep(LOG_S / 2)
 
     threading.Thread(target=drain, daemon=True).start()
-    _train(run, lambda _: [os.write(writer, bytes(PIPE_BYTES)) for _ in range(2)] and None)
+
+    def log(_: int) -> None:
+        for _ in range(2):
+            os.write(writer, bytes(PIPE_BYTES))
+
+    _train(run, log)
 
 
 def averaged(run: TorchRun) -> None:
@@ -107,7 +112,7 @@ def tokenizing(run: TorchRun) -> None:
     lines = [" ".join(f"word{(number * 7 + at) % 9_973}" for at in range(200)) for number in range(STEPS * 64)]
     run.get_ready()
     with run.truth.loop():
-        for texts in DataLoader(lines, batch_size=64):  # type: ignore[arg-type]  # a list is a data set, too
+        for texts in DataLoader(lines, batch_size=64):
             with run.truth.region("prepare"):
                 tokens = [[_token(word) for word in text.lower().split()] for text in texts for _ in range(2)]
                 inputs, targets = torch.tensor(tokens), torch.zeros(len(tokens), dtype=torch.long)
@@ -141,7 +146,7 @@ def slices(run: TorchRun) -> None:
             loss.backward()
             with run.truth.region("optimizer"), torch.no_grad():
                 for part in range(0, flat.numel(), width):
-                    flat[part : part + width] -= 0.01 * flat.grad[part : part + width]  # type: ignore[index]
+                    flat[part : part + width] -= 0.01 * flat.grad[part : part + width]
             with run.truth.region("zero_grad"):
                 flat.grad = None
             run.truth.stepped()

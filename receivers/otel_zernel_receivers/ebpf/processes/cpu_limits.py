@@ -1,6 +1,6 @@
 """The CPUs that a process may use, the threads that could use them, and the time for which its quota stopped it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -16,23 +16,22 @@ _FOLDERS: Final = ("cpu/{}", "cpu,cpuacct/{}", "{}", "unified/{}")
 class CpuLimits:
     """Reads the limits of processes."""
 
-    def __init__(self, folder_of: Callable[[int], ProcessFolder], root: Path = Path("/sys/fs/cgroup")) -> None:
-        """`folder_of` gives the folder in /proc of a process by its pid."""
-        self._folder_of = folder_of
+    def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
         self._root = root
         self._before: dict[WatchedProcess, Throttling] = {}
 
-    def read(self, processes: Iterable[WatchedProcess]) -> list[CpuLimitsReading]:
-        """The limits of these processes. Those that have ended are left out."""
+    def read(self, folders: Iterable[tuple[WatchedProcess, ProcessFolder]]) -> list[CpuLimitsReading]:
+        """The limits of processes, with their folders in /proc. Those that have ended are left out."""
         before, self._before = self._before, {}
         found = []
-        for process in processes:
+        for process, folder in folders:
             with suppress(OSError, ValueError):
-                found.append(self._read(process, before))
+                found.append(self._read(process, folder, before))
         return found
 
-    def _read(self, process: WatchedProcess, before: dict[WatchedProcess, Throttling]) -> CpuLimitsReading:
-        folder = self._folder_of(process.pid)
+    def _read(
+        self, process: WatchedProcess, folder: ProcessFolder, before: dict[WatchedProcess, Throttling]
+    ) -> CpuLimitsReading:
         groups = list(self._groups(folder.cgroup("cpu")))
         cpus = min([float(folder.cpus_allowed()), *(quota for group in groups if (quota := _quota(group)))])
         throttling = _throttling(groups)

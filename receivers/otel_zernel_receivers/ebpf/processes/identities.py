@@ -70,7 +70,7 @@ class Identities:
         self._selection = selection
         self._proc_root = proc_root
         self._namespace = PidNamespace(proc_root)
-        self._limits = CpuLimits(self.folder)
+        self._limits = CpuLimits()
         self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._known: dict[WatchedProcess, _Identity] = {}
@@ -157,7 +157,7 @@ class Identities:
 
     def cpu_limits(self) -> list[CpuLimitsReading]:
         """What limits the CPU time of each process that the kernel counts."""
-        return self._limits.read(self._rows.live())
+        return self._limits.read((process, self.folder(process.pid)) for process in self._rows.live())
 
     def folder(self, pid: int) -> ProcessFolder:
         """The folder in /proc of a process of the collector's pid namespace."""

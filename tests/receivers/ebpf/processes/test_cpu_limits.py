@@ -34,12 +34,8 @@ def write(folder: Path, **files: str) -> None:
         (folder / name.replace("_", ".", 1)).write_text(text)
 
 
-def limits_of(root: Path, folder: Folder | None = None) -> CpuLimits:
-    return CpuLimits(lambda _: folder or Folder(), root)  # type: ignore[arg-type,return-value]  # the methods that it uses
-
-
-def read(limits: CpuLimits) -> CpuLimitsReading:
-    [reading] = limits.read([PROCESS])
+def read(limits: CpuLimits, folder: Folder | None = None) -> CpuLimitsReading:
+    [reading] = limits.read([(PROCESS, folder or Folder())])  # type: ignore[list-item]  # the methods that it uses
     return reading
 
 
@@ -47,7 +43,7 @@ def test_version_1_counts_nanoseconds(tmp_path: Path) -> None:
     group = tmp_path / "cpu/pods/job"
     write(group, cpu_cfs_quota_us="150000", cpu_cfs_period_us="100000")
     write(group, cpu_stat="nr_periods 10\nnr_throttled 4\nthrottled_time 1500000000\n")
-    limits = limits_of(tmp_path)
+    limits = CpuLimits(tmp_path)
     assert read(limits).throttling == Throttling(), "the time before the first reading was not watched"
     write(group, cpu_stat="nr_periods 20\nnr_throttled 9\nthrottled_time 3500000000\n")
     assert read(limits) == CpuLimitsReading(PROCESS, 1.5, 3, Throttling(2.0, 10, 5))
@@ -59,7 +55,7 @@ def test_version_2_counts_microseconds_and_pressure_and_a_parent_stops_its_group
     job, pods = tmp_path / "pods/job", tmp_path / "pods"
     write(job, cpu_stat=stat.format(0, 0, 0), cpu_max="max 100000\n", cpu_pressure=pressure.format(1_000_000))
     write(pods, cpu_stat=stat.format(1, 1, 500_000), cpu_max="50000 100000\n", cpu_pressure=pressure.format(5))
-    limits = limits_of(tmp_path)
+    limits = CpuLimits(tmp_path)
     read(limits)
     write(job, cpu_stat=stat.format(0, 0, 0), cpu_pressure=pressure.format(1_250_000))
     write(pods, cpu_stat=stat.format(5, 4, 750_000))
@@ -68,19 +64,20 @@ def test_version_2_counts_microseconds_and_pressure_and_a_parent_stops_its_group
 
 @pytest.mark.parametrize("path", ["", "/gone"])
 def test_without_a_group_only_the_affinity_counts(tmp_path: Path, path: str) -> None:
-    assert read(limits_of(tmp_path, Folder({"cpu": path}, 2))) == CpuLimitsReading(PROCESS, 2.0, 3, None)
+    assert read(CpuLimits(tmp_path), Folder({"cpu": path}, 2)) == CpuLimitsReading(PROCESS, 2.0, 3, None)
 
 
 def test_a_counter_that_began_again_counts_nothing_less_than_zero(tmp_path: Path) -> None:
     write(tmp_path / "pods/job", cpu_stat="nr_periods 9\nnr_throttled 9\nthrottled_usec 900\n")
-    limits = limits_of(tmp_path)
+    limits = CpuLimits(tmp_path)
     read(limits)
     write(tmp_path / "pods/job", cpu_stat="nr_periods 1\nnr_throttled 1\nthrottled_usec 100\n")
     assert read(limits).throttling == Throttling()
 
 
 def test_a_process_that_has_ended_is_left_out(tmp_path: Path) -> None:
-    def gone(_: int) -> Folder:
-        raise FileNotFoundError
+    class Ended(Folder):
+        def cgroup(self, controller: str) -> str:
+            raise FileNotFoundError
 
-    assert CpuLimits(gone, tmp_path).read([PROCESS]) == []  # type: ignore[arg-type]  # the methods that it uses
+    assert CpuLimits(tmp_path).read([(PROCESS, Ended())]) == []  # type: ignore[list-item]  # the methods that it uses
