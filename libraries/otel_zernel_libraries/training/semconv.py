@@ -68,6 +68,7 @@ TIMING_SOURCE = "zernel.timing.source"
 # Attributes of the metrics of processes, phases and jobs
 
 ACTIVITY = "zernel.activity"
+CAUSE = "zernel.cause"
 CPU_TAKER = "zernel.cpu.taker"
 CPU_TAKER_CGROUP = "zernel.cpu.taker.cgroup"
 CPU_TAKER_NAME = "zernel.cpu.taker.name"
@@ -89,13 +90,15 @@ STEP_KIND = "zernel.step.kind"
 STEP_LOSSY = "zernel.step.lossy"
 THREAD_STATE = "zernel.thread.state"
 
-# Metrics of `phases`
+# Metrics and events of `phases`
 
+CAUSE_GAIN = "zernel.cause.gain"
 COLLECTIVE_OVERLAP = "zernel.collective.overlap"
 EPOCHS = "zernel.epochs"
 GPU_BUSY_TIME = "zernel.gpu.busy.time"
 GPU_STARVED_TIME = "zernel.gpu.starved.time"
 GPU_UNDETERMINED_TIME = "zernel.gpu.undetermined.time"
+JOB_CAUSES = "zernel.job.causes"
 JOB_COLLECTIVE_TRANSFER = "zernel.job.collective.transfer"
 JOB_RANK_LATENESS = "zernel.job.rank.lateness"
 JOB_RANKS = "zernel.job.ranks"

@@ -39,6 +39,24 @@ class VerdictWords(NamedTuple):
     """Whether there is something to mend."""
 
 
+class PositionWords(NamedTuple):
+    """A position in a loop as people see it."""
+
+    name: str
+    """For columns."""
+    where: str
+    """The rest of a sentence about a thread."""
+
+
+class CauseWords(NamedTuple):
+    """A cause of longer steps as people see it."""
+
+    name: str
+    """For columns."""
+    sentence: str
+    """Without a full stop, with places for the rank (`who`), the activity (`what`) and the position (`where`)."""
+
+
 PHASE_WORDS: Final = {
     "data_loading": PhaseWords("data loading", "data", "D", "#e69f00", "#f0b429", 33, 30),
     "gpu_compute": PhaseWords("compute", "compute", "C", "#009e73", "#22b98b", 32, 30),
@@ -208,6 +226,58 @@ ACTIVITY_WORDS: Final = {
 }
 """By `zernel.activity`: what a thread does, as the rest of a sentence."""
 
+POSITION_WORDS: Final = {
+    "load": PositionWords("data loading", "while it loads data"),
+    "forward": PositionWords("forward pass", "in the forward pass"),
+    "loss": PositionWords("loss", "in the loss"),
+    "backward": PositionWords("backward pass", "in the backward pass"),
+    "clip": PositionWords("before the optimizer", "between the backward pass and the optimizer"),
+    "optimizer": PositionWords("optimizer", "in the optimizer"),
+    "zero_grad": PositionWords("zero_grad", "in zero_grad"),
+    "average": PositionWords("averaging weights", "while it averages weights"),
+    "after_step": PositionWords("after the step", "after the step"),
+    "evaluation": PositionWords("evaluation", "in the evaluation"),
+    "inference": PositionWords("passes without gradients", "in passes without gradients"),
+    "environment": PositionWords("environment", "in its environment"),
+    "checkpoint": PositionWords("checkpoint", "in a checkpoint"),
+    "compile": PositionWords("compiling", "while it compiles"),
+    "between": PositionWords("between loops", "between two loops"),
+    "unknown": PositionWords("unknown place", "at an unknown place"),
+}
+"""By `zernel.position`."""
+
+CAUSE_WORDS: Final = {
+    "segment": CauseWords("time of a thread", "{who} {what} {where}"),
+    "straggler": CauseWords("straggler", "The other ranks wait for {who}, which {what} {where}"),
+    "imbalance": CauseWords("uneven batches", "Ranks wait for each other in turns, because their steps differ"),
+    "slow_link": CauseWords("slow link", "All ranks wait for transfers over the network"),
+    "small_collectives": CauseWords("many small collectives", "All ranks wait for many small collectives {where}"),
+    "extra_collectives": CauseWords("extra collectives", "The ranks exchange gradients more often than they use them"),
+    "slow_steps": CauseWords("slow steps", "Some steps take much longer than the others"),
+    "growth": CauseWords("growing steps", "Each step takes longer than the one before"),
+    "memory_growth": CauseWords("growing memory", "The memory of {who} grows"),
+    "first_of_epoch": CauseWords("first step of an epoch", "The first step of each epoch waits for its data"),
+    "iterator_per_step": CauseWords("iterator per step", "{who} makes a new iterator of its DataLoader in each step"),
+    "workers_too_few": CauseWords("too few workers", "Training waits for too few workers of the DataLoader"),
+    "workers_slow": CauseWords("slow workers", "Training waits for the workers of the DataLoader, which {what}"),
+    "workers_restart": CauseWords("workers that restart", "Each epoch starts the workers of the DataLoader anew"),
+    "evaluation": CauseWords("evaluation", "Training stops for evaluations"),
+    "checkpoint": CauseWords("checkpoint", "Training stops for checkpoints"),
+    "periodic": CauseWords("periodic work", "Every few steps {who} {what} {where}"),
+    "compile": CauseWords("compiling", "{who} compiles the model again"),
+    "cpu_taken": CauseWords("CPU taken", "{who} waits for a CPU that others use"),
+    "cpu_quota": CauseWords("CPU quota", "{who} has used up its quota of CPU time"),
+    "gil": CauseWords("interpreter's lock", "{who} waits for Python's lock (GIL), which another of its threads holds"),
+    "threads": CauseWords("too many threads", "{who} runs more threads than it has CPUs"),
+    "device_clocks": CauseWords("low clocks", "The device of {who} runs at lower clocks"),
+    "device_shared": CauseWords("shared device", "Another program uses the device of {who}"),
+    "small_launches": CauseWords(
+        "small launches", "The device of {who} waits, because it gets its work in small parts"
+    ),
+    "copies": CauseWords("copies", "{who} copies to or from the device {where}"),
+}
+"""By `zernel.cause`."""
+
 MARK_NAMES: Final = {
     "scopes": "scopes",
     "backward": "backward passes",
@@ -241,6 +311,26 @@ def detail_name(detail: str) -> str:
 def activity_words(activity: str) -> str:
     """A value of `zernel.activity` as the rest of a sentence: `waits for files`."""
     return ACTIVITY_WORDS.get(activity, activity)
+
+
+def position_name(position: str) -> str:
+    """A value of `zernel.position` in words."""
+    return POSITION_WORDS[position].name if position in POSITION_WORDS else position
+
+
+def cause_name(cause: str) -> str:
+    """A value of `zernel.cause` in words."""
+    return CAUSE_WORDS[cause].name if cause in CAUSE_WORDS else cause.replace("_", " ")
+
+
+def cause_sentence(cause: str, *, rank: int | None, activity: str | None, position: str | None) -> str:
+    """A cause as a sentence, without a full stop. None: all ranks, or no single activity or position."""
+    who = "the training thread" if rank is None else f"rank {rank}"
+    what = activity_words(activity) if activity else "works longer"
+    where = POSITION_WORDS[position].where if position in POSITION_WORDS else ""
+    words = CAUSE_WORDS.get(cause, CauseWords(cause, cause_name(cause)))
+    sentence = " ".join(words.sentence.format(who=who, what=what, where=where).split())
+    return sentence[0].upper() + sentence[1:]
 
 
 def verdict_words(verdict: str) -> VerdictWords:

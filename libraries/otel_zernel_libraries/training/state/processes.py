@@ -7,6 +7,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
 from otel_zernel_libraries.training.points import SeenValue
@@ -159,6 +160,8 @@ class SeenProcess:
     """Steps a second in the window of `phases`."""
     jitter: float | None = None
     """The standard deviation of the durations of steps by their mean, in the window of `phases`."""
+    answer: JobAnswer | None = None
+    """Its newest causes, if it trains alone."""
     verdict: str = ""
     missing_marks: set[str] = field(default_factory=set)
     """The values of `zernel.mark` in docs/spans.md."""

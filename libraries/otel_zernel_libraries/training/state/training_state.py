@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     HistogramDataPoint,
     Metric,
@@ -16,6 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.distributions import HistogramPoint
 from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.increases import DurationIncreases, series_of
@@ -101,6 +103,8 @@ class TrainingState(TrainingEntities):
                     self.touched = now
         for spans in batch.spans.resource_spans if batch.has_spans else ():
             self._add_spans(spans, now)
+        for logs in batch.logs.resource_logs if batch.has_logs else ():
+            self._add_answers(logs, now)
 
     def settle(self, now: float) -> None:
         """Lets the old leave, and finds the job of each process."""
@@ -175,6 +179,21 @@ class TrainingState(TrainingEntities):
                         process.bars.add(bar)
             for span in ends:
                 self._add_end(span, resource, now)
+
+    def _add_answers(self, of_resource: ResourceLogs, now: float) -> None:
+        """Reads the causes of a job, or of a process that trains alone."""
+        records = [one for scope in of_resource.scope_logs for one in scope.log_records]
+        for record in (record for record in records if record.event_name == semconv.JOB_CAUSES):
+            resource = scalars_of(of_resource.resource.attributes)
+            try:
+                answer = JobAnswer.from_body(record.body)
+            except MalformedSpan as error:
+                self._refuse_malformed(error)
+                continue
+            seen = SeenValue(0.0, record.time_unix_nano, {}, resource)
+            if trained := self.job_at(seen, now) or self.process_at(seen, now, makes=True):
+                trained.answer = answer
+                self.touched = now
 
     def _add_job_step(self, span: Span) -> None:
         """`phases` emits the step of a job before the steps of its ranks."""
