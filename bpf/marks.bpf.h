@@ -45,7 +45,7 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 	snapshot->major_faults = task->maj_flt;
 	snapshot->read = 0;
 	if (knows_bytes_read(task)) {
-		snapshot->read = task->ioac.rchar;
+		snapshot->read = task->ioac.rchar + thread->received;
 		known |= KNOWS_READ;
 	}
 	snapshot->known = known | (knows_file_faults(task) ? KNOWS_FILE_FAULTS : 0);

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Incoming data: reads of more than a page, by any thread of a process that has made probed calls, or of a worker. Smaller reads are
- * mostly wake-ups and messages. */
+ * mostly wake-ups and messages. And all bytes that a thread receives from sockets: the kernel's count of a task's reads has only
+ * those of read(2) and the like. */
 
 #define SMALL_READ 4096
-
-static __always_inline int is_read(__u64 system_call)
-{
-	switch (system_call) {
-	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV: return 1;
-	default: return 0;
-	}
-}
 
 /* A thread of a worker that makes no probed call has a state, too, so that its waits for I/O are counted. */
 static __always_inline void note_worker_thread(void)
@@ -21,28 +14,73 @@ static __always_inline void note_worker_thread(void)
 		join_workers(thread);
 }
 
+static __always_inline void note_read(__s64 bytes)
+{
+	struct process *process;
+	struct worker *worker;
+	__u32 tgid = current_tgid(), *row;
+
+	row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+	worker = row ? 0 : current_worker();
+	process = row ? process_in(*row) : process_served_by(worker);
+	if (!process)
+		return;
+	if (worker)
+		note_worker_thread();
+	__sync_fetch_and_add(row ? &process->reads : &process->worker_reads, 1);
+	__sync_fetch_and_add(row ? &process->bytes_read : &process->worker_bytes_read, bytes);
+}
+
+#define MESSAGES 16 /* whose lengths are added; a call of recvmmsg that receives more has the bytes of the first ones */
+
+/* struct mmsghdr of recvmmsg(2) on 64 bits: a struct msghdr, and the number of bytes received. */
+struct message {
+	__u64 header[7];
+	__u32 length;
+};
+
+/* recvmmsg returns the number of messages. */
+static __always_inline __u64 bytes_of_messages(__u64 messages_at, __u64 count)
+{
+	__u64 bytes = 0;
+
+	for (__u32 i = 0; i < MESSAGES && i < count; i++) {
+		const struct message *message = (const struct message *)messages_at + i;
+		__u32 length = 0;
+
+		bpf_probe_read_user(&length, sizeof(length), &message->length);
+		bytes += length;
+	}
+	return bytes;
+}
+
+static __always_inline void note_received(const struct registers *regs, __u64 result)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+
+	if (!thread)
+		return;
+	if (system_call_of(regs) == SYSTEM_CALL_RECVMMSG)
+		result = bytes_of_messages(register_argument(regs, 2), result);
+	thread->received += result;
+}
+
 /* The context holds the registers and the result. Every system call of the machine runs this program, so the cheapest test
  * comes first. */
 SEC("tp_btf/sys_exit")
 int system_call_exit(__u64 *ctx)
 {
-	struct registers *regs = (struct registers *)ctx[0];
-	__s64 bytes = ctx[1];
-	struct process *process;
-	struct worker *worker;
-	__u32 tgid, *row;
+	const struct registers *regs = (const struct registers *)ctx[0];
+	__s64 result = ctx[1];
 
-	if (bytes <= SMALL_READ || !is_read(system_call_of(regs)))
+	if (result <= 0)
 		return 0;
-	tgid = current_tgid();
-	row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	worker = row ? 0 : current_worker();
-	process = row ? process_in(*row) : process_served_by(worker);
-	if (!process)
-		return 0;
-	if (worker)
-		note_worker_thread();
-	__sync_fetch_and_add(row ? &process->reads : &process->worker_reads, 1);
-	__sync_fetch_and_add(row ? &process->bytes_read : &process->worker_bytes_read, bytes);
+	switch (system_call_of(regs)) {
+	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV:
+		if (result > SMALL_READ)
+			note_read(result);
+		break;
+	case SYSTEM_CALL_RECVFROM: case SYSTEM_CALL_RECVMSG: case SYSTEM_CALL_RECVMMSG: note_received(regs, result);
+	}
 	return 0;
 }

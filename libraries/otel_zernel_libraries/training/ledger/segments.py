@@ -21,7 +21,7 @@ class Work(NamedTuple):
     copied: int
     """Bytes of these copies."""
     read: int
-    """Bytes that system calls read."""
+    """Bytes that system calls read, or received from sockets."""
     file_faults: int
     minor_faults: int
     major_faults: int

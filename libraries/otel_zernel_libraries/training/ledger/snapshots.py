@@ -57,7 +57,7 @@ class Snapshot(NamedTuple):
     last_launch: int
     """The last launch, ns; 0 without one."""
     read: int
-    """Bytes that its system calls have read."""
+    """Bytes that its system calls have read, or received from sockets."""
     copied: int
     """Bytes of its copies from the host to a device."""
     operators: int

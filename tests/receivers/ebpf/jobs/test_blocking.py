@@ -1,21 +1,16 @@
 """A thread that blocks is in the state of the thing that it waits for, by its system call and the kind of the file."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from otel_zernel_libraries.training.ledger import Activity
-from tests.receivers.ebpf.jobs.operator_runs import difference, snapshots_of
+from tests.receivers.ebpf.jobs.python_job import gap_of, python_job
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import Watch, spans_of
+from tests.receivers.ebpf.watching import Watch
 
 JOB = """
-import ctypes, fcntl, json, mmap, os, select, selectors, socket, subprocess, sys, threading, time
-folder = sys.argv[1]
-backward = ctypes.PyDLL(f"{sys.argv[2]}/libtorch_python.so").backward
+import fcntl, mmap, os, select, selectors, socket, subprocess, threading, time
+folder = sys.argv[2]
 DELAY = 0.06
 
 def later(function, *arguments):
@@ -121,14 +116,6 @@ def python_in_two_threads():
         sum(range(100))
     over.set()
     other.join()
-
-print("ready", flush=True)
-for name in sys.stdin:
-    function = globals()[name.strip()]
-    backward()
-    function()
-    backward()
-    print("done", flush=True)
 """
 WAITS = {
     "receive": Activity.SOCKET,
@@ -154,34 +141,12 @@ LEAST_OF_DISK = 0.001
 SHARE = 0.98
 
 
-@contextmanager
-def job(standin: Standin, folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", JOB, str(folder), str(standin.cudart.parent)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        yield process
-        process.communicate()
-
-
-def spent(watch: Watch, process: "subprocess.Popen[str]", name: str) -> dict[Activity | None, float]:
-    """The seconds in each state between the two marks around the wait."""
-    assert process.stdin
-    assert process.stdout
-    print(name, file=process.stdin)
-    assert process.stdout.readline() == "done\n"
-    spans = sorted(spans_of(watch.read(), process.pid), key=lambda span: span.end_time_unix_nano)
-    watch.taken()
-    before, after = spans[-2:]
-    return difference(snapshots_of(before)[1], snapshots_of(after)[0]).seconds
-
-
 def test_a_thread_that_blocks_is_in_the_state_of_its_wait(watch: Watch, standin: Standin, tmp_path: Path) -> None:
     wrong = {}
-    with job(standin, tmp_path) as process:
+    with python_job(standin, JOB, str(tmp_path)) as process:
         watch.attach()
         for name, state in WAITS.items():
-            seconds = spent(watch, process, name)
+            seconds = gap_of(watch, process, name).seconds
             blocked = sum(time for other, time in seconds.items() if other not in OTHERS)
             is_disk = state is Activity.FILE  # a fast disk blocks for a part of the time only
             if seconds[state] < SHARE * blocked or blocked < (LEAST if not is_disk else LEAST_OF_DISK):
@@ -192,13 +157,13 @@ def test_a_thread_that_blocks_is_in_the_state_of_its_wait(watch: Watch, standin:
 def test_a_thread_that_waits_for_the_interpreter_s_lock_is_in_a_state_of_its_own(
     watch: Watch, standin: Standin, tmp_path: Path
 ) -> None:
-    with job(standin, tmp_path) as process:
+    with python_job(standin, JOB, str(tmp_path)) as process:
         watch.attach()
         seconds: dict[Activity | None, float] = {}
         for _ in range(60):  # until the interpreter has been found
-            seconds = spent(watch, process, "python_in_two_threads")
+            seconds = gap_of(watch, process, "python_in_two_threads").seconds
             if seconds[Activity.GIL]:
                 break
-        seconds = spent(watch, process, "python_in_two_threads")
+        seconds = gap_of(watch, process, "python_in_two_threads").seconds
     assert seconds[Activity.GIL] > 10 * seconds[Activity.LOCK]
     assert seconds[Activity.GIL] > 0.05
