@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Final
 
 from otel_zernel_libraries.training.ledger.moments import MOMENTS, Activity, Moment, Position
-from otel_zernel_libraries.training.ledger.segments import Segment, Work
+from otel_zernel_libraries.training.ledger.segments import NO_WORK, Segment, Work
 from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot
 
 _COUNTS: Final = 2**32
@@ -67,21 +67,29 @@ class ThreadClock:
         first, last = self.at(start), self.at(end)
         return self._work(start, end, first, last) if first and last and last.follows(first) else None
 
-    def segment(self, start: int, end: int, moment: Moment) -> Segment:
-        """The segment of a position. `moment` has the activity that its interval shows; a state says more."""
+    def segments(self, start: int, end: int, moment: Moment) -> tuple[Segment, ...]:
+        """The segment of a position. `moment` has the activity that its interval shows; a state says more.
+
+        Waits for other ranks become a segment of their own, which ends it: they decide the phase, and ranks meet there.
+        """
         first = self._latest[1] if self._latest[0] == start else self.at(start)
         last = self.at(end)
         self._latest = end, last
         if first is None or last is None or not last.follows(first):
-            return Segment(start, end, moment)
+            return (Segment(start, end, moment),)
         work = self._work(start, end, first, last)
         if moment.activity is not Activity.UNKNOWN or not (first.knows_times and last.knows_times):
-            return Segment(start, end, moment, (), work)
+            return (Segment(start, end, moment, (), work),)
         spent = _by_activity(moment.position, _difference(first, last), end - start, work)
-        longest = max(spent, key=lambda activity: (activity is not Activity.COLLECTIVE, spent[activity]))
         moments = MOMENTS[moment.position]
+        waited = spent.pop(Activity.COLLECTIVE, 0)
+        meeting = Segment(end - waited, end, moments[Activity.COLLECTIVE], (), NO_WORK if spent else work)
+        if not spent:
+            return (meeting,)
         times = tuple((moments[activity], lasted) for activity, lasted in spent.items())
-        return Segment(start, end, moments[longest], times if len(times) > 1 else (), work)
+        longest = moments[max(spent, key=spent.__getitem__)]
+        own = Segment(start, end - waited, longest, times if len(times) > 1 else (), work)
+        return (own, meeting) if waited else (own,)
 
     def _work(self, start: int, end: int, first: Snapshot, last: Snapshot) -> Work:
         return Work(

@@ -27,13 +27,16 @@ class Work(NamedTuple):
     major_faults: int
 
 
+NO_WORK = Work(*[0] * len(Work._fields))
+
+
 class Segment(NamedTuple):
     """A part of a step in one position of its thread: [start, end) in ns since 1970."""
 
     start: int
     end: int
     moment: Moment
-    """The position, and the activity that takes most of the time."""
+    """The position, and the activity that takes most of the time. If that is `collective`, it takes all."""
     times: tuple[tuple[Moment, int], ...] = ()
     """The time (ns) in each activity; their sum is the duration. Empty if it has only the one of `moment`."""
     work: Work | None = None

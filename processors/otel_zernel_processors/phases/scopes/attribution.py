@@ -100,7 +100,10 @@ def attribute(step: Step, in_flight: Sequence[TimeRange], bridge_ns: int) -> Att
     cuts = _joined(cuts_of(step, covered, bounds, uncovered), bridge_ns)
     if step.compiles:
         cuts = ((start, end, _COMPILE if of.position in _COMPILED else of) for start, end, of in cuts)
-    segments = [clock.segment(*cut) if clock else _segment((*cut, (), None)) for cut in cuts]
+    if clock:
+        segments = [segment for cut in cuts for segment in clock.segments(*cut)]
+    else:
+        segments = [_segment((*cut, (), None)) for cut in cuts]
     exposed = union((start, end) for start, end, at in covered if at == COLLECTIVE) if flights else []
     return Attribution(segments, length(flights) - length(intersection(flights, exposed)))
 

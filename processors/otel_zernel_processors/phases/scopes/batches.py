@@ -1,8 +1,9 @@
 """Which part of a gap between two marks is the load of a batch, in a loop without a DataLoader.
 
-Only facts decide. Data moves in reads of at least 4 KiB, in page faults on mapped files, and in copies between host and
-device. A wait for a lock is a wait for a thread that prepares batches, and a read from a pipe one for a process that
-does. Sleeps, waits for a child, and I/O that reads nothing move no data. docs/phases.md has the limits.
+Only facts decide. Data moves in reads of at least 4 KiB, in page faults on mapped files, and in copies to the device. A
+wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself. A
+read from a pipe is a wait for a process that prepares them. Sleeps, waits for a child, and I/O that reads nothing move
+no data. docs/phases.md has the limits.
 """
 
 from itertools import pairwise
@@ -12,8 +13,9 @@ from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, Th
 from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
 from otel_zernel_processors.phases.intake.intervals import Evidence
 
-_READ: Final = 4096
-"""Bytes that a thread reads in a gap if it loads data; less than that is, for example, a read of /proc."""
+_BATCH: Final = 4096
+"""Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, a read of /proc,
+an answer to a request, or a learning rate."""
 _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 """Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
 _FAULTS, _FAULT_NS = 8, 250_000
@@ -24,6 +26,7 @@ _COUNTS: Final = 2**32
 _STATE: Final = {activity: at for at, activity in enumerate(STATES) if activity}
 _CPU_WAIT, _LOCK, _PIPE = (_STATE[activity] for activity in (Activity.CPU_WAIT, Activity.LOCK, Activity.PIPE))
 _ALL: Final = frozenset(range(len(STATES)))
+_COMPUTING: Final = (0, *(_STATE[activity] for activity in (Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED)))
 _IDLE: Final = frozenset({_STATE[Activity.TIMER], _STATE[Activity.CHILD]})
 _TRANSFERS: Final = frozenset({_STATE[Activity.FILE], _STATE[Activity.SOCKET], _PIPE})
 _BLOCKED: Final = (*sorted(_IDLE | _TRANSFERS), _LOCK)
@@ -39,19 +42,21 @@ class Load(NamedTuple):
 
 
 def load_before(
-    end: int, start: int, clock: ThreadClock, evidence: Evidence, bridge_ns: int, *, few: bool = False
+    end: int, start: int, clock: ThreadClock, evidence: Evidence, bridge_ns: int, *, few: bool, is_fed: bool
 ) -> Load | None:
     """The load at the end of a gap (ns); None if the thread loads nothing. What comes before it is other code.
 
-    `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough.
+    `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough. `is_fed`:
+    whether another thread of the process loads data. A thread that computes for less than `bridge_ns` makes no batch.
     """
     if not clock.knows(start, end):
         return _by_evidence(evidence, start, end, bridge_ns, few=few)
+    has_feeder = is_fed or own_work(start, end, clock) < bridge_ns
     for since, until in pairwise([start, *clock.times_between(start, end), end]):
         first, last = clock.at(since), clock.at(until)
         if not (first and last):
             continue
-        others = _states_before_load(first, last, few=few)
+        others = _states_before_load(first, last, few=few, has_feeder=has_feeder)
         if others is None:
             continue
         pairs = zip(first.times, last.times, strict=True)
@@ -71,13 +76,19 @@ def prepares_batch(start: int, end: int, clock: ThreadClock) -> bool:
     first, last = clock.at(start), clock.at(end)
     if not (first and last):
         return False
-    is_moved = _states_before_load(first, last, few=False) in (_IDLE, _IDLE | _TRANSFERS)
+    is_moved = _states_before_load(first, last, few=False, has_feeder=False) in (_IDLE, _IDLE | _TRANSFERS)
     return is_moved or _time_in((0,), start, end, clock) > _time_in(_BLOCKED, start, end, clock)
 
 
 def own_time(start: int, end: int, clock: ThreadClock) -> int:
     """The time (ns) of a gap without that in which the thread could run, but had no CPU."""
     return end - start - _time_in((_CPU_WAIT,), start, end, clock)
+
+
+def own_work(start: int, end: int, clock: ThreadClock) -> int:
+    """The time (ns) of a gap in which the thread computes, or waits for what it has launched; all of it if the clock
+    does not know."""
+    return _time_in(_COMPUTING, start, end, clock) if clock.knows(start, end) else end - start
 
 
 def waits_for_child(start: int, end: int, clock: ThreadClock) -> bool:
@@ -96,13 +107,13 @@ def _time_in(states: tuple[int, ...], start: int, end: int, clock: ThreadClock) 
     return sum(last.times[at] - first.times[at] for at in states) if first and last else 0
 
 
-def _states_before_load(first: Snapshot, last: Snapshot, *, few: bool) -> frozenset[int] | None:
+def _states_before_load(first: Snapshot, last: Snapshot, *, few: bool, has_feeder: bool) -> frozenset[int] | None:
     """The states of a gap that come before its load; None without a load."""
     spent = [end - begin for begin, end in zip(first.times, last.times, strict=True)]
-    reads = last.read - first.read >= _READ
-    if reads or last.copies != first.copies or _maps_files(_faults(first, last), 0 if few else last.time - first.time):
+    reads, copies = last.read - first.read >= _BATCH, last.copied - first.copied >= _BATCH
+    if reads or copies or _maps_files(_faults(first, last), 0 if few else last.time - first.time):
         return _IDLE if reads else _IDLE | _TRANSFERS
-    if spent[_LOCK] >= _SHORTEST_NS:
+    if has_feeder and spent[_LOCK] >= _SHORTEST_NS:
         return _ALL - {_LOCK, _CPU_WAIT}
     if spent[_PIPE] >= _SHORTEST_NS and last.read > first.read:
         return _ALL - {_PIPE, _CPU_WAIT}
@@ -125,7 +136,7 @@ def _maps_files(evidence: Evidence, lasted: int) -> bool:
 
 def _by_evidence(evidence: Evidence, start: int, end: int, bridge_ns: int, *, few: bool) -> Load | None:
     lasted = 0 if few else end - start
-    if evidence.read >= _READ:
+    if evidence.read >= _BATCH:
         return Load(start, Activity.FILE)
     if evidence.copies:
         return Load(start, Activity.COPY)

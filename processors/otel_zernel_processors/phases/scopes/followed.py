@@ -79,11 +79,11 @@ class FollowedThreads:
             cutter.was_full = True
         return self._of(cutter, steps)
 
-    @staticmethod
-    def _of(cutter: ThreadCutter, steps: Iterable[Step]) -> list[Step]:
+    def _of(self, cutter: ThreadCutter, steps: Iterable[Step]) -> list[Step]:
         steps = list(steps)
         for step in steps:
             step.thread = cutter.thread
+            step.is_fed = any(other.loads for other in self._cutters.values() if other is not cutter)
         return steps
 
     def _feed_other(self, interval: ThreadInterval) -> list[Step]:

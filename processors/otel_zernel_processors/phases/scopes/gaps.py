@@ -16,6 +16,7 @@ from otel_zernel_processors.phases.scopes.batches import (
     leaves_pass,
     load_before,
     own_time,
+    own_work,
     prepares_batch,
     waits_for_child,
 )
@@ -26,6 +27,8 @@ _FEW_OPERATORS = 8
 _LATE = 8
 """If a run of few operators is shorter than the gap before it by this factor, it is the loss of a pass whose operators
 are not marked, as with torch.compile."""
+_SLOWER_PASS = 2
+"""A pass takes less time than its backward pass, times this."""
 _FINISHES = UPDATES | {"zero_grad"}
 _SHORT_GAP, _SHORT_TAIL = 20, 4
 """A gap before a forward pass, and the time after its last operator, belong to the pass if they are shorter than this
@@ -86,7 +89,7 @@ class Gaps:
             return []
         is_short = first.start - start < max(self._bridge_ns, (first.end - first.start) // _SHORT_GAP)
         work = self._clock.work_between(start, first.start)
-        is_pass = work is None or work.operators or work.launches or _is_compiled(first, first.start - start)
+        is_pass = work is None or work.operators or work.launches or self._is_compiled(0, start)
         if is_short or is_pass or not prepares_batch(start, first.start, self._clock):
             return []
         return [(start, first.start, UNKNOWN[Position.LOAD])]
@@ -108,9 +111,10 @@ class Gaps:
             return [(begin, mark.start, UNKNOWN[Position.OPTIMIZER])]
         if mark.kind in _FINISHES and (before in ("backward", "forward") or is_short):
             return [(begin, mark.start, UNKNOWN[Position.CLIP])]
-        run = next((marks[at] for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
+        of_run = next((at for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
+        run = None if of_run is None else marks[of_run]
         other = UNKNOWN[Position.ENVIRONMENT if run and before == "inference" else Position.AFTER_STEP]
-        if run is None or run.operators is None:
+        if of_run is None or run is None or run.operators is None:
             return [(begin, mark.start, other)]
         is_rollout = before == "inference" or run.kind == "inference"
         if is_rollout and waits_for_child(begin, mark.start, self._clock):
@@ -118,17 +122,33 @@ class Gaps:
         if load := self._load(begin, mark.start, run):
             before_load: list[Cut] = [(begin, load.start, other)] if load.start > begin else []
             return [*before_load, (load.start, mark.start, MOMENTS[Position.LOAD][load.activity])]
-        is_pass = run.kind == "forward" and _is_compiled(run, mark.start - begin)
+        is_pass = run.kind == "forward" and self._is_compiled(of_run, begin)
         return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_pass else other)]
 
     def _load(self, begin: int, end: int, run: ThreadMark) -> Load | None:
         """The load before a run. Before an evaluation whose later batches come from mapped memory, few page faults are
         enough: its first batch does, too."""
         gap = run.operators.gap if run.operators else Evidence()
-        load = load_before(end, begin, self._clock, gap, self._bridge_ns)
+        load = self._load_between(begin, end, gap, few=False)
         if load is None and run.kind == "inference" and self._loads:
-            return load_before(end, begin, self._clock, gap, self._bridge_ns, few=True)
+            return self._load_between(begin, end, gap, few=True)
         return load
+
+    def _load_between(self, begin: int, end: int, evidence: Evidence, *, few: bool) -> Load | None:
+        return load_before(end, begin, self._clock, evidence, self._bridge_ns, few=few, is_fed=self._step.is_fed)
+
+    def _is_compiled(self, position: int, begin: int) -> bool:
+        """Whether a run is only the loss of a pass whose operators are not marked: they run in the gap from `begin`.
+        The backward pass of such a pass takes time, too."""
+        run = self.marks[position]
+        count = run.operators.count if run.operators else 0
+        worked = own_work(begin, run.start, self._clock)
+        if count > _FEW_OPERATORS or (run.end - run.start) * _LATE >= worked:
+            return False
+        backward = next((mark for mark in self.marks[position:] if mark.kind == "backward"), None)
+        if backward is None or self._step.compiles or not self._clock.knows(begin, run.start):
+            return True
+        return worked < (backward.end - backward.start) * _SLOWER_PASS
 
     def _extend_to_next(self, marks: list[ThreadMark]) -> None:
         """Extends passes to the backward pass, or to the next run of the same pass, and finds the loads between."""
@@ -164,7 +184,7 @@ class Gaps:
             return end if self._step.boundary == "loader" else begin
         if mark.kind == following.kind == "inference" and waits_for_child(begin, end, self._clock):
             return begin
-        load = load_before(end, begin, self._clock, evidence, self._bridge_ns, few=True)
+        load = self._load_between(begin, end, evidence, few=True)
         if load:
             self._loads[load.start] = MOMENTS[Position.LOAD][load.activity]
             return load.start
@@ -196,12 +216,6 @@ class Gaps:
 
 def _order(mark: ThreadMark) -> tuple[int, int]:
     return mark[:2]
-
-
-def _is_compiled(run: ThreadMark, lasted: int) -> bool:
-    """Whether a run that follows a gap of `lasted` ns is only the loss of a pass whose operators are not marked."""
-    count = run.operators.count if run.operators else 0
-    return count <= _FEW_OPERATORS and (run.end - run.start) * _LATE < lasted
 
 
 def _marks(intervals: Iterable[ThreadInterval]) -> Iterable[ThreadMark]:

@@ -47,6 +47,8 @@ class Step:
     """Whether it is a first step that compiles."""
     follows_inference: bool = False
     """Whether the step before it on its thread is of the kind `inference`."""
+    is_fed: bool = False
+    """Whether another thread of the process loads data."""
     snapshots: list[TimedSnapshot] = field(default_factory=list)
     """The snapshots of its intervals, and the last one of the thread before it."""
 

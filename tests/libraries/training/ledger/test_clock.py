@@ -19,7 +19,7 @@ def clock(*snapshots: TimedSnapshot) -> ThreadClock:
 def test_the_activities_of_a_segment_are_the_difference_of_two_snapshots() -> None:
     one = after(NOTHING, 100, waits={Activity.FILE: 50})
     other = after(one, 30, waits={Activity.FILE: 10, Activity.TIMER: 60}, read=4096, operators=2)
-    segment = clock((1_000, one), (1_100, other)).segment(1_000, 1_100, FORWARD)
+    (segment,) = clock((1_000, one), (1_100, other)).segments(1_000, 1_100, FORWARD)
     assert {moment.activity: spent for moment, spent in segment.times} == {
         Activity.OPERATOR: 30,
         Activity.FILE: 10,
@@ -31,20 +31,31 @@ def test_the_activities_of_a_segment_are_the_difference_of_two_snapshots() -> No
 
 
 def test_time_on_the_cpu_without_an_operator_is_python() -> None:
-    segment = clock((0, NOTHING), (100, after(NOTHING, 100))).segment(0, 100, FORWARD)
+    (segment,) = clock((0, NOTHING), (100, after(NOTHING, 100))).segments(0, 100, FORWARD)
     assert segment.spent == ((MOMENTS[Position.FORWARD][Activity.PYTHON], 100),)
+
+
+def test_waits_for_other_ranks_end_the_segment_of_their_position() -> None:
+    waited = after(NOTHING, 40, waits={Activity.COLLECTIVE: 55, Activity.LOCK: 5}, launches=2, last_launch=90)
+    own, meeting = clock((0, NOTHING), (100, waited)).segments(0, 100, FORWARD)
+    assert (own.start, own.end, meeting.start, meeting.end) == (0, 45, 45, 100)
+    assert {moment.activity: spent for moment, spent in own.spent} == {Activity.PYTHON: 40, Activity.LOCK: 5}
+    assert meeting.spent == ((MOMENTS[Position.FORWARD][Activity.COLLECTIVE], 55),)
+    assert own.work
+    assert meeting.work
+    assert (own.work.launches, meeting.work.launches) == (2, 0)
 
 
 def test_without_snapshots_around_it_a_segment_has_what_its_interval_shows() -> None:
     some = clock((50_000, NOTHING), (100_000, after(NOTHING, 50_000)))
-    assert some.segment(0, 100_000, FORWARD).moment is FORWARD
-    assert some.segment(0, 100, FORWARD).work is None
-    assert some.segment(60, 90, WAIT).spent == ((WAIT, 30),)
+    assert some.segments(0, 100_000, FORWARD)[0].moment is FORWARD
+    assert some.segments(0, 100, FORWARD)[0].work is None
+    assert some.segments(60, 90, WAIT)[0].spent == ((WAIT, 30),)
 
 
 def test_a_count_that_overflows_goes_on() -> None:
     before = NOTHING._replace(launches=2**32 - 1)
-    segment = clock((0, before), (10, after(before, 10)._replace(launches=4))).segment(0, 10, FORWARD)
+    (segment,) = clock((0, before), (10, after(before, 10)._replace(launches=4))).segments(0, 10, FORWARD)
     assert segment.work is not None
     assert segment.work.launches == 5
 
@@ -77,7 +88,7 @@ def test_segments_in_a_row_add_up_to_the_time_and_to_the_counts(
         snapshots.append((snapshot.time, snapshot))
     end, some = snapshots[-1][0], clock(*snapshots)
     edges = sorted({0, end, *(round(cut * end) for cut in cuts)})
-    segments = [some.segment(start, until, FORWARD) for start, until in pairwise(edges)]
+    segments = [segment for start, until in pairwise(edges) for segment in some.segments(start, until, FORWARD)]
     for segment in segments:
         assert sum(spent for _, spent in segment.spent) == segment.end - segment.start
         assert all(spent >= 0 for _, spent in segment.spent)
@@ -92,16 +103,16 @@ def test_counters_that_begin_again_show_nothing_between_two_counts() -> None:
     later = after(again, 100_000, operators=3)
     some = clock((1_000_000, before), (1_100_000, again), (1_200_000, later))
     assert some.work_between(1_000_000, 1_100_000) is None
-    assert some.segment(1_000_000, 1_100_000, FORWARD) == (1_000_000, 1_100_000, FORWARD, (), None)
+    assert some.segments(1_000_000, 1_100_000, FORWARD)[0] == (1_000_000, 1_100_000, FORWARD, (), None)
     assert some.at(1_050_000) is None
-    segment = some.segment(1_100_000, 1_200_000, FORWARD)
+    (segment,) = some.segments(1_100_000, 1_200_000, FORWARD)
     assert segment.work is not None
     assert segment.work.operators == 3
 
 
 def test_a_kernel_that_counts_no_times_shows_no_activity() -> None:
     last = after(NOTHING, 100, launches=2)._replace(known=0)
-    segment = clock((0, NOTHING), (100, last)).segment(0, 100, FORWARD)
+    (segment,) = clock((0, NOTHING), (100, last)).segments(0, 100, FORWARD)
     assert segment.moment is FORWARD
     assert segment.work is not None
     assert segment.work.launches == 2
@@ -110,5 +121,5 @@ def test_a_kernel_that_counts_no_times_shows_no_activity() -> None:
 def test_a_snapshot_counts_for_the_edge_of_its_span_some_us_away() -> None:
     some = clock((1_002_000, NOTHING), (1_998_000, after(NOTHING, 996_000)))
     assert some.knows(1_000_000, 2_000_000)
-    assert some.segment(1_000_000, 2_000_000, FORWARD).activity is Activity.PYTHON
-    assert some.segment(900_000, 2_000_000, FORWARD).moment is FORWARD
+    assert some.segments(1_000_000, 2_000_000, FORWARD)[0].activity is Activity.PYTHON
+    assert some.segments(900_000, 2_000_000, FORWARD)[0].moment is FORWARD

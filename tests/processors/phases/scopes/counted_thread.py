@@ -32,11 +32,13 @@ class CountedThread:
         operators = Operators(count, is_open=is_open) if is_run else None
         self.add(kind, begin, name=name, operators=operators)
 
-    def add(self, kind: str, begin: Snapshot, *, name: str = "", operators: Operators | None = None) -> None:
-        """A span from a snapshot to now."""
+    def add(
+        self, kind: str, begin: Snapshot, *, name: str = "", operators: Operators | None = None, number: int = 1
+    ) -> None:
+        """A span from a snapshot to now. `number` is that of its thread."""
         snapshots: Snapshots = begin, self.snapshot
         start, end = START + begin.time, START + self.snapshot.time
-        interval = ThreadInterval(end, start, 1, kind, name or kind, operators=operators, snapshots=snapshots)
+        interval = ThreadInterval(end, start, number, kind, name or kind, operators=operators, snapshots=snapshots)
         self.intervals.append(interval)
 
     def train(self) -> None:

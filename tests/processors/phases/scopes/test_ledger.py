@@ -1,10 +1,14 @@
 """The ledger of a thread whose spans have snapshots: each planted wait has its position and its activity."""
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
+from otel_zernel_processors.phases.alignment.rank_step import RankSteps
+from otel_zernel_processors.phases.results.energy import EnergyHistory
+from otel_zernel_processors.phases.results.totals import Totals
 from tests.processors.phases.scopes.counted_thread import CountedThread, ledger_of
 from tests.processors.phases.training import MS
 
@@ -58,7 +62,7 @@ def test_a_logger_in_a_loop_without_a_loader_loads_nothing(wait: str) -> None:
         ("pipe", {"read": 10}),
         ("lock", {}),
         ("fault", {"file_faults": 30}),
-        ("copy", {"copies": 2}),
+        ("copy", {"copies": 2, "copied": 100_000}),
     ],
 )
 def test_what_moves_data_before_a_pass_is_a_load(wait: str, counted: dict[str, int]) -> None:
@@ -71,6 +75,30 @@ def test_what_moves_data_before_a_pass_is_a_load(wait: str, counted: dict[str, i
     assert spent[Position.LOAD, Activity(wait)] == pytest.approx(6 * STEPS, rel=0.06)
     assert spent[Position.AFTER_STEP, Activity.TIMER] == pytest.approx(7 * STEPS, rel=0.06)
     assert (Position.LOAD, Activity.TIMER) not in spent
+
+
+@pytest.mark.parametrize(
+    ("waits", "counted"), [({"lock": 20}, {}), ({"copy": 0.01}, {"copies": 1, "copied": 4})], ids=["flush", "copy"]
+)
+def test_a_lock_or_a_small_copy_without_data_is_no_load(waits: dict[str, float], counted: dict[str, int]) -> None:
+    """A logger is flushed by its thread, or a learning rate is copied, beside 4 ms of Python."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        thread.spend(4, waits, **counted)
+    assert not [at for at in ledger_of(thread.closed()) if at[0] is Position.LOAD]
+
+
+def test_a_wait_for_a_thread_with_a_dataloader_is_a_load() -> None:
+    """The training thread has time to make a batch itself."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        begin = thread.snapshot
+        thread.spend(2, {"lock": 9})
+        thread.add("data_loading", begin, number=2)
+        thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.LOAD, Activity.LOCK] == pytest.approx(9 * STEPS, rel=0.06)
 
 
 def test_a_wait_for_environments_in_other_processes_is_no_load() -> None:
@@ -203,6 +231,32 @@ def test_what_happens_in_a_step_is_counted() -> None:
         StepEvent("optimizer"): 1,
         StepEvent("collective", Position.BACKWARD): 8,
     }
+
+
+def test_every_view_of_the_ledger_counts_waits_for_other_ranks() -> None:
+    """NCCL's calls in a backward pass have no spans. Energy, transitions, meetings and phases agree about them."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 2)
+        thread.scope("forward", 5)
+        begin = thread.snapshot
+        thread.spend(3, {"collective": 17})
+        thread.add("backward", begin)
+        thread.scope("optimizer", 4)
+    steps = thread.closed()
+    history, totals, ranks = EnergyHistory(), Totals(6), RankSteps()
+    spent: Counter[str] = Counter()
+    for closed in steps:
+        history.add(closed.attribution.segments)
+        totals.add_step(closed)
+        spent.update(closed.attribution.phase_ns())
+    shares = history.shares(steps[0].step.start, steps[-1].step.end)
+    assert {phase: share * spent.total() for phase, share in shares.items() if share} == pytest.approx(dict(spent))
+    assert spent["nccl_collective"] == 17 * STEPS * MS
+    assert totals.transitions["scopes"] >= 4 * (STEPS - 1)
+    meetings = [ranks.next(closed).met for closed in steps if closed.step.trains]
+    backwards = [interval.end for interval in thread.intervals if interval.kind == "backward"]
+    assert meetings == backwards
 
 
 def test_segments_of_a_step_fill_it_and_so_do_their_activities() -> None:
