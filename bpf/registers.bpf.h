@@ -24,6 +24,7 @@ struct registers {
 	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
 };
 
+#define USER_REGISTERS 21 /* in the context of a clock's program */
 #define ARGUMENTS_IN_REGISTERS 6
 #define RETURN_ADDRESS_SIZE 8 /* the return address is on the stack */
 #define RESULT_PLACE_IS_ARGUMENT 1
@@ -134,6 +135,7 @@ struct registers {
 	__s32 system_call;
 };
 
+#define USER_REGISTERS 34
 #define ARGUMENTS_IN_REGISTERS 8
 #define RETURN_ADDRESS_SIZE 0 /* the return address is in x30 */
 #define RESULT_PLACE_IS_ARGUMENT 0

@@ -5,14 +5,6 @@
 #define CODE_STEPS 9	/* of a binary search in so many ranges */
 #define STACK_WORDS 128
 
-enum code {
-	CODE_NONE,
-	CODE_OPERATOR,
-	CODE_PYTHON,
-	CODE_NATIVE,
-	CODE_SHARED,
-};
-
 struct code_range {
 	__u64 begin;
 	__u32 size;
@@ -126,8 +118,26 @@ static __always_inline void count_sample(const struct sample_key *key, __u64 beg
 		lose(NO_SAMPLE);
 }
 
+/* Adds a sample to the counters of its thread. In most calls of CUDA and NCCL the state of the thread says what it does. */
+static __always_inline void count_in_thread(struct thread *thread, __u32 code, __u64 period)
+{
+	struct thread_times *times = times_of(thread);
+	__u32 state = times ? times->state : THREAD_ON_CPU;
+
+	if (state != THREAD_ON_CPU && state != THREAD_CALLING && state != THREAD_LAUNCHING)
+		code = CODE_NONE;
+	thread->samples[code & (CODES - 1)]++;
+	thread->frame_times[FRAMES_OF_ELSE] += period / 1000;
+}
+
+/* `struct bpf_perf_event_data` of linux/bpf_perf_event.h */
+struct tick {
+	__u64 regs[USER_REGISTERS];
+	__u64 period; /* ns */
+};
+
 SEC("perf_event")
-int sample(void *ctx)
+int sample(struct tick *tick)
 {
 	__u64 began = bpf_ktime_get_ns();
 	__u32 tgid = current_tgid(), *row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
@@ -144,8 +154,11 @@ int sample(void *ctx)
 	thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 	key.row = *row;
 	key.generation = process->generation;
-	key.tid = thread && thread->generation == process->generation ? thread->tid : 0;
 	key.code = running_code(executable);
+	if (thread && thread->generation == process->generation) {
+		key.tid = thread->tid;
+		count_in_thread(thread, key.code, tick->period);
+	}
 	key.stack = python_stack(tgid);
 	count_sample(&key, began);
 	return 0;

@@ -29,6 +29,26 @@ enum thread_state {
 #define STATES 16 /* in a snapshot; a power of two */
 #define INNER_STATES 4 /* room for those within calls; a power of two */
 
+/* The owner of the code that a thread runs. */
+enum code {
+	CODE_NONE, /* also: in a call whose state says what the thread does */
+	CODE_OPERATOR,
+	CODE_PYTHON,
+	CODE_NATIVE,
+	CODE_SHARED,
+};
+
+#define CODES 4 /* that a thread has samples of; a power of two */
+
+/* The positions in the loop that Python frames show. */
+enum frame_position {
+	FRAMES_OF_ELSE,
+	FRAMES_OF_CHECKPOINT,
+	FRAMES_OF_COMPILE,
+	FRAMES_OF_ENVIRONMENT,
+	FRAME_POSITIONS,
+};
+
 struct snapshot {
 	__u64 time; /* CLOCK_MONOTONIC, ns */
 	__u64 times[STATES]; /* ns */
@@ -45,6 +65,8 @@ struct snapshot {
 	__u32 minor_faults;
 	__u32 major_faults;
 	__u32 known;
+	__u16 samples[CODES]; /* by enum code */
+	__u32 frame_times[FRAME_POSITIONS]; /* us */
 };
 
 /* The bits of `known`. */

@@ -135,6 +135,8 @@ struct thread {
 	__u32 reserved;
 	__u32 has_closure; /* the optimizer's step that it is in has called its closure */
 	__u64 run_delay; /* ns in the queues of CPUs, up to its latest run; see cpu_takers.bpf.h */
+	__u16 samples[CODES]; /* see sampler.bpf.c */
+	__u32 frame_times[FRAME_POSITIONS];
 	__u64 active; /* when it last made a mark or got a result, ns */
 	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */
 	struct snapshot now;

@@ -24,7 +24,7 @@ COMMUNICATOR = "5a17c0de5a17c0de"
 SECOND = 1_000_000_000
 LAUNCHES = 400
 """CUDA launches of a step by the training thread."""
-_BEFORE = Snapshot(0, (0,) * len(STATES), *[0] * 13)._replace(known=7)
+_BEFORE = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4))._replace(known=7)
 """The counters of a thread that has done nothing."""
 
 

@@ -28,6 +28,7 @@ from otel_zernel_libraries.training.interval_spans import (
     interval_of,
 )
 from otel_zernel_libraries.training.ledger import STATES, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import FRAME_POSITIONS, SAMPLED
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.step_spans import (
     CriticalPath,
@@ -56,8 +57,16 @@ ENDINGS = st.one_of(
     st.builds(Ending, st.just("exec"), program=TEXT),
 )
 EVIDENCE = st.builds(Evidence, st.none() | DURATIONS, MAYBE, MAYBE, MAYBE, MAYBE)
-U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-SNAPSHOT = st.builds(Snapshot, U64, st.tuples(*[U64] * len(STATES)), *[U64] * 5, *[U32] * 8)
+U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
+SNAPSHOT = st.builds(
+    Snapshot,
+    U64,
+    st.tuples(*[U64] * len(STATES)),
+    *[U64] * 5,
+    *[U32] * 8,
+    samples=st.tuples(*[U16] * len(SAMPLED)),
+    frame_times=st.tuples(*[U32] * len(FRAME_POSITIONS)),
+)
 SNAPSHOTS = st.none() | st.tuples(SNAPSHOT, SNAPSHOT)
 COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
 EDGES = st.lists(st.integers(0, 65535), max_size=16).map(lambda times: tuple(sorted(times + times)))
@@ -178,7 +187,7 @@ TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "
 SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
 ENDING = {"process.exit.code", "process.signal"}
 ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
-BOTH = (Snapshot(1, tuple(range(len(STATES))), *range(13)),) * 2
+BOTH = (Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8))),) * 2
 SNAPS = {"zernel.snapshot.begin", "zernel.snapshot.end"}
 KINDS: dict[str, Kind] = {
     "data_loading": Kind(

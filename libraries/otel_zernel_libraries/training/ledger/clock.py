@@ -11,6 +11,8 @@ from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot
 
 _COUNTS: Final = 2**32
 """Counts are modulo this."""
+_SAMPLES: Final = 2**16
+"""Samples are."""
 _ROUNDING: Final = 100
 """If snapshots miss at most one part in so many of a segment, or repeat it, the longest activity gets or gives it."""
 _EDGE_NS: Final = 10_000
@@ -138,6 +140,9 @@ def _between(first: Snapshot, last: Snapshot, part: int, whole: int) -> Snapshot
     def counted(before: int, after: int) -> int:
         return before + (after - before) % _COUNTS * part // whole
 
+    def sampled(before: int, after: int) -> int:
+        return before + (after - before) % _SAMPLES * part // whole
+
     return first._replace(
         time=first.time + part,
         times=tuple(map(share, first.times, last.times)),
@@ -150,6 +155,8 @@ def _between(first: Snapshot, last: Snapshot, part: int, whole: int) -> Snapshot
         file_faults=counted(first.file_faults, last.file_faults),
         minor_faults=counted(first.minor_faults, last.minor_faults),
         major_faults=counted(first.major_faults, last.major_faults),
+        samples=tuple(map(sampled, first.samples, last.samples)),
+        frame_times=tuple(map(counted, first.frame_times, last.frame_times)),
     )
 
 

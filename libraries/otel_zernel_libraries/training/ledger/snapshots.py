@@ -8,7 +8,7 @@ import struct
 from operator import ge
 from typing import Final, NamedTuple, Self
 
-from otel_zernel_libraries.training.ledger.moments import Activity
+from otel_zernel_libraries.training.ledger.moments import Activity, Position
 
 STATES: Final = (
     None,
@@ -33,8 +33,14 @@ STATES: Final = (
 The first, on a CPU, is no activity yet: samples divide it into `operator`, `python` and `native`. `cpu_wait` still
 contains `throttled`.
 """
-LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I")
+SAMPLED: Final = (None, Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
+"""The activities of `Snapshot.samples`. The first, in a call of CUDA or NCCL, is known by its state."""
+FRAME_POSITIONS: Final = (None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT)
+"""The positions of `Snapshot.frame_times`. They have no marks; Python frames show them. The first is any other."""
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
+_WITHOUT_SAMPLES: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
+"""The first version had so many bytes."""
 
 
 KNOWS_TIMES: Final = 1
@@ -75,6 +81,10 @@ class Snapshot(NamedTuple):
     """Page faults with I/O."""
     known: int
     """A bit mask: the fields that this kernel counts. See docs/spans.md."""
+    samples: tuple[int, ...]
+    """Samples on the CPU by `SAMPLED`, modulo 2^16."""
+    frame_times: tuple[int, ...]
+    """The time by `FRAME_POSITIONS`, us modulo 2^32, as samples and long waits show it."""
 
     def follows(self, earlier: "Snapshot") -> bool:
         """Whether both belong to one count. After a restart of the receiver, or for another thread with the same id,
@@ -94,10 +104,13 @@ class Snapshot(NamedTuple):
     @classmethod
     def read_from(cls, data: bytes) -> Self | None:
         """Reads the attribute of a span; None if it is too short."""
-        if len(data) < LAYOUT.size:
+        if len(data) < _WITHOUT_SAMPLES:
             return None
-        time, *rest = LAYOUT.unpack_from(data)
-        return cls(time, tuple(rest[: len(STATES)]), *rest[len(STATES) :])
+        time, *rest = LAYOUT.unpack_from(data.ljust(LAYOUT.size, b"\0"))
+        rest, frame_times = rest[: -len(FRAME_POSITIONS)], rest[-len(FRAME_POSITIONS) :]
+        rest, samples = rest[: -len(SAMPLED)], rest[-len(SAMPLED) :]
+        times, counts = rest[: len(STATES)], rest[len(STATES) :]
+        return cls._make((time, tuple(times), *counts, tuple(samples), tuple(frame_times)))
 
     def to_bytes(self) -> bytes:
-        return LAYOUT.pack(self.time, *self.times, *self[2:])
+        return LAYOUT.pack(self.time, *self.times, *self[2:-2], *self.samples, *self.frame_times)

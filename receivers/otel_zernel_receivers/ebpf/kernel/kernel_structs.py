@@ -150,6 +150,8 @@ ADDRESS = np.dtype([("value", "<u8"), ("row", "<u4"), ("generation", "<u4"), ("i
 
 STATES = 16
 """The states in a snapshot."""
+CODES = 4
+FRAME_POSITIONS = 4
 
 SNAPSHOT = np.dtype(
     [
@@ -168,6 +170,8 @@ SNAPSHOT = np.dtype(
         ("minor_faults", "<u4"),
         ("major_faults", "<u4"),
         ("known", "<u4"),
+        ("samples", "<u2", (CODES,)),
+        ("frame_times", "<u4", (FRAME_POSITIONS,)),
     ]
 )
 

@@ -9,10 +9,10 @@ import numpy as np
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Attributes
 from otel_zernel_libraries.training.ledger import STATES, Snapshot
-from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
+from otel_zernel_libraries.training.ledger.snapshots import FRAME_POSITIONS, LAYOUT, SAMPLED
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.kernel import kernel_structs
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, SNAPSHOT, Interval, ThreadState
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, SNAPSHOT, Code, Interval, ThreadState
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from tests.receivers.ebpf.watching import attributes_of
@@ -142,6 +142,9 @@ def test_a_snapshot_is_read_as_the_kernel_writes_it() -> None:
     assert LAYOUT.size == SNAPSHOT.itemsize
     assert Snapshot._fields == SNAPSHOT.names
     assert len(STATES) == kernel_structs.STATES
+    assert len(SAMPLED) == kernel_structs.CODES
+    assert [activity and activity.upper() for activity in SAMPLED][1:] == [code.name for code in Code][1 : len(SAMPLED)]
+    assert len(FRAME_POSITIONS) == kernel_structs.FRAME_POSITIONS
     assert [state and state.upper() for state in STATES][1:] == [state.name for state in ThreadState][1 : len(STATES)]
     kernel = np.frombuffer(os.urandom(SNAPSHOT.itemsize), SNAPSHOT)[0]
     read = Snapshot.read_from(kernel.tobytes())

@@ -15,15 +15,17 @@ import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
+from otel_zernel_libraries.training.ledger.snapshots import SAMPLED
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER, PLACES
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.samples import Frames
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
+from tests.receivers.ebpf.jobs.operator_runs import snapshots_of
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading
+from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading, spans_of
 
 JOB, DEEP_JOB = (str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py"))
 CONFIG = EbpfConfig(sampler_frequency=997)
@@ -117,6 +119,18 @@ def test_the_samples_of_each_version_of_python_agree_with_its_own_clock(
 def test_the_samples_of_pytorch_agree_with_its_own_clock(loadable: None, python: str) -> None:
     with training(python, JOB, "3") as job:
         assert_close(job, job.work())
+
+
+def test_snapshots_have_the_samples_of_their_thread(loadable: None, python: str) -> None:
+    with training(python, JOB, "3") as job:
+        spent = job.work()
+        spans = [span for span in spans_of(job.watch.read(), job.process.pid) if span.name == "backward"]
+    first, *_, last = (snapshots_of(span)[1] for span in sorted(spans, key=lambda span: span.end_time_unix_nano))
+    samples = [after - before for before, after in zip(first.samples, last.samples, strict=True)]
+    total = sum(spent.values())
+    for activity, count in zip(SAMPLED[1:], samples[1:], strict=True):
+        assert count / sum(samples) == pytest.approx(spent[str(activity)] / total, abs=CLOSE)
+    assert last.frame_times[0] - first.frame_times[0] == pytest.approx(sum(samples) / 997 * 1e6, rel=0.01)
 
 
 @pytest.mark.parametrize("minor", MINORS)
