@@ -26,10 +26,13 @@ class Command(ABC):
     """One line for `otel-zernel --help`."""
     description: str | None = None
     """The text above the options in the command's own `--help`."""
+    starts_program: bool = False
+    """Whether the words behind `--` are the command line of a program that it starts. They are `options.program`: a
+    list, or None without `--`."""
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the command's options. The names `command` and `config` belong to the command line."""
+        """Adds the command's options. The names `command`, `config` and `program` belong to the command line."""
 
     @abstractmethod
     def run(self, options: argparse.Namespace) -> int:

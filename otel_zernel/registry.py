@@ -42,6 +42,10 @@ class Registry:
                 found.setdefault(point.name, loaders.setdefault(point.value, point.load))
         return cls(entries)
 
+    def including(self, kind: Kind, type_: str, cls: ComponentClass) -> Self:
+        """The same types, and one more, which no package installs."""
+        return type(self)({**self._entries, kind: {**self._entries.get(kind, {}), type_: lambda: cls}})
+
     def types(self, kind: Kind) -> list[str]:
         """The names of all types, sorted, including aliases."""
         return sorted(self._entries.get(kind, {}))

@@ -59,7 +59,11 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     others = None if is_core else Commands.installed()
     if others and words and not words[0].startswith("-") and words[0] not in others.names:
         raise WrongUsage(f"unknown command {quoted(words[0])}{suggestion(words[0], core + others.names, 'commands')}")
-    options, unknown = _parser([*_COMMANDS, *(others.needed_by(words) if others else [])]).parse_known_args(words)
+    commands = [*_COMMANDS, *(others.needed_by(words) if others else [])]
+    program: list[str] | None = None
+    if "--" in words and any(one.name == words[0] and one.starts_program for one in commands):
+        words, program = words[: words.index("--")], words[words.index("--") + 1 :]
+    options, unknown = _parser(commands).parse_known_args(words, argparse.Namespace(program=program))
     if unknown:
         option = unknown[0].partition("=")[0]
         raise WrongUsage(f"unknown argument {quoted(option)}{suggestion(option, options.known, 'options')}")

@@ -41,7 +41,8 @@ HOUSES: dict[str, list[set[str]]] = {
         {"serving", "gpu_names", "attributes", "cluster"},
         {"training"},
         {"histograms", "files"},
-        {"conditions", "arrays", "protobuf", "job_environment", "__init__"},
+        {"conditions", "arrays", "protobuf", "job_choice"},
+        {"job_environment", "__init__"},
     ],
     "otel_zernel_libraries.store": [
         {"opening"},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import quoted
+from otel_zernel_libraries.job_choice import JobChoice, add_choice
 
 if TYPE_CHECKING:
     from otel_zernel.registry import Registry
@@ -31,6 +32,7 @@ class LiveCommand(Command):
     description = _DESCRIPTION
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_choice(parser)
         parser.add_argument("--replay", type=Path, metavar="FILE", help="show a recording of the file exporter")
         parser.add_argument(
             "--speed", type=_speed, metavar="N", help="with --replay: so many times as fast as recorded (default 1)"
@@ -47,10 +49,13 @@ class LiveCommand(Command):
 
         if options.replay is None and (options.loop or options.speed):
             raise CannotStart("--speed and --loop need --replay FILE: a running job has its own pace")
+        choice = JobChoice.of(options, self.name)
+        if options.replay is not None and not choice.is_all:
+            raise CannotStart("a pid and --job select running jobs: leave them out with --replay")
         installed = Registry.installed()
         if options.replay is None:
             _check_rights()
-            settings = live_settings(options.port, installed)
+            settings = live_settings(options.port, installed, choice)
         else:
             _check_readable(options.replay, installed)
             settings = replay_settings(

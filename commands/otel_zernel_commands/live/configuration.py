@@ -8,6 +8,8 @@ from typing import Any
 
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.registry import Registry
+from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.training.chosen_jobs import CHOSEN, choosing
 
 _MOST_STEPS = 1000
 """Steps of a process in an interval that have traces. More are merged with their neighbours."""
@@ -15,13 +17,14 @@ _ROWS = 600
 """Of steps of a process in the time line."""
 
 
-def live_settings(port: int, installed: Registry) -> Settings:
-    """The settings to watch this machine."""
+def live_settings(port: int, installed: Registry, choice: JobChoice) -> Settings:
+    """The settings to watch the chosen jobs of this machine."""
     receivers = {
         "ebpf": {"interval": "500ms", "rescan_interval": "2s"},
         "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
     }
-    return _settings(receivers, {}, {}, port, installed)
+    installed = installed.including("processors", CHOSEN, choosing(choice))
+    return _settings(receivers, {}, {}, port, installed, before=() if choice.is_all else (CHOSEN,))
 
 
 def replay_settings(path: Path, port: int, installed: Registry, *, speed: float, loop: bool) -> Settings:
@@ -34,17 +37,24 @@ def replay_settings(path: Path, port: int, installed: Registry, *, speed: float,
 
 
 def _settings(
-    receivers: Mapping[str, Any], phases: Mapping[str, Any], live: Mapping[str, Any], port: int, installed: Registry
+    receivers: Mapping[str, Any],
+    phases: Mapping[str, Any],
+    live: Mapping[str, Any],
+    port: int,
+    installed: Registry,
+    before: tuple[str, ...] = (),
 ) -> Settings:
+    """`before` are processors before `phases`."""
     tree = {
         "receivers": receivers,
         "processors": {
+            **{name: {} for name in before},
             "phases": {
                 "interval": "1s",
                 "window": "30s",
                 "traces": {"sample": 1, "slowest": 0, "max_steps": _MOST_STEPS, "merge_rest": True},
                 **phases,
-            }
+            },
         },
         "exporters": {"live": {"push_interval": "500ms", "history": _ROWS, **live}},
         "extensions": {"api": {"endpoint": f"localhost:{port}"}},
@@ -52,7 +62,7 @@ def _settings(
             "extensions": ["api"],
             "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
             "pipelines": {
-                "training": {"receivers": [*receivers], "processors": ["phases"], "exporters": ["live"]},
+                "training": {"receivers": [*receivers], "processors": [*before, "phases"], "exporters": ["live"]},
             },
         },
     }

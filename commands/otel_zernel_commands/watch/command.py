@@ -4,12 +4,14 @@ import argparse
 from pathlib import Path
 
 from otel_zernel.command import Command
+from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, quoted
+from otel_zernel_libraries.job_choice import JobChoice, add_choice, pid_of
 
 _DESCRIPTION = """Shows a training in the terminal: GPUs, processes, where the time of their steps goes, and the
 verdict. SOURCE is a collector with the extension api (http://HOST:9095), the older WebSocket feed (ws://HOST:9092), a
 recording of the file exporter, or a saved state (.json). Without SOURCE it watches this machine, which needs root and
-no configuration. Press ? for the keys. Without a terminal it prints one table."""
+no configuration; a pid or --job selects one job there. Press ? for the keys. Without a terminal it prints one table."""
 _SHORTEST, _LONGEST = 0.1, 60.0
 
 
@@ -21,7 +23,10 @@ class WatchCommand(Command):
     description = _DESCRIPTION
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("source", nargs="?", metavar="SOURCE", help="an address or a file; default: this machine")
+        parser.add_argument(
+            "source", nargs="?", metavar="SOURCE", help="an address, a file or a pid; default: this machine"
+        )
+        add_choice(parser, has_positional=False)
         parser.add_argument(
             "--interval",
             type=_interval,
@@ -41,9 +46,18 @@ class WatchCommand(Command):
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel_commands.watch.session import ViewOptions, run_watch  # with asyncio and the engine
 
+        source: str | None = options.source
+        if source and source.isdecimal() and not Path(source).exists():
+            options.pid, source = pid_of(source), None
+        choice = JobChoice.of(options, self.name)
+        if source is not None and not choice.is_all:
+            raise CannotStart(
+                "a pid and --job select jobs of this machine: leave out SOURCE, or select in the view with /"
+            )
         return run_watch(
-            options.source,
+            source,
             ViewOptions(
+                choice=choice,
                 interval=options.interval,
                 once=options.once,
                 as_json=options.json,

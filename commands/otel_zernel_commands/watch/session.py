@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from otel_zernel_commands.watch.screens import DrawnScreen, FeedStatus, WatchVie
 from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, source_of
 from otel_zernel_commands.watch.styled import Surface
 from otel_zernel_commands.watch.terminal import FullScreen, LineWriter, is_coloured, is_dumb, rendered, styles_for
+from otel_zernel_libraries.job_choice import JobChoice
 
 _PIPED = 120
 """Columns of a table that is not for a terminal."""
@@ -29,6 +30,7 @@ _FIRST = 0.1
 class ViewOptions:
     """The options of the command line."""
 
+    choice: JobChoice = field(default_factory=JobChoice)
     interval: float = 1.0
     once: bool = False
     as_json: bool = False
@@ -42,7 +44,9 @@ def run_watch(word: str | None, options: ViewOptions) -> int:
     """Runs until the user quits, or prints once. Returns the exit status. Raises `CannotStart`."""
     prints = options.once or options.as_json or not sys.stdout.isatty() or is_dumb(os.environ)
     speed = 0.0 if prints else options.speed
-    source = source_of(word, SourceOptions(options.token_file, options.ca_file, speed, options.interval))
+    source = source_of(
+        word, SourceOptions(options.token_file, options.ca_file, speed, options.interval, options.choice)
+    )
     if prints:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(source.run(once=True))

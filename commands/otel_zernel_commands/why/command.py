@@ -2,13 +2,21 @@
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, quoted
+from otel_zernel_libraries.job_choice import JobChoice, add_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_zernel_commands.why.watch import StartedProgram
 
 _SECONDS = 60.0
 _LONGEST = 86_400.0  # a day
@@ -16,7 +24,8 @@ _LONGEST = 86_400.0  # a day
 _DESCRIPTION = """Finds the training jobs of this machine, watches them, and says why they are slow: where the time of
 a step goes, the verdict with its evidence and what to try, and which rank delays the others. Of a program without
 PyTorch it says what its busiest threads do. It needs root and no configuration, and changes nothing in the jobs. Ctrl-C
-ends the watch early and prints the report so far. The exit status is 1 if no program was found, else 0."""
+ends the watch early and prints the report so far. Behind --, it starts a program and watches it from its first step;
+the exit status is then that of the program. Else it is 1 if no program was found, and 0 otherwise."""
 
 
 class WhyCommand(Command):
@@ -25,18 +34,18 @@ class WhyCommand(Command):
     name = "why"
     help = "watch the training jobs of this machine for a minute, and say why they are slow"
     description = _DESCRIPTION
+    starts_program = True
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        chosen = parser.add_mutually_exclusive_group()
-        chosen.add_argument("pid", nargs="?", type=_pid, metavar="PID", help="only the job of this process")
-        chosen.add_argument("--job", metavar="NAME", help="only the job with this name: a script, service or job id")
+        parser.epilog = "Example: otel-zernel why -- python train.py --epochs 3"
+        add_choice(parser)
         parser.add_argument(
             "--for",
             dest="seconds",
             type=_duration,
             default=_SECONDS,
             metavar="DURATION",
-            help="how long to watch, such as 30s or 5m (default 60s)",
+            help="how long to watch after the first step, such as 30s or 5m (default 60s)",
         )
         parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -46,22 +55,41 @@ class WhyCommand(Command):
         from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text
         from otel_zernel_commands.why.session import WatchOptions, watched_report
 
+        if sys.stdout is None:
+            raise CannotStart("standard output is closed, and the report needs it: redirect it to a file")
         if options.html:
             _check_writable(options.html)
-        report = watched_report(WatchOptions(options.seconds, options.pid, options.job), sys.stderr)
-        if options.html:
-            _write(options.html, page(report))
-        text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
-        if options.html:
-            print(f"Wrote {options.html}", file=sys.stderr)
-        print_result(text)
-        return 0
+        errors = sys.stderr or io.StringIO()
+        with _program_of(options) as program:
+            choice = JobChoice(program.pid) if program else JobChoice.of(options, self.name)
+            report = watched_report(WatchOptions(options.seconds, choice, program), errors)
+            if options.html:
+                _write(options.html, page(report))
+            text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
+            if options.html:
+                print(f"Wrote {options.html}", file=errors)
+            print_result(text)
+            if program and program.is_running:
+                print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
+            return program.wait() if program else 0
 
 
-def _pid(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a pid; use a number, or --job NAME")
-    return int(text)
+@contextlib.contextmanager
+def _program_of(options: argparse.Namespace) -> "Iterator[StartedProgram | None]":
+    """The program behind `--`. An error ends it. Its output must not be in the JSON."""
+    if options.program is None:
+        yield None
+        return
+    from otel_zernel_commands.why.watch import StartedProgram
+
+    if options.pid or options.chosen_pid or options.job:
+        raise CannotStart("a program behind `--` is the job to watch: leave out the pid and --job")
+    program = StartedProgram(options.program, sys.stderr if options.json else sys.stdout)
+    try:
+        yield program
+    except BaseException:
+        program.stop()
+        raise
 
 
 def _duration(text: str) -> float:

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import TextIO
 
-from otel_zernel_commands.why.findings import Choice, JobGroup, groups_of
+from otel_zernel.text import visible
+from otel_zernel_commands.why.findings import JobGroup, groups_of
 from otel_zernel_commands.why.rendering import Terminal
-from otel_zernel_commands.why.watch import Watching
+from otel_zernel_commands.why.watch import StartedProgram, Watching
+from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.training import script_of
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _CLEAR = "\r\x1b[K"
@@ -20,24 +23,42 @@ class WatchProgress:
         self,
         stream: TextIO,
         state: TrainingState,
-        choice: Choice,
+        choice: JobChoice,
         is_running: Callable[[int], bool],
         may_show_steps: Callable[[], bool] = lambda: True,
+        program: StartedProgram | None = None,
     ) -> None:
-        """`is_running` looks at the process with a pid, `may_show_steps` at all that are chosen."""
+        """`is_running` looks at the process with a pid, `may_show_steps` at all that are chosen. `program` is held
+        until the watch begins."""
         self._stream = stream
         self._state = state
         self._choice = choice
         self._is_running = is_running
         self._may_show_steps = may_show_steps
+        self._program = program
         self.found_steps = False
         """Whether `has_steps` has been true."""
         self._is_terminal = stream.isatty()
         self._is_shown = False
 
+    @property
+    def starts_program(self) -> bool:
+        return self._program is not None
+
+    def begin(self) -> None:
+        """Lets the program begin."""
+        if self._program:
+            self._program.release()
+
     def show(self, watching: Watching) -> None:
-        """Shows the time, and the jobs so far."""
-        if self._is_terminal:
+        """Shows the time, and the jobs so far. The output of a started program has the terminal for itself."""
+        if self._program:
+            if not self._is_shown:
+                name = visible(script_of(self._program.words))
+                self._stream.write(
+                    f"Started {name} (pid {self._program.pid}). Ctrl-C stops it, and prints the report.\n"
+                )
+        elif self._is_terminal:
             terminal = Terminal.of(self._stream)
             self._stream.write(_CLEAR + terminal.encodable(self.text(watching))[: terminal.width - 1])
         elif not self._is_shown:
@@ -56,8 +77,12 @@ class WatchProgress:
 
     def has_ended(self) -> bool:
         """Whether no process of the chosen jobs is running any more. A pid may belong to another process by now."""
-        groups = self._groups()
-        return bool(groups) and not any(self._runs(process) for group in groups for process in group.processes)
+        groups, pid = self._groups(), self._choice.pid
+        if any(self._runs(process) for group in groups for process in group.processes):
+            return False
+        if self._program:
+            return not self._program.is_running
+        return bool(groups) or (pid is not None and not self._is_running(pid))
 
     def text(self, watching: Watching) -> str:
         """`12 of 60 s · train.py: 340 steps · Ctrl-C ends early`."""
@@ -69,7 +94,7 @@ class WatchProgress:
 
     def clear(self) -> None:
         """Removes the line."""
-        if self._is_terminal and self._is_shown:
+        if self._is_terminal and self._is_shown and not self._program:
             self._stream.write(_CLEAR)
             self._stream.flush()
 
@@ -78,4 +103,4 @@ class WatchProgress:
 
     def _groups(self) -> list[JobGroup]:
         groups = groups_of(self._state.processes, self._state.jobs)
-        return [one for one in groups if self._choice.includes(one)]
+        return [one for one in groups if one.is_chosen(self._choice)]

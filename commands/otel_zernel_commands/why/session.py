@@ -1,22 +1,23 @@
 """One run of the command: the checks before it, the watch, and the report."""
 
 import os
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import time
+from dataclasses import dataclass, replace
 from functools import partial
+from threading import Event
 from typing import TextIO
 
 from otel_zernel.config.schema import Settings
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import quoted
-from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, groups_of, report_on
+from otel_zernel_commands.why.findings import Circumstances, WhyReport, groups_of, report_on
 from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.watch import (
     Prerequisites,
+    StartedProgram,
     ThreadSampler,
     Watching,
-    ancestors_of,
     check_prerequisites,
     collecting,
     command_of,
@@ -33,6 +34,8 @@ from otel_zernel_commands.why.watch import (
     watch_settings,
     watched_state,
 )
+from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.training.chosen_jobs import ancestors_of
 from otel_zernel_libraries.training.state import TrainingState
 
 _LOOKED_FOR = "a process that uses PyTorch, CUDA or NCCL and takes training steps"
@@ -45,33 +48,40 @@ class WatchOptions:
     """What to watch."""
 
     seconds: float
-    pid: int | None = None
-    job: str | None = None
+    choice: JobChoice
+    program: StartedProgram | None = None
+    """If the command starts the program that it watches, the choice is its pid."""
 
 
 def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
-    """Watches, and returns the report. Raises `CannotStart` if the machine cannot be watched or has no such job."""
-    if options.pid and not is_running(options.pid):
-        raise CannotStart(f"process {options.pid} does not exist; `otel-zernel why` without a pid watches all jobs")
-    installed, started = Registry.installed(), datetime.now(UTC)
+    """Watches, and returns the report. Raises `CannotStart` if the machine cannot be watched or has no such job.
+
+    A program that has been started runs on, unless a signal has ended the watch.
+    """
+    installed, started, choice, program = Registry.installed(), time.time_ns(), options.choice, options.program
     prerequisites = check_prerequisites(installed)
-    sampler = ThreadSampler(partial(family_of, options.pid) if options.pid else programs)
-    if not options.pid and not prerequisites.finds_framework and not programs():
+    sampler = ThreadSampler(partial(family_of, choice.pid) if choice.pid else programs)
+    if not choice.pid and not prerequisites.finds_framework and not programs():
         raise CannotStart(
             f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
             "CUDA or NCCL"
         )
-    state = watched_state(command_of, ancestors_of)
-    choice = Choice(options.pid, options.job)
-    may_show_steps = partial(_family_shows_steps, options.pid) if options.pid else lambda: shows_steps(programs())
-    following = WatchProgress(progress, state, choice, is_running, may_show_steps)
-    settings = watch_settings(options.seconds, collecting(state), installed)
+    state, attached = watched_state(command_of, ancestors_of), Event()
+    may_show_steps = partial(_family_shows_steps, choice.pid) if choice.pid else lambda: shows_steps(programs())
+    following = WatchProgress(progress, state, choice, is_running, may_show_steps, program)
+    settings = watch_settings(
+        options.seconds, collecting(state, attached.set), installed, starts_program=program is not None
+    )
     try:
         with sampling(sampler, lambda: following.found_steps):
-            watching = watch(settings, options.seconds, following)
+            watching = watch(settings, options.seconds, following, attached if program else None)
     finally:
         following.clear()
-    report = report_on(state, choice, _circumstances(started, settings, prerequisites, watching, sampler))
+    if program and watching.ended_by:
+        program.stop(watching.ended_by)
+    program_ns = program.started_ns if program else 0
+    circumstances = _circumstances(started, settings, prerequisites, watching, sampler)
+    report = report_on(state, choice, replace(circumstances, program_ns=program_ns))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
     return report
@@ -82,12 +92,12 @@ def _family_shows_steps(pid: int) -> bool:
 
 
 def _circumstances(
-    started: datetime, settings: Settings, prerequisites: Prerequisites, watching: Watching, sampler: ThreadSampler
+    started_ns: int, settings: Settings, prerequisites: Prerequisites, watching: Watching, sampler: ThreadSampler
 ) -> Circumstances:
     sampled = sampler.programs()
     warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `prerequisites` has the same
     return Circumstances(
-        started=started.isoformat(timespec="seconds"),
+        started_ns=started_ns,
         seconds=watching.elapsed or watching.searched,
         is_interrupted=watching.is_interrupted,
         processes=count_processes(),
@@ -105,10 +115,12 @@ def _no_job(state: TrainingState, options: WatchOptions, watching: Watching) -> 
     groups = groups_of(state.processes, state.jobs)
     found = ", ".join(f"{one.title} (pid {one.processes[0].pid})" for one in groups[:_MOST_NAMES])
     in_time = f"in {watching.searched + watching.elapsed:.0f} s"
-    if options.job:
-        return f"no training job has the name {quoted(options.job)} {in_time}; found: {found or 'none'}"
-    if options.pid:
-        return f"process {options.pid} took no training step {in_time}; found: {found or 'none'}"
+    if options.choice.name:
+        return f"no training job has the name {quoted(options.choice.name)} {in_time}; found: {found or 'none'}"
+    if options.program:
+        return f"the program ended {in_time}, and took no training step"
+    if options.choice.pid:
+        return f"process {options.choice.pid} took no training step {in_time}; found: {found or 'none'}"
     idle = sum(1 for one in state.processes if one.phases)
     uses = "uses" if idle == 1 else "use"
     using = f"{idle} of them {uses} PyTorch, CUDA or NCCL, but took no training step" if idle else _NO_STEP

@@ -18,6 +18,7 @@ import pytest
 from docs.catalogue import ROOT
 from otel_zernel.registry import Registry
 from otel_zernel_commands.live.configuration import live_settings, replay_settings
+from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why.chromium import browsing, require_chromium
 
 RECORDING = ROOT / "examples" / "training_spans.jsonl"
@@ -167,4 +168,4 @@ def test_at_any_speed_the_rates_and_durations_are_those_of_the_job(unused_tcp_po
 
 
 def test_this_machine_is_watched_by_ebpf_and_nvml() -> None:
-    assert {*live_settings(9095, Registry.installed()).receivers} == {"ebpf", "nvml"}
+    assert {*live_settings(9095, Registry.installed(), JobChoice()).receivers} == {"ebpf", "nvml"}

@@ -9,8 +9,9 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import key_values
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
-from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, report_on
+from otel_zernel_commands.why.findings import Circumstances, WhyReport, report_on
 from otel_zernel_commands.why.watch import collecting, thresholds_of, watch_settings, watched_state
+from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 SECONDS = 60.0
@@ -20,7 +21,7 @@ SETTINGS = watch_settings(SECONDS, collecting(watched_state()), Registry.install
 def circumstances(**more: Any) -> Circumstances:
     """A watch of a minute on a machine with 8 CPUs."""
     usual = {
-        "started": "2026-01-01T00:00:00+00:00",
+        "started_ns": 2_000_000_000_000_000_000,
         "seconds": SECONDS,
         "is_interrupted": False,
         "processes": 120,
@@ -66,6 +67,6 @@ def first_process(state: TrainingState) -> SeenProcess:
     return min(state.processes, key=lambda process: process.pid)
 
 
-def report(name: str, choice: Choice | None = None, *, is_job: bool = False, **more: Any) -> WhyReport:
+def report(name: str, choice: JobChoice | None = None, *, is_job: bool = False, **more: Any) -> WhyReport:
     """The report on a recorded run."""
-    return report_on(seen(name, is_job=is_job), choice or Choice(), circumstances(**more))
+    return report_on(seen(name, is_job=is_job), choice or JobChoice(), circumstances(**more))

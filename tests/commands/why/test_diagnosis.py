@@ -2,12 +2,13 @@
 
 import pytest
 
-from otel_zernel_commands.why.findings import Choice, JobFindings, JobGroup, StepSummary, report_on
+from otel_zernel_commands.why.findings import JobFindings, JobGroup, StepSummary, report_on
 from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.shares import time_shares
 from otel_zernel_commands.why.watch import watched_state
+from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.state import SeenProcess
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
@@ -34,7 +35,7 @@ def test_the_advice_for_a_loader_depends_on_its_workers() -> None:
         process.workers = workers
         for name, spent in {"cpu_time": cpu, "io_wait": waiting}.items():
             process.worker_times.take(name, spent, is_delta=True)
-        [job] = report_on(state, Choice(), circumstances()).jobs
+        [job] = report_on(state, JobChoice(), circumstances()).jobs
         return job.diagnosis.advice[0]
 
     assert advice(0).startswith("Load in worker processes; it has none")
@@ -72,7 +73,7 @@ def test_a_gpu_with_lower_clocks_is_named_for_a_job_that_computes() -> None:
     pid = first_process(state).pid
     for batch in [*throttled(3, pid), *throttled(5, pid + 1)]:
         state.add(batch, 0.0)
-    result = report_on(state, Choice(), circumstances())
+    result = report_on(state, JobChoice(), circumstances())
     [job] = result.jobs
     assert "GPU 3 is throttled 50 % of the time (power limit)" in job.diagnosis.sentence
     assert [gpu.index for gpu in job.gpus] == [3]
@@ -86,7 +87,7 @@ def test_too_few_steps_give_no_verdict() -> None:
     process = first_process(state)
     process.steps.clear()
     process.steps.take(("training", "loader"), 1)
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == "too_few_steps"
     assert job.diagnosis.sentence.startswith("There are too few steps for a verdict: 1 training step in this time.")
 
@@ -123,7 +124,7 @@ def test_missing_marks_are_said() -> None:
     first_process(state).missing_marks.add("backward")
     first_process(state).steps.clear()
     first_process(state).steps.take(("evaluation", "loader"), 40)
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == "marks_missing"
     assert "does not have the functions that show the phases" in job.diagnosis.sentence
     assert job.notes == ("Its PyTorch does not have all functions that show phases; missing: backward passes.",)
@@ -132,7 +133,7 @@ def test_missing_marks_are_said() -> None:
 def test_sampled_operators_are_said_with_the_positions_that_are_unknown() -> None:
     state = seen("AdamW")
     first_process(state).has_sampled_operators = True
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     [note] = job.notes
     assert "operators were sampled" in note
     assert "forward passes without a DataLoader, losses, evaluation and inference" in note
@@ -140,7 +141,7 @@ def test_sampled_operators_are_said_with_the_positions_that_are_unknown() -> Non
 
 def test_unsteady_steps_are_explained_by_their_phase() -> None:
     thresholds = {**circumstances().thresholds, "input_bound": 1.0, "unstable": 0.1}
-    [job] = report_on(seen("stalls of 150 ms"), Choice(), circumstances(thresholds=thresholds)).jobs
+    [job] = report_on(seen("stalls of 150 ms"), JobChoice(), circumstances(thresholds=thresholds)).jobs
     assert job.diagnosis.sentence.startswith("The durations of steps vary: half take up to ")
     assert job.diagnosis.sentence.endswith("Slow steps lose their time in data loading.")
 
@@ -148,7 +149,7 @@ def test_unsteady_steps_are_explained_by_their_phase() -> None:
 def test_the_lead_and_the_table_leave_out_the_steps_with_lost_events() -> None:
     """Without them the job waits for data. They look as if they computed."""
     state = seen("stalls of 150 ms")
-    [whole] = report_on(state, Choice(), circumstances()).jobs
+    [whole] = report_on(state, JobChoice(), circumstances()).jobs
     process = first_process(state)
     steps = process.trained
     lossy = steps // 4
@@ -159,7 +160,7 @@ def test_the_lead_and_the_table_leave_out_the_steps_with_lost_events() -> None:
     process.lossy_steps["training"] = lossy
     for _ in range(lossy):
         process.lossy_times["training"].add(3600.0 / lossy)
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis == whole.diagnosis
     assert job.steps == whole.steps
     assert [row.per_step for row in job.shares] == pytest.approx([row.per_step for row in whole.shares])
@@ -173,7 +174,7 @@ def test_steps_with_lost_events_give_no_verdict() -> None:
     state = seen("stalls of 150 ms")
     lossy = first_process(state).trained // 2
     first_process(state).lossy_steps["training"] = lossy
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == "lost_events"
     assert job.diagnosis.sentence.startswith(f"Events were lost in too many steps: in {lossy} of ")
 
@@ -181,7 +182,7 @@ def test_steps_with_lost_events_give_no_verdict() -> None:
 def test_losses_in_an_evaluation_decide_nothing_about_the_training_steps() -> None:
     state = seen("stalls of 150 ms")
     first_process(state).lossy_steps |= {"training": 0, "evaluation": 150, "inference": 20, "between": 3}
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == "input_bound"
     assert job.notes == ()
 
@@ -192,7 +193,7 @@ def test_the_comparison_of_ranks_and_the_table_have_one_source() -> None:
     first, second = sorted(state.processes, key=lambda process: process.pid)
     first.details, second.details = second.details, first.details
     first.steps, second.steps = second.steps, first.steps
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.sentence.startswith("Rank 0 delays the others by ")
     step = sum(row.per_step for row in job.shares if not row.detail)
     assert f" of each {amount(step)} step. " in job.diagnosis.sentence
@@ -208,7 +209,7 @@ def test_a_slow_link_is_named_if_the_waits_of_the_table_show_it(computes: float,
         process.details["nccl_collective", "collective_wait", "scopes"] = 20.0
         process.steps.clear()
         process.steps["training", "loader"] = 100
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == verdict
 
 
@@ -222,8 +223,8 @@ def test_notes_on_other_processes_stay_out_of_the_report_on_a_pid() -> None:
         "Cannot inspect 3 processes: permission denied.",
     )
     watched = circumstances(notes=(*own, *others))
-    assert report_on(state, Choice(pid=pid), watched).notes == own
-    assert report_on(state, Choice(), watched).notes == (*own, *others)
+    assert report_on(state, JobChoice(pid=pid), watched).notes == own
+    assert report_on(state, JobChoice(), watched).notes == (*own, *others)
 
 
 BELOW = "Cannot watch 1 process in pid namespaces below this one. Run the collector in the host's pid namespace."
@@ -237,7 +238,7 @@ def test_notes_on_skipped_processes_stay_in_the_report_on_a_job_without_all_its_
     for process in state.processes:
         process.attributes["zernel.world_size"] = size
     pid = first_process(state).pid
-    result = report_on(state, Choice(pid=pid), circumstances(notes=(BELOW,)))
+    result = report_on(state, JobChoice(pid=pid), circumstances(notes=(BELOW,)))
     assert result.notes == notes
     missing = "Found 2 of its 3 ranks on this machine. For ranks on other machines, run the command there."
     assert (missing in result.jobs[0].notes) == bool(notes)
@@ -246,24 +247,24 @@ def test_notes_on_skipped_processes_stay_in_the_report_on_a_job_without_all_its_
 def test_a_pid_chooses_its_whole_job() -> None:
     state = seen("gloo, DDP, a late rank", is_job=True)
     pids = sorted(one.pid for one in state.processes)
-    [job] = report_on(state, Choice(pid=pids[0]), circumstances()).jobs
+    [job] = report_on(state, JobChoice(pid=pids[0]), circumstances()).jobs
     assert [rank.pid for rank in job.ranks] == pids
-    assert report_on(state, Choice(pid=1), circumstances()).jobs == ()
+    assert report_on(state, JobChoice(pid=1), circumstances()).jobs == ()
 
 
 def test_the_pid_of_a_launcher_chooses_its_job() -> None:
     state = seen("AdamW")
     first_process(state).ancestors = (700, 1)
-    assert report_on(state, Choice(pid=700), circumstances()).jobs
+    assert report_on(state, JobChoice(pid=700), circumstances()).jobs
 
 
 @pytest.mark.parametrize("name", ["train.py", "trainer/localhost:29500", "python"])
 def test_a_name_chooses_a_job(name: str) -> None:
     state = seen("gloo, DDP, a late rank", is_job=True)
     first_process(state).attributes["process.executable.name"] = "python"
-    assert len(report_on(state, Choice(name=name), circumstances()).jobs) == 1
-    assert report_on(state, Choice(name="other.py"), circumstances()).jobs == ()
+    assert len(report_on(state, JobChoice(name=name), circumstances()).jobs) == 1
+    assert report_on(state, JobChoice(name="other.py"), circumstances()).jobs == ()
 
 
 def test_without_processes_there_are_no_jobs() -> None:
-    assert report_on(watched_state(), Choice(), circumstances()).jobs == ()
+    assert report_on(watched_state(), JobChoice(), circumstances()).jobs == ()

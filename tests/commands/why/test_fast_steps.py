@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from otel_zernel.testing import Dropped, make_context
-from otel_zernel_commands.why.findings import Choice, WhyReport, report_on
+from otel_zernel_commands.why.findings import WhyReport, report_on
 from otel_zernel_commands.why.rendering import page
 from otel_zernel_commands.why.watch import watched_state
+from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why.chromium import Tab, browsing, require_chromium
 from tests.commands.why.recorded_runs import SETTINGS, circumstances
 from tests.processors.phases.training import Loop, batch_of
@@ -44,7 +45,7 @@ def fast_job(rate: int) -> WhyReport:
     drop = processor.context.drop
     assert isinstance(drop, Dropped)
     assert not drop.counts
-    return report_on(seen, Choice(), circumstances())
+    return report_on(seen, JobChoice(), circumstances())
 
 
 @pytest.fixture(scope="module")

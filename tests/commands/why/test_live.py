@@ -53,12 +53,16 @@ def family(pid: int) -> list[psutil.Process]:
     return []
 
 
-@asynccontextmanager
-async def training(*words: str) -> AsyncIterator[int]:
-    """Trains until the end of the block. The value is the pid of the program, or of its launcher."""
+def require_torch() -> None:
     require_ebpf()
     if importlib.util.find_spec("torch") is None:
         (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("torch is not installed: make peers")
+
+
+@asynccontextmanager
+async def training(*words: str) -> AsyncIterator[int]:
+    """Trains until the end of the block. The value is the pid of the program, or of its launcher."""
+    require_torch()
     job = await asyncio.create_subprocess_exec(
         sys.executable, *words, str(LONGEST),
         env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL,
@@ -206,6 +210,39 @@ async def test_the_end_of_the_job_ends_the_watch() -> None:
     assert tree["jobs"][0]["step"]["count"] >= 10
 
 
+async def test_a_started_job_is_watched_from_its_first_step_and_gives_its_exit_status() -> None:
+    require_torch()
+    program = (sys.executable, str(JOBS / "slow_loader.py"), "30", "20", "7")
+    status, output, errors = await why("--json", "--", *program)
+    assert status == 7, "that of the program"
+    assert "done after 20 steps" in errors, "its output is not in the JSON"
+    [job] = json.loads(output)["jobs"]
+    assert job["title"] == "slow_loader.py"
+    assert job["step"]["count"] in (19, 20), "the end of the program may cut off the last one"
+    assert job["start"]["first_step_after"] > 0
+
+
+async def test_ctrl_c_stops_a_started_job_and_prints_the_report() -> None:
+    require_torch()
+    words = ("--for", "1h", "--json", "--", sys.executable, "-u", str(JOBS / "slow_loader.py"), str(LONGEST), "100000")
+    async with OnTerminal.start(*words) as why:
+        await until(lambda: why.has_shown("after 10 steps"), within=PATIENCE)
+        why.command.send_signal(signal.SIGINT)
+        status, output = await why.end()
+    assert status == 130
+    tree = json.loads(output)
+    assert tree["interrupted"]
+    assert tree["jobs"][0]["step"]["count"] >= 9
+
+
+async def test_a_started_program_without_steps_has_a_report_too() -> None:
+    require_ebpf()
+    status, output, errors = await why("--", sys.executable, "-c", "import time; time.sleep(2); print('out')")
+    assert status == 0, errors
+    assert output.startswith("out\n")
+    assert "This program has not loaded PyTorch" in output
+
+
 async def test_without_a_job_it_says_what_it_looked_for() -> None:
     require_ebpf()
     if shutil.which("unshare") is None:
@@ -266,6 +303,12 @@ async def test_a_program_without_pytorch_says_what_it_can(library: str, work: st
     assert "This program has not loaded PyTorch" in text
 
 
+def test_a_closed_output_is_one_sentence() -> None:
+    ended = subprocess.run(["sh", "-c", f"{' '.join(WHY)} >&-"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: standard output is closed, and the report needs it: redirect it to a file\n"
+
+
 def test_without_root_it_asks_for_sudo() -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv, to give up root")
@@ -284,6 +327,10 @@ def test_without_root_it_asks_for_sudo() -> None:
         (["--for", "0s"], 2, "is not from 1s to 24h"),
         (["--html", "/nowhere/why.html"], 1, "cannot write /nowhere/why.html"),
         (["12", "--job", "x"], 2, "not allowed with"),
+        (["-p", "12", "--job", "x"], 2, "not allowed with"),
+        (["--", "no-such-program", "--lr", "1"], 1, 'cannot start "no-such-program"'),
+        (["--"], 1, "needs the command line of a program"),
+        (["12", "--", "true"], 1, "leave out the pid and --job"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence(words: list[str], status: int, sentence: str) -> None:

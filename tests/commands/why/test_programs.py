@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from otel_zernel_commands.why.findings import Choice, WhyReport, report_on
+from otel_zernel_commands.why.findings import WhyReport, report_on
 from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text
 from otel_zernel_commands.why.watch import SampledProgram, SampledThread, watched_state
+from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.frameworks import Framework
 from otel_zernel_libraries.training.ledger import Activity
 from tests.commands.why.gpus import gpu_batch, throttled
@@ -30,8 +31,8 @@ def program(
     return SampledProgram(pid, **{**usual, **more}, framework=framework, cpus=cpus, watched=SECONDS, threads=[*threads])
 
 
-def reported(*sampled: SampledProgram, choice: Choice | None = None, **more: Any) -> WhyReport:
-    return report_on(watched_state(), choice or Choice(), circumstances(sampled=sampled, **more))
+def reported(*sampled: SampledProgram, choice: JobChoice | None = None, **more: Any) -> WhyReport:
+    return report_on(watched_state(), choice or JobChoice(), circumstances(sampled=sampled, **more))
 
 
 BUSY = thread(11, 0.9, 0.05, file=40, lock=10)
@@ -51,7 +52,9 @@ def test_it_says_what_the_busiest_thread_does_and_why_it_cannot_say_more() -> No
 
 
 def test_without_a_busy_thread_it_says_what_the_main_thread_waits_for() -> None:
-    [job] = reported(program(10, thread(10, 0.001, socket=99), thread(11, 0.002, timer=99)), choice=Choice(pid=10)).jobs
+    [job] = reported(
+        program(10, thread(10, 0.001, socket=99), thread(11, 0.002, timer=99)), choice=JobChoice(pid=10)
+    ).jobs
     assert job.diagnosis.sentence.endswith("Its main thread waits for the network (sockets) 100 % of the time.")
     assert job.diagnosis.advice == ()
 
@@ -72,7 +75,7 @@ def test_advice_reaches_what_the_busiest_thread_waits_for(threads: list[SampledT
 
 
 def test_a_program_that_has_pytorch_took_no_step() -> None:
-    [job] = reported(program(10, BUSY, framework=Framework.PYTORCH), choice=Choice(pid=10)).jobs
+    [job] = reported(program(10, BUSY, framework=Framework.PYTORCH), choice=JobChoice(pid=10)).jobs
     assert job.diagnosis.verdict == "no_steps"
     assert job.diagnosis.sentence.startswith("This program has loaded PyTorch, but took no training step in 5.00 s.")
 
@@ -89,7 +92,7 @@ def test_without_a_choice_programs_with_a_framework_are_shown() -> None:
     idle = program(31, thread(31, 0.0, timer=9), cpus=0.01)
     assert [job.title for job in reported(daemon, idle, program(10, BUSY)).jobs] == ["fit_10.py"]
     assert [job.title for job in reported(daemon, idle).jobs] == ["fit_30.py"]
-    assert [job.title for job in reported(daemon, idle, choice=Choice(name="fit_31.py")).jobs] == ["fit_31.py"]
+    assert [job.title for job in reported(daemon, idle, choice=JobChoice(name="fit_31.py")).jobs] == ["fit_31.py"]
     assert not reported(idle).jobs
 
 
@@ -102,10 +105,10 @@ def test_beside_a_job_only_programs_with_a_framework_are_shown() -> None:
         program(91, BUSY, framework=Framework.NONE),
         program(92, BUSY, framework=Framework.JAX),
     )
-    report = report_on(state, Choice(), circumstances(sampled=sampled))
+    report = report_on(state, JobChoice(), circumstances(sampled=sampled))
     assert [job.diagnosis.verdict for job in report.jobs[1:]] == ["no_pytorch"]
     assert report.jobs[1].ranks[0].pid == 92
-    assert len(report_on(state, Choice(pid=trainer), circumstances(sampled=sampled)).jobs) == 1
+    assert len(report_on(state, JobChoice(pid=trainer), circumstances(sampled=sampled)).jobs) == 1
 
 
 def test_text_json_and_page_have_its_threads() -> None:
@@ -126,7 +129,7 @@ def test_what_the_devices_side_cannot_say_is_a_sentence() -> None:
     for batch in (*throttled(0, 10), *throttled(1, 10), gpu_batch(1, [("zernel.gpu.mig.enabled", 1.0, {})])):
         state.add(batch, 0.0)
     facts = circumstances(sampled=(program(10, BUSY),), on_rocm=frozenset({10}), runs_mps=True)
-    [job] = report_on(state, Choice(), facts).jobs
+    [job] = report_on(state, JobChoice(), facts).jobs
     assert "and GPU 0 and GPU 1." in job.diagnosis.sentence
     assert job.notes == (
         "It uses AMD's GPUs (ROCm). Only NVIDIA's are watched, so the use of its devices is unknown.",

@@ -23,11 +23,12 @@ def test_every_key_of_the_json_is_described() -> None:
     job = tree["jobs"][0]
     named = {f"{key}[]" if key in ("jobs", "gpus") else key for key in tree}
     keys = {*named, *job, *job["step"], *job["time"][0], *job["ranks"][0]} - {
+        "start",
         "step",
         "time",
         "ranks",
         "gpus",
         "threads",
     }
-    parts = {f"jobs[].{key}" for key in ("step", "time[]", "ranks[]", "gpus[]", "threads[]")}
+    parts = {f"jobs[].{key}" for key in ("start", "step", "time[]", "ranks[]", "gpus[]", "threads[]")}
     assert {key for key in keys | parts if f"`{key}`" not in readme} == set()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_commands.why.findings import Choice, GpuRow, WhyReport, amount, percent, report_on
+from otel_zernel_commands.why.findings import GpuRow, WhyReport, amount, percent, report_on
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
 from otel_zernel_commands.why.rendering.text import gpu_text
+from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
 
@@ -22,7 +23,7 @@ def with_gpu() -> WhyReport:
     state = seen("GPU, 2 workers, pinned")
     for batch in throttled(3, first_process(state).pid):
         state.add(batch, 0.0)
-    return report_on(state, Choice(), circumstances())
+    return report_on(state, JobChoice(), circumstances())
 
 
 REPORTS = {

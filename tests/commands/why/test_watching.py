@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,6 @@ from otel_zernel.component import Component, Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Dropped, FakeClock, make_context
-from otel_zernel_commands.why.findings import Choice
 from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.watch import (
     Watching,
@@ -23,6 +23,7 @@ from otel_zernel_commands.why.watch import (
     watched_state,
 )
 from otel_zernel_commands.why.watch.watching import LONGEST_SEARCH, SHORT_LOOK, pace
+from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why.recorded_runs import SETTINGS, first_process, processed, seen
 from tests.exporters.live.live_runs import points
 
@@ -30,9 +31,16 @@ from tests.exporters.live.live_runs import points
 class Follower:
     """A job that takes its first step, and ends, at given numbers of looks."""
 
-    def __init__(self, first_step: int = 0, end: int = 10_000, *, shows_steps: bool = True) -> None:
+    def __init__(
+        self, first_step: int = 0, end: int = 10_000, *, shows_steps: bool = True, starts_program: bool = False
+    ) -> None:
         self.looks = 0
+        self.begun_at: int | None = None
+        self.starts_program = starts_program
         self._first_step, self._end, self._shows_steps = first_step, end, shows_steps
+
+    def begin(self) -> None:
+        self.begun_at = self.looks
 
     def show(self, watching: Watching) -> None:
         self.looks += 1
@@ -73,6 +81,22 @@ async def test_programs_that_show_no_steps_are_watched_for_a_short_time() -> Non
     assert watching.searched == took == pytest.approx(SHORT_LOOK)
     _, took = await paced(2, Follower(first_step=9_999, shows_steps=False))
     assert took == pytest.approx(2)
+
+
+async def test_the_first_step_of_a_started_program_may_come_late() -> None:
+    watching, _ = await paced(10, Follower(first_step=600, starts_program=True))
+    assert watching.searched == pytest.approx(300, abs=1)
+    assert watching.elapsed == pytest.approx(10)
+
+
+async def test_a_started_program_begins_when_the_probes_are_in_place() -> None:
+    follower, clock, stop, attached = Follower(end=1), FakeClock(), asyncio.Event(), threading.Event()
+    pacing = asyncio.create_task(pace(Watching(10), follower, stop, clock, attached))
+    await asyncio.sleep(0)
+    assert follower.begun_at is None
+    attached.set()
+    await pacing
+    assert follower.begun_at == 0
 
 
 async def test_the_end_of_all_jobs_ends_the_watch() -> None:
@@ -145,7 +169,7 @@ class TerminalStream(io.StringIO):
 
 def test_a_pipe_gets_one_line_of_progress() -> None:
     stream = io.StringIO()
-    progress = WatchProgress(stream, seen("AdamW"), Choice(), lambda _: True)
+    progress = WatchProgress(stream, seen("AdamW"), JobChoice(), lambda _: True)
     for _ in range(3):
         progress.show(Watching(60))
     progress.clear()
@@ -154,7 +178,7 @@ def test_a_pipe_gets_one_line_of_progress() -> None:
 
 def test_a_terminal_gets_one_line_that_is_removed_at_the_end() -> None:
     stream = TerminalStream()
-    progress = WatchProgress(stream, seen("AdamW"), Choice(), lambda _: True)
+    progress = WatchProgress(stream, seen("AdamW"), JobChoice(), lambda _: True)
     progress.show(Watching(60, elapsed=12))
     progress.clear()
     assert stream.getvalue() == "\r\x1b[K12 of 60 s · train.py: 40 steps · Ctrl-C ends early\r\x1b[K"
@@ -163,14 +187,24 @@ def test_a_terminal_gets_one_line_that_is_removed_at_the_end() -> None:
 def test_it_knows_when_all_processes_of_the_chosen_jobs_have_ended() -> None:
     state = seen("gloo, DDP, a late rank", is_job=True)
     running = {one.pid for one in state.processes}
-    progress = WatchProgress(io.StringIO(), state, Choice(), running.__contains__)
+    progress = WatchProgress(io.StringIO(), state, JobChoice(), running.__contains__)
     assert progress.has_steps()
     assert not progress.has_ended()
     running.pop()
     assert not progress.has_ended()
     running.clear()
     assert progress.has_ended()
-    assert not WatchProgress(io.StringIO(), state, Choice(pid=1), running.__contains__).has_ended()
+    running.add(1)
+    assert not WatchProgress(io.StringIO(), state, JobChoice(pid=1), running.__contains__).has_ended()
+
+
+def test_the_end_of_a_chosen_process_without_steps_ends_the_watch() -> None:
+    running = {5}
+    progress = WatchProgress(io.StringIO(), watched_state(), JobChoice(pid=5), running.__contains__)
+    assert not progress.has_ended()
+    running.clear()
+    assert progress.has_ended()
+    assert not WatchProgress(io.StringIO(), watched_state(), JobChoice(), running.__contains__).has_ended()
 
 
 def registry(ebpf: Iterable[Finding], nvml: Iterable[Finding] = ()) -> Registry:

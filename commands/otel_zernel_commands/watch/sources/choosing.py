@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from otel_zernel_commands.watch.sources.live_stream import LiveStreamSource
 from otel_zernel_commands.watch.sources.recording import recording
 from otel_zernel_commands.watch.sources.seed_feed import SeedFeedSource
 from otel_zernel_commands.watch.sources.watch_source import WatchSource
+from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.training.chosen_jobs import CHOSEN, choosing
 
 _NEEDED = ("attaching", "kernel", "libbpf", "BTF")
 """The findings of ebpf without which no process can be watched."""
@@ -25,9 +27,10 @@ _NEEDED = ("attaching", "kernel", "libbpf", "BTF")
 class ThisMachineSource(InProcessSource):
     """Runs `ebpf`, `nvml`, `phases` and `live` as examples/live.yaml does."""
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, choice: JobChoice) -> None:
         """`interval`: seconds between two updates of the screen."""
-        super().__init__("this machine", _tree(interval), ends=False)
+        self._choosing = {} if choice.is_all else {CHOSEN: choosing(choice)}
+        super().__init__("this machine", _tree(interval, self._choosing), ends=False, processors=self._choosing)
         self._interval = interval
 
     async def run(self, *, once: bool = False) -> None:
@@ -35,7 +38,7 @@ class ThisMachineSource(InProcessSource):
         require_probes(installed.load("receivers", "ebpf").examine(), os.geteuid())
         missing = [one.text for one in installed.load("receivers", "nvml").examine() if one.ok is False]
         if missing:
-            self._tree = _tree(self._interval, with_gpus=False)
+            self._tree = _tree(self._interval, self._choosing, with_gpus=False)
             self.notes = tuple(f"No data of GPUs: {text}" for text in missing)
         await super().run(once=once)
 
@@ -54,7 +57,7 @@ def require_probes(findings: Iterable[Finding], user: int) -> None:
     raise CannotStart(f"the processes of this machine cannot be watched: {missing.text}")
 
 
-def _tree(interval: float, *, with_gpus: bool = True) -> dict[str, Any]:
+def _tree(interval: float, before: Iterable[str], *, with_gpus: bool = True) -> dict[str, Any]:
     receivers = {"ebpf": {"interval": f"{max(min(interval, 0.5), 0.25):g}s", "rescan_interval": "2s"}}
     if with_gpus:
         receivers["nvml"] = {"collection_interval": "1s", "initial_delay": "0s"}
@@ -63,7 +66,7 @@ def _tree(interval: float, *, with_gpus: bool = True) -> dict[str, Any]:
         "window": "30s",
         "traces": {"sample": 1, "slowest": 0, "max_steps": 200, "merge_rest": True, "long_sync": "1h"},
     }
-    return live_tree(receivers, {"phases": phases})
+    return live_tree(receivers, {**{name: {} for name in before}, "phases": phases})
 
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d{1,5}")
@@ -78,12 +81,14 @@ class SourceOptions:
     speed: float = 1.0
     """The pace of a recording."""
     interval: float = 1.0
+    choice: JobChoice = field(default_factory=JobChoice)
+    """Of the jobs of this machine."""
 
 
 def source_of(word: str | None, options: SourceOptions) -> WatchSource:
     """The source that a word names; without one, this machine. Raises `CannotStart`."""
     if word is None:
-        return ThisMachineSource(options.interval)
+        return ThisMachineSource(options.interval, options.choice)
     if word.startswith(("http://", "https://")):
         return LiveStreamSource(word, options.token_file, options.ca_file)
     if word.startswith(("ws://", "wss://")):

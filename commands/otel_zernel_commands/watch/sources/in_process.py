@@ -5,8 +5,10 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, cast
 
+from otel_zernel.component import Component
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.engine.service import Service
 from otel_zernel.registry import Registry
@@ -25,11 +27,20 @@ FIRST_STEPS = 15.0
 class InProcessSource(WatchSource):
     """Runs a service. Its pipelines end in the exporter `live`, which serves nothing."""
 
-    def __init__(self, title: str, tree: Mapping[str, Any], *, ends: bool) -> None:
-        """`tree` is the configuration. `ends`: its receivers finish by themselves, as those of files do."""
+    def __init__(
+        self,
+        title: str,
+        tree: Mapping[str, Any],
+        *,
+        ends: bool,
+        processors: Mapping[str, type[Component]] = MappingProxyType({}),
+    ) -> None:
+        """`tree` is the configuration. `ends`: its receivers finish by themselves, as those of files do. `processors`
+        are those that no package installs, by type."""
         super().__init__(title)
         self._tree = tree
         self._ends = ends
+        self._processors = processors
         self._service: Service | None = None
         self._state: dict[str, Any] | None = None
 
@@ -59,7 +70,10 @@ class InProcessSource(WatchSource):
             self._service = None
 
     def _settings(self) -> Settings:
-        return read_settings([f"yaml:{json.dumps(self._tree)}"], [], {}, Registry.installed())
+        registry = Registry.installed()
+        for type_, cls in self._processors.items():
+            registry = registry.including("processors", type_, cls)
+        return read_settings([f"yaml:{json.dumps(self._tree)}"], [], {}, registry)
 
     def _exporter(self) -> LiveSource | None:
         if self._service is None:

@@ -7,21 +7,22 @@ from otel_zernel_commands.why.findings.report import (
     Diagnosis,
     GpuRow,
     JobFindings,
+    JobStart,
     RankRow,
     StepSummary,
     ThreadRow,
     TimeShare,
     WhyReport,
 )
-from otel_zernel_commands.why.findings.reporting import Choice, Circumstances, report_on
+from otel_zernel_commands.why.findings.reporting import Circumstances, report_on
 
 __all__ = [
-    "Choice",
     "Circumstances",
     "Diagnosis",
     "GpuRow",
     "JobFindings",
     "JobGroup",
+    "JobStart",
     "Program",
     "RankRow",
     "StepSummary",

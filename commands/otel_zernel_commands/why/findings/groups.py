@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from otel_zernel.text import visible
-from otel_zernel_libraries.training import FEWEST_STEPS, script_of, semconv, title_of
+from otel_zernel_libraries.job_choice import JobChoice, names_of
+from otel_zernel_libraries.training import FEWEST_STEPS, script_of, title_of
 from otel_zernel_libraries.training.state import Entities, SeenJob, SeenProcess
 
 _LONGEST_TITLE = 80
@@ -53,13 +54,13 @@ class JobGroup:
     @property
     def names(self) -> set[str]:
         """All names by which the user may choose it."""
-        keys = ("service.name", semconv.JOB_ID, "k8s.job.name", "process.executable.name")
-        named = {str(one.attributes[key]) for one in self.processes for key in keys if key in one.attributes}
+        named = set().union(*(names_of(one.attributes) for one in self.processes))
         return {name for name in (self.title, *named, self.job.launcher if self.job else "") if name}
 
-    def belongs_to(self, pid: int) -> bool:
-        """Whether the pid is one of its processes, launched one of them, or is the child of one."""
-        return any(pid == one.pid or pid in one.ancestors for one in self.processes)
+    def is_chosen(self, choice: JobChoice) -> bool:
+        """Whether the user wants to see this job."""
+        ancestors = {pid for one in self.processes for pid in one.ancestors}
+        return choice.includes({one.pid for one in self.processes}, ancestors, self.names)
 
 
 @dataclass(slots=True)

@@ -67,6 +67,20 @@ class StepSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStart:
+    """The start of a job that began during the watch."""
+
+    first_step_after: float
+    """From the start of the process to the begin of its first training step."""
+    first_step: float
+    """The duration of that step."""
+    warm_up_steps: int
+    """The first steps, as long as each takes longer than a usual one by half."""
+    warm_up: float
+    """The time that these steps took beyond that of as many usual ones."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Why a job is slow."""
 
@@ -109,6 +123,8 @@ class JobFindings:
     gpus: tuple[GpuRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be seen, and why."""
+    start: JobStart | None = None
+    """None if it began before the watch."""
     threads: tuple[ThreadRow, ...] = ()
     """Those of a program without steps, the busiest first."""
 

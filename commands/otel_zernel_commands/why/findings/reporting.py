@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 
 from otel_zernel_commands.why.findings.amounts import percent
@@ -13,7 +14,9 @@ from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_n
 from otel_zernel_commands.why.findings.programs import findings_on, programs_of
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
+from otel_zernel_commands.why.findings.start import start_of
 from otel_zernel_commands.why.watch import SampledProgram
+from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_libraries.training import mark_names, semconv
 from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
@@ -23,23 +26,11 @@ _SKIPPED = ("Cannot inspect ", "Cannot watch ")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The jobs that the user wants to see. By default all."""
-
-    pid: int | None = None
-    name: str | None = None
-
-    def includes(self, group: JobGroup) -> bool:
-        """Whether the user wants to see this job."""
-        return (self.pid is None or group.belongs_to(self.pid)) and (self.name is None or self.name in group.names)
-
-
-@dataclass(frozen=True, slots=True)
 class Circumstances:
     """The facts about a watch that are no measurements."""
 
-    started: str
-    """ISO 8601, UTC."""
+    started_ns: int
+    """Unix time."""
     seconds: float
     is_interrupted: bool
     processes: int
@@ -52,20 +43,22 @@ class Circumstances:
     """Processes whose threads were sampled."""
     on_rocm: frozenset[int] = frozenset()
     """The pids of those that use AMD's GPUs."""
+    program_ns: int = 0
+    """When the command started the program that it watches (Unix time); 0 if it started none."""
     runs_mps: bool = False
     """Whether processes share GPUs by NVIDIA's Multi-Process Service."""
 
 
-def report_on(state: TrainingState, choice: Choice, circumstances: Circumstances) -> WhyReport:
+def report_on(state: TrainingState, choice: JobChoice, circumstances: Circumstances) -> WhyReport:
     """The report on the jobs that `choice` includes."""
-    groups = [one for one in groups_of(state.processes, state.jobs) if choice.includes(one)]
+    groups = [one for one in groups_of(state.processes, state.jobs) if one.is_chosen(choice)]
     twice = same_names(one.title for one in groups)
     gpus = sorted(state.gpus, key=_index)
     jobs = [_findings(group, gpus, circumstances, twice) for group in groups]
     jobs += list(_programs(state, choice, circumstances, gpus))
     used = {row.index for job in jobs for row in job.gpus}
     return WhyReport(
-        started=circumstances.started,
+        started=datetime.fromtimestamp(circumstances.started_ns / 1e9, UTC).isoformat(timespec="seconds"),
         seconds=circumstances.seconds,
         is_interrupted=circumstances.is_interrupted,
         processes=circumstances.processes,
@@ -102,6 +95,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         shares=facts.shares,
         diagnosis=diagnosis_of(facts),
         gpus=facts.gpus,
+        start=start_of(group.processes, circumstances.started_ns, circumstances.program_ns),
         notes=(*_notes(group), *device_notes(pids, gpus, circumstances)),
     )
 
@@ -112,13 +106,13 @@ _BUSY = 0.05
 
 
 def _programs(
-    state: TrainingState, choice: Choice, circumstances: Circumstances, gpus: Sequence[SeenGpu]
+    state: TrainingState, choice: JobChoice, circumstances: Circumstances, gpus: Sequence[SeenGpu]
 ) -> Iterator[JobFindings]:
     """The programs without steps: the one that the user chose; else those with a framework, or the busiest ones."""
     groups = groups_of(state.processes, state.jobs)
     sampled = [one for one in circumstances.sampled if not any(_is_part(one, group) for group in groups)]
     if choice.pid is not None:
-        programs = programs_of(sampled) if not any(group.belongs_to(choice.pid) for group in groups) else []
+        programs = programs_of(sampled) if not any(group.is_chosen(choice) for group in groups) else []
     else:
         busy = [one for one in programs_of(sampled) if one.cpus >= _BUSY or choice.name == one.title]
         known = [one for one in busy if one.frameworks]
@@ -133,8 +127,7 @@ def _programs(
 
 def _is_part(process: SampledProgram, group: JobGroup) -> bool:
     """Whether the process is one of the job, launched it, or was started by it."""
-    pids = {one.pid for one in group.processes}
-    return group.belongs_to(process.pid) or not pids.isdisjoint(process.ancestors)
+    return group.is_chosen(JobChoice(process.pid, parents=frozenset(process.ancestors)))
 
 
 def device_notes(pids: Collection[int], gpus: Iterable[SeenGpu], circumstances: Circumstances) -> Iterator[str]:

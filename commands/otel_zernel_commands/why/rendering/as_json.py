@@ -31,6 +31,7 @@ def _job(job: JobFindings) -> dict[str, Any]:
         "why": job.diagnosis.sentence,
         "evidence": dict(job.diagnosis.evidence),
         "try": list(job.diagnosis.advice),
+        "start": asdict(job.start) if job.start else None,
         "step": asdict(job.steps),
         "time": [asdict(row) for row in job.shares],
         "ranks": list(map(_rank, job.ranks)),

@@ -20,7 +20,14 @@ from otel_zernel_commands.why.findings import (
 )
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, thread_text, times_heading
+from otel_zernel_commands.why.rendering.text import (
+    gpu_text,
+    job_title,
+    report_text,
+    start_text,
+    thread_text,
+    times_heading,
+)
 from otel_zernel_libraries.training import PHASES, detail_name, phase_name, phases_css
 
 _MOST_RANKS = 256
@@ -82,6 +89,8 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
         yield "</tbody></table>"
     threads = [f"{row.name} ({row.tid}): {thread_text(row)}" for row in job.threads]
     yield from _list("Threads", tuple(threads), "threads")
+    if job.start:
+        yield f'<h2>Start</h2><p class="start">{escape(start_text(job.start))}</p>'
     if job.steps.count:
         yield from _step_times(job)
     if any(rank.bars for rank in job.ranks):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from otel_zernel_commands.why.findings import (
     GpuRow,
     JobFindings,
+    JobStart,
     RankRow,
     ThreadRow,
     WhyReport,
@@ -60,6 +61,8 @@ def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Itera
         yield "Threads", _threads(job, terminal)
     if job.shares:
         yield times_heading(job), _times(job, terminal)
+    if job.start:
+        yield "Start", _wrapped(start_text(job.start), terminal, "  ", "  ")
     if job.steps.count:
         yield "Step time", _wrapped(_step_times(job), terminal, "  ", "  ")
     if len(job.ranks) > 1:
@@ -129,6 +132,16 @@ def _step_times(job: JobFindings) -> str:
     steps = job.steps
     parts = (("p50", steps.p50), ("p90", steps.p90), ("p99", steps.p99), ("longest", steps.longest))
     return ", ".join(f"{name} {amount(value)}" for name, value in parts) + f"; jitter {percent(steps.jitter)}"
+
+
+def start_text(start: JobStart) -> str:
+    """How long it took until the job trained at its usual pace."""
+    first = f"The first step began {amount(start.first_step_after)} after the start"
+    if not start.warm_up_steps:
+        return f"{first} and took {amount(start.first_step)}, as a usual step."
+    steps = "It" if start.warm_up_steps == 1 else f"The first {start.warm_up_steps} steps together"
+    first = f"{first} and took {amount(start.first_step)}"
+    return f"{first}. Warm-up: {steps.lower()} took {amount(start.warm_up)} longer than usual."
 
 
 def _ranks(job: JobFindings, terminal: Terminal) -> Iterator[str]:

@@ -7,7 +7,6 @@ from otel_zernel_commands.why.watch.configuration import (
     watched_state,
 )
 from otel_zernel_commands.why.watch.host_processes import (
-    ancestors_of,
     command_of,
     count_processes,
     family_of,
@@ -18,6 +17,7 @@ from otel_zernel_commands.why.watch.host_processes import (
     uses_rocm,
 )
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites
+from otel_zernel_commands.why.watch.started_program import StartedProgram
 from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
 from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, watch
 
@@ -25,10 +25,10 @@ __all__ = [
     "Prerequisites",
     "SampledProgram",
     "SampledThread",
+    "StartedProgram",
     "ThreadSampler",
     "WatchFollower",
     "Watching",
-    "ancestors_of",
     "check_prerequisites",
     "collecting",
     "command_of",

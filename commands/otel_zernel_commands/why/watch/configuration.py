@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
 from otel_zernel.config.schema import Settings, read_settings
-from otel_zernel.registry import KINDS, ComponentClass, Registry
+from otel_zernel.registry import ComponentClass, Registry
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _COLLECTOR = "why"
@@ -15,9 +14,9 @@ _COLLECTOR = "why"
 _SHORT = 20.0
 """Seconds. A shorter watch has an interval of 1 s, so that it has several intervals."""
 _MAX_OVERHEAD = 0.1
+"""The ratio of a CPU that probes may take: a watch is short, and sampled operators would cost the answer."""
 _SAMPLES = 49
 """A second: a watch lasts some seconds only."""
-"""The ratio of a CPU that probes may take: a watch is short, and sampled operators would cost the answer."""
 _TRACED = 300
 """Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
 
@@ -35,11 +34,13 @@ def watched_state(
     return TrainingState(keeps_all_steps=True, appeared=describe)
 
 
-def collecting(state: TrainingState) -> ComponentClass:
-    """An exporter that adds each batch to `state`."""
+def collecting(state: TrainingState, arrived: Callable[[], None] = lambda: None) -> ComponentClass:
+    """An exporter that adds each batch to `state`. `arrived` is called before: once there is data, probes are in
+    place."""
 
     class _Collector(Exporter):
         async def export(self, batch: Batch) -> None:
+            arrived()
             now = self.context.clock.monotonic()
             state.add(batch, now)
             state.settle(now)
@@ -49,8 +50,11 @@ def collecting(state: TrainingState) -> ComponentClass:
     return _Collector
 
 
-def watch_settings(seconds: float, collector: ComponentClass, installed: Registry) -> Settings:
-    """The settings to watch for `seconds`: the verdicts are those of the whole time."""
+def watch_settings(
+    seconds: float, collector: ComponentClass, installed: Registry, *, starts_program: bool = False
+) -> Settings:
+    """The settings to watch for `seconds`: the verdicts are those of the whole time. `starts_program`: the libraries of
+    a program must be found before its first step."""
     interval = 1.0 if seconds < _SHORT else 2.0
     phases = {
         "interval": f"{interval:g}s",
@@ -63,7 +67,7 @@ def watch_settings(seconds: float, collector: ComponentClass, installed: Registr
         "receivers": {
             "ebpf": {
                 "interval": "500ms",
-                "rescan_interval": "2s",
+                "rescan_interval": "500ms" if starts_program else "2s",
                 "sampler_frequency": _SAMPLES,
                 "max_overhead": _MAX_OVERHEAD,
             },
@@ -78,9 +82,7 @@ def watch_settings(seconds: float, collector: ComponentClass, installed: Registr
             },
         },
     }
-    entries = {kind: {type_: partial(installed.load, kind, type_) for type_ in installed.types(kind)} for kind in KINDS}
-    entries["exporters"][_COLLECTOR] = lambda: collector  # type: ignore[assignment]  # also returns a class
-    return read_settings([f"yaml:{json.dumps(tree)}"], [], {}, Registry(entries))
+    return read_settings([f"yaml:{json.dumps(tree)}"], [], {}, installed.including("exporters", _COLLECTOR, collector))
 
 
 def thresholds_of(settings: Settings) -> dict[str, float]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from otel_zernel_libraries.training.chosen_jobs import ancestors_of
 from otel_zernel_libraries.training.frameworks import Framework, frameworks_of
 
 _LONGEST_COMMAND = 64
@@ -18,14 +19,6 @@ def command_of(pid: int) -> tuple[str, ...]:
     """The first words of its command line; empty if it has ended or cannot be read."""
     try:
         return tuple(word[:_LONGEST_WORD] for word in psutil.Process(pid).cmdline()[:_LONGEST_COMMAND])
-    except (psutil.Error, OSError):
-        return ()
-
-
-def ancestors_of(pid: int) -> tuple[int, ...]:
-    """Its parent, grandparent and so on; empty if it has ended."""
-    try:
-        return tuple(parent.pid for parent in psutil.Process(pid).parents())
     except (psutil.Error, OSError):
         return ()
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from otel_zernel_commands.why.watch.host_processes import ancestors_of, command_of, cpus_allowed, frameworks_in
+from otel_zernel_commands.why.watch.host_processes import command_of, cpus_allowed, frameworks_in
+from otel_zernel_libraries.training.chosen_jobs import ancestors_of
 from otel_zernel_libraries.training.frameworks import Framework, main_framework
 from otel_zernel_libraries.training.ledger import Activity
 
@@ -155,7 +156,8 @@ class _Program:
         self._pid = pid
         self._threads: dict[int, tuple[SampledThread, _Before]] = {}
         self._locks: list[tuple[int, int]] = []
-        self._command, self._ancestors = command_of(pid), ancestors_of(pid)
+        self._command: tuple[str, ...] = ()
+        self._ancestors = ancestors_of(pid)
         self._cpus_allowed = cpus_allowed(pid)
         self._framework = Framework.NONE
         self._mapped_at = -_CHOOSE_EVERY
@@ -166,6 +168,7 @@ class _Program:
         """Raises OSError if the process has ended."""
         if now - self._mapped_at >= _CHOOSE_EVERY:
             self._mapped_at = now
+            self._command = command_of(self._pid) or self._command  # a launcher may have become another program
             self._locks = interpreter_data((self._folder / "maps").read_text(errors="replace"))
             self._framework = main_framework(frameworks_in(self._pid, self._folder.parent))
         fields = (self._folder / "stat").read_text(errors="replace").rpartition(")")[2].split()

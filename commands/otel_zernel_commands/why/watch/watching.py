@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import math
 import signal
+import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +24,10 @@ LONGEST_SEARCH = 15.0
 SHORT_LOOK = 5.0
 """Seconds to watch if no process can show steps: its threads are all that there is to see."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LONGEST_START = 10.0
+"""Seconds for the probes to be in place."""
+_LOOK = 0.05
+"""Seconds between two looks whether they are."""
 _TICK = 0.5
 """Seconds between two looks at the progress."""
 
@@ -33,15 +39,19 @@ class Watching:
     seconds: float
     """How long it should last, from the first steps on."""
     searched: float = 0.0
-    """Seconds from the start to the first steps, at most `LONGEST_SEARCH`."""
+    """Seconds from the start to the first steps. At most `LONGEST_SEARCH`, unless the watch starts the program."""
     elapsed: float = 0.0
     """Seconds since the first steps, or since `LONGEST_SEARCH` after the start."""
     is_searching: bool = True
     """Whether no step has been seen yet."""
-    is_interrupted: bool = False
-    """Whether a signal ended it."""
+    ended_by: int = 0
+    """The number of the signal that ended it, if one did."""
     warnings: list[str] = field(default_factory=list)
     """What components warned of, each once."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self.ended_by > 0
 
 
 class _Warnings(logging.Handler):
@@ -62,6 +72,13 @@ class _Warnings(logging.Handler):
 class WatchFollower(Protocol):
     """What a watch has to know about what it sees."""
 
+    @property
+    def starts_program(self) -> bool:
+        """Whether it starts the program that it watches, whose first step may come late."""
+
+    def begin(self) -> None:
+        """Called when the probes are in place."""
+
     def show(self, watching: "Watching") -> None:
         """Called about twice a second."""
 
@@ -75,9 +92,15 @@ class WatchFollower(Protocol):
         """Whether all jobs have ended: there is nothing more to see."""
 
 
-def watch(settings: Settings, seconds: float, followed: WatchFollower, clock: Clock | None = None) -> Watching:
+def watch(
+    settings: Settings,
+    seconds: float,
+    followed: WatchFollower,
+    attached: threading.Event | None = None,
+    clock: Clock | None = None,
+) -> Watching:
     """Runs the service for `seconds` after the first steps, or until all jobs have ended. If no process can show steps,
-    `SHORT_LOOK` is the longest time.
+    `SHORT_LOOK` is the longest time. The watch begins when `attached` is set, or after `_LONGEST_START`.
 
     The first Ctrl-C, SIGTERM or SIGHUP ends it early, too: then all data so far is processed. The second one raises
     KeyboardInterrupt, or ends the process. Raises `CannotStart`.
@@ -88,29 +111,31 @@ def watch(settings: Settings, seconds: float, followed: WatchFollower, clock: Cl
     root.handlers[:] = [handler]
     logging.getLogger(_LOG).setLevel(logging.WARNING)
     try:
-        asyncio.run(_run(settings, watching, followed, clock or SystemClock()))
+        asyncio.run(_run(settings, watching, followed, attached, clock or SystemClock()))
     finally:
         root.handlers[:] = before
         logging.getLogger(_LOG).setLevel(propagated)
     return watching
 
 
-async def _run(settings: Settings, watching: Watching, followed: WatchFollower, clock: Clock) -> None:
+async def _run(
+    settings: Settings, watching: Watching, followed: WatchFollower, attached: threading.Event | None, clock: Clock
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # nohup ignores SIGHUP, and so lets the watch outlive its terminal.
     handled = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
-    def interrupt() -> None:
-        watching.is_interrupted = True
+    def interrupt(by: int) -> None:
+        watching.ended_by = by
         stop.set()
         for number in handled:
             loop.remove_signal_handler(number)
 
     for number in handled:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-            loop.add_signal_handler(number, interrupt)
-    pacing = asyncio.create_task(pace(watching, followed, stop, clock), name="pacing")
+            loop.add_signal_handler(number, interrupt, number)
+    pacing = asyncio.create_task(pace(watching, followed, stop, clock, attached), name="pacing")
     try:
         await Service(settings, clock).run(stop)
     finally:
@@ -118,8 +143,19 @@ async def _run(settings: Settings, watching: Watching, followed: WatchFollower, 
         await asyncio.gather(pacing, return_exceptions=True)
 
 
-async def pace(watching: Watching, followed: WatchFollower, stop: asyncio.Event, clock: Clock) -> None:
+async def pace(
+    watching: Watching,
+    followed: WatchFollower,
+    stop: asyncio.Event,
+    clock: Clock,
+    attached: threading.Event | None = None,
+) -> None:
     """Sets `stop` when the time is over, when all jobs have ended, or when there will be no steps."""
+    until = clock.monotonic() + _LONGEST_START
+    while attached and not attached.is_set() and clock.monotonic() < until and not stop.is_set():
+        await clock.sleep(_LOOK)
+    followed.begin()
+    longest_search, short_look = (math.inf, math.inf) if followed.starts_program else (LONGEST_SEARCH, SHORT_LOOK)
     started = clock.monotonic()
     while not stop.is_set() and watching.elapsed < watching.seconds and not followed.has_ended():
         followed.show(watching)
@@ -127,9 +163,9 @@ async def pace(watching: Watching, followed: WatchFollower, stop: asyncio.Event,
         await clock.sleep(min(_TICK, left))
         if watching.is_searching:
             watching.searched = clock.monotonic() - started
-            if watching.searched >= min(SHORT_LOOK, watching.seconds) and not followed.may_show_steps():
+            if watching.searched >= min(short_look, watching.seconds) and not followed.may_show_steps():
                 break
-            watching.is_searching = not followed.has_steps() and watching.searched < LONGEST_SEARCH
+            watching.is_searching = not followed.has_steps() and watching.searched < longest_search
             started += 0.0 if watching.is_searching else watching.searched
         else:
             watching.elapsed = clock.monotonic() - started

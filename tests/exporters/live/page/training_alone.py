@@ -8,6 +8,7 @@ from otel_zernel.otlp.points import key_values
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
 from otel_zernel_commands.live.configuration import live_settings
+from otel_zernel_libraries.job_choice import JobChoice
 from tests.processors.phases.training import MS, START, Loop, batch_of, resource_of
 
 SECOND_MS = 1000.0
@@ -27,7 +28,7 @@ def training_alone(
 
     It does nothing in the second `stall`.
     """
-    phases: Any = live_settings(9095, Registry.installed()).processors["phases"]
+    phases: Any = live_settings(9095, Registry.installed(), JobChoice()).processors["phases"]
     processor = phases.cls(phases.config, make_context("processors", "phases"))
     resource = resource_of(pid)
     resource.attributes.extend(key_values({"process.executable.name": "python3.11", "zernel.program": program}))

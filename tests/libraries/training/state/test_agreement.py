@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel_commands.why.findings import Choice, report_on
+from otel_zernel_commands.why.findings import report_on
 from otel_zernel_commands.why.findings.groups import groups_of
 from otel_zernel_commands.why.watch import watched_state
+from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.interval_spans import Ending
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 from tests.commands.why.recorded_runs import circumstances
@@ -154,7 +155,7 @@ async def test_the_feed_has_the_memory_and_the_latencies_of_the_same_processes()
 async def test_a_recorded_job_has_the_same_ranks_steps_and_durations() -> None:
     batches = recorded_batches("gloo_DDP_a_late_rank", is_job=True)
     state, live = seen_by_why(batches), await seen_by_live(batches)
-    [job] = report_on(state, Choice(), circumstances()).jobs
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     [shown] = live["jobs"].values()
     ranks = [live["ranks"][id_] for id_ in shown["ranks"]]
     assert [(one.rank, one.pid, one.steps) for one in job.ranks] == [
