@@ -95,7 +95,7 @@ class Rank:
 
     def add(self, kind: str, name: str, begins: int, before: Snapshot, phase: str = "gpu_compute") -> None:
         """Adds a span that ends now. `before` are the counters at its begin."""
-        snapshots = (before, self.counted)
+        snapshots = before.to_bytes() + self.counted.to_bytes()
         self.keep(ThreadSpan(kind, name, self.pid, begins, self.now_ns, phase, snapshots=snapshots).to_span())
 
     def keep(self, span: Span) -> None:

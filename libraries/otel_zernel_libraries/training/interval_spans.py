@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.ledger import Snapshot
+from otel_zernel_libraries.training.ledger import joined_snapshots
 from otel_zernel_libraries.training.span_attributes import MalformedSpan, SpanAttributes, span_of
 
 ThreadKind = Literal["data_loading", "optimizer", "zero_grad", "backward", "ddp", "user", "sync"]
@@ -27,13 +27,15 @@ OPERATORS: Final = "operators"
 _new = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
 _INTERVAL, _PHASE, _THREAD_ID = semconv.INTERVAL, semconv.PHASE, semconv.THREAD_ID
+_SNAPSHOT_BEGIN, _SNAPSHOT_END = semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END
 _FEWEST: Final = 3
 """The attributes that a span has at least, if the receiver reports the phase: most have no others."""
 _MOST_DIGITS: Final = 18
 """Digits of an edge: 63 bits."""
 _NS: Final = 1e9  # nanoseconds to the second
-Snapshots = tuple[Snapshot, Snapshot]
-"""The counters of the thread at the begin and at the end of a span."""
+Snapshots = bytes
+"""The counters of a thread at the begin of a span, and those at its end, each as `Snapshot.to_bytes` returns them.
+Empty if the receiver does not report them."""
 
 
 class ThreadSpan(NamedTuple):
@@ -56,8 +58,7 @@ class ThreadSpan(NamedTuple):
     """Of `user`: the name that the program gave it; empty if unknown."""
     failed: bool = False
     """Whether an exception left the scope open."""
-    snapshots: Snapshots | None = None
-    """None if the receiver does not report them."""
+    snapshots: Snapshots = b""
 
     def to_span(self) -> Span:
         attributes: dict[str, AttributeValue | None] = {
@@ -96,7 +97,7 @@ class CollectiveSpan(NamedTuple):
     """The rank in the communicator; None if unknown."""
     world_size: int = 0
     """The ranks of the communicator; 0 if unknown."""
-    snapshots: Snapshots | None = None
+    snapshots: Snapshots = b""
 
     @property
     def kind(self) -> str:
@@ -148,7 +149,7 @@ class CollectiveSpan(NamedTuple):
                 read.integer(semconv.COLLECTIVE_SEQUENCE) if semconv.COLLECTIVE_SEQUENCE in pairs else 0,
                 read.integer(semconv.RANK) if semconv.RANK in pairs else None,
                 read.integer(semconv.WORLD_SIZE) if semconv.WORLD_SIZE in pairs else 0,
-                _snapshots_of(read),
+                _snapshots_of(pairs),
             ),
         )
 
@@ -210,7 +211,7 @@ class OperatorsSpan(NamedTuple):
     """Since the thread's previous mark."""
     tail: Evidence = _NOTHING
     """After the last operator. The ebpf receiver reports no copies there."""
-    snapshots: Snapshots | None = None
+    snapshots: Snapshots = b""
 
     @property
     def kind(self) -> str:
@@ -256,7 +257,7 @@ class OperatorsSpan(NamedTuple):
             edges_us=_edges_of(read.text(semconv.OPERATORS_EDGES, "")),
             gap=_evidence_of(read, pairs, _GAP),
             tail=_evidence_of(read, pairs, _TAIL),
-            snapshots=_snapshots_of(read),
+            snapshots=_snapshots_of(pairs),
         )
 
 
@@ -429,11 +430,13 @@ def interval_of(span: Span) -> IntervalSpan | None:
         raise MalformedSpan(semconv.THREAD_ID if kind else semconv.INTERVAL)
     if kind in _DETAILED:
         return _DETAILED[kind]._read(span, thread, phase, more)
-    issued, scope_name, snapshots = 0, "", None
+    issued, scope_name, snapshots = 0, "", b""
     if more:
-        read = SpanAttributes(more)
-        issued, scope_name = read.integer(semconv.COLLECTIVE_ISSUED, 0), read.text(semconv.SCOPE_NAME, "")
-        snapshots = _snapshots_of(read)
+        if semconv.COLLECTIVE_ISSUED in more:
+            issued = SpanAttributes(more).integer(semconv.COLLECTIVE_ISSUED)
+        if semconv.SCOPE_NAME in more:
+            scope_name = SpanAttributes(more).text(semconv.SCOPE_NAME)
+        snapshots = _snapshots_of(more)
     failed = span.HasField("status") and span.status.code == Status.STATUS_CODE_ERROR
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     return _new(ThreadSpan, (kind, span.name, thread, start, end, phase, issued, scope_name, failed, snapshots))
@@ -450,19 +453,23 @@ def _common(thread: int, phase: str, kind: str) -> dict[str, AttributeValue | No
     return {_THREAD_ID: thread, semconv.PHASE: phase or None, semconv.INTERVAL: kind}
 
 
-def _with_snapshots(span: Span, snapshots: Snapshots | None) -> Span:
-    names = semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END
-    for name, snapshot in zip(names, snapshots or (), strict=False):
-        span.attributes.add(key=name).value.bytes_value = snapshot.to_bytes()
+def _with_snapshots(span: Span, snapshots: Snapshots) -> Span:
+    if snapshots:
+        half = len(snapshots) // 2
+        span.attributes.add(key=_SNAPSHOT_BEGIN).value.bytes_value = snapshots[:half]
+        span.attributes.add(key=_SNAPSHOT_END).value.bytes_value = snapshots[half:]
     return span
 
 
-def _snapshots_of(read: SpanAttributes) -> Snapshots | None:
-    if semconv.SNAPSHOT_BEGIN not in read:
-        return None
-    begin = Snapshot.read_from(read.data(semconv.SNAPSHOT_BEGIN))
-    end = Snapshot.read_from(read.data(semconv.SNAPSHOT_END))
-    return (begin, end) if begin and end else None
+def _snapshots_of(pairs: Mapping[str, KeyValue]) -> Snapshots:
+    begin, end = pairs.get(_SNAPSHOT_BEGIN), pairs.get(_SNAPSHOT_END)
+    if begin is None or end is None:
+        return b""
+    first, last = begin.value.bytes_value, end.value.bytes_value
+    if not (first and last):
+        read = SpanAttributes(pairs)  # raises `MalformedSpan` if they are no bytes
+        first, last = read.data(_SNAPSHOT_BEGIN), read.data(_SNAPSHOT_END)
+    return joined_snapshots(first, last)
 
 
 def _with_status(span: Span, *, failed: bool) -> Span:

@@ -67,7 +67,7 @@ SNAPSHOT = st.builds(
     samples=st.tuples(*[U16] * len(SAMPLED)),
     frame_times=st.tuples(*[U32] * len(FRAME_POSITIONS)),
 )
-SNAPSHOTS = st.none() | st.tuples(SNAPSHOT, SNAPSHOT)
+SNAPSHOTS = st.just(b"") | st.builds(lambda begin, end: begin.to_bytes() + end.to_bytes(), SNAPSHOT, SNAPSHOT)
 COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
 EDGES = st.lists(st.integers(0, 65535), max_size=16).map(lambda times: tuple(sorted(times + times)))
 
@@ -187,7 +187,7 @@ TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "
 SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
 ENDING = {"process.exit.code", "process.signal"}
 ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
-BOTH = (Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8))),) * 2
+BOTH = Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8))).to_bytes() * 2
 SNAPS = {"zernel.snapshot.begin", "zernel.snapshot.end"}
 KINDS: dict[str, Kind] = {
     "data_loading": Kind(

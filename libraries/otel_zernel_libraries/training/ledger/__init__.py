@@ -14,7 +14,7 @@ from otel_zernel_libraries.training.ledger.moments import (
     phase_of,
 )
 from otel_zernel_libraries.training.ledger.segments import Segment, Work
-from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot, joined_snapshots, read_snapshots
 from otel_zernel_libraries.training.ledger.structure import StepEvent, collective_event
 
 __all__ = [
@@ -32,5 +32,7 @@ __all__ = [
     "Work",
     "collective_event",
     "detail_of",
+    "joined_snapshots",
     "phase_of",
+    "read_snapshots",
 ]

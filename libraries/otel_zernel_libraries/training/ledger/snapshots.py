@@ -5,8 +5,9 @@ C struct `snapshot` in bpf/, so the ebpf receiver copies them and computes nothi
 """
 
 import struct
+from functools import partial
 from operator import ge
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.ledger.moments import Activity, Position
 
@@ -101,16 +102,30 @@ class Snapshot(NamedTuple):
         """Whether this kernel counts `times`."""
         return bool(self.known & KNOWS_TIMES)
 
-    @classmethod
-    def read_from(cls, data: bytes) -> Self | None:
-        """Reads the attribute of a span; None if it is too short."""
-        if len(data) < _WITHOUT_SAMPLES:
-            return None
-        time, *rest = LAYOUT.unpack_from(data.ljust(LAYOUT.size, b"\0"))
-        rest, frame_times = rest[: -len(FRAME_POSITIONS)], rest[-len(FRAME_POSITIONS) :]
-        rest, samples = rest[: -len(SAMPLED)], rest[-len(SAMPLED) :]
-        times, counts = rest[: len(STATES)], rest[len(STATES) :]
-        return cls._make((time, tuple(times), *counts, tuple(samples), tuple(frame_times)))
-
     def to_bytes(self) -> bytes:
         return LAYOUT.pack(self.time, *self.times, *self[2:-2], *self.samples, *self.frame_times)
+
+
+def joined_snapshots(begin: bytes, end: bytes) -> bytes:
+    """The attributes of a span in one piece, each as long as `LAYOUT`; empty if one is too short.
+
+    A span that is held takes little memory so.
+    """
+    if min(len(begin), len(end)) < _WITHOUT_SAMPLES:
+        return b""
+    size = LAYOUT.size
+    return begin[:size].ljust(size, b"\0") + end[:size].ljust(size, b"\0")
+
+
+def read_snapshots(joined: bytes) -> list[Snapshot]:
+    """Reads such pieces of any number of spans, in their order."""
+    return [
+        _snapshot((row[0], row[1:_COUNTS], *row[_COUNTS:_SAMPLES], row[_SAMPLES:_FRAMES], row[_FRAMES:]))
+        for row in LAYOUT.iter_unpack(joined)
+    ]
+
+
+_COUNTS, _SAMPLES, _FRAMES = 1 + len(STATES), -len(SAMPLED) - len(FRAME_POSITIONS), -len(FRAME_POSITIONS)
+"""Where these fields begin in a row."""
+_snapshot = partial(tuple.__new__, Snapshot)
+"""Makes a snapshot in half the time that its class needs."""

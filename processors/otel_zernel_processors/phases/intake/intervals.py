@@ -95,8 +95,7 @@ class ThreadInterval(NamedTuple):
     """For a load or an optimizer: `zernel.collective.issued`; 0 if unknown."""
     collective: CollectiveSpan | None = None
     """For a collective: its attributes."""
-    snapshots: Snapshots | None = None
-    """The counters of the thread at the begin and at the end; None if the receiver does not report them."""
+    snapshots: Snapshots = b""
 
     @property
     def waits_for_collective(self) -> bool:
@@ -191,7 +190,7 @@ def _run(read: OperatorsSpan) -> ThreadInterval:
     )
 
 
-def _copy_of(span: Span, snapshots: Snapshots | None) -> Span:
+def _copy_of(span: Span, snapshots: Snapshots) -> Span:
     """A copy that outlives the batch of the span, whose last holder may edit it. Traces do not repeat the snapshots."""
     copy = Span()
     copy.CopyFrom(span)

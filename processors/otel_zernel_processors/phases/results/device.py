@@ -66,7 +66,7 @@ class DeviceTimes:
     def add_step(self, closed: ClosedStep) -> None:
         step, parts = closed.step, closed.attribution.segments
         is_silent = self._thread is None or step.start - self._until > _WINDOW
-        if is_silent and any(part.work and part.work.launches for part in parts):
+        if is_silent and step.snapshots and any(part.work and part.work.launches for part in parts):
             self._thread = step.thread
         if step.thread != self._thread:
             return

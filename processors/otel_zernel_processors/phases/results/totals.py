@@ -112,7 +112,8 @@ class Totals:
         self.overlap_ns += attribution.overlap_ns
         self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
-        self.events.update(closed.events)
+        for event, count in closed.events.items():
+            self.events[event] += count
         self.lossy_steps[step.kind] += step.lossy
         if not self._is_whole(closed):
             return
@@ -186,15 +187,20 @@ class Totals:
         spent = self._spent if self._is_whole(closed) else self._spent_partly
         thread = closed.step.thread
         changes, last = 0, self._phases.get(thread, self.phase)
-        for start, end, moment, times, _ in segments_after(closed.attribution.segments, self._signals_until):
-            for of, lasted in times or ((moment, end - start),):
-                spent[of] = spent.get(of, 0) + lasted
-                if closed.step.losses:
-                    self.lossy_ns[of] += lasted
+        segments = segments_after(closed.attribution.segments, self._signals_until)
+        for start, end, moment, times, _ in segments:
+            if times:
+                for divided, lasted in times:
+                    spent[divided] = spent.get(divided, 0) + lasted
+            else:
+                spent[moment] = spent.get(moment, 0) + end - start
             phase = moment.phase
             if phase != last:
                 changes += 1
                 last = phase
+        for segment in segments if closed.step.losses else ():
+            for divided, lasted in segment.spent:
+                self.lossy_ns[divided] += lasted
         self._add_transitions(changes, last, "scopes")
         if thread not in self._phases and len(self._phases) >= _THREADS:
             self._phases.clear()

@@ -77,7 +77,7 @@ class Attribution(NamedTuple):
     def inference_ns(self) -> int:
         """The time in passes without gradients, and between them. An evaluation in every hundredth step does not make
         the steps uneven."""
-        return sum(one.end - one.start for one in self.segments if one.position in _INFERENCE)
+        return sum(end - start for start, end, moment, _, _ in self.segments if moment.position in _INFERENCE)
 
 
 def attribute(step: Step, in_flight: Sequence[TimeRange], bridge_ns: int) -> Attribution:

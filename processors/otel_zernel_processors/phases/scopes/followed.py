@@ -117,7 +117,7 @@ class FollowedThreads:
             if backward.start <= one.start and one.end <= backward.end and one.thread != cutter.thread
         ]
         for one in inside:
-            steps += self._feed(cutter, one._replace(thread=cutter.thread, snapshots=None))
+            steps += self._feed(cutter, one._replace(thread=cutter.thread, snapshots=b""))
         kept = (one for one in self._strays if one.start < backward.start)
         self._strays = deque(kept, maxlen=_STRAYS)
         return steps

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from statistics import median_low
 
-from otel_zernel_libraries.training.ledger import TimedSnapshot
+from otel_zernel_libraries.training.ledger import TimedSnapshot, read_snapshots
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 
 
@@ -13,9 +13,10 @@ def snapshots_in(intervals: Iterable[ThreadInterval]) -> list[TimedSnapshot]:
     All have one clock. Its distance to Unix time is the median over the edges of the spans: a snapshot is taken some us
     from its edge, and that of a wait of c10d may be far from it.
     """
-    pairs = [(one, one.snapshots) for one in intervals if one.snapshots]
-    if not pairs:
+    counted = [interval for interval in intervals if interval.snapshots]
+    if not counted:
         return []
-    begins = (one.start - begin.time for one, (begin, _) in pairs)
-    distance = median_low([*begins, *(one.end - end.time for one, (_, end) in pairs)])
-    return [(snapshot.time + distance, snapshot) for _, both in pairs for snapshot in both]
+    snapshots = read_snapshots(b"".join(interval.snapshots for interval in counted))
+    edges = (edge for interval in counted for edge in (interval.start, interval.end))
+    distance = median_low(edge - snapshot.time for edge, snapshot in zip(edges, snapshots, strict=True))
+    return [(snapshot.time + distance, snapshot) for snapshot in snapshots]

@@ -2,16 +2,18 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
 
+from otel_zernel_libraries.training.interval_spans import CollectiveSpan
 from otel_zernel_libraries.training.ledger import Position, Segment, StepEvent, collective_event
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step
 
+_BATCH: Final = StepEvent("batch")
 _EVENTS: Final = {
-    "data_loading": StepEvent("batch"),
+    "data_loading": _BATCH,
     "backward": StepEvent("backward"),
     "optimizer": StepEvent("optimizer"),
     "update": StepEvent("optimizer"),
@@ -20,24 +22,30 @@ _EVENTS: Final = {
 _OF_WORKERS: Final = StepEvent("worker_batch")
 
 
-def events_of(step: Step, collectives: Iterable[ThreadInterval], segments: Sequence[Segment]) -> Counter[StepEvent]:
+def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Sequence[Segment]) -> Counter[StepEvent]:
     """The events of a step. `collectives` are the calls that began in it, on any thread.
 
     Collectives whose calls have no spans, as those of gloo, count by the snapshots of the thread.
     """
     counts: Counter[StepEvent] = Counter()
-    for one in step.intervals:
-        if event := _EVENTS.get(one.kind):
-            is_of_workers = one.kind == "data_loading" and "MultiProcessing" in one.name
-            counts[_OF_WORKERS if is_of_workers else event] += 1
-    calls = [one.collective for one in collectives if one.collective and not one.in_flight]
-    calls = calls or [one.collective for one in collectives if one.collective]
+    for interval in step.intervals:
+        if event := _EVENTS.get(interval.kind):
+            if event is _BATCH and "MultiProcessing" in interval.name:
+                event = _OF_WORKERS
+            counts[event] = counts.get(event, 0) + 1
+    calls = _calls(collectives) if collectives else ()
     for call in calls:
         at = bisect_right(segments, call.start_ns, key=itemgetter(0)) - 1
         position = segments[at].position if at >= 0 else Position.UNKNOWN
         counts[collective_event(position, call.operation, call.bytes)] += 1
-    if not calls:
+    if step.snapshots and not calls:
         for segment in segments:
             if segment.work and segment.work.collectives:
                 counts[StepEvent("collective", segment.position)] += segment.work.collectives
     return counts
+
+
+def _calls(collectives: Sequence[ThreadInterval]) -> list[CollectiveSpan]:
+    """The calls, once each: the time in flight of a collective counts only if no call has a span."""
+    calls = [interval.collective for interval in collectives if interval.collective and not interval.in_flight]
+    return calls or [interval.collective for interval in collectives if interval.collective]

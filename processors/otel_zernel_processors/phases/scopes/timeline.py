@@ -25,7 +25,7 @@ _THREADS = 64
 _LOSSES = 64
 """Number of separate periods of loss; beyond it, the two oldest are merged."""
 
-Order = tuple[int, int, int, str, str]
+_order: Callable[[ThreadInterval], tuple[int, int, int, str, str]] = itemgetter(slice(5))
 """The order of intervals, and the identity of each: end, start, thread, kind and name."""
 
 
@@ -67,10 +67,10 @@ class Timeline:
         self._bridge_ns = bridge_ns
         self._max_intervals = max_intervals
         self._drop = drop
-        self._waiting: list[tuple[Order, ThreadInterval]] = []
+        self._waiting: list[ThreadInterval] = []
         self._first = 0
         self._in_order = True
-        self._last: Order | None = None
+        self._last: tuple[int, int, int, str, str] | None = None
         self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
@@ -105,7 +105,7 @@ class Timeline:
             self._first = end
         if end > self.last_end:
             self.last_end = end
-        self._waiting.append((interval[:5], interval))
+        self._waiting.append(interval)
         self._in_order = False
         if not self.has_passes and (interval.kind in _PASSES or interval.kind in WORK):
             self.has_scopes, self.has_passes = True, interval.kind in _PASSES
@@ -138,7 +138,7 @@ class Timeline:
         if surplus <= 0:
             return 0
         self._sort()
-        return self._waiting[surplus - 1][1].end - 1  # intervals that end together stay together
+        return self._waiting[surplus - 1].end - 1  # intervals that end together stay together
 
     def is_behind(self, until: int) -> bool:
         """Whether intervals that ended by `until` (ns) are not processed yet."""
@@ -147,7 +147,8 @@ class Timeline:
     def advance(self, until: int) -> Iterator[ClosedStep]:
         """Processes the intervals that ended by `until` (ns); yields the steps that this closes."""
         feed = self._threads.feed
-        for order, interval in self._next(until) if self.is_behind(until) else ():
+        for interval in self._next(until) if self.is_behind(until) else ():
+            order = _order(interval)
             if order != self._last:  # a batch that is sent again repeats its spans
                 if interval.kind == "collective":
                     self._hold(interval)
@@ -165,19 +166,19 @@ class Timeline:
         for first in self._first_steps.values():
             yield from first.end()
 
-    def _next(self, until: int) -> list[tuple[Order, ThreadInterval]]:
+    def _next(self, until: int) -> list[ThreadInterval]:
         """Removes the intervals that come next. Most arrive in order, which makes sorting them cheap."""
         waiting = self._waiting
         self._sort()
-        ready = bisect_right(waiting, until, key=_end)
+        ready = bisect_right(waiting, until, key=itemgetter(0))
         some = waiting[:ready]
         del waiting[:ready]
-        self._first = waiting[0][1].end if waiting else 0
+        self._first = waiting[0].end if waiting else 0
         return some
 
     def _sort(self) -> None:
         if not self._in_order:
-            self._waiting.sort(key=itemgetter(0))
+            self._waiting.sort(key=_order)
             self._in_order = True
 
     def _hold(self, collective: ThreadInterval) -> None:
@@ -224,7 +225,3 @@ class Timeline:
         self._snapshots[step.thread] = max(within, key=itemgetter(0), default=snapshots[0])
         if len(self._snapshots) > _THREADS:
             del self._snapshots[next(iter(self._snapshots))]
-
-
-def _end(waiting: tuple[Order, ThreadInterval]) -> int:
-    return waiting[1].end

@@ -1,24 +1,34 @@
 """Snapshots in the attributes of spans."""
 
-from otel_zernel_libraries.training.ledger import STATES, Snapshot
+from otel_zernel_libraries.training.ledger import STATES, Snapshot, joined_snapshots, read_snapshots
 from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
 
 SNAPSHOT = Snapshot._make((1, tuple(range(len(STATES))), *range(2, 15), (1, 2, 3, 65_535), (1, 2, 3, 2**32 - 1)))
+LATER = SNAPSHOT._replace(time=2)
 
 
-def test_a_snapshot_is_read_as_it_was_written() -> None:
-    assert Snapshot.read_from(SNAPSHOT.to_bytes()) == SNAPSHOT
+def test_snapshots_are_read_as_they_were_written() -> None:
+    assert read_snapshots(joined_snapshots(SNAPSHOT.to_bytes(), LATER.to_bytes())) == [SNAPSHOT, LATER]
+
+
+def test_the_snapshots_of_several_spans_are_read_in_their_order() -> None:
+    pieces = [joined_snapshots(first.to_bytes(), LATER.to_bytes()) for first in (SNAPSHOT, LATER)]
+    assert read_snapshots(b"".join(pieces)) == [SNAPSHOT, LATER, LATER, LATER]
 
 
 def test_fields_that_a_later_release_appends_are_ignored() -> None:
-    assert Snapshot.read_from(SNAPSHOT.to_bytes() + b"later") == SNAPSHOT
+    appended = SNAPSHOT.to_bytes() + b"later"
+    assert read_snapshots(joined_snapshots(appended, appended)) == [SNAPSHOT, SNAPSHOT]
 
 
-def test_a_piece_of_a_snapshot_is_none() -> None:
-    assert Snapshot.read_from(SNAPSHOT.to_bytes()[:207]) is None
+def test_a_span_with_a_piece_of_a_snapshot_has_none() -> None:
+    whole, piece = SNAPSHOT.to_bytes(), SNAPSHOT.to_bytes()[:207]
+    assert joined_snapshots(whole, piece) == joined_snapshots(piece, whole) == b""
+    assert read_snapshots(b"") == []
     assert LAYOUT.size == 232
 
 
 def test_a_snapshot_of_the_first_version_has_no_samples() -> None:
-    nothing = (0, 0, 0, 0)
-    assert Snapshot.read_from(SNAPSHOT.to_bytes()[:208]) == SNAPSHOT._replace(samples=nothing, frame_times=nothing)
+    nothing, first_version = (0, 0, 0, 0), SNAPSHOT.to_bytes()[:208]
+    without = SNAPSHOT._replace(samples=nothing, frame_times=nothing)
+    assert read_snapshots(joined_snapshots(first_version, first_version)) == [without, without]

@@ -44,9 +44,9 @@ def test_the_kept_span_of_an_interval_does_not_change_with_its_batch() -> None:
 
 
 def test_the_kept_span_of_an_interval_has_no_snapshots() -> None:
-    span = ThreadSpan("sync", "cudaStreamSynchronize", 1, 2, 3, snapshots=(NOTHING, NOTHING)).to_span()
+    span = ThreadSpan("sync", "cudaStreamSynchronize", 1, 2, 3, snapshots=NOTHING.to_bytes() * 2).to_span()
     interval = interval_of(span)
     assert interval
-    assert interval.snapshots == (NOTHING, NOTHING)
+    assert interval.snapshots == NOTHING.to_bytes() * 2
     assert interval.span
     assert [pair.key for pair in interval.span.attributes] == ["thread.id", "zernel.interval"]

@@ -118,7 +118,7 @@ def test_a_hole_in_the_snapshots_is_undetermined_and_does_not_end_the_window() -
     thread = trained()
     whole = use_of(thread)
     thread.intervals = [
-        one._replace(snapshots=None) if one.kind == "data_loading" and at % 50 < 5 else one
+        one._replace(snapshots=b"") if one.kind == "data_loading" and at % 50 < 5 else one
         for at, one in enumerate(thread.intervals)
     ]
     device = use_of(thread)

@@ -8,7 +8,7 @@ import numpy as np
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Attributes
-from otel_zernel_libraries.training.ledger import STATES, Snapshot
+from otel_zernel_libraries.training.ledger import STATES, Snapshot, read_snapshots
 from otel_zernel_libraries.training.ledger.snapshots import FRAME_POSITIONS, LAYOUT, SAMPLED
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.kernel import kernel_structs
@@ -147,8 +147,7 @@ def test_a_snapshot_is_read_as_the_kernel_writes_it() -> None:
     assert len(FRAME_POSITIONS) == kernel_structs.FRAME_POSITIONS
     assert [state and state.upper() for state in STATES][1:] == [state.name for state in ThreadState][1 : len(STATES)]
     kernel = np.frombuffer(os.urandom(SNAPSHOT.itemsize), SNAPSHOT)[0]
-    read = Snapshot.read_from(kernel.tobytes())
-    assert read is not None
+    (read,) = read_snapshots(kernel.tobytes())
     assert read.to_bytes() == kernel.tobytes()
     for name in Snapshot._fields:
         value = getattr(read, name)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot
+from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, joined_snapshots, read_snapshots
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, spans_of
 
@@ -75,10 +75,9 @@ _AT_WORK = (None, Activity.CPU_WAIT, Activity.GPU_WAIT)
 
 def snapshots_of(span: Span) -> tuple[Snapshot, Snapshot]:
     attributes = attributes_of(span)
-    begin, end = (Snapshot.read_from(attributes[f"zernel_snapshot_{name}"]) for name in ("begin", "end"))  # type: ignore[arg-type]
-    assert begin is not None
-    assert end is not None
-    return begin, end
+    begin, end = (attributes[f"zernel_snapshot_{name}"] for name in ("begin", "end"))
+    first, last = read_snapshots(joined_snapshots(begin, end))  # type: ignore[arg-type]
+    return first, last
 
 
 def difference(first: Snapshot, last: Snapshot) -> Gap:
