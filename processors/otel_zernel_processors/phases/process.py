@@ -10,6 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.config import PhasesConfig, ns
+from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
@@ -64,7 +65,7 @@ class TrainingProcess:
         self._idle_ns = ns(config.idle_timeout)
         self._drop = context.drop
         self._verdict = VerdictTracker(config.verdict)
-        self._reported = 0
+        self._reported = self._answered = 0
 
     @property
     def rank(self) -> int | None:
@@ -149,6 +150,17 @@ class TrainingProcess:
             yield ends
         yield Batch(metrics=metrics_data(self.resource, metrics))
         yield from self.steps.merged(self.resource)
+        if self.rank is None:
+            yield from self.answers(now)
+
+    def answers(self, now: int) -> Iterator[Batch]:
+        """The causes of the process as if it trained alone, every few seconds and at its end."""
+        if now - self._answered < ANSWERS_NS and not self.phases.device.is_over:
+            return
+        self._answered = now
+        size = self.attributes.get(semconv.WORLD_SIZE, 1)
+        if answer := self.steps.measured.answer(size if isinstance(size, int) else 1, self.rank):
+            yield answer_batch(answer, self.resource, now)
 
     def _update_times(self, start: int, end: int) -> None:
         self.first_seen = self.first_seen or start

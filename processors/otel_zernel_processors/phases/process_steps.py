@@ -14,6 +14,7 @@ from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.merged_steps import StepMerger
 from otel_zernel_processors.phases.emit.traces import TraceCandidate, TraceSampler, chosen_alone, trace_batches
+from otel_zernel_processors.phases.results.measured import MeasuredProcess
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 
@@ -28,6 +29,8 @@ class ProcessSteps:
         self._drop = drop
         self._by_thread: defaultdict[int, RankSteps] = defaultdict(RankSteps)
         """The first thread that trains is the rank."""
+        self.measured = MeasuredProcess(ns(config.window))
+        """The steps of that thread."""
         self._new: list[RankStep] = []
         self._traced: list[TraceCandidate] = []
         """The steps of the last interval that may become traces."""
@@ -43,8 +46,11 @@ class ProcessSteps:
         step = closed.step
         self._durations.add(step.kind, step.end - step.start, is_lossy=step.lossy)
         steps = self._by_thread[step.thread]
-        is_rank = rank is not None and steps is next(iter(self._by_thread.values()))
+        is_first = steps is next(iter(self._by_thread.values()))
+        is_rank = rank is not None and is_first
         numbered = steps.next(closed, is_rank=is_rank)
+        if is_first:
+            self.measured.add(closed, numbered.number, numbered.met)
         if self._sampler:
             self._sampler.add(closed, numbered, is_rank=is_rank)
         if is_rank and len(self._new) < self._max_steps:

@@ -1,5 +1,23 @@
 """What a training would gain without each of its causes, from the measured steps of all its ranks."""
 
+from otel_zernel_libraries.training.causes.answer import answer_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, DeviceTime, Evidence, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.facts import Facts
+from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
+from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
 
-__all__ = ["Cause", "CauseName", "DeviceTime", "Evidence", "Hidden", "JobAnswer"]
+__all__ = [
+    "Cause",
+    "CauseName",
+    "DeviceTime",
+    "Evidence",
+    "Facts",
+    "Hidden",
+    "Job",
+    "JobAnswer",
+    "MeasuredSteps",
+    "RankInput",
+    "StepFlags",
+    "answer_on",
+    "training_ends",
+]

@@ -1,89 +1,151 @@
-"""Replays the segments of a thread on a device, to find how long they would take if the thread did something faster.
+"""Replays the threads of a job on their devices, to find how long they would take without something.
 
-Two clocks run: one of the thread, and one of the device for each stream. At a full queue, the thread stops until the
-device has done the launch that is 1,024 before. At a wait, it stops until the streams are empty.
+Two clocks run for each thread: its own, and one of the device for each stream. At a full queue, the thread stops until
+the device has done the launch that is 1,024 before. At a wait, it stops until the streams are empty. At a collective,
+the threads of all ranks leave together, once the last of them has come and the transfer is over.
+
+All what-ifs are replayed at once: a column of each array belongs to one of them.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Generator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from otel_zernel_libraries.training.device.segments import QUEUE, Kind, Segment
-from otel_zernel_libraries.training.device.streams import NS
+from otel_zernel_libraries.training.device.streams import NS, Flags, Floats
 
 _MOST: Final = QUEUE // 2
 """Launches of a row; longer rows are split, so that a full queue has launches of other rows."""
 _PIECES: Final = 64
 """Pieces of a row, at most about."""
+_Meetings = Generator[Floats, Floats, Floats]
+"""Yields when a thread comes to each collective, is sent when all leave it, and returns the ends of its segments."""
 
 
-def replay(
-    segments: Sequence[Segment], works: Mapping[Kind, float], without: Callable[[Segment], float] | None = None
-) -> float:
-    """Seconds that the segments take.
+class Replayed(NamedTuple):
+    """The segments of a thread, and what it is to do less."""
 
-    `works`: seconds of work for a launch of each kind. `without`: how much (ns) of its own time the thread is to spend
-    less in a segment.
+    segments: Sequence[Segment]
+    works: Mapping[Kind, float]
+    """Seconds of work for a launch of each kind."""
+    removed: Floats
+    """Seconds of its own time, of each segment (rows) without each cause (columns)."""
+
+
+def replay(threads: Sequence[Replayed], transfers: Floats | None = None, joined: Flags | None = None) -> list[Floats]:
+    """Of each thread: when (s) each segment (rows) ends without each cause (columns).
+
+    The ranks meet at the end of each segment that `meets`. `transfers`: the seconds of each collective (rows), and
+    `joined`: whether its ranks wait for each other. By default transfers take no time, and ranks wait.
     """
-    now = 0.0
-    queues = {stream: _Queue() for _, stream in works}
-    for segment in segments:
+    running = [_run(thread) for thread in threads]
+    ends: list[Floats | None] = [None] * len(threads)
+    sent: list[Floats | None] = [None] * len(threads)
+    at = 0
+    while True:
+        come: dict[int, Floats] = {}
+        for index, thread in enumerate(running):
+            if ends[index] is None:
+                try:
+                    come[index] = thread.send(sent[index])  # type: ignore[arg-type]  # None starts a generator
+                except StopIteration as stopped:
+                    ends[index] = stopped.value
+        if not come:
+            return [one for one in ends if one is not None]
+        last = np.max(list(come.values()), axis=0)
+        took = 0.0 if transfers is None else transfers[at]
+        for index, arrived in come.items():
+            sent[index] = (last if joined is None else np.where(joined[at], last, arrived)) + took
+        at += 1
+
+
+def meet(own: Floats, transfers: Floats, joined: Flags) -> Floats:
+    """`replay` for threads without a device, whose ranks meet in every interval: the seconds of each interval.
+
+    `own`: seconds, by rank, interval and what-if. Ranks leave a collective together, so each interval stands alone. If
+    they do not wait for each other, the mean of the ranks counts.
+    """
+    durations: Floats = np.where(joined, own.max(axis=0), own.mean(axis=0)) + transfers
+    return durations
+
+
+def _run(thread: Replayed) -> _Meetings:
+    segments, works, removed = thread
+    now = np.zeros(removed.shape[1])
+    queues = {stream: _Queue(now) for _, stream in works}
+    own = np.array([max(segment.own, 1) for segment in segments])[:, None] * NS
+    scales = np.maximum(1.0 - removed / own, 0.0) * NS
+    ends = np.empty_like(removed)
+    for index, segment in enumerate(segments):
         begin, blocked, until = segment.begin, segment.blocked, segment.end - segment.wait
-        own = until - begin - blocked
-        scale = NS if without is None or own <= 0 else NS * max(1.0 - without(segment) / own, 0.0)
+        scale = scales[index]
         for launches in segment.launches:
             stream, first, last = launches.stream, launches.first, launches.last
             if first > begin:
-                now += (first - begin) * scale
+                now = now + (first - begin) * scale
             launching = max(last - first - blocked, 0) * scale
-            work = works[segment.position, stream]
-            now = queues[stream].launch(now, launching, launches.count, work)
+            now = queues[stream].launch(now, launching, launches.count, works[segment.position, stream])
             if last > begin:
                 begin = last
-        if until > begin:
-            now += (until - begin) * scale
+        rest = until - begin if segment.launches else until - begin - blocked
+        if rest > 0:
+            now = now + rest * scale
         for stream in segment.drains:
-            if stream in queues and queues[stream].done > now:
-                now = queues[stream].done
-    return now
+            if stream in queues:
+                now = np.maximum(now, queues[stream].done)
+        if segment.meets:
+            now = yield now
+        ends[index] = now
+    return ends
+
+
+class _Row(NamedTuple):
+    """Launches in a queue."""
+
+    before: int
+    """The launches before it."""
+    end: int
+    begun: Floats
+    """When (s) the device begins them."""
+    ended: Floats
 
 
 class _Queue:
-    """The launches of one stream that the device has not done."""
+    """The launches of one stream that the device may not have done."""
 
     __slots__ = ("_launched", "_rows", "done")
 
-    def __init__(self) -> None:
-        self.done = 0.0
+    def __init__(self, now: Floats) -> None:
+        self.done = now
         """When (s) the device will have done all launches."""
         self._launched = 0
-        self._rows: deque[tuple[int, int, float, float]] = deque()
-        """Of each row: the launches before it, and up to its end, and when (s) the device begins and ends it."""
+        self._rows: deque[_Row] = deque()
 
-    def launch(self, now: float, own: float, count: int, work: float) -> float:
+    def launch(self, now: Floats, own: Floats, count: int, work: float) -> Floats:
         """Launches a row, which takes the thread `own` seconds; returns when (s) it has made the last launch."""
         size = max(_MOST, count // _PIECES)
         while count > size:
-            part = own * size / count
+            part = own * (size / count)
             now = self._launch(now, part, size, work)
             own, count = own - part, count - size
         return self._launch(now, own, count, work)
 
-    def _launch(self, now: float, own: float, count: int, work: float) -> float:
-        last, rows, launched = now + own, self._rows, self._launched
-        while rows and rows[0][3] <= now:
+    def _launch(self, now: Floats, own: Floats, count: int, work: float) -> Floats:
+        rows, launched = self._rows, self._launched
+        while rows and rows[0].end <= launched - QUEUE:
             rows.popleft()
-        last_done = launched + count - QUEUE
-        if rows and last_done > rows[0][0]:
+        last = now + own
+        if rows and launched + count - QUEUE > rows[0].before:
             last = self._room(last, own, count)
-        begun = max(now, self.done)
-        ended = begun + count * work
-        self.done = max(last + work, ended)
+        begun = np.maximum(now, self.done)
+        self.done = np.maximum(last + work, begun + count * work)
         self._launched = launched + count
-        rows.append((launched, launched + count, begun, self.done))
+        rows.append(_Row(launched, launched + count, begun, self.done))
         return last
 
-    def _room(self, last: float, own: float, count: int) -> float:
+    def _room(self, last: Floats, own: Floats, count: int) -> Floats:
         """When (s) the last launch of a row is made, if the queue has room for it at `last` unless it is full."""
         # the launches that must be done before the first and before the last launch return
         first_done, last_done = self._launched + 1 - QUEUE, self._launched + count - QUEUE
@@ -91,7 +153,7 @@ class _Queue:
             if end >= first_done:
                 pace = (ended - begun) / (end - before)
                 for done in (max(first_done, before), min(last_done, end)):
-                    last = max(last, begun + pace * (done - before) + own * (last_done - done) / count)
+                    last = np.maximum(last, begun + pace * (done - before) + own * ((last_done - done) / count))
             if end >= last_done:
                 break
         return last

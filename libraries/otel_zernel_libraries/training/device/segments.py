@@ -64,6 +64,8 @@ class Segment:
     """The time of the thread in each activity."""
     is_known: bool = True
     """Whether its launches are known."""
+    meets: bool = False
+    """Whether a collective ends it, which all ranks leave together."""
 
     @property
     def own(self) -> int:

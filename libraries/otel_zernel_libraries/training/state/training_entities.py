@@ -1,12 +1,18 @@
 """The processes, jobs, GPUs and memory of all trainings: which point is about which of them, and when they leave."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
+
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue, scalars_of
+from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.state.gpus import SeenGpu, gpu_id_of
 from otel_zernel_libraries.training.state.jobs import SeenJob, assign, job_key_of, spread_lateness
 from otel_zernel_libraries.training.state.memory import SeenMemory, memory_key_of
@@ -39,6 +45,10 @@ class TrainingEntities:
         self.jobs: Entities[SeenJob] = Entities(_MOST_JOBS, *ages, partial(self.refuse, "max_jobs"))
         self.gpus: Entities[SeenGpu] = Entities(_MOST_GPUS, *ages, partial(self.refuse, "max_gpus"))
         self.memory: Entities[SeenMemory] = Entities(_MOST_MEMORIES, *ages, partial(self.refuse, "max_processes"))
+        self.malformed = ""
+        """The attribute that the latest malformed span or record lacked."""
+        self.touched = -math.inf
+        """When the newest data that was read arrived."""
         self._are_jobs_due = False
         """Whether processes or jobs are new, or their names have changed."""
         self._rows = rows
@@ -46,6 +56,26 @@ class TrainingEntities:
         self._by_pid: dict[tuple[str, int], str] = {}
         """The process that had the pid last, by host and pid."""
         self._aged = 0.0
+
+    def add_answers(self, of_resource: ResourceLogs, now: float) -> None:
+        """Reads the causes of a job, or of a process that trains alone."""
+        for record in (record for scope in of_resource.scope_logs for record in scope.log_records):
+            if record.event_name != semconv.JOB_CAUSES:
+                continue
+            try:
+                answer = JobAnswer.from_body(record.body)
+            except MalformedSpan as error:
+                self.refuse_malformed(error)
+                continue
+            seen = SeenValue(0.0, record.time_unix_nano, {}, scalars_of(of_resource.resource.attributes))
+            if trained := self.job_at(seen, now) or self.process_at(seen, now, makes=True):
+                trained.answer = answer
+                self.touched = now
+
+    def refuse_malformed(self, error: MalformedSpan) -> None:
+        """Counts a span or a record that is not as in docs/spans.md."""
+        self.malformed = str(error)
+        self.refuse("malformed_span")
 
     def settle(self, now: float) -> None:
         """Lets the old leave, and finds the job of each process."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     HistogramDataPoint,
     Metric,
@@ -17,7 +16,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.distributions import HistogramPoint
 from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.increases import DurationIncreases, series_of
@@ -79,12 +77,8 @@ class TrainingState(TrainingEntities):
         `metrics` selects the metrics to read.
         """
         super().__init__(expiration=expiration, kept_after_end=kept_after_end, rows=rows, appeared=appeared)
-        self.malformed = ""
-        """The attribute that the latest malformed span lacked."""
         self.latencies = Latencies()
         """Those of all processes together, also of processes that do not train."""
-        self.touched = -math.inf
-        """When the newest data that was read arrived."""
         self._keeps_all_steps = keeps_all_steps
         self._keeps_latencies = keeps_latencies
         self._readers = {name: read for name, read in _READERS.items() if metrics(name)}
@@ -104,7 +98,7 @@ class TrainingState(TrainingEntities):
         for spans in batch.spans.resource_spans if batch.has_spans else ():
             self._add_spans(spans, now)
         for logs in batch.logs.resource_logs if batch.has_logs else ():
-            self._add_answers(logs, now)
+            self.add_answers(logs, now)
 
     def settle(self, now: float) -> None:
         """Lets the old leave, and finds the job of each process."""
@@ -169,7 +163,7 @@ class TrainingState(TrainingEntities):
                     self._add_job_step(span)
                 elif is_of_phases and (self._keeps_all_steps or name in (StepSpan.name, MergedStepsSpan.name)):
                     steps.append(span)
-            for span, bar in bars_of(steps, self._refuse_malformed, with_segments=self._keeps_all_steps):
+            for span, bar in bars_of(steps, self.refuse_malformed, with_segments=self._keeps_all_steps):
                 process = self.process_of(resource, {}, span.end_time_unix_nano, now)
                 if process and bar.duration_ns >= 0:
                     critical = self._critical.get(span.trace_id)
@@ -180,27 +174,12 @@ class TrainingState(TrainingEntities):
             for span in ends:
                 self._add_end(span, resource, now)
 
-    def _add_answers(self, of_resource: ResourceLogs, now: float) -> None:
-        """Reads the causes of a job, or of a process that trains alone."""
-        records = [one for scope in of_resource.scope_logs for one in scope.log_records]
-        for record in (record for record in records if record.event_name == semconv.JOB_CAUSES):
-            resource = scalars_of(of_resource.resource.attributes)
-            try:
-                answer = JobAnswer.from_body(record.body)
-            except MalformedSpan as error:
-                self._refuse_malformed(error)
-                continue
-            seen = SeenValue(0.0, record.time_unix_nano, {}, resource)
-            if trained := self.job_at(seen, now) or self.process_at(seen, now, makes=True):
-                trained.answer = answer
-                self.touched = now
-
     def _add_job_step(self, span: Span) -> None:
         """`phases` emits the step of a job before the steps of its ranks."""
         try:
             path = JobStepSpan.from_span(span).critical_path
         except MalformedSpan as error:
-            self._refuse_malformed(error)
+            self.refuse_malformed(error)
             return
         if path:
             self._critical[span.trace_id] = path.rank
@@ -211,7 +190,7 @@ class TrainingState(TrainingEntities):
         try:
             ended = interval_of(span)
         except MalformedSpan as error:
-            self._refuse_malformed(error)
+            self.refuse_malformed(error)
             return
         if not isinstance(ended, ProcessSpan):  # another program's span of this name
             return
@@ -221,10 +200,6 @@ class TrainingState(TrainingEntities):
         process.ended_at = now if process.ended_at is None else process.ended_at
         code = ending.exit_code if ending.way == "exit" else None
         process.end = ProcessEnd(ended.end_ns, code, ending.signal_name[:LONGEST_TEXT] or None)
-
-    def _refuse_malformed(self, error: MalformedSpan) -> None:
-        self.malformed = str(error)
-        self.refuse("malformed_span")
 
 
 Read = Callable[[TrainingState, Metric, Resource, float], None]

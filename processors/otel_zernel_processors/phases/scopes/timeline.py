@@ -40,6 +40,7 @@ class ClosedStep:
     """When collectives were in flight."""
     bridge_ns: int
     _attribution: Attribution | None = None
+    _events: Counter[StepEvent] | None = None
 
     @property
     def attribution(self) -> Attribution:
@@ -50,8 +51,10 @@ class ClosedStep:
 
     @property
     def events(self) -> Counter[StepEvent]:
-        """What happens how often in the step."""
-        return events_of(self.step, self.collectives, self.attribution.segments)
+        """What happens how often in the step, counted once."""
+        if self._events is None:
+            self._events = events_of(self.step, self.collectives, self.attribution.segments)
+        return self._events
 
 
 class Timeline:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from otel_zernel_libraries.training.device import Launches, Segment, Stream
+from otel_zernel_libraries.training.device import DeviceUse, Launches, Replayed, Segment, Stream, replay
 from otel_zernel_libraries.training.ledger import Activity, Position
 
 QUEUE: Final = 1024
@@ -163,6 +163,13 @@ def _overlap(idles: Sequence[tuple[float, float]], segments: Sequence[Segment]) 
     idle[::2] -= ends - starts
     bounds = np.array([segment.begin for segment in segments] + [segments[-1].end]) / 1e9
     return np.diff(np.interp(bounds, times, idle))
+
+
+def replayed(use: DeviceUse, *without: Position) -> float:
+    """Seconds that the segments take without the thread's own time at some positions."""
+    removed = [[segment.own * 1e-9 if segment.position in without else 0.0] for segment in use.segments]
+    (ends,) = replay([Replayed(use.segments, use.works, np.array(removed))])
+    return float(ends[-1, 0])
 
 
 def drawn(count: int, seed: int, steps: int = 200) -> Iterator[tuple[Loop, Run]]:

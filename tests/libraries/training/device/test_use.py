@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_zernel_libraries.training.device import Launches, Segment, Stream, device_use, replay
+from otel_zernel_libraries.training.device import Launches, Segment, Stream, device_use
 from otel_zernel_libraries.training.ledger import Activity, Position
-from tests.libraries.training.device.simulated import NEVER, Loop, Phase, Run, drawn, simulate
+from tests.libraries.training.device.simulated import NEVER, Loop, Phase, Run, drawn, replayed, simulate
 
 MS = 1_000_000
 
@@ -119,7 +119,7 @@ def test_any_segments_have_finite_bounds_in_their_order(data: st.DataObject) -> 
             assert math.isfinite(bounds.low + bounds.high)
             assert bounds.low <= bounds.best + 1e-9
             assert bounds.best <= bounds.high + 1e-9
-        assert math.isfinite(replay(segments, use.works))
+        assert math.isfinite(replayed(use))
 
 
 def test_a_process_without_launches_has_no_device() -> None:

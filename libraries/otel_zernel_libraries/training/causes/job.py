@@ -1,0 +1,162 @@
+"""The measured steps of all ranks of a job, and what a step would take without something.
+
+The ranks leave the last collective of a step together, so a job's time divides into intervals from one such meeting to
+the next. For a rank that trains alone, an interval ends with each training step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.facts import Facts
+from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
+from otel_zernel_libraries.training.device import meet
+from otel_zernel_libraries.training.device.streams import NS, Flags, Floats, Integers
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Position, StepEvent
+
+WAITS: Final = frozenset({Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
+"""Time in which the thread waits for work of a device, or for its peers: not its own."""
+_UNKNOWN: Final = MOMENTS[Position.UNKNOWN][Activity.UNKNOWN]
+
+
+@dataclass(frozen=True)
+class RankInput:
+    """One rank of a job, or a process that trains alone."""
+
+    rank: int | None
+    measured: MeasuredSteps
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
+    """A job without something."""
+
+    cause: CauseName
+    position: Position | None = None
+    activity: Activity | None = None
+    rank: int | None = None
+    removed: Mapping[int, Floats] = field(default_factory=dict)
+    """By the index of a rank: the part of its time that is gone, 0 to 1, by interval and moment, or for all of either
+    (one row, one column)."""
+    faster: Floats | None = None
+    """By interval: the part of the transfers that is gone."""
+    apart: Flags | None = None
+    """By interval: whether the ranks do not wait for each other."""
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Job:
+    """The intervals of a job."""
+
+    def __init__(self, ranks: Sequence[RankInput], times: Integers, expected: int = 1) -> None:
+        """`times`: the edges of the intervals by edge and rank, ns since 1970. `expected`: the number of all ranks."""
+        self.ranks = ranks
+        self.times = times
+        self.expected = expected
+        grids = [one.measured.grid(times[:, at]) for at, one in enumerate(ranks)]
+        self.moments: tuple[Moment, ...] = tuple(
+            sorted({moment for grid in grids for moment in grid.moments} | {_UNKNOWN}, key=_order)
+        )
+        self.seconds: Floats = np.diff(times, axis=0).mean(axis=1) * NS
+        """Of each interval."""
+        self.spent: Floats = np.zeros((len(ranks), len(self.seconds), len(self.moments)))
+        """Seconds by rank, interval and moment."""
+        for at, grid in enumerate(grids):
+            self.spent[at][:, [self.moments.index(moment) for moment in grid.moments]] = grid.spent
+        rest = np.maximum(np.diff(times, axis=0).T * NS - self.spent.sum(axis=2), 0.0)
+        self.spent[:, :, self.moments.index(_UNKNOWN)] += rest
+        self.operators = [grid.operators for grid in grids]
+        """Of each rank: the number of operators by position and interval."""
+        self.is_own: Flags = np.array([moment.activity not in WAITS for moment in self.moments])
+        self.trained = self._counted(0, StepFlags.TRAINED)
+        """The training steps that end in each interval."""
+        self.is_lossy: Flags = np.zeros(len(self.seconds), dtype=np.bool_)
+        for at in range(len(ranks)):
+            self.is_lossy |= self._counted(at, StepFlags.LOSSY) > 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether the job has one rank."""
+        return len(self.ranks) == 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all ranks are seen."""
+        return len(self.ranks) >= self.expected
+
+    @cached_property
+    def steps(self) -> float:
+        """The training steps in intervals without lost events."""
+        return float(self.trained[~self.is_lossy].sum())
+
+    @cached_property
+    def own(self) -> Floats:
+        """The own time (s) of each rank in each interval."""
+        own: Floats = self.spent[:, :, self.is_own].sum(axis=2)
+        return own
+
+    @cached_property
+    def transfers(self) -> Floats:
+        """The seconds of each interval in which no rank works: the transfer of its collectives, by the wait of the last
+        rank to arrive."""
+        waits: Floats = self.spent[:, :, ~self.is_own].sum(axis=2).min(axis=0)
+        return waits
+
+    def index(self, moment: Moment) -> int:
+        """The column of a moment."""
+        return self.moments.index(moment)
+
+    def a_step(self, intervals: Floats) -> float:
+        """The sum over the intervals, by training step."""
+        return float(intervals[~self.is_lossy].sum() / max(self.steps, 1.0))
+
+    @cached_property
+    def step(self) -> float:
+        """The mean seconds of a step."""
+        return self.a_step(self.seconds)
+
+    def events(self, rank: int, event: StepEvent) -> Integers:
+        """How often an event has happened in each interval."""
+        counts = self.ranks[rank].measured.counts().get(event)
+        return self._summed(rank, counts) if counts is not None else np.zeros(len(self.seconds), dtype=np.int64)
+
+    def without(self, what_ifs: Sequence[WhatIf]) -> Floats:
+        """The seconds of each interval (rows) without each cause (columns)."""
+        count = len(self.seconds)
+        own = np.repeat(self.own[:, :, None], len(what_ifs), axis=2)
+        transfers = np.repeat(self.transfers[:, None], len(what_ifs), axis=1)
+        joined = np.ones((count, len(what_ifs)), dtype=np.bool_)
+        for column, what_if in enumerate(what_ifs):
+            for rank, part in what_if.removed.items():
+                own[rank, :, column] -= (self.spent[rank] * (part * self.is_own)).sum(axis=1)
+            if what_if.faster is not None:
+                transfers[:, column] *= 1.0 - what_if.faster
+            if what_if.apart is not None:
+                joined[:, column] = ~what_if.apart
+        return meet(np.maximum(own, 0.0), transfers, joined)
+
+    def _counted(self, rank: int, flag: int) -> Integers:
+        """The steps of a rank with a flag that end in each interval."""
+        return self._summed(rank, (self.ranks[rank].measured.steps[:, 3] & flag) // flag)
+
+    def _summed(self, rank: int, values: Integers) -> Integers:
+        """The sum of a value of each step over the steps that end in each interval."""
+        at = np.searchsorted(self.times[:, rank], self.ranks[rank].measured.steps[:, 1], side="left") - 1
+        inside = (at >= 0) & (at < len(self.seconds))
+        return np.bincount(at[inside], weights=values[inside], minlength=len(self.seconds)).astype(np.int64)
+
+
+def training_ends(measured: MeasuredSteps) -> Integers:
+    """The edges of the intervals of a rank that trains alone: the ends of its training steps."""
+    steps = measured.steps
+    ends: Integers = np.unique(steps[(steps[:, 3] & StepFlags.TRAINED) > 0, 1])[:, None]
+    return ends
+
+
+def _order(moment: Moment) -> tuple[str, str]:
+    return moment.position, moment.activity

@@ -1,0 +1,28 @@
+"""The log records with the causes of a job."""
+
+from typing import Final
+
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.batch import Batch
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_processors.phases.emit.metrics import SCOPE
+
+ANSWERS_NS: Final = 10_000_000_000
+"""ns from one answer to the next, at least: a replay of all what-ifs is not free."""
+
+
+def answer_batch(answer: JobAnswer, resource: Resource, now: int) -> Batch:
+    """The record of an answer at `now` (ns). `resource` is that of the job, or of the process that trains alone."""
+    record = LogRecord(
+        time_unix_nano=now,
+        observed_time_unix_nano=now,
+        severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
+        severity_text="INFO",
+        event_name=semconv.JOB_CAUSES,
+        body=answer.to_body(),
+    )
+    scopes = [ScopeLogs(scope=SCOPE, log_records=[record])]
+    return Batch(logs=LogsData(resource_logs=[ResourceLogs(resource=resource, scope_logs=scopes)]))

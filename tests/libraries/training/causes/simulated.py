@@ -1,0 +1,123 @@
+"""Jobs of ranks without devices, simulated: their measured steps, with planted causes and without them."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from otel_zernel_libraries.training.causes import Facts, Job, MeasuredSteps, RankInput, StepFlags, training_ends
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment, StepEvent
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+WINDOW = 3_600 * SECOND
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that a thread does in its steps."""
+
+    position: Position
+    activity: Activity
+    seconds: float
+    rank: int | None = None
+    """None: all ranks."""
+    every: int = 1
+    """It happens in each so manyth step."""
+    growth: float = 0.0
+    """Seconds more with each step."""
+    turns: bool = False
+    """Whether it happens on one rank after the other."""
+    kind: int = 0
+    """A flag of `StepFlags` for a step of its own."""
+    noise: float = 0.03
+    """Its time differs from the mean by up to this share."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training loop. Its ranks meet at the end of each backward pass."""
+
+    parts: tuple[Part, ...]
+    ranks: int = 1
+    steps: int = 200
+    transfer: float = 0.0
+    """Seconds."""
+    accumulate: int = 1
+    """Steps of which only the last one updates the weights; all exchange gradients."""
+    epoch: int = 0
+    """Steps of an epoch; 0 for one epoch."""
+    events: Counter[StepEvent] = field(default_factory=Counter)
+    facts: Facts = field(default_factory=Facts)
+
+    def without(self, *parts: Part) -> "Plan":
+        return replace(self, parts=tuple(part for part in self.parts if part not in parts))
+
+
+HEALTHY = (
+    Part(Position.LOAD, Activity.PYTHON, 0.0004),
+    Part(Position.FORWARD, Activity.OPERATOR, 0.010),
+    Part(Position.BACKWARD, Activity.OPERATOR, 0.020),
+    Part(Position.OPTIMIZER, Activity.OPERATOR, 0.005),
+    Part(Position.AFTER_STEP, Activity.PYTHON, 0.0002),
+)
+_ORDER = list(Position)
+
+
+def simulated(plan: Plan, seed: int = 0) -> Job:
+    """The job of a plan."""
+    rng = random.Random(seed)
+    now = [START] * plan.ranks
+    measured = [MeasuredSteps(WINDOW) for _ in range(plan.ranks)]
+    meetings: list[list[int]] = []
+    parts = sorted(plan.parts, key=lambda part: _ORDER.index(part.position))
+    for number in range(1, plan.steps + 1):
+        before = [_spent(parts, rank, number, plan, rng, of_backward=True) for rank in range(plan.ranks)]
+        arrived = [now[rank] + sum(ns for *_, ns in before[rank]) for rank in range(plan.ranks)]
+        left = max(arrived) + round(plan.transfer * SECOND)
+        meetings.append([left] * plan.ranks)
+        for rank in range(plan.ranks):
+            after = _spent(parts, rank, number, plan, rng, of_backward=False)
+            wait = [(Position.BACKWARD, Activity.COLLECTIVE, left - arrived[rank])] if plan.ranks > 1 else []
+            segments, begin = _segments([*before[rank], *wait, *after], now[rank]), now[rank]
+            now[rank] = segments[-1].end
+            updates = number % plan.accumulate == 0
+            flags = StepFlags.TRAINED | (StepFlags.UPDATED if updates else 0)
+            flags |= StepFlags.ENDS_EPOCH if plan.epoch and number % plan.epoch == 0 else 0
+            counts = Counter({StepEvent("backward"): 1, StepEvent("optimizer"): int(updates)}) + plan.events
+            measured[rank].add((begin, now[rank]), segments, counts, flags, number, left if plan.ranks > 1 else 0)
+    ranks = [RankInput(rank if plan.ranks > 1 else None, one, plan.facts) for rank, one in enumerate(measured)]
+    times = np.array(meetings) if plan.ranks > 1 else training_ends(measured[0])
+    return Job(ranks, times, plan.ranks)
+
+
+def step_of(plan: Plan, seed: int = 0) -> float:
+    """The mean seconds of a step."""
+    return simulated(plan, seed).step
+
+
+def _spent(
+    parts: Sequence[Part], rank: int, number: int, plan: Plan, rng: random.Random, *, of_backward: bool
+) -> list[tuple[Position, Activity, int]]:
+    """What a rank does in a step up to the meeting, or after it."""
+    spent = []
+    for part in parts:
+        noise = 1 + rng.uniform(-part.noise, part.noise)
+        is_due = number % part.every == 0 and part.rank in (None, rank)
+        if part.turns:
+            is_due = number % plan.ranks == rank
+        is_before = _ORDER.index(part.position) <= _ORDER.index(Position.BACKWARD)
+        if is_due and is_before == of_backward:
+            seconds = (part.seconds + part.growth * number) * noise
+            spent.append((part.position, part.activity, round(seconds * SECOND)))
+    return spent
+
+
+def _segments(spent: Sequence[tuple[Position, Activity, int]], begin: int) -> list[Segment]:
+    segments = []
+    for position, activity, ns in spent:
+        segments.append(Segment(begin, begin + ns, MOMENTS[position][activity]))
+        begin += ns
+    return segments
