@@ -99,6 +99,7 @@ static __always_inline void note_launch(struct thread *thread, __u64 begin)
 static __always_inline void note_mark(struct thread *thread)
 {
 	thread->active = thread->mark.time;
+	thread->active_off_cpu = thread->off_cpu;
 	thread->marked_blocked = thread->blocked;
 	if (thread->work_wait_since) { /* an exception ended the wait */
 		thread->work_wait_since = 0;
@@ -120,5 +121,6 @@ static __always_inline void note_result(struct thread *thread, __u64 now, __u64 
 {
 	thread->run.has_result = 1;
 	thread->active = now;
+	thread->active_off_cpu = thread->off_cpu;
 	thread->marked_blocked += thread->blocked - blocked;
 }

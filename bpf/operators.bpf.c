@@ -99,10 +99,11 @@ static __always_inline int is_continuing(__u32 kind)
 static __always_inline int leaves_pass(const struct thread *thread, __u32 kind, __u64 now)
 {
 	const struct run *run = &thread->run;
+	__u64 ran = now - thread->active - (thread->off_cpu - thread->active_off_cpu);
 
 	return run->has_result && kind == OPERATOR &&
 	       (thread->blocked - thread->marked_blocked > SHORTEST_HOST ||
-		(now - thread->active > SHORTEST_HOST && now - thread->active > thread->active - run->pass));
+		(ran > SHORTEST_HOST && ran > thread->active - run->pass));
 }
 
 /* Whether the thread's run ended before this operator. */

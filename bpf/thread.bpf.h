@@ -138,6 +138,7 @@ struct thread {
 	__u16 samples[CODES]; /* see sampler.bpf.c */
 	__u32 frame_times[FRAME_POSITIONS];
 	__u64 active; /* when it last made a mark or got a result, ns */
+	__u64 active_off_cpu; /* its `off_cpu` then */
 	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */
 	struct snapshot now;
 	struct run run;

@@ -44,7 +44,10 @@ def coined(monkeypatch: pytest.MonkeyPatch) -> None:
     for verdict, old in words.VERDICT_WORDS.items():
         said = old._replace(name=f"name-of-{verdict}", sentence=f"Sentence-on-{verdict}", advice=(f"Try-{verdict}.",))
         monkeypatch.setitem(words.VERDICT_WORDS, verdict, said)
-    for table, prefix in ((words.DETAIL_NAMES, "detail"), (words.MARK_NAMES, "mark"), (words.THROTTLE_NAMES, "cause")):
+    for position, where in words.POSITION_WORDS.items():
+        monkeypatch.setitem(words.POSITION_WORDS, position, where._replace(name=f"position_{position}"))
+    tables = (words.DETAIL_NAMES, words.MARK_NAMES, words.THROTTLE_NAMES, words.ACTIVITY_WORDS)
+    for table, prefix in zip(tables, ("detail", "mark", "cause", "activity"), strict=True):
         for key in table:
             monkeypatch.setitem(table, key, f"{prefix}-{key}")
 
@@ -65,8 +68,9 @@ def test_the_report_of_why_has_the_words_of_the_table() -> None:
     for result in reports():
         text = report_text(result, Terminal(200))
         check(text)
-        shown = {row.phase for row in result.jobs[0].shares}
-        assert all(words.PHASE_WORDS[phase].name in text for phase in shown)
+        shown = {row.position for row in result.jobs[0].times}
+        assert shown
+        assert all(words.POSITION_WORDS[position].name in text for position in shown)
         if result.jobs[0].diagnosis.verdict != "straggler":
             assert f"Sentence-on-{result.jobs[0].diagnosis.verdict}" in text
 

@@ -104,6 +104,7 @@ def _circumstances(
         cpus=os.cpu_count() or 1,
         thresholds=thresholds_of(settings),
         notes=tuple(dict.fromkeys((*prerequisites.notes, *warnings))),
+        gpu_notes=prerequisites.gpu_notes,
         sampled=tuple(sampled),
         on_rocm=frozenset(one.pid for one in sampled if uses_rocm(one.pid)),
         runs_mps=runs_mps(),

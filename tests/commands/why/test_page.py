@@ -54,7 +54,7 @@ def test_the_numbers_are_those_of_the_report(browser: tuple[Tab, Path]) -> None:
         str(job.steps.count),
     ]
     assert texts(tab, ".tiles span")[-1] == "steps of all ranks"
-    shares = [percent(row.share) for row in job.shares if not row.detail]
+    shares = [percent(row.share) for row in job.times]
     assert texts(tab, ".times tr:not(.detail) td:nth-child(2)") == shares
     assert texts(tab, ".ranks td:nth-child(4)") == [amount(rank.lateness or 0.0) for rank in job.ranks]
     assert texts(tab, ".ranks tr.late td:first-child") == ["1"]

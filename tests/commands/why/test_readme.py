@@ -26,9 +26,13 @@ def test_every_key_of_the_json_is_described() -> None:
         "start",
         "step",
         "time",
+        "phases",
+        "device",
         "ranks",
         "gpus",
         "threads",
     }
-    parts = {f"jobs[].{key}" for key in ("start", "step", "time[]", "ranks[]", "gpus[]", "threads[]")}
+    parts = {
+        f"jobs[].{key}" for key in ("start", "step", "time[]", "phases[]", "device", "ranks[]", "gpus[]", "threads[]")
+    }
     assert {key for key in keys | parts if f"`{key}`" not in readme} == set()

@@ -77,7 +77,8 @@ def test_the_json_has_the_numbers_of_the_report(name: str) -> None:
     tree, job = json.loads(report_json(result)), result.jobs[0]
     assert tree["jobs"][0]["why"] == job.diagnosis.sentence
     assert tree["jobs"][0]["step"]["p99"] == job.steps.p99
-    assert [row["share"] for row in tree["jobs"][0]["time"]] == [row.share for row in job.shares]
+    rows = [(row["position"], row["activity"], row["per_step"]) for row in tree["jobs"][0]["time"]]
+    assert rows == [(at.position, one.activity, one.per_step) for at in job.times for one in at.activities]
     assert [row["lateness"] for row in tree["jobs"][0]["ranks"]] == [row.lateness for row in job.ranks]
     assert tree["not_seen"] == list(result.notes)
 

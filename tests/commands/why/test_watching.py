@@ -242,10 +242,8 @@ def test_what_cannot_be_seen_is_a_sentence_each() -> None:
     nvml = [Finding("driver", "libnvidia-ml.so.1 was not found", ok=False)]
     found = check_prerequisites(registry(ebpf, nvml), user=0)
     assert found.finds_framework
-    assert found.notes == (
-        "GPU utilisation and throttling: libnvidia-ml.so.1 was not found.",
-        "Cannot inspect 3 processes.",
-    )
+    assert found.notes == ("Cannot inspect 3 processes.",)
+    assert found.gpu_notes == ("GPU utilisation and throttling: libnvidia-ml.so.1 was not found.",)
 
 
 def test_a_machine_without_pytorch_is_known_before_the_watch() -> None:

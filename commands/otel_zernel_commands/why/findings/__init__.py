@@ -4,10 +4,12 @@ from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of
 from otel_zernel_commands.why.findings.programs import Program, programs_of
 from otel_zernel_commands.why.findings.report import (
+    DeviceTime,
     Diagnosis,
     GpuRow,
     JobFindings,
     JobStart,
+    PositionTime,
     RankRow,
     StepSummary,
     ThreadRow,
@@ -18,11 +20,13 @@ from otel_zernel_commands.why.findings.reporting import Circumstances, report_on
 
 __all__ = [
     "Circumstances",
+    "DeviceTime",
     "Diagnosis",
     "GpuRow",
     "JobFindings",
     "JobGroup",
     "JobStart",
+    "PositionTime",
     "Program",
     "RankRow",
     "StepSummary",

@@ -19,6 +19,40 @@ class TimeShare:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivityTime:
+    """The time that training threads spend with an activity in a position: the mean of their ranks."""
+
+    activity: str
+    per_step: float
+    """For each training step; 0 if there was none."""
+    share: float
+    """Of all time of the threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionTime:
+    """The time that training threads spend in a position: the mean of their ranks."""
+
+    position: str
+    phase: str
+    """That of the thread's own time in it. The time of the activity `collective` has another one."""
+    per_step: float
+    share: float
+    activities: tuple[ActivityTime, ...]
+    """The longest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """What GPUs did in a training step: the mean of their ranks. Their sum is the step."""
+
+    busy: float
+    starved: Mapping[str, float]
+    """By the position of the training thread meanwhile, in the order of a step."""
+    undetermined: float
+
+
+@dataclass(frozen=True, slots=True)
 class RankRow:
     """One process of a job."""
 
@@ -120,6 +154,10 @@ class JobFindings:
     shares: tuple[TimeShare, ...]
     """The phases in the order of a step, each before its details, which are sorted by time."""
     diagnosis: Diagnosis
+    times: tuple[PositionTime, ...] = ()
+    """Empty for a program without PyTorch's scopes, which has phases only."""
+    device: DeviceTime | None = None
+    """None if it uses no GPU."""
     gpus: tuple[GpuRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be seen, and why."""

@@ -15,6 +15,7 @@ from otel_zernel_commands.why.findings.programs import findings_on, programs_of
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
 from otel_zernel_commands.why.findings.start import start_of
+from otel_zernel_commands.why.findings.times import device_time, position_times
 from otel_zernel_commands.why.watch import SampledProgram
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.job_environment import host_name
@@ -39,6 +40,8 @@ class Circumstances:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By verdict: the threshold of `phases`."""
     notes: tuple[str, ...] = ()
+    gpu_notes: tuple[str, ...] = ()
+    """Those on what cannot be seen of GPUs."""
     sampled: tuple[SampledProgram, ...] = ()
     """Processes whose threads were sampled."""
     on_rocm: frozenset[int] = frozenset()
@@ -57,6 +60,8 @@ def report_on(state: TrainingState, choice: JobChoice, circumstances: Circumstan
     jobs = [_findings(group, gpus, circumstances, twice) for group in groups]
     jobs += list(_programs(state, choice, circumstances, gpus))
     used = {row.index for job in jobs for row in job.gpus}
+    uses_gpu = bool(used) or any(job.device for job in jobs) or any(one.gpu for one in state.processes)
+    notes = (*(circumstances.gpu_notes if uses_gpu else ()), *circumstances.notes)
     return WhyReport(
         started=datetime.fromtimestamp(circumstances.started_ns / 1e9, UTC).isoformat(timespec="seconds"),
         seconds=circumstances.seconds,
@@ -64,7 +69,7 @@ def report_on(state: TrainingState, choice: JobChoice, circumstances: Circumstan
         processes=circumstances.processes,
         jobs=tuple(jobs),
         gpus=tuple(_gpu(one) for one in gpus if _index(one) not in used),
-        notes=tuple(one for one in circumstances.notes if choice.pid is None or _is_about(one, groups)),
+        notes=tuple(one for one in notes if choice.pid is None or _is_about(one, groups)),
     )
 
 
@@ -94,6 +99,8 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         steps=steps,
         shares=facts.shares,
         diagnosis=diagnosis_of(facts),
+        times=position_times(processes),
+        device=device_time(processes),
         gpus=facts.gpus,
         start=start_of(group.processes, circumstances.started_ns, circumstances.program_ns),
         notes=(*_notes(group), *device_notes(pids, gpus, circumstances)),

@@ -33,7 +33,11 @@ def _job(job: JobFindings) -> dict[str, Any]:
         "try": list(job.diagnosis.advice),
         "start": asdict(job.start) if job.start else None,
         "step": asdict(job.steps),
-        "time": [asdict(row) for row in job.shares],
+        "time": [
+            {"position": row.position, "phase": row.phase, **asdict(one)} for row in job.times for one in row.activities
+        ],
+        "phases": [] if job.times else [asdict(row) for row in job.shares],
+        "device": None if job.device is None else {**asdict(job.device), "starved": dict(job.device.starved)},
         "ranks": list(map(_rank, job.ranks)),
         "gpus": list(map(_gpu, job.gpus)),
         "threads": list(map(_thread, job.threads)),

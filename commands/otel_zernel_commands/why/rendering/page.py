@@ -6,29 +6,22 @@ draws the time line and the heat map from a block of JSON.
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
 from otel_zernel_commands.why.findings import (
     JobFindings,
     RankRow,
-    TimeShare,
     WhyReport,
     amount,
     percent,
 )
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_commands.why.rendering.text import (
-    gpu_text,
-    job_title,
-    report_text,
-    start_text,
-    thread_text,
-    times_heading,
-)
-from otel_zernel_libraries.training import PHASES, detail_name, phase_name, phases_css
+from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, start_text, thread_text
+from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
+from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 
 _MOST_RANKS = 256
 """Ranks in the table. The JSON output has all."""
@@ -82,11 +75,9 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     yield f'<p class="about">{escape(job_title(job, report))}</p>'
     yield f'<h1 class="why">{escape(job.diagnosis.sentence)}</h1>'
     yield from _list("What to try", job.diagnosis.advice, "advice")
-    if job.shares:
-        yield f'<h2>{escape(times_heading(job))}</h2><table class="times"><tbody>'
-        several = {row.phase for row in job.shares if row.detail and _details(job, row.phase) > 1}
-        yield from (_time_row(row) for row in job.shares if not row.detail or row.phase in several)
-        yield "</tbody></table>"
+    yield from _table(times_heading(job), time_rows(job))
+    if job.device:
+        yield from _table(DEVICE_HEADING, device_rows(job.device))
     threads = [f"{row.name} ({row.tid}): {thread_text(row)}" for row in job.threads]
     yield from _list("Threads", tuple(threads), "threads")
     if job.start:
@@ -105,17 +96,21 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     yield from _list("Not seen in this job", job.notes, "notes")
 
 
-def _details(job: JobFindings, phase: str) -> int:
-    return sum(1 for row in job.shares if row.phase == phase and row.detail)
+def _table(heading: str, rows: Sequence[TimeRow]) -> Iterator[str]:
+    """A table of times with bars."""
+    if rows:
+        yield f'<h2>{escape(heading)}</h2><table class="times"><tbody>'
+        yield from map(_time_row, rows)
+        yield "</tbody></table>"
 
 
-def _time_row(row: TimeShare) -> str:
-    name = detail_name(row.detail) if row.detail else phase_name(row.phase)
-    kind = ' class="detail"' if row.detail else ""
+def _time_row(row: TimeRow) -> str:
+    kind = ' class="detail"' if row.is_detail else ""
     per_step = amount(row.per_step) if row.per_step else ""
-    drawn = f'<rect class="{escape(row.phase)}" width="{max(row.share * 100, 0.3):.2f}" height="14" rx="0"></rect>'
+    name = escape(row.phase or "device")
+    drawn = f'<rect class="{name}" width="{max(row.share * 100, 0.3):.2f}" height="14" rx="0"></rect>'
     svg = f'<svg viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true">{drawn}</svg>'
-    cells = f'<td>{escape(name)}</td><td>{percent(row.share)}</td><td>{per_step}</td><td class="drawn">{svg}</td>'
+    cells = f'<td>{escape(row.name)}</td><td>{percent(row.share)}</td><td>{per_step}</td><td class="drawn">{svg}</td>'
     return f"<tr{kind}>{cells}</tr>"
 
 

@@ -15,12 +15,18 @@ from otel_zernel_commands.why.findings import (
     percent,
 )
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_libraries.training import PHASE_WORDS, PHASES, activity_words, detail_name, phase_name, throttle_name
+from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
+from otel_zernel_libraries.training import (
+    PHASE_WORDS,
+    PHASES,
+    activity_words,
+    throttle_name,
+)
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
 """The space between a number and its unit."""
-_LABEL = 26
+_LABEL = 38
 """Columns of a label in the table of times."""
 _LONGEST_BAR = 40
 _FEWEST_BAR = 6
@@ -59,8 +65,10 @@ def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Itera
     """The headings below the diagnosis, each with its lines."""
     if job.threads:
         yield "Threads", _threads(job, terminal)
-    if job.shares:
-        yield times_heading(job), _times(job, terminal)
+    if rows := time_rows(job):
+        yield times_heading(job), _bars(rows, terminal)
+    if job.device:
+        yield DEVICE_HEADING, _bars(device_rows(job.device), terminal)
     if job.start:
         yield "Start", _wrapped(start_text(job.start), terminal, "  ", "  ")
     if job.steps.count:
@@ -102,26 +110,17 @@ def _listed(texts: Iterable[str], terminal: Terminal, lead: str = "  - ") -> Ite
         yield from _wrapped(text, terminal, lead if number == 0 else " " * (len(lead) - 2) + "- ", " " * len(lead))
 
 
-def times_heading(job: JobFindings) -> str:
-    """The heading of the table of times."""
-    return "Where a step's time goes" if job.steps.count else "Where the time goes"
-
-
-def _times(job: JobFindings, terminal: Terminal) -> Iterator[str]:
-    """A line for each phase with a bar, and one for each of its details if it has several."""
+def _bars(rows: Iterable[TimeRow], terminal: Terminal) -> Iterator[str]:
+    """A line for each row, with a bar."""
     label = min(_LABEL, terminal.width - 20)
     bar = min(_LONGEST_BAR, terminal.width - label - 22)
-    several = {
-        row.phase for row in job.shares if row.detail and sum(1 for one in job.shares if one.phase == row.phase) > 2
-    }
-    for row in job.shares:
-        if row.detail and row.phase not in several:
-            continue
-        name = f"    {detail_name(row.detail)}" if row.detail else f"  {phase_name(row.phase)}"
+    for row in rows:
+        name = f"    {row.name}" if row.is_detail else f"  {row.name}"
         numbers = f"{percent(row.share):>6} {amount(row.per_step) if row.per_step else '':>9}"
         drawn = terminal.bar(row.share, bar) if bar >= _FEWEST_BAR else ""
         line = f"{_cut(name, label):<{label}} {numbers}  "
-        yield (line + terminal.coloured(drawn, _DIM if row.detail else str(PHASE_WORDS[row.phase].terminal))).rstrip()
+        colour = str(PHASE_WORDS[row.phase].terminal) if row.phase and not row.is_detail else _DIM
+        yield (line + terminal.coloured(drawn, colour)).rstrip()
 
 
 def _cut(text: str, width: int) -> str:

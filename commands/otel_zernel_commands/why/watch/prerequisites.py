@@ -18,6 +18,8 @@ class Prerequisites:
     """Whether a running process uses CUDA, NCCL, PyTorch or another known framework."""
     notes: tuple[str, ...]
     """What cannot be seen and why, a sentence each."""
+    gpu_notes: tuple[str, ...] = ()
+    """The same about GPUs: they concern jobs that use one."""
 
 
 def check_prerequisites(registry: Registry, user: int | None = None) -> Prerequisites:
@@ -31,11 +33,15 @@ def check_prerequisites(registry: Registry, user: int | None = None) -> Prerequi
         raise CannotStart(_reason(ebpf, attaching, os.geteuid() if user is None else user))
     nvml = [one for one in registry.load("receivers", "nvml").examine() if one.ok is False]
     skipped = [one.text for one in ebpf if one.topic == "skipped"]
-    notes = (*(f"GPU utilisation and throttling: {one.text}" for one in nvml), *skipped)
     return Prerequisites(
         finds_framework=not any(one.topic == "processes" for one in ebpf),
-        notes=tuple(note if note.endswith(".") else f"{note}." for note in notes),
+        notes=tuple(map(_sentence, skipped)),
+        gpu_notes=tuple(_sentence(f"GPU utilisation and throttling: {one.text}") for one in nvml),
     )
+
+
+def _sentence(note: str) -> str:
+    return note if note.endswith(".") else f"{note}."
 
 
 def _reason(findings: list[Finding], attaching: str | None, user: int) -> str:

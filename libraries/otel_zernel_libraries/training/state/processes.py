@@ -150,6 +150,12 @@ class SeenProcess:
     """Like `details`: the part of it in steps in which events were lost."""
     ledger: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
     """By position and activity: the time (s) since it was first seen."""
+    gpu_starved: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
+    """By position and activity: the time (s) in which its GPU certainly had nothing to do."""
+    gpu_busy: SeriesSums[str] = field(default_factory=SeriesSums)
+    """By source: the time (s) in which its GPU certainly worked."""
+    gpu_undetermined: SeriesSums[str] = field(default_factory=SeriesSums)
+    """By source: the time (s) in which its GPU did one or the other."""
     events: SeriesSums[tuple[str, str, str, str]] = field(default_factory=SeriesSums)
     """By the fields of `StepEvent`: how often it has happened in its steps."""
     steps: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
@@ -361,8 +367,11 @@ DETAIL_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = 
     semconv.STEPS_LOSSY: _sum("lossy_steps", semconv.STEP_KIND),
     semconv.LEDGER_TIME: _sum("ledger", semconv.POSITION, semconv.ACTIVITY),
     semconv.STEP_EVENTS: _sum("events", *_EVENT),
+    semconv.GPU_STARVED_TIME: _sum("gpu_starved", semconv.POSITION, semconv.ACTIVITY),
+    semconv.GPU_BUSY_TIME: _sum("gpu_busy", semconv.PHASE_SOURCE),
+    semconv.GPU_UNDETERMINED_TIME: _sum("gpu_undetermined", semconv.PHASE_SOURCE),
 }
-"""Of `PHASES_READERS` those for the parts of phases, and for steps in which events were lost."""
+"""Of `PHASES_READERS` those for the parts of phases, for steps in which events were lost, and for the GPU."""
 PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
     semconv.PHASE_TIME: _phase_time,
     semconv.PHASE_FRACTION: _phase_share,

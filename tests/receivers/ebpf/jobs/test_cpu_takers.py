@@ -1,6 +1,7 @@
 """Who takes the CPU from a thread of a job: another process, another thread of its own, or the quota of its group."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,15 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.ledger import Activity
+from tests.receivers.ebpf.jobs.operator_runs import (
+    GRAD_OFF,
+    GRAD_ON,
+    difference,
+    operators_of,
+    runs_of,
+    snapshots_of,
+)
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, doubles, numbers
 
@@ -103,6 +113,28 @@ def test_other_threads_of_the_process_take_its_cpu(watch: Watch, standin: Standi
     assert own(batch) >= WATCHED_S / 2
     assert numbers(batch, "zernel.process.threads.runnable", process_pid=pid)[-1] >= 8
     assert doubles(batch, "zernel.process.cpus", process_pid=pid)[-1] == 1
+
+
+def test_a_pass_goes_on_while_another_process_has_the_cpu(watch: Watch, standin: Standin) -> None:
+    """After a sample the thread runs for less time than the pass took. It waits longer for the CPU."""
+    tokens = 100
+    token = ["addmm times=4", "spin work=200000", "multinomial", "spin work=100000"]
+    with started(sys.executable, "-c", NEIGHBOUR, str(CPU)), standin.start() as program:
+        for library in ("libc10.so", "libtorch_cpu.so"):
+            program.do(f"load {library}")
+        watch.attach()
+        os.sched_setaffinity(program.pid, {CPU})
+        os.setpriority(os.PRIO_PROCESS, program.pid, 5)
+        program.process.send_signal(signal.SIGSTOP)  # until all commands are there, so that it waits for none
+        for command in [GRAD_OFF, *token * tokens, GRAD_ON]:
+            program.send(command)
+        program.process.send_signal(signal.SIGCONT)
+        program.wait()
+    batch = watch.read()
+    passes = sum(int(str(run.parts or 1)) for run in runs_of(batch, program))
+    assert passes <= 3, "the host of a virtual machine also takes its CPU, which no kernel shows"
+    waited = [difference(*snapshots_of(span)).seconds[Activity.CPU_WAIT] for span in operators_of(batch, program)]
+    assert sum(waited) > 0.02, "the neighbour has taken the CPU"
 
 
 @pytest.fixture
