@@ -12,6 +12,7 @@ from otel_zernel_commands.why.findings import GpuRow, WhyReport, amount, percent
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
 from otel_zernel_commands.why.rendering.text import gpu_text
 from otel_zernel_libraries.job_choice import JobChoice
+from tests.commands.why.answers import healthy_report, slow_report
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
 
@@ -30,10 +31,13 @@ REPORTS = {
     "slow_loader": lambda: report("stalls of 150 ms", notes=(NOTE,)),
     "late_rank": lambda: report("gloo, DDP, a late rank", is_job=True, is_interrupted=True),
     "gpu": with_gpu,
+    "causes": slow_report,
+    "healthy": healthy_report,
 }
 TERMINALS = {
     "40": Terminal(40),
     "80": Terminal(80),
+    "120": Terminal(120),
     "ascii": Terminal(80, is_unicode=False),
     "coloured": Terminal(100, is_coloured=True),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from otel_zernel.text import visible
 from otel_zernel_libraries.job_choice import JobChoice, names_of
 from otel_zernel_libraries.training import FEWEST_STEPS, script_of, title_of
+from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.state import Entities, SeenJob, SeenProcess
 
 _LONGEST_TITLE = 80
@@ -28,6 +29,11 @@ class JobGroup:
         """The program's script, or the name that the user gave the job."""
         first = self.processes[0]
         return _shown(title_of(first.attributes, script_of(first.command)))
+
+    @property
+    def answer(self) -> JobAnswer | None:
+        """Its causes. None if it has none yet."""
+        return self.job.answer if self.job else self.processes[0].answer
 
     @property
     def trained(self) -> int:

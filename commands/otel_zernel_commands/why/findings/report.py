@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from otel_zernel_libraries.training import StepBar
+from otel_zernel_libraries.training.causes import JobAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,8 @@ class JobFindings:
     """Empty for a program without PyTorch's scopes, which has phases only."""
     device: DeviceTime | None = None
     """None if it uses no GPU."""
+    answer: JobAnswer | None = None
+    """Its causes. None if its steps are too few, or not known."""
     gpus: tuple[GpuRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be seen, and why."""

@@ -11,6 +11,7 @@ from otel_zernel_commands.why.findings.amounts import percent
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
+from otel_zernel_commands.why.findings.lead import diagnosis_by
 from otel_zernel_commands.why.findings.programs import findings_on, programs_of
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
@@ -98,7 +99,8 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         seconds=_seconds(group.processes) or circumstances.seconds,
         steps=steps,
         shares=facts.shares,
-        diagnosis=diagnosis_of(facts),
+        diagnosis=diagnosis_by(group.answer) if group.answer else diagnosis_of(facts),
+        answer=group.answer,
         times=position_times(processes),
         device=device_time(processes),
         gpus=facts.gpus,

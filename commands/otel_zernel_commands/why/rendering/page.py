@@ -17,11 +17,13 @@ from otel_zernel_commands.why.findings import (
     amount,
     percent,
 )
+from otel_zernel_commands.why.rendering.causes import cause_rows, hidden_texts, looked_at_text, seen_text, where_text
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, start_text, thread_text
 from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
+from otel_zernel_libraries.training.causes import JobAnswer
 
 _MOST_RANKS = 256
 """Ranks in the table. The JSON output has all."""
@@ -74,7 +76,13 @@ def _body(report: WhyReport) -> Iterator[str]:
 def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     yield f'<p class="about">{escape(job_title(job, report))}</p>'
     yield f'<h1 class="why">{escape(job.diagnosis.sentence)}</h1>'
+    if job.answer:
+        about = [where_text(cause) for cause in job.answer.causes[:1]] or [looked_at_text(job.answer)]
+        yield from (f'<p class="where">{escape(text)}</p>' for text in (*about, seen_text(job.answer)) if text)
     yield from _list("What to try", job.diagnosis.advice, "advice")
+    if job.answer:
+        yield from _causes(job.answer)
+        yield from _list("Hidden, and not worth touching", tuple(hidden_texts(job.answer)), "hidden")
     yield from _table(times_heading(job), time_rows(job))
     if job.device:
         yield from _table(DEVICE_HEADING, device_rows(job.device))
@@ -89,11 +97,27 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     if len(job.ranks) > 1:
         yield from _ranks(job)
     yield from _list("GPUs", map(gpu_text, job.gpus), "gpus")
-    yield f'<h2>Evidence for the verdict <code class="verdict">{escape(job.diagnosis.verdict)}</code></h2>'
-    yield '<table class="evidence"><tbody>'
-    yield from (f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in job.diagnosis.evidence)
-    yield "</tbody></table>"
+    if job.diagnosis.evidence:
+        yield f'<h2>Evidence for the verdict <code class="verdict">{escape(job.diagnosis.verdict)}</code></h2>'
+        rows = (f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in job.diagnosis.evidence)
+        yield f'<table class="evidence"><tbody>{"".join(rows)}</tbody></table>'
     yield from _list("Not seen in this job", job.notes, "notes")
+
+
+def _causes(answer: JobAnswer) -> Iterator[str]:
+    """The ranked list, with the evidence and the advice of each cause."""
+    rows = cause_rows(answer)
+    if not rows:
+        return
+    head = "".join(f"<th>{name}</th>" for name in ("cause", "saves", "bounds", "of a step"))
+    yield '<h2>What a step would save without</h2><div class="scroll"><table class="causes">'
+    yield f"<thead><tr>{head}</tr></thead><tbody>"
+    for row in rows:
+        texts = (*row.evidence, *(f"Try: {advice}" for advice in row.advice))
+        about = "".join(f"<p>{_with_code(text)}</p>" for text in texts)
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in (row.gain, row.bounds, row.share))
+        yield f'<tr><td class="text"><b>{escape(row.name)}</b>{about}</td>{cells}</tr>'
+    yield "</tbody></table></div>"
 
 
 def _table(heading: str, rows: Sequence[TimeRow]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from otel_zernel_commands.why.findings import (
     amount,
     percent,
 )
+from otel_zernel_commands.why.rendering.causes import cause_rows, hidden_texts, looked_at_text, seen_text, where_text
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import (
@@ -22,12 +23,17 @@ from otel_zernel_libraries.training import (
     activity_words,
     throttle_name,
 )
+from otel_zernel_libraries.training.causes import JobAnswer
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
 """The space between a number and its unit."""
 _LABEL = 38
 """Columns of a label in the table of times."""
+_LONGEST_NAME = 44
+"""Columns of the name of a cause."""
+_NUMBERS = 42
+"""Columns of its numbers."""
 _LONGEST_BAR = 40
 _FEWEST_BAR = 6
 _MOST_SHOWN = 8
@@ -52,6 +58,10 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
     yield ""
     for line in _wrapped(job.diagnosis.sentence, terminal, "  ", "  "):
         yield terminal.coloured(line, _BOLD)
+    if job.answer:
+        about = [where_text(cause) for cause in job.answer.causes[:1]] or [looked_at_text(job.answer)]
+        for text in filter(None, (*about, seen_text(job.answer))):
+            yield from _wrapped(text, terminal, "  ", "  ")
     if job.diagnosis.advice:
         yield ""
         yield from _listed(job.diagnosis.advice, terminal, "  Try: ")
@@ -63,6 +73,10 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
 
 def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Iterable[str]]]:
     """The headings below the diagnosis, each with its lines."""
+    if job.answer and job.answer.causes:
+        yield "What a step would save without", _causes(job.answer, terminal)
+    if job.answer and job.answer.hidden:
+        yield "Hidden, and not worth touching", _listed(hidden_texts(job.answer), terminal)
     if job.threads:
         yield "Threads", _threads(job, terminal)
     if rows := time_rows(job):
@@ -77,7 +91,8 @@ def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Itera
         yield "Ranks", _ranks(job, terminal)
     if job.gpus:
         yield "GPUs", _gpu_lines(job.gpus, terminal)
-    yield f"Evidence ({job.diagnosis.verdict})", _evidence(job, terminal)
+    if job.diagnosis.evidence:
+        yield f"Evidence ({job.diagnosis.verdict})", _evidence(job, terminal)
     if job.notes:
         yield "Not seen in this job", _listed(job.notes, terminal)
 
@@ -211,6 +226,25 @@ def thread_text(row: ThreadRow) -> str:
     parts = [("is on a CPU", row.cpu), *((activity_words(name), share) for name, share in row.waits.items())]
     named = [f"{words} {percent(share)}" for words, share in parts if share >= 0.005]
     return ", ".join(named) or "has ended"
+
+
+def _causes(answer: JobAnswer, terminal: Terminal) -> Iterator[str]:
+    """A line for each cause with its gain, the bounds of the gain, and its share of a step. Below it its evidence, and
+    the first advice of all but the first cause, whose advice is above."""
+    rows = cause_rows(answer)
+    label = min(max(len(row.name) for row in rows) + 4, _LONGEST_NAME)
+    fits = label + _NUMBERS <= terminal.width
+    for number, row in enumerate(rows, 1):
+        name, numbers = f"{number}. {row.name}", f"{row.gain:>8}  {row.share:>5}  ({row.bounds})"
+        if fits:
+            yield f"  {_cut(name, label):<{label}} {numbers}"
+        else:
+            yield from _wrapped(name, terminal, "  ", "     ")
+            yield f"     {' '.join(numbers.split())}"
+        for text in row.evidence:
+            yield from _wrapped(text, terminal, "     ", "     ")
+        for text in row.advice[:1] if number > 1 else ():
+            yield from _wrapped(f"Try: {text}", terminal, "     ", "     ")
 
 
 def _evidence(job: JobFindings, terminal: Terminal) -> Iterator[str]:

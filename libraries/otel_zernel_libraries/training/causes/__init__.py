@@ -5,6 +5,7 @@ from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Device
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
+from otel_zernel_libraries.training.causes.verdicts import verdict_of, verdict_of_cause
 
 __all__ = [
     "Cause",
@@ -20,4 +21,6 @@ __all__ = [
     "StepFlags",
     "answer_on",
     "training_ends",
+    "verdict_of",
+    "verdict_of_cause",
 ]

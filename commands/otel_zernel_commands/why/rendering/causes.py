@@ -1,0 +1,75 @@
+"""The answer on a job in words: what to change and what it saves, and what is not worth touching."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from otel_zernel_commands.why.findings import amount, percent
+from otel_zernel_libraries.training import activity_words, cause_name, position_name
+from otel_zernel_libraries.training.causes import Cause, CauseName, Hidden, JobAnswer
+
+
+class CauseRow(NamedTuple):
+    """A line of the ranked list."""
+
+    name: str
+    gain: str
+    bounds: str
+    share: str
+    advice: tuple[str, ...]
+    evidence: tuple[str, ...]
+
+
+def cause_rows(answer: JobAnswer) -> list[CauseRow]:
+    """The named causes, the largest gain first."""
+    return [
+        CauseRow(
+            name=_name(cause),
+            gain=amount(cause.gain),
+            bounds=f"{amount(max(cause.gain_low, 0.0))} to {amount(cause.gain_high)}",
+            share=percent(cause.share),
+            advice=cause.advice,
+            evidence=tuple(one.text for one in cause.evidence),
+        )
+        for cause in answer.causes
+    ]
+
+
+def where_text(cause: Cause) -> str:
+    """The rank, the position and the lines of a cause: `Where: rank 1, data loading, at tokenize() (data.py:31)`."""
+    parts = ["all ranks" if cause.rank is None else f"rank {cause.rank}"]
+    parts += [position_name(cause.position)] if cause.position else []
+    parts += [f"at {line}" for line in cause.code[:1]]
+    return f"Where: {', '.join(parts)}"
+
+
+def hidden_texts(answer: JobAnswer) -> Iterator[str]:
+    """Time that is not worth touching, a sentence each."""
+    for one in answer.hidden:
+        yield f"{_place(one)}: {amount(one.time)} a step. Without it, a step takes as long."
+
+
+def looked_at_text(answer: JobAnswer) -> str:
+    """The causes that would have been seen; empty if there is none."""
+    names = sorted({cause_name(cause) for cause in answer.looked_at})
+    return f"Looked for: {', '.join(names)}." if names else ""
+
+
+def seen_text(answer: JobAnswer) -> str:
+    """That ranks are missing; empty if all are there."""
+    if answer.ranks_seen >= answer.ranks_expected:
+        return ""
+    seen = f"{answer.ranks_seen} of {answer.ranks_expected} ranks seen"
+    return f"{seen}: causes that compare ranks are not named. Run the command on the other machines, too."
+
+
+def _name(cause: Cause) -> str:
+    """`data loading: runs Python`, or the name of the cause, with the rank that has it."""
+    rank = "" if cause.rank is None else f", rank {cause.rank}"
+    if cause.cause is CauseName.SEGMENT and cause.position and cause.activity:
+        return f"{position_name(cause.position)}: {activity_words(cause.activity)}{rank}"
+    return f"{cause_name(cause.cause)}{rank}"
+
+
+def _place(hidden: Hidden) -> str:
+    rank = "" if hidden.rank is None else f", rank {hidden.rank}"
+    return f"{position_name(hidden.position)}: {activity_words(hidden.activity)}{rank}"

@@ -1,0 +1,90 @@
+"""The first sentences of a report say what to change and what it saves, and the list ranks all causes."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from otel_zernel_commands.why.findings.lead import diagnosis_by, lead_of
+from otel_zernel_commands.why.rendering import Terminal, report_text
+from otel_zernel_commands.why.rendering.causes import cause_rows, seen_text, where_text
+from otel_zernel_libraries.training.causes import CauseName, JobAnswer, verdict_of, verdict_of_cause
+from otel_zernel_libraries.training.words import CAUSE_WORDS, VERDICT_WORDS
+from tests.commands.why.answers import HEALTHY, LATE, SLOW, TOKENIZES, healthy_report, slow_report
+
+
+def test_the_lead_says_what_to_change_and_what_it_saves() -> None:
+    assert diagnosis_by(SLOW).sentence == (
+        "The training thread runs Python while it loads data: this costs 12.4 ms of each 41.0 ms step. "
+        "Without it, a step takes about 28.6 ms (1.4 times as many steps a second)."
+    )
+    assert diagnosis_by(SLOW).advice == TOKENIZES.advice
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (0.002, "(5 % more steps a second)"),
+        (0.02, "(2.0 times as many steps a second)"),
+        (0.04, "(41 times as many steps a second)"),
+        (0.041, "(1,000 times as many steps a second)"),
+    ],
+)
+def test_a_gain_is_a_percentage_or_a_factor(gain: float, words: str) -> None:
+    assert lead_of(replace(TOKENIZES, gain=gain), 0.041).endswith(f" {words}.")
+
+
+def test_the_second_line_says_where() -> None:
+    assert where_text(TOKENIZES) == "Where: all ranks, data loading"
+    assert (
+        where_text(replace(LATE, code=("step() (train.py:31)",)))
+        == "Where: rank 1, forward pass, at step() (train.py:31)"
+    )
+
+
+def test_nothing_worth_changing_is_an_answer_with_a_number() -> None:
+    diagnosis = diagnosis_by(HEALTHY)
+    assert (diagnosis.verdict, diagnosis.advice) == ("none", ())
+    assert diagnosis.sentence == (
+        "Nothing is worth changing: without all that one could save, a step would take 40.2 ms in place of 41.0 ms."
+    )
+    text = report_text(healthy_report(), Terminal(120))
+    assert "Looked for: checkpoint, time of a thread." in text
+    assert "Try:" not in text
+
+
+def test_the_list_has_gains_with_their_bounds_and_the_advice_of_each_cause() -> None:
+    first, second = cause_rows(SLOW)
+    assert first[:4] == ("data loading: runs Python", "12.4 ms", "11.9 ms to 12.9 ms", "30 %")
+    assert second[:4] == ("straggler, rank 1", "3.40 ms", "2.10 ms to 4.70 ms", "8.3 %")
+    assert second.advice == LATE.advice
+    assert second.evidence == ("Rank 1 waits for a CPU 4.1 ms longer than the median rank.",)
+
+
+def test_missing_ranks_are_said_beside_the_lead() -> None:
+    assert seen_text(SLOW).startswith("2 of 4 ranks seen: ")
+    assert seen_text(HEALTHY) == ""
+    assert "2 of 4 ranks seen" in "\n".join(report_text(slow_report(), Terminal(80)).splitlines()[:8])
+
+
+def test_hidden_time_is_called_not_worth_touching() -> None:
+    text = re.sub(r"\s+", " ", report_text(slow_report(), Terminal(120)))
+    hidden = (
+        "after the step: waits for the network (sockets), rank 0: 2.10 ms a step. Without it, a step takes as long."
+    )
+    assert f"not worth touching - {hidden}" in text
+
+
+@pytest.mark.parametrize("cause", CauseName)
+def test_every_cause_has_words_and_a_verdict_that_alerts_know(cause: CauseName) -> None:
+    assert cause in CAUSE_WORDS
+    assert verdict_of_cause(replace(TOKENIZES, cause=cause)) in VERDICT_WORDS
+    assert re.match(r"[A-Z].* step\. Without it, ", lead_of(replace(LATE, cause=cause), 0.041))
+
+
+def test_the_phase_of_a_segment_is_its_verdict() -> None:
+    phases = ("data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown")
+    assert [verdict_of_cause(replace(TOKENIZES, phase=phase)) for phase in phases] == [
+        "input_bound", "compute_bound", "communication_bound", "optimizer_bound", "host_bound"
+    ]  # fmt: skip
+    assert verdict_of(JobAnswer(step=1.0, steps=3, best=1.0)) == "none"
