@@ -46,6 +46,8 @@ def coined(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(words.VERDICT_WORDS, verdict, said)
     for position, where in words.POSITION_WORDS.items():
         monkeypatch.setitem(words.POSITION_WORDS, position, where._replace(name=f"position_{position}"))
+    for cause in words.CAUSE_WORDS:
+        monkeypatch.setitem(words.CAUSE_WORDS, cause, words.CauseWords(f"cause_{cause}", f"cause_{cause}"))
     tables = (words.DETAIL_NAMES, words.MARK_NAMES, words.THROTTLE_NAMES, words.ACTIVITY_WORDS)
     for table, prefix in zip(tables, ("detail", "mark", "cause", "activity"), strict=True):
         for key in table:
@@ -71,8 +73,8 @@ def test_the_report_of_why_has_the_words_of_the_table() -> None:
         shown = {row.position for row in result.jobs[0].times}
         assert shown
         assert all(words.POSITION_WORDS[position].name in text for position in shown)
-        if result.jobs[0].diagnosis.verdict != "straggler":
-            assert f"Sentence-on-{result.jobs[0].diagnosis.verdict}" in text
+        if (answer := result.jobs[0].answer) and answer.causes:
+            assert f"cause_{answer.causes[0].cause}" in result.jobs[0].diagnosis.sentence.lower()
 
 
 @pytest.mark.usefixtures("coined")

@@ -7,7 +7,7 @@ import pytest
 
 from otel_zernel_commands.why.findings.lead import diagnosis_by, lead_of
 from otel_zernel_commands.why.rendering import Terminal, report_text
-from otel_zernel_commands.why.rendering.causes import cause_rows, seen_text, where_text
+from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, where_text
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer, verdict_of, verdict_of_cause
 from otel_zernel_libraries.training.words import CAUSE_WORDS, VERDICT_WORDS
 from tests.commands.why.answers import HEALTHY, LATE, SLOW, TOKENIZES, healthy_report, slow_report
@@ -35,11 +35,10 @@ def test_a_gain_is_a_percentage_or_a_factor(gain: float, words: str) -> None:
 
 
 def test_the_second_line_says_where() -> None:
-    assert where_text(TOKENIZES) == "Where: all ranks, data loading"
-    assert (
-        where_text(replace(LATE, code=("step() (train.py:31)",)))
-        == "Where: rank 1, forward pass, at step() (train.py:31)"
-    )
+    assert where_text(TOKENIZES, SLOW) == "Where: all ranks, data loading."
+    assert where_text(TOKENIZES, HEALTHY) == "Where: data loading."
+    late = replace(LATE, code=("step() (train.py:31)",))
+    assert where_text(late, SLOW) == "Where: rank 1, forward pass, at step() (train.py:31)."
 
 
 def test_nothing_worth_changing_is_an_answer_with_a_number() -> None:
@@ -62,8 +61,8 @@ def test_the_list_has_gains_with_their_bounds_and_the_advice_of_each_cause() -> 
 
 
 def test_missing_ranks_are_said_beside_the_lead() -> None:
-    assert seen_text(SLOW).startswith("2 of 4 ranks seen: ")
-    assert seen_text(HEALTHY) == ""
+    assert list(about_texts(SLOW))[1].startswith("2 of 4 ranks seen: ")
+    assert len(list(about_texts(HEALTHY))) == 1
     assert "2 of 4 ranks seen" in "\n".join(report_text(slow_report(), Terminal(80)).splitlines()[:8])
 
 

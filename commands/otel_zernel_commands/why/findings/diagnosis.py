@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from otel_zernel_commands.why.findings.advice import advice_on
 from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.facts import Facts
+from otel_zernel_commands.why.findings.lead import diagnosis_by
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
 from otel_zernel_commands.why.findings.shares import slowest_phase
 from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others
@@ -28,9 +29,15 @@ _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a line."""
 
 
+UNDECIDED = frozenset({"no_scopes", "marks_missing", "too_few_steps", "lost_events"})
+"""Verdicts on jobs whose steps are not known well enough to name causes."""
+
+
 def diagnosis_of(facts: Facts) -> Diagnosis:
     """The diagnosis of one job."""
-    verdict = verdict_of(facts)
+    verdict, answer = verdict_of(facts), facts.group.answer
+    if answer and verdict not in UNDECIDED:
+        return diagnosis_by(answer)
     evidence = tuple(_evidence(facts, verdict))
     return Diagnosis(verdict, _sentence(facts, verdict), evidence, tuple(advice_on(facts, verdict)))
 

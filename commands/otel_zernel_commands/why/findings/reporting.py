@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from otel_zernel_commands.why.findings.amounts import percent
-from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
+from otel_zernel_commands.why.findings.diagnosis import UNDECIDED, diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
-from otel_zernel_commands.why.findings.lead import diagnosis_by
 from otel_zernel_commands.why.findings.programs import findings_on, programs_of
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
@@ -91,6 +90,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
     used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids.keys() & pids)
     facts = Facts(counted, time_shares(processes), steps, used, circumstances.cpus, circumstances.thresholds)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
+    diagnosis = diagnosis_of(facts)
     return JobFindings(
         title=title,
         host=processes[0].host,
@@ -99,8 +99,8 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         seconds=_seconds(group.processes) or circumstances.seconds,
         steps=steps,
         shares=facts.shares,
-        diagnosis=diagnosis_by(group.answer) if group.answer else diagnosis_of(facts),
-        answer=group.answer,
+        diagnosis=diagnosis,
+        answer=None if diagnosis.verdict in UNDECIDED else group.answer,
         times=position_times(processes),
         device=device_time(processes),
         gpus=facts.gpus,

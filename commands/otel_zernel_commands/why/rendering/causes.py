@@ -34,12 +34,21 @@ def cause_rows(answer: JobAnswer) -> list[CauseRow]:
     ]
 
 
-def where_text(cause: Cause) -> str:
+def about_texts(answer: JobAnswer) -> Iterator[str]:
+    """The lines below the lead: the place of the first cause, or what was looked for; and whether ranks are missing."""
+    yield where_text(answer.causes[0], answer) if answer.causes else _looked_at(answer)
+    if answer.ranks_seen < answer.ranks_expected:
+        seen = f"{answer.ranks_seen} of {answer.ranks_expected} ranks seen"
+        yield f"{seen}: causes that compare ranks are not named. Run the command on the other machines, too."
+
+
+def where_text(cause: Cause, answer: JobAnswer) -> str:
     """The rank, the position and the lines of a cause: `Where: rank 1, data loading, at tokenize() (data.py:31)`."""
-    parts = ["all ranks" if cause.rank is None else f"rank {cause.rank}"]
+    several = ["all ranks"] if answer.ranks_expected > 1 else []
+    parts = several if cause.rank is None else [f"rank {cause.rank}"]
     parts += [position_name(cause.position)] if cause.position else []
     parts += [f"at {line}" for line in cause.code[:1]]
-    return f"Where: {', '.join(parts)}"
+    return f"Where: {', '.join(parts) or 'the whole step'}."
 
 
 def hidden_texts(answer: JobAnswer) -> Iterator[str]:
@@ -48,18 +57,10 @@ def hidden_texts(answer: JobAnswer) -> Iterator[str]:
         yield f"{_place(one)}: {amount(one.time)} a step. Without it, a step takes as long."
 
 
-def looked_at_text(answer: JobAnswer) -> str:
-    """The causes that would have been seen; empty if there is none."""
+def _looked_at(answer: JobAnswer) -> str:
+    """The causes that would have been seen."""
     names = sorted({cause_name(cause) for cause in answer.looked_at})
-    return f"Looked for: {', '.join(names)}." if names else ""
-
-
-def seen_text(answer: JobAnswer) -> str:
-    """That ranks are missing; empty if all are there."""
-    if answer.ranks_seen >= answer.ranks_expected:
-        return ""
-    seen = f"{answer.ranks_seen} of {answer.ranks_expected} ranks seen"
-    return f"{seen}: causes that compare ranks are not named. Run the command on the other machines, too."
+    return f"Looked for: {', '.join(names) or 'nothing, since the steps show nothing that one could save'}."
 
 
 def _name(cause: Cause) -> str:

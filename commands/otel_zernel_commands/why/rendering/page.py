@@ -17,7 +17,7 @@ from otel_zernel_commands.why.findings import (
     amount,
     percent,
 )
-from otel_zernel_commands.why.rendering.causes import cause_rows, hidden_texts, looked_at_text, seen_text, where_text
+from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, start_text, thread_text
@@ -77,8 +77,7 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     yield f'<p class="about">{escape(job_title(job, report))}</p>'
     yield f'<h1 class="why">{escape(job.diagnosis.sentence)}</h1>'
     if job.answer:
-        about = [where_text(cause) for cause in job.answer.causes[:1]] or [looked_at_text(job.answer)]
-        yield from (f'<p class="where">{escape(text)}</p>' for text in (*about, seen_text(job.answer)) if text)
+        yield from (f'<p class="where">{escape(text)}</p>' for text in about_texts(job.answer))
     yield from _list("What to try", job.diagnosis.advice, "advice")
     if job.answer:
         yield from _causes(job.answer)

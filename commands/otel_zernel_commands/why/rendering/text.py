@@ -14,7 +14,7 @@ from otel_zernel_commands.why.findings import (
     amount,
     percent,
 )
-from otel_zernel_commands.why.rendering.causes import cause_rows, hidden_texts, looked_at_text, seen_text, where_text
+from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import (
@@ -59,8 +59,7 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
     for line in _wrapped(job.diagnosis.sentence, terminal, "  ", "  "):
         yield terminal.coloured(line, _BOLD)
     if job.answer:
-        about = [where_text(cause) for cause in job.answer.causes[:1]] or [looked_at_text(job.answer)]
-        for text in filter(None, (*about, seen_text(job.answer))):
+        for text in about_texts(job.answer):
             yield from _wrapped(text, terminal, "  ", "  ")
     if job.diagnosis.advice:
         yield ""
