@@ -2,17 +2,13 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from operator import itemgetter
+from operator import itemgetter, sub
 from typing import Final
 
 from otel_zernel_libraries.training.ledger.moments import MOMENTS, Activity, Moment, Position
 from otel_zernel_libraries.training.ledger.segments import NO_WORK, Segment, Work
-from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import COUNTS, STATES, Snapshot
 
-_COUNTS: Final = 2**32
-"""Counts are modulo this."""
-_SAMPLES: Final = 2**16
-"""Samples are."""
 _ROUNDING: Final = 100
 """If snapshots miss at most one part in so many of a segment, or repeat it, the longest activity gets or gives it."""
 _EDGE_NS: Final = 10_000
@@ -25,44 +21,50 @@ class ThreadClock:
     """The counters of one thread over time. Between two snapshots they grow evenly."""
 
     def __init__(self, snapshots: Iterable[TimedSnapshot]) -> None:
-        self._snapshots = sorted(snapshots, key=itemgetter(0))
-        self._latest: tuple[int, Snapshot | None] = (-1, None)
-        """The last answer: a segment begins where another ends."""
+        ordered = sorted(snapshots, key=itemgetter(0))
+        self._times = [time for time, _ in ordered]
+        self._snapshots = [snapshot for _, snapshot in ordered]
+        self._known: dict[int, Snapshot | None] = {}
+        """The answers by time: a segment begins where another ends."""
 
     def at(self, time: int) -> Snapshot | None:
         """The counters at a time (ns since 1970); None outside the snapshots, and between two of different counts."""
-        snapshots = self._snapshots
-        after = bisect_left(snapshots, time, key=itemgetter(0))
-        if after == len(snapshots):
-            return snapshots[-1][1] if snapshots and time - snapshots[-1][0] <= _EDGE_NS else None
-        end, last = snapshots[after]
+        if time not in self._known:
+            self._known[time] = self._at(time)
+        return self._known[time]
+
+    def _at(self, time: int) -> Snapshot | None:
+        times, snapshots = self._times, self._snapshots
+        after = bisect_left(times, time)
+        if after == len(times):
+            return snapshots[-1] if times and time - times[-1] <= _EDGE_NS else None
+        end, last = times[after], snapshots[after]
         if end == time:
             return last
         if after == 0:
             return last if end - time <= _EDGE_NS else None
-        begin, first = snapshots[after - 1]
-        return _between(first, last, time - begin, end - begin) if last.follows(first) else None
+        begin, first = times[after - 1], snapshots[after - 1]
+        return first.towards(last, time - begin, end - begin) if last.follows(first) else None
 
     def insert(self, time: int, snapshot: Snapshot) -> None:
         """Adds what is known about a time between two snapshots."""
-        self._snapshots.insert(bisect_left(self._snapshots, time, key=itemgetter(0)), (time, snapshot))
+        at = bisect_left(self._times, time)
+        self._times.insert(at, time)
+        self._snapshots.insert(at, snapshot)
+        self._known.clear()
 
     def __bool__(self) -> bool:
         """Whether it has snapshots."""
-        return bool(self._snapshots)
+        return bool(self._times)
 
     def knows(self, start: int, end: int) -> bool:
         """Whether it has snapshots from before `start` to after `end` (ns since 1970)."""
-        if not self._snapshots:
-            return False
-        begin, last = self._snapshots[0][0], self._snapshots[-1][0]
-        return begin - _EDGE_NS <= start <= end <= last + _EDGE_NS
+        times = self._times
+        return bool(times) and times[0] - _EDGE_NS <= start <= end <= times[-1] + _EDGE_NS
 
     def times_between(self, start: int, end: int) -> list[int]:
         """The times (ns since 1970) of the snapshots after `start` and before `end`."""
-        first = bisect_right(self._snapshots, start, key=itemgetter(0))
-        last = bisect_left(self._snapshots, end, first, key=itemgetter(0))
-        return [time for time, _ in self._snapshots[first:last]]
+        return self._times[bisect_right(self._times, start) : bisect_left(self._times, end)]
 
     def work_between(self, start: int, end: int) -> Work | None:
         """What the thread did from one time to another; None if it is not known."""
@@ -74,9 +76,7 @@ class ThreadClock:
 
         Waits for other ranks become a segment of their own, which ends it: they decide the phase, and ranks meet there.
         """
-        first = self._latest[1] if self._latest[0] == start else self.at(start)
-        last = self.at(end)
-        self._latest = end, last
+        first, last = self.at(start), self.at(end)
         if first is None or last is None or not last.follows(first):
             return (Segment(start, end, moment),)
         work = self._work(start, end, first, last)
@@ -94,18 +94,19 @@ class ThreadClock:
         return (own, meeting) if waited else (own,)
 
     def _work(self, start: int, end: int, first: Snapshot, last: Snapshot) -> Work:
+        launches = (last.launches - first.launches) % COUNTS
         return Work(
-            operators=(last.operators - first.operators) % _COUNTS,
-            launches=(last.launches - first.launches) % _COUNTS,
-            first_launch=self._first_launch(start, end),
-            last_launch=self._last_launch(start, end),
-            collectives=(last.collectives - first.collectives) % _COUNTS,
-            copies=(last.copies - first.copies) % _COUNTS,
-            copied=last.copied - first.copied,
-            read=last.read - first.read,
-            file_faults=(last.file_faults - first.file_faults) % _COUNTS,
-            minor_faults=(last.minor_faults - first.minor_faults) % _COUNTS,
-            major_faults=(last.major_faults - first.major_faults) % _COUNTS,
+            (last.operators - first.operators) % COUNTS,
+            launches,
+            self._first_launch(start, end) if launches else 0,
+            self._last_launch(start, end) if launches else 0,
+            (last.collectives - first.collectives) % COUNTS,
+            (last.copies - first.copies) % COUNTS,
+            last.copied - first.copied,
+            last.read - first.read,
+            (last.file_faults - first.file_faults) % COUNTS,
+            (last.minor_faults - first.minor_faults) % COUNTS,
+            (last.major_faults - first.major_faults) % COUNTS,
         )
 
     def _first_launch(self, start: int, end: int) -> int:
@@ -113,8 +114,8 @@ class ThreadClock:
 
         A snapshot has the first launch since the one before.
         """
-        for at in range(bisect_right(self._snapshots, start, key=itemgetter(0)), len(self._snapshots)):
-            time, snapshot = self._snapshots[at]
+        for at in range(bisect_right(self._times, start), len(self._times)):
+            time, snapshot = self._times[at], self._snapshots[at]
             launch = snapshot.first_launch and snapshot.first_launch - snapshot.time + time
             if launch:
                 return launch if start <= launch < end else 0
@@ -123,45 +124,18 @@ class ThreadClock:
         return 0
 
     def _last_launch(self, start: int, end: int) -> int:
-        at = bisect_right(self._snapshots, end, key=itemgetter(0)) - 1
-        for time, snapshot in self._snapshots[at : at + 2]:
-            launch = snapshot.last_launch and snapshot.last_launch - snapshot.time + time
+        before = max(bisect_right(self._times, end) - 1, 0)
+        for at in range(before, min(before + 2, len(self._times))):
+            snapshot = self._snapshots[at]
+            launch = snapshot.last_launch and snapshot.last_launch - snapshot.time + self._times[at]
             if start <= launch < end:
                 return launch
         return 0
 
 
-def _between(first: Snapshot, last: Snapshot, part: int, whole: int) -> Snapshot:
-    """The counters after `part` ns of the `whole` ns between two snapshots."""
-
-    def share(before: int, after: int) -> int:
-        return before + (after - before) * part // whole
-
-    def counted(before: int, after: int) -> int:
-        return before + (after - before) % _COUNTS * part // whole
-
-    def sampled(before: int, after: int) -> int:
-        return before + (after - before) % _SAMPLES * part // whole
-
-    return first._replace(
-        time=first.time + part,
-        times=tuple(map(share, first.times, last.times)),
-        read=share(first.read, last.read),
-        copied=share(first.copied, last.copied),
-        operators=counted(first.operators, last.operators),
-        launches=counted(first.launches, last.launches),
-        copies=counted(first.copies, last.copies),
-        collectives=counted(first.collectives, last.collectives),
-        file_faults=counted(first.file_faults, last.file_faults),
-        minor_faults=counted(first.minor_faults, last.minor_faults),
-        major_faults=counted(first.major_faults, last.major_faults),
-        samples=tuple(map(sampled, first.samples, last.samples)),
-        frame_times=tuple(map(counted, first.frame_times, last.frame_times)),
-    )
-
-
 def _difference(first: Snapshot, last: Snapshot) -> tuple[int, ...]:
-    return tuple(max(after - before, 0) for before, after in zip(first.times, last.times, strict=True))
+    """The time in each state from one snapshot to one that follows it."""
+    return tuple(map(sub, last.times, first.times))
 
 
 def _by_activity(position: Position, times: tuple[int, ...], lasted: int, work: Work) -> dict[Activity, int]:

@@ -44,6 +44,9 @@ _WITHOUT_SAMPLES: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
 
 
+COUNTS: Final = 2**32
+SAMPLES: Final = 2**16
+"""Counts and samples are modulo these."""
 KNOWS_TIMES: Final = 1
 KNOWS_READ: Final = 2
 KNOWS_FILE_FAULTS: Final = 4
@@ -97,6 +100,35 @@ class Snapshot(NamedTuple):
             and all(map(ge, self.times, earlier.times))
         )
 
+    def towards(self, later: "Snapshot", part: int, whole: int) -> "Snapshot":
+        """The counters after `part` ns of the `whole` ns until a later snapshot, if all grow evenly."""
+
+        def between(before: tuple[int, ...], after: tuple[int, ...], modulus: int = 2**64) -> tuple[int, ...]:
+            if before == after:
+                return before
+            pairs = zip(before, after, strict=True)
+            return tuple(
+                [first + (last - first) % modulus * part // whole if first != last else first for first, last in pairs]
+            )
+
+        return _snapshot(
+            (
+                self.time + part,
+                between(self.times, later.times),
+                *(self.last_operator, self.first_launch, self.last_launch),
+                *between((self.read, self.copied), (later.read, later.copied)),
+                *between(self.counts, later.counts, COUNTS),
+                self.known,
+                between(self.samples, later.samples, SAMPLES),
+                between(self.frame_times, later.frame_times, COUNTS),
+            )
+        )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """From `operators` to `major_faults`."""
+        return self[_FIRST_COUNT:_KNOWN]  # type: ignore[return-value]
+
     @property
     def knows_times(self) -> bool:
         """Whether this kernel counts `times`."""
@@ -120,12 +152,13 @@ def joined_snapshots(begin: bytes, end: bytes) -> bytes:
 def read_snapshots(joined: bytes) -> list[Snapshot]:
     """Reads such pieces of any number of spans, in their order."""
     return [
-        _snapshot((row[0], row[1:_COUNTS], *row[_COUNTS:_SAMPLES], row[_SAMPLES:_FRAMES], row[_FRAMES:]))
+        _snapshot((row[0], row[1:_COUNTERS], *row[_COUNTERS:_SAMPLES], row[_SAMPLES:_FRAMES], row[_FRAMES:]))
         for row in LAYOUT.iter_unpack(joined)
     ]
 
 
-_COUNTS, _SAMPLES, _FRAMES = 1 + len(STATES), -len(SAMPLED) - len(FRAME_POSITIONS), -len(FRAME_POSITIONS)
+_FIRST_COUNT, _KNOWN = Snapshot._fields.index("operators"), Snapshot._fields.index("known")
+_COUNTERS, _SAMPLES, _FRAMES = 1 + len(STATES), -len(SAMPLED) - len(FRAME_POSITIONS), -len(FRAME_POSITIONS)
 """Where these fields begin in a row."""
 _snapshot = partial(tuple.__new__, Snapshot)
 """Makes a snapshot in half the time that its class needs."""
