@@ -2,8 +2,8 @@
 
 Only facts decide. Data moves in reads of at least 4 KiB, in page faults on mapped files, and in copies to the device. A
 wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself. A
-read from a pipe is a wait for a process that prepares them. Sleeps, waits for a child, and I/O that reads nothing move
-no data. docs/phases.md has the limits.
+read from a pipe is a wait for a process that prepares them, unless that ends: then it is a command. Sleeps, waits for a
+child, and I/O that reads nothing move no data. docs/phases.md has the limits.
 """
 
 from itertools import pairwise
@@ -16,6 +16,8 @@ from otel_zernel_processors.phases.intake.intervals import Evidence
 _BATCH: Final = 4096
 """Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, a read of /proc,
 an answer to a request, or a learning rate."""
+_MAKES_NS: Final = 1_000_000
+"""A thread that computes for less than this in a gap has not made a batch."""
 _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 """Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
 _FAULTS, _FAULT_NS = 8, 250_000
@@ -24,10 +26,12 @@ _SHORTEST_NS: Final = 50_000
 """Shorter waits show nothing."""
 _COUNTS: Final = 2**32
 _STATE: Final = {activity: at for at, activity in enumerate(STATES) if activity}
-_CPU_WAIT, _LOCK, _PIPE = (_STATE[activity] for activity in (Activity.CPU_WAIT, Activity.LOCK, Activity.PIPE))
+_CPU_WAIT, _LOCK, _PIPE, _CHILD = (
+    _STATE[activity] for activity in (Activity.CPU_WAIT, Activity.LOCK, Activity.PIPE, Activity.CHILD)
+)
 _ALL: Final = frozenset(range(len(STATES)))
 _COMPUTING: Final = (0, *(_STATE[activity] for activity in (Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED)))
-_IDLE: Final = frozenset({_STATE[Activity.TIMER], _STATE[Activity.CHILD]})
+_IDLE: Final = frozenset({_STATE[Activity.TIMER], _CHILD})
 _TRANSFERS: Final = frozenset({_STATE[Activity.FILE], _STATE[Activity.SOCKET], _PIPE})
 _BLOCKED: Final = (*sorted(_IDLE | _TRANSFERS), _LOCK)
 
@@ -47,11 +51,11 @@ def load_before(
     """The load at the end of a gap (ns); None if the thread loads nothing. What comes before it is other code.
 
     `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough. `is_fed`:
-    whether another thread of the process loads data. A thread that computes for less than `bridge_ns` makes no batch.
+    whether another thread of the process loads data.
     """
     if not clock.knows(start, end):
         return _by_evidence(evidence, start, end, bridge_ns, few=few)
-    has_feeder = is_fed or own_work(start, end, clock) < bridge_ns
+    has_feeder = is_fed or own_work(start, end, clock) < _MAKES_NS
     for since, until in pairwise([start, *clock.times_between(start, end), end]):
         first, last = clock.at(since), clock.at(until)
         if not (first and last):
@@ -115,7 +119,7 @@ def _states_before_load(first: Snapshot, last: Snapshot, *, few: bool, has_feede
         return _IDLE if reads else _IDLE | _TRANSFERS
     if has_feeder and spent[_LOCK] >= _SHORTEST_NS:
         return _ALL - {_LOCK, _CPU_WAIT}
-    if spent[_PIPE] >= _SHORTEST_NS and last.read > first.read:
+    if spent[_PIPE] >= _SHORTEST_NS and last.read > first.read and not spent[_CHILD]:
         return _ALL - {_PIPE, _CPU_WAIT}
     return None
 

@@ -146,7 +146,9 @@ class Gaps:
         if count > _FEW_OPERATORS or (run.end - run.start) * _LATE >= worked:
             return False
         backward = next((mark for mark in self.marks[position:] if mark.kind == "backward"), None)
-        if backward is None or self._step.compiles or not self._clock.knows(begin, run.start):
+        if self._clock and not self._clock.knows(begin, run.start):
+            return False
+        if backward is None or self._step.compiles or not self._clock:
             return True
         return worked < (backward.end - backward.start) * _SLOWER_PASS
 

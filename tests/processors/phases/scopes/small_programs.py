@@ -166,7 +166,7 @@ def flushing_logger(program: Program) -> None:
     """After the step a logger of another thread is flushed."""
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 1.2, {"lock": 16, "gil": 0.5})
+    program.part(Position.AFTER_STEP, 2.5, {"lock": 16, "gil": 0.5})
 
 
 def copied_learning_rate(program: Program) -> None:

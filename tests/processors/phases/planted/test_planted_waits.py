@@ -1,0 +1,178 @@
+"""Waits that a real training loop makes in known places are found there, and what the thread waited for is right."""
+
+import subprocess
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from benchmarks.training.runs import Job, Run, watched
+from otel_zernel_libraries.training.ledger import Activity, Position, Segment
+from otel_zernel_processors.phases.intake.intervals import read_spans
+from otel_zernel_processors.phases.scopes.timeline import Timeline
+from tests.processors.phases.training import MS
+from tests.receivers.ebpf.jobs.pytorch.torches import OLD, python_of
+from tests.receivers.ebpf.watching import require_ebpf
+
+PROGRAM = Path(__file__).with_name("waits.py")
+PLACES = (Position.LOAD, Position.FORWARD, Position.AFTER_STEP)
+SWAP = 64 << 20
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu/tasks")
+KINDS = {
+    "loader": frozenset({"data_loading", "backward", "operators"}),
+    "by hand": frozenset({"backward", "operators"}),
+}
+"""The kinds of spans by which the receiver shows that it sees the loop."""
+WAITS = {
+    "cold_file": (Activity.FILE,),
+    "cold_map": (Activity.FAULT,),
+    "swap": (Activity.FAULT,),
+    "receive": (Activity.SOCKET,),
+    "resolve": (Activity.SOCKET,),
+    "pipe": (Activity.PIPE,),
+    "full_pipe": (Activity.PIPE,),
+    "queue": (Activity.LOCK,),
+    "lock": (Activity.LOCK,),
+    "lock_file": (Activity.LOCK,),
+    "sleep": (Activity.TIMER,),
+    "timer": (Activity.TIMER,),
+    "event_loop": (Activity.TIMER,),
+    "fsync": (Activity.FILE,),
+    "database": (Activity.FILE,),
+    "command": (Activity.CHILD,),
+    "output": (Activity.PIPE, Activity.CHILD),
+    "child": (Activity.CHILD,),
+    "event": (Activity.UNKNOWN,),
+    "python": (Activity.CPU_WAIT,),
+    "neighbour": (Activity.CPU_WAIT,),
+    "interpreter": (Activity.GIL,),
+    "quota": (Activity.CPU_WAIT,),
+    "threads": (Activity.LOCK,),
+}
+"""What the thread waits for. For a command, this is its output, and then its end."""
+MOVE_DATA = ("cold_file", "cold_map", "receive", "resolve", "pipe", "queue")
+"""These show a load without a DataLoader."""
+LIKE_LOADS = (*MOVE_DATA, "swap", "lock", "lock_file", "database", "full_pipe")
+"""Without a DataLoader, these count as loads between two steps. The program reads its clock from a file, so a wait for
+a pipe is one, too."""
+LEAST = 0.98
+_ON_CPU = (Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
+
+
+class Score(NamedTuple):
+    """What was found of a wait in one place. Times are in ns."""
+
+    lasted: int
+    in_place: int
+    """The time with the right position."""
+    is_right: int
+    """The time with the right activity."""
+    activities: dict[Activity, int]
+    """Of the segments around it."""
+
+    @property
+    def is_good(self) -> bool:
+        return min(self.in_place, self.is_right) >= LEAST * self.lasted
+
+
+@pytest.fixture
+def swap_file(tmp_path: Path) -> Iterator[str]:
+    """A file for swapped pages; the reason why there is none, or an empty string."""
+    path = tmp_path / "swap"
+    path.write_bytes(bytes(SWAP))
+    path.chmod(0o600)
+    for command in ("mkswap", "swapon"):
+        tried = subprocess.run([command, str(path)], check=False, capture_output=True, text=True)
+        if tried.returncode:
+            yield tried.stderr.strip()
+            return
+    yield ""
+    subprocess.run(["swapoff", str(path)], check=True)
+
+
+@pytest.mark.timeout(300)
+def test_a_wait_is_found_in_its_place(swap_file: str) -> None:
+    """Each wait is in one of the places."""
+    waits = _possible(swap_file)
+    check("loader", [f"{wait}:{PLACES[at % len(PLACES)]}" for at, wait in enumerate(waits)])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("loop", ["loader", "by hand"])
+def test_every_wait_is_found_in_every_place(loop: str, swap_file: str) -> None:
+    waits = _possible(swap_file)
+    of_place = dict.fromkeys(PLACES, waits)
+    if loop == "by hand":
+        of_place[Position.LOAD] = list(MOVE_DATA)
+        of_place[Position.AFTER_STEP] = [wait for wait in waits if wait not in LIKE_LOADS]
+    check(loop, [f"{wait}:{place}" for place in PLACES for wait in of_place[place]])
+
+
+def _possible(swap_problem: str) -> list[str]:
+    """The waits that this machine can make."""
+    skipped = {"swap": swap_problem, "quota": "" if CPU_GROUPS.exists() else "no cgroup v1 for CPUs"}
+    for wait, problem in skipped.items():
+        if problem:
+            warnings.warn(f"skipped {wait}: {problem}", stacklevel=1)
+    return [wait for wait in WAITS if not skipped.get(wait)]
+
+
+def check(loop: str, plants: Sequence[str]) -> None:
+    """Runs the program, and those of the waits again that a busy machine disturbed."""
+    require_ebpf()
+    wrong: dict[str, Score] = {}
+    for _ in range(3):
+        command = [python_of(OLD), str(PROGRAM), loop, ",".join(plants)]
+        run = watched(Job(command, intervals=KINDS[loop]))
+        wrong = {plant: score for plant, score in scores(run).items() if not score.is_good}
+        plants = list(wrong)
+        if not wrong:
+            break
+    assert wrong == {}
+
+
+def segments_in(run: Run) -> list[Segment]:
+    """The segments of the program."""
+    batches, (truth,) = run
+    timeline = Timeline(MS // 2, 1_000_000)
+    for batch in batches:
+        for resource in batch.spans.resource_spans if batch.spans else ():
+            pids = (one.value.int_value for one in resource.resource.attributes if one.key == "process.pid")
+            for scope in resource.scope_spans if truth["pid"] in pids else ():
+                for interval in read_spans(scope.spans).intervals:
+                    timeline.add(interval)
+    return [segment for closed in timeline.end() for segment in closed.attribution.segments]
+
+
+def scores(run: Run) -> dict[str, Score]:
+    """By "WAIT:PLACE"."""
+    segments, (truth,) = segments_in(run), run[1]
+    true: dict[str, Counter[str]] = {}
+    found: dict[str, Counter[Activity]] = {}
+    at = 0
+    for (mark, start, end), (on_cpu, queued) in zip(truth["marks"], truth["spent"], strict=True):
+        blocked = max(end - start - on_cpu - queued, 0)
+        of_mark, of_segments = true.setdefault(mark, Counter()), found.setdefault(mark, Counter())
+        of_mark.update(lasted=end - start, on_cpu=on_cpu, queued=queued, blocked=blocked)
+        while segments[at].end <= start:
+            at += 1
+        for segment in segments[at:]:
+            if segment.start >= end:
+                break
+            if segment.position == mark.split(":")[1]:
+                of_mark["in_place"] += min(end, segment.end) - max(start, segment.start)
+                of_segments.update({moment.activity: spent for moment, spent in segment.spent})
+    return {mark: _score(mark, true[mark], found[mark]) for mark in true}
+
+
+def _score(mark: str, true: Counter[str], found: Counter[Activity]) -> Score:
+    """A thread that has waited, and then waits for a CPU, may count as waiting."""
+    of_wait = sum(found[activity] for activity in WAITS[mark.split(":")[0]])
+    blocked = min(of_wait, true["blocked"])
+    queued = min(of_wait - blocked + found[Activity.CPU_WAIT], true["queued"])
+    on_cpu = min(sum(found[activity] for activity in _ON_CPU), true["on_cpu"])
+    return Score(true["lasted"], true["in_place"], blocked + queued + on_cpu, dict(found))
