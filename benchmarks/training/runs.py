@@ -112,6 +112,8 @@ class Job:
     """Variables beyond those of this process."""
     gpu: bool = False
     """Whether it needs the stand-in GPU in the folder."""
+    samples: int = 19
+    """Samples a second of each CPU."""
 
 
 def live(name: str, python: str = sys.executable) -> Run:
@@ -131,6 +133,7 @@ async def _watch(job: Job) -> Run:
     cls = Registry.installed().load("receivers", "ebpf")
     # Without sampling: the scenarios show what the marks say, and some have ten thousand operators a second.
     settings = {"rescan_interval": "300ms", "processes": {"environment": {MARK: mark}}, "max_overhead": 0}
+    settings["sampler_frequency"] = job.samples
     config = cls.Config.model_validate(settings)
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
     assert isinstance(receiver, Receiver)

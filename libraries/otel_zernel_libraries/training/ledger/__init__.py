@@ -4,6 +4,7 @@ The five phases are a view of it, with a fixed table.
 """
 
 from otel_zernel_libraries.training.ledger.clock import ThreadClock, TimedSnapshot
+from otel_zernel_libraries.training.ledger.cpu_shares import CpuShares
 from otel_zernel_libraries.training.ledger.moments import (
     MOMENTS,
     Activity,
@@ -21,6 +22,7 @@ __all__ = [
     "MOMENTS",
     "STATES",
     "Activity",
+    "CpuShares",
     "Moment",
     "Phase",
     "Position",

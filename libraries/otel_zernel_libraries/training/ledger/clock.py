@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from operator import itemgetter, sub
 from typing import Final
 
+from otel_zernel_libraries.training.ledger.cpu_shares import CpuShares
 from otel_zernel_libraries.training.ledger.moments import MOMENTS, Activity, Moment, Position
 from otel_zernel_libraries.training.ledger.segments import NO_WORK, Segment, Work
-from otel_zernel_libraries.training.ledger.snapshots import COUNTS, STATES, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import COUNTS, SAMPLES, STATES, Snapshot
 
 _ROUNDING: Final = 100
 """If snapshots miss at most one part in so many of a segment, or repeat it, the longest activity gets or gives it."""
@@ -20,7 +21,9 @@ TimedSnapshot = tuple[int, Snapshot]
 class ThreadClock:
     """The counters of one thread over time. Between two snapshots they grow evenly."""
 
-    def __init__(self, snapshots: Iterable[TimedSnapshot]) -> None:
+    def __init__(self, snapshots: Iterable[TimedSnapshot], shares: CpuShares | None = None) -> None:
+        """`shares` has the samples of earlier steps."""
+        self._shares = shares or CpuShares()
         ordered = sorted(snapshots, key=itemgetter(0))
         self._times = [time for time, _ in ordered]
         self._snapshots = [snapshot for _, snapshot in ordered]
@@ -82,7 +85,7 @@ class ThreadClock:
         work = self._work(start, end, first, last)
         if moment.activity is not Activity.UNKNOWN or not (first.knows_times and last.knows_times):
             return (Segment(start, end, moment, (), work),)
-        spent = _by_activity(moment.position, _difference(first, last), end - start, work)
+        spent = self._by_activity(moment.position, first, last, end - start)
         moments = MOMENTS[moment.position]
         waited = spent.pop(Activity.COLLECTIVE, 0)
         meeting = Segment(end - waited, end, moments[Activity.COLLECTIVE], (), NO_WORK if spent else work)
@@ -92,6 +95,17 @@ class ThreadClock:
         longest = moments[max(spent, key=spent.__getitem__)]
         own = Segment(start, end - waited, longest, times if len(times) > 1 else (), work)
         return (own, meeting) if waited else (own,)
+
+    def _by_activity(self, position: Position, first: Snapshot, last: Snapshot, lasted: int) -> dict[Activity, int]:
+        """The time (ns) in each activity; the sum is `lasted`."""
+        spent = _by_state(_difference(first, last), lasted)
+        on_cpu = spent.pop(None, 0)
+        states: dict[Activity, int] = {state: time for state, time in spent.items() if state}
+        if not on_cpu:
+            return states
+        samples = [(after - before) % SAMPLES for before, after in zip(first.samples, last.samples, strict=True)]
+        divided = self._shares.divide(position, on_cpu, samples) or _by_operators(position, first, last, on_cpu)
+        return divided | states
 
     def _work(self, start: int, end: int, first: Snapshot, last: Snapshot) -> Work:
         launches = (last.launches - first.launches) % COUNTS
@@ -138,14 +152,23 @@ def _difference(first: Snapshot, last: Snapshot) -> tuple[int, ...]:
     return tuple(map(sub, last.times, first.times))
 
 
-def _by_activity(position: Position, times: tuple[int, ...], lasted: int, work: Work) -> dict[Activity, int]:
-    """The time (ns) in each activity; the sum is `lasted`."""
-    on_cpu = Activity.OPERATOR if work.operators or position is Position.BACKWARD else Activity.PYTHON
-    spent: dict[Activity, int] = {}
-    for state, time in zip(STATES, times, strict=True):
-        if time:
-            activity = state or on_cpu
-            spent[activity] = spent.get(activity, 0) + time
+def _by_operators(position: Position, first: Snapshot, last: Snapshot, on_cpu: int) -> dict[Activity, int]:
+    """Divides the time on the CPU without samples: it belongs to operators if the segment has one.
+
+    If the thread is sampled at other times, the time after the begin of the last operator is Python.
+    """
+    if position is Position.BACKWARD:
+        return {Activity.OPERATOR: on_cpu}
+    if first.operators == last.operators:
+        return {Activity.PYTHON: on_cpu}
+    python = min(max(last.time - last.last_operator, 0), on_cpu) if any(last.samples) and last.last_operator else 0
+    divided = {Activity.OPERATOR: on_cpu - python, Activity.PYTHON: python}
+    return {activity: time for activity, time in divided.items() if time}
+
+
+def _by_state(times: tuple[int, ...], lasted: int) -> dict[Activity | None, int]:
+    """The time (ns) in each state; the sum is `lasted`. None is on the CPU."""
+    spent = {state: time for state, time in zip(STATES, times, strict=True) if time}
     total = sum(spent.values())
     if total > lasted:
         spent = {activity: time * lasted // total for activity, time in spent.items()}

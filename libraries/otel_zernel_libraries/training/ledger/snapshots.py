@@ -101,14 +101,20 @@ class Snapshot(NamedTuple):
         )
 
     def towards(self, later: "Snapshot", part: int, whole: int) -> "Snapshot":
-        """The counters after `part` ns of the `whole` ns until a later snapshot, if all grow evenly."""
+        """The counters after `part` ns of the `whole` ns until a later snapshot, if all grow evenly.
+
+        Counts are rounded: a snapshot may lie some us from the edge that it belongs to.
+        """
 
         def between(before: tuple[int, ...], after: tuple[int, ...], modulus: int = 2**64) -> tuple[int, ...]:
             if before == after:
                 return before
-            pairs = zip(before, after, strict=True)
+            pairs, half = zip(before, after, strict=True), whole // 2 if modulus < 2**64 else 0
             return tuple(
-                [first + (last - first) % modulus * part // whole if first != last else first for first, last in pairs]
+                [
+                    first + ((last - first) % modulus * part + half) // whole if first != last else first
+                    for first, last in pairs
+                ]
             )
 
         return _snapshot(

@@ -24,7 +24,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from otel_zernel_libraries.training.ledger import MOMENTS, Moment, Position, Segment, ThreadClock
+from otel_zernel_libraries.training.ledger import MOMENTS, CpuShares, Moment, Position, Segment, ThreadClock
 from otel_zernel_processors.phases.intake.intervals import RUNS, ThreadInterval
 from otel_zernel_processors.phases.scopes.cuts import (
     AVERAGE,
@@ -83,10 +83,13 @@ class Attribution(NamedTuple):
         return sum([end - start for start, end, moment, _, _ in self.segments if moment in _INFERENCE])
 
 
-def attribute(step: Step, in_flight: Sequence[TimeRange], bridge_ns: int) -> Attribution:
-    """The attribution of a step. `in_flight` are the times of the process's collectives."""
+def attribute(
+    step: Step, in_flight: Sequence[TimeRange], bridge_ns: int, shares: CpuShares | None = None
+) -> Attribution:
+    """The attribution of a step. `in_flight` are the times of the process's collectives. `shares` has the samples of
+    the thread's earlier steps, and takes those of this one."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
-    clock = ThreadClock(step.snapshots)
+    clock = ThreadClock(step.snapshots, shares)
     gaps = Gaps(step, clock, bridge_ns) if step.has_runs or step.boundary != "loader" else None
     covered = _covered(step, gaps.marks if gaps and step.has_runs else None)
     if flights:

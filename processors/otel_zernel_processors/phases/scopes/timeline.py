@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from otel_zernel_libraries.training.ledger import StepEvent, TimedSnapshot
+from otel_zernel_libraries.training.ledger import CpuShares, StepEvent, TimedSnapshot
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
 from otel_zernel_processors.phases.scopes.compilation import FirstSteps
@@ -39,14 +39,16 @@ class ClosedStep:
     in_flight: list[TimeRange]
     """When collectives were in flight."""
     bridge_ns: int
+    shares: CpuShares | None = None
+    """The samples of its thread in the steps before."""
     _attribution: Attribution | None = None
     _events: Counter[StepEvent] | None = None
 
     @property
     def attribution(self) -> Attribution:
-        """The phases of the step, computed once."""
+        """The phases of the step, computed once, in the order of the steps."""
         if self._attribution is None:
-            self._attribution = attribute(self.step, self.in_flight, self.bridge_ns)
+            self._attribution = attribute(self.step, self.in_flight, self.bridge_ns, self.shares)
         return self._attribution
 
     @property
@@ -83,6 +85,8 @@ class Timeline:
         """By thread: the kind of its last step so far."""
         self._snapshots: dict[int, TimedSnapshot] = {}
         """By thread: the last snapshot of its steps so far."""
+        self._shares: dict[int, CpuShares] = {}
+        """By thread."""
         self._doubtful: list[TimeRange] = []
         self._began = self._closed_until = 0
         self.doubtful_ns = 0
@@ -209,13 +213,13 @@ class Timeline:
         self._add_snapshots(step)
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
-            return ClosedStep(step, [], [], self._bridge_ns)
+            return ClosedStep(step, [], [], self._bridge_ns, self._shares.get(step.thread))
         in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
         began = [one for one in self._collectives if step.start <= one.start < step.end]
         begins = min(self._threads.begins or step.end, step.end)
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
-        return ClosedStep(step, began, in_flight, self._bridge_ns)
+        return ClosedStep(step, began, in_flight, self._bridge_ns, self._shares.get(step.thread))
 
     def _add_snapshots(self, step: Step) -> None:
         """Adds the snapshots of its intervals to a step, and the last one before it: it begins where another ends."""
@@ -228,3 +232,6 @@ class Timeline:
         self._snapshots[step.thread] = max(within, key=itemgetter(0), default=snapshots[0])
         if len(self._snapshots) > _THREADS:
             del self._snapshots[next(iter(self._snapshots))]
+        self._shares[step.thread] = self._shares.pop(step.thread) if step.thread in self._shares else CpuShares()
+        if len(self._shares) > _THREADS:
+            del self._shares[next(iter(self._shares))]

@@ -16,7 +16,8 @@ _OPERATOR = re.compile(
     r"|/lib(cu(da|blas|blasLt|dnn|fft|rand|solver|sparse|sparseLt|pti)|nccl|nvrtc|nvJitLink|mkl_)[^/]*$"
 )
 """PyTorch, and the libraries of CUDA and of algebra that its operators call."""
-_INTERPRETER = re.compile(r"(lib)?python3[^/]*")
+_INTERPRETER = re.compile(r".*/(lib)?python3[^/]*|.*/lib-dynload/[^/]*")
+"""The interpreter, and the modules of its standard library that many builds link into it."""
 _SHARED = re.compile(
     r"(libc|libm|libpthread|libdl|librt|ld-linux[^.]*|ld-musl[^.]*|libstdc\+\+|libgcc_s"  # of C and C++
     r"|libgomp|libiomp5|libomp|libtbb"  # of threads
@@ -31,7 +32,7 @@ def code_of(mapping: Mapping) -> Code:
     """The owner of a mapped file's code, by its path."""
     if _OPERATOR.search(mapping.path):
         return Code.OPERATOR
-    if _INTERPRETER.fullmatch(mapping.name):
+    if _INTERPRETER.fullmatch(mapping.path):
         return Code.PYTHON
     return Code.SHARED if _SHARED.fullmatch(mapping.name) else Code.NATIVE
 

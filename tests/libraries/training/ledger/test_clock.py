@@ -123,3 +123,37 @@ def test_a_snapshot_counts_for_the_edge_of_its_span_some_us_away() -> None:
     assert some.knows(1_000_000, 2_000_000)
     assert some.segments(1_000_000, 2_000_000, FORWARD)[0].activity is Activity.PYTHON
     assert some.segments(900_000, 2_000_000, FORWARD)[0].moment is FORWARD
+
+
+def test_samples_divide_the_time_on_the_cpu() -> None:
+    last = after(NOTHING, 1_000, operators=7, waits={Activity.FILE: 50})._replace(samples=(9, 5, 3, 2))
+    (segment,) = clock((0, NOTHING), (1_050, last)).segments(0, 1_050, FORWARD)
+    assert {moment.activity: spent for moment, spent in segment.times} == {
+        Activity.OPERATOR: 500,
+        Activity.PYTHON: 300,
+        Activity.NATIVE: 200,
+        Activity.FILE: 50,
+    }
+
+
+def test_samples_belong_to_the_segment_whose_edge_is_next_to_their_snapshot() -> None:
+    middle = after(NOTHING, 1_000_000)._replace(samples=(0, 0, 0, 12))
+    last = after(middle, 1_000_000)._replace(samples=(0, 0, 12, 12))
+    some = clock((0, NOTHING), (1_000_000, middle), (2_000_000, last))
+    (before,), (behind,) = some.segments(0, 999_000, FORWARD), some.segments(999_000, 2_000_000, FORWARD)
+    assert (before.activity, behind.activity) == (Activity.NATIVE, Activity.PYTHON)
+
+
+def test_with_too_few_samples_the_time_after_the_begin_of_the_last_operator_is_python() -> None:
+    last = after(NOTHING, 1_000, operators=7, last_operator=400)._replace(samples=(0, 1, 0, 0))
+    (segment,) = clock((0, NOTHING), (1_000, last)).segments(0, 1_000, FORWARD)
+    assert {moment.activity: spent for moment, spent in segment.times} == {
+        Activity.OPERATOR: 400,
+        Activity.PYTHON: 600,
+    }
+
+
+def test_without_samples_one_operator_claims_the_time_on_the_cpu() -> None:
+    last = after(NOTHING, 1_000, operators=1, last_operator=400)
+    (segment,) = clock((0, NOTHING), (1_000, last)).segments(0, 1_000, FORWARD)
+    assert segment.spent == ((MOMENTS[Position.FORWARD][Activity.OPERATOR], 1_000),)

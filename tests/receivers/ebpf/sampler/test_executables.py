@@ -34,7 +34,7 @@ def mapping_of(path: str, *ranges: tuple[int, int]) -> Mapping:
         (f"{SITE}/tokenizers/tokenizers.abi3.so", Code.NATIVE),
         (f"{SITE}/torchvision/_C.so", Code.NATIVE),
         ("/usr/lib/x86_64-linux-gnu/libcrypto.so.3", Code.NATIVE),
-        ("/usr/lib/python3.11/lib-dynload/_json.cpython-311-x86_64-linux-gnu.so", Code.NATIVE),
+        ("/usr/lib/python3.11/lib-dynload/_json.cpython-311-x86_64-linux-gnu.so", Code.PYTHON),
         ("/usr/lib/x86_64-linux-gnu/libc.so.6", Code.SHARED),
         ("/lib/x86_64-linux-gnu/libc-2.31.so", Code.SHARED),
         ("/usr/lib/x86_64-linux-gnu/libm.so.6", Code.SHARED),

@@ -1,0 +1,58 @@
+"""CPU time that a real training loop spends in known places is found there, as what it is."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.training.runs import Job, Run, watched
+from otel_zernel_processors.phases.intake.intervals import read_spans
+from otel_zernel_processors.phases.scopes.timeline import Timeline
+from tests.frameworks.running import PYTHON, require_frameworks
+from tests.processors.phases.training import MS
+from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
+from tests.receivers.ebpf.watching import require_ebpf
+
+PROGRAM = Path(__file__).with_name("work.py")
+KINDS = frozenset({"data_loading", "backward", "operators"})
+LEAST = 0.98
+
+
+def found_in(run: Run) -> Counter[str]:
+    """The ns of the loop by position and activity."""
+    batches, (truth,) = run
+    timeline, found = Timeline(MS // 2, 1_000_000), Counter[str]()
+    for batch in batches:
+        for resource in batch.spans.resource_spans if batch.spans else ():
+            pids = (one.value.int_value for one in resource.resource.attributes if one.key == "process.pid")
+            for scope in resource.scope_spans if truth["pid"] in pids else ():
+                for interval in read_spans(scope.spans).intervals:
+                    timeline.add(interval)
+    segments = (segment for closed in timeline.end() for segment in closed.attribution.segments)
+    for segment in segments:
+        if segment.start >= truth["loop"][0]:
+            for moment, spent in segment.spent:
+                found[f"{moment.position} {moment.activity}"] += spent
+    return found
+
+
+def assert_found(run: Run) -> None:
+    found, spent = found_in(run), Counter[str](run[1][0]["spent"])
+    assert (spent & found).total() / spent.total() >= LEAST
+    after_step = found["after_step python"], found["after_step native"]
+    assert after_step == pytest.approx((spent["after_step python"], spent["after_step native"]), rel=0.1)
+
+
+def test_samples_divide_the_work_of_a_loop_as_its_own_clock_does() -> None:
+    """997 samples a second are as many in ten seconds as the receiver's own rate takes in minutes."""
+    require_ebpf()
+    assert_found(watched(Job([python_of(OWN), str(PROGRAM), "10"], intervals=KINDS, samples=997)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_default_rate_divides_the_work_of_a_loop_after_some_minutes() -> None:
+    """With a tokenizer."""
+    require_ebpf()
+    require_frameworks()
+    assert_found(watched(Job([str(PYTHON), str(PROGRAM), "300"], intervals=KINDS)))
