@@ -1,17 +1,40 @@
 """The answer on a job: its causes with their gains, the named ones first."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
-from otel_zernel_libraries.training.causes.cause import Cause, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
-from otel_zernel_libraries.training.causes.segments import segments
+from otel_zernel_libraries.training.causes.ranks import over_ranks
+from otel_zernel_libraries.training.causes.segments import everywhere, segments
+from otel_zernel_libraries.training.causes.steps import stops, uneven
+from otel_zernel_libraries.training.causes.workers import workers
 from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import phase_of
 
+_WHAT_IFS: Final[Sequence[Callable[[Job], Iterator[WhatIf]]]] = (
+    stops,
+    over_ranks,
+    everywhere,
+    uneven,
+    workers,
+    segments,
+)
+_ORDER: Final = (
+    frozenset({CauseName.EVALUATION, CauseName.CHECKPOINT, CauseName.COMPILE, CauseName.GROWTH}),
+    frozenset({CauseName.FIRST_OF_EPOCH, CauseName.WORKERS_RESTART, CauseName.ITERATOR_PER_STEP}),
+    frozenset({CauseName.PERIODIC, CauseName.SLOW_STEPS}),
+    frozenset({CauseName.STRAGGLER, CauseName.EXTRA_COLLECTIVES}),
+    frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS, CauseName.GIL, CauseName.COPIES}),
+    frozenset({CauseName.IMBALANCE, CauseName.SMALL_COLLECTIVES, CauseName.SLOW_LINK}),
+    frozenset({CauseName.WORKERS_TOO_FEW, CauseName.WORKERS_SLOW}),
+    frozenset({CauseName.SEGMENT, CauseName.SMALL_LAUNCHES}),
+)
+"""The most specific causes first. The time that one of them explains is no other cause."""
 _FEWEST_STEPS: Final = 3
 _WORTH: Final = 0.03
 """A cause is named if its gain is at least this share of a step."""
@@ -23,32 +46,70 @@ _BOUNDS: Final = (5, 95)
 """Percentiles: the truth is between them nine times in ten."""
 _HIDDEN: Final = 0.25
 """Time is hidden if removing it saves less than this part of it."""
+_OF_CPUS: Final = frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS})
 
 
 def answer_on(job: Job) -> JobAnswer | None:
     """The answer; None if there are too few steps."""
     if job.steps < _FEWEST_STEPS:
         return None
-    what_ifs = list(segments(job))
-    gains = job.without([WhatIf(cause=what_if.cause) for what_if in what_ifs[:1]]) - job.without(what_ifs)
-    drawn = _drawn(job, gains)
-    low, high = np.percentile(drawn, _BOUNDS, axis=0)
-    causes = [
-        _cause(job, what_if, job.a_step(gains[:, at]), float(low[at]), float(high[at]))
-        for at, what_if in enumerate(what_ifs)
-    ]
-    named = [cause for cause in causes if cause.share >= _WORTH and cause.gain_low > 0]
-    best = _best(job, what_ifs)
+    what_ifs = [what_if for find in _WHAT_IFS for what_if in find(job)]
+    named: list[Cause] = []
+    others: list[Cause] = []
+    claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
+    for names in _ORDER:
+        left = [claimed.rest(what_if) for what_if in what_ifs if what_if.cause in names]
+        for what_if, cause in zip(left, _causes(job, left), strict=True):
+            if cause.share >= _WORTH and cause.gain_low > 0:
+                named.append(cause)
+                claimed.add(what_if)
+            else:
+                others.append(cause)
     return JobAnswer(
         step=job.step,
         steps=int(job.steps),
         ranks_seen=len(job.ranks),
         ranks_expected=job.expected,
         causes=tuple(sorted(named, key=lambda cause: -cause.gain)[:_MOST]),
-        hidden=tuple(_hidden(job, causes)),
-        best=best,
+        hidden=tuple(_hidden(job, others)),
+        best=_best(job, what_ifs),
         looked_at=tuple(dict.fromkeys(what_if.cause for what_if in what_ifs)),
     )
+
+
+class _Claimed(NamedTuple):
+    """The time that named causes explain."""
+
+    spent: Floats
+    """The part, by rank, interval and moment."""
+    transfers: Floats
+    """The part, by interval."""
+
+    def add(self, what_if: WhatIf) -> None:
+        """A thread that computes less waits less for a CPU, so both may be named."""
+        if what_if.cause not in _OF_CPUS:
+            for rank, part in what_if.removed.items():
+                np.maximum(self.spent[rank], part, out=self.spent[rank])
+        if what_if.faster is not None:
+            np.maximum(self.transfers, what_if.faster, out=self.transfers)
+
+    def rest(self, what_if: WhatIf) -> WhatIf:
+        """A what-if without that time."""
+        removed = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in what_if.removed.items()}
+        faster = None if what_if.faster is None else np.maximum(what_if.faster - self.transfers, 0.0)
+        return replace(what_if, removed=removed, faster=faster)
+
+
+def _causes(job: Job, what_ifs: Sequence[WhatIf]) -> list[Cause]:
+    if not what_ifs:
+        return []
+    lasted = job.without([WhatIf(cause=what_ifs[0].cause), *what_ifs])
+    gains = lasted[:, :1] - lasted[:, 1:]
+    low, high = np.percentile(_drawn(job, gains), _BOUNDS, axis=0)
+    return [
+        _cause(job, what_if, job.a_step(gains[:, at]), float(low[at]), float(high[at]))
+        for at, what_if in enumerate(what_ifs)
+    ]
 
 
 def _drawn(job: Job, gains: Floats) -> Floats:
@@ -73,8 +134,8 @@ def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> C
         activity=activity,
         rank=what_if.rank,
         gain=gain,
-        gain_low=low,
-        gain_high=high,
+        gain_low=min(low, gain),
+        gain_high=max(high, gain),
         share=gain / job.step,
         evidence=what_if.evidence,
         advice=advice_on(Case(what_if.cause, position, activity, job.ranks[rank].facts)),
@@ -83,19 +144,25 @@ def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> C
 
 def _best(job: Job, what_ifs: Sequence[WhatIf]) -> float:
     """The seconds of a step without all causes."""
-    removed: dict[int, Floats] = {}
+    removed = np.zeros_like(job.spent)
+    faster = np.zeros_like(job.seconds)
+    apart = np.zeros(len(job.seconds), dtype=np.bool_)
     for what_if in what_ifs:
         for rank, part in what_if.removed.items():
-            removed[rank] = np.maximum(removed.get(rank, 0.0), part)
-    everything = WhatIf(cause=what_ifs[0].cause, removed=removed) if what_ifs else None
-    return job.a_step(job.without([everything])[:, 0]) if everything else job.step
+            removed[rank] = np.maximum(removed[rank], part)
+        faster = faster if what_if.faster is None else np.maximum(faster, what_if.faster)
+        apart = apart if what_if.apart is None else apart | what_if.apart
+    by_rank = dict(enumerate(removed))
+    everything = WhatIf(cause=CauseName.SEGMENT, removed=by_rank, faster=faster, apart=apart)
+    return job.a_step(job.without([everything])[:, 0])
 
 
 def _hidden(job: Job, causes: Sequence[Cause]) -> list[Hidden]:
     hidden = [
         Hidden(position=cause.position, activity=cause.activity, rank=cause.rank, time=cause.evidence[0].value)
         for cause in causes
-        if cause.position and cause.activity and cause.evidence
-        if cause.gain < _HIDDEN * cause.evidence[0].value >= _HIDDEN * _WORTH * job.step
+        if cause.cause is CauseName.SEGMENT and cause.position and cause.activity and job.has_device
+        if cause.gain < _HIDDEN * cause.evidence[0].value
+        if cause.evidence[0].value >= _WORTH * job.step
     ]
     return sorted(hidden, key=lambda one: -one.time)[:_MOST]

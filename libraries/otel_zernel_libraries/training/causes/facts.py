@@ -1,6 +1,7 @@
 """What is known about a process besides its steps: its data loader, its optimizer, its CPUs and its memory."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +23,7 @@ class Facts:
     has_device: bool = False
     """Whether it launches kernels on a GPU."""
     uses_nccl: bool = False
+    runnable: float | None = None
+    """The mean number of its threads that run, or wait for a CPU."""
+    takers: Mapping[str, float] = field(default_factory=dict)
+    """By the name of a program: for how long (s) it had the CPU that a thread waited for."""

@@ -14,7 +14,8 @@ import numpy as np
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
-from otel_zernel_libraries.training.device import meet
+from otel_zernel_libraries.training.device import Replayed, Segment, meet, replay
+from otel_zernel_libraries.training.device.segments import Kind
 from otel_zernel_libraries.training.device.streams import NS, Flags, Floats, Integers
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Position, StepEvent
 
@@ -30,6 +31,10 @@ class RankInput:
     rank: int | None
     measured: MeasuredSteps
     facts: Facts
+    segments: Sequence[Segment] = ()
+    """The segments of its thread whose launches are known; empty without a GPU."""
+    works: Mapping[Kind, float] = field(default_factory=dict)
+    """Seconds of work on the GPU for a launch of each kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +78,19 @@ class Job:
         self.operators = [grid.operators for grid in grids]
         """Of each rank: the number of operators by position and interval."""
         self.is_own: Flags = np.array([moment.activity not in WAITS for moment in self.moments])
-        self.trained = self._counted(0, StepFlags.TRAINED)
+        self.trained = self.counted(0, StepFlags.TRAINED)
         """The training steps that end in each interval."""
         self.is_lossy: Flags = np.zeros(len(self.seconds), dtype=np.bool_)
-        for at in range(len(ranks)):
-            self.is_lossy |= self._counted(at, StepFlags.LOSSY) > 0
+        """Whether an interval says nothing about gains: events were lost in it, or its launches are not known."""
+        for at, one in enumerate(ranks):
+            self.is_lossy |= self.counted(at, StepFlags.LOSSY) > 0
+            if self.has_device:
+                self.is_lossy |= ~_covered(one.segments, times[:, at])
+
+    @property
+    def has_device(self) -> bool:
+        """Whether the launches of each rank to its GPU are known."""
+        return all(one.segments for one in self.ranks)
 
     @property
     def alone(self) -> bool:
@@ -122,11 +135,16 @@ class Job:
 
     def events(self, rank: int, event: StepEvent) -> Integers:
         """How often an event has happened in each interval."""
-        counts = self.ranks[rank].measured.counts().get(event)
-        return self._summed(rank, counts) if counts is not None else np.zeros(len(self.seconds), dtype=np.int64)
+        return self.all_events(rank).get(event, np.zeros(len(self.seconds), dtype=np.int64))
+
+    def all_events(self, rank: int) -> dict[StepEvent, Integers]:
+        """How often each event has happened in each interval."""
+        return {event: self._summed(rank, counts) for event, counts in self.ranks[rank].measured.counts().items()}
 
     def without(self, what_ifs: Sequence[WhatIf]) -> Floats:
         """The seconds of each interval (rows) without each cause (columns)."""
+        if self.has_device:
+            return self._on_devices(what_ifs)
         count = len(self.seconds)
         own = np.repeat(self.own[:, :, None], len(what_ifs), axis=2)
         transfers = np.repeat(self.transfers[:, None], len(what_ifs), axis=1)
@@ -140,7 +158,31 @@ class Job:
                 joined[:, column] = ~what_if.apart
         return meet(np.maximum(own, 0.0), transfers, joined)
 
-    def _counted(self, rank: int, flag: int) -> Integers:
+    def _on_devices(self, what_ifs: Sequence[WhatIf]) -> Floats:
+        threads, places = [], []
+        for rank, one in enumerate(self.ranks):
+            edges = self.times[:, rank]
+            row = np.clip(np.searchsorted(edges, [part.end for part in one.segments]) - 1, 0, len(self.seconds) - 1)
+            columns = {moment: at for at, moment in enumerate(self.moments)}
+            spent = np.zeros((len(one.segments), len(self.moments)))
+            for at, part in enumerate(one.segments):
+                for activity, time in part.activities.items():
+                    if (column := columns.get(MOMENTS[part.position][activity])) is not None:
+                        spent[at, column] += time * NS
+            removed = np.zeros((len(one.segments), len(what_ifs)))
+            for column, what_if in enumerate(what_ifs):
+                if (gone := what_if.removed.get(rank)) is not None:
+                    by_row = np.broadcast_to(gone, (len(self.seconds), len(self.moments)))[row]
+                    removed[:, column] = (spent * by_row * self.is_own).sum(axis=1)
+            threads.append(Replayed(one.segments, one.works, removed))
+            places.append(np.searchsorted([part.end for part in one.segments], edges, side="right") - 1)
+        ends = [np.vstack([np.zeros(len(what_ifs)), each]) for each in replay(threads)]
+        lasted: Floats = np.mean(
+            [np.diff(each[place + 1], axis=0) for each, place in zip(ends, places, strict=True)], axis=0
+        )
+        return lasted
+
+    def counted(self, rank: int, flag: int) -> Integers:
         """The steps of a rank with a flag that end in each interval."""
         return self._summed(rank, (self.ranks[rank].measured.steps[:, 3] & flag) // flag)
 
@@ -156,6 +198,12 @@ def training_ends(measured: MeasuredSteps) -> Integers:
     steps = measured.steps
     ends: Integers = np.unique(steps[(steps[:, 3] & StepFlags.TRAINED) > 0, 1])[:, None]
     return ends
+
+
+def _covered(segments: Sequence[Segment], edges: Integers) -> Flags:
+    """Whether the segments cover each interval."""
+    covered: Flags = (edges[:-1] >= segments[0].begin) & (edges[1:] <= segments[-1].end)
+    return covered
 
 
 def _order(moment: Moment) -> tuple[str, str]:

@@ -14,6 +14,8 @@ from otel_zernel_libraries.training.ledger import MOMENTS, Moment, Position, Seg
 
 _ALL: Final = tuple(MOMENTS[position][activity] for position in MOMENTS for activity in MOMENTS[position])
 _CODES: Final = {moment: code for code, moment in enumerate(_ALL)}
+_IN_EVALUATION: Final = {moment: _CODES[MOMENTS[Position.EVALUATION][moment.activity]] for moment in _ALL}
+"""All time in steps of an evaluation counts as one position, also their loads."""
 _OPERATORS: Final = {position: len(_ALL) + at for at, position in enumerate(Position)}
 """The rows of the number of operators of a segment have these codes."""
 _CODE_COUNT: Final = len(_ALL) + len(_OPERATORS)
@@ -83,10 +85,11 @@ class MeasuredSteps:
         for event, counts in self._events.items():
             counts.append(events.get(event, 0))
         extend = self._rows.extend
+        codes = _IN_EVALUATION if flags & StepFlags.EVALUATION else _CODES
         for segment in segments:
             start, end = segment.start, segment.end
             for moment, spent in segment.spent:
-                extend((start, end, _CODES[moment], spent))
+                extend((start, end, codes[moment], spent))
             if segment.work and segment.work.operators:
                 extend((start, end, _OPERATORS[segment.position], segment.work.operators))
         if count + 1 > _MOST or times[1] - self._steps[0] > 1.25 * self._window:

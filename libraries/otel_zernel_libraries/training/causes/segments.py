@@ -1,7 +1,7 @@
 """The own time of a thread in a position, doing something: which of it one could save.
 
 Operators of a pass or of the optimizer are the work itself. So are the first microseconds of Python, or of a wait for
-another of their threads, around each of them.
+another of their threads, around each of them. A thread that computes less also waits less for a CPU.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import numpy as np
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
 
@@ -21,7 +22,23 @@ _PASSES: Final = frozenset(
         *(Position.EVALUATION, Position.INFERENCE),
     }
 )
+_COUNTED: Final = frozenset({Position.FORWARD, Position.LOSS, Position.EVALUATION, Position.INFERENCE})
+"""The passes whose operators are counted."""
+_UPDATES: Final = frozenset({Position.OPTIMIZER, Position.ZERO_GRAD})
 _AROUND_OPERATORS: Final = frozenset({Activity.PYTHON, Activity.LOCK, Activity.NATIVE, Activity.FAULT})
+_ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE})
+_FOR_CPU: Final = frozenset({Activity.CPU_WAIT, Activity.THROTTLED})
+OF_OTHER_CAUSES: Final = _FOR_CPU | {Activity.GIL}
+"""Activities that are causes of their own, wherever they are."""
+OF_OTHER_POSITIONS: Final = frozenset({Position.EVALUATION, Position.CHECKPOINT, Position.COMPILE})
+"""Positions that are causes of their own."""
+_TORCH: Final = frozenset(
+    {
+        *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam"),
+        *("RMSprop", "Rprop", "SGD", "SparseAdam"),
+    }
+)
+"""The optimizers of PyTorch: their Python is part of their arithmetic."""
 _AN_OPERATOR: Final = 50e-6
 """Seconds of Python, and of waits for threads, that each operator needs."""
 _SMALL: Final = 0.01
@@ -31,13 +48,16 @@ _SMALL: Final = 0.01
 def segments(job: Job) -> Iterator[WhatIf]:
     """A job without each activity in each position, on all ranks."""
     for at, moment in enumerate(job.moments):
-        spent = job.spent[:, :, at]
-        mean = job.a_step(spent.mean(axis=0))
+        if not job.is_own[at] or moment.activity in OF_OTHER_CAUSES or moment.position in OF_OTHER_POSITIONS:
+            continue
+        mean = job.a_step(job.spent[:, :, at].mean(axis=0))
         part = _part(job, moment, at)
-        if not job.is_own[at] or mean * part < _SMALL * job.step:
+        if mean * part < _SMALL * job.step:
             continue
         removed = np.zeros((1, len(job.moments)))
         removed[0, at] = part
+        if moment.activity in _ON_CPU:
+            _add_waits(job, moment, part, removed)
         sentence = (
             f"The training thread {activity_words(moment.activity)} for {amount(mean)} of each {amount(job.step)} "
             f"({percent(mean / job.step)}) {POSITION_WORDS[moment.position].where}."
@@ -51,16 +71,75 @@ def segments(job: Job) -> Iterator[WhatIf]:
         )
 
 
+def _add_waits(job: Job, moment: Moment, part: float, removed: Floats) -> None:
+    """The thread waits for a CPU in proportion to the time in which it uses one."""
+    here = [at for at, one in enumerate(job.moments) if one.position is moment.position]
+    on_cpu = sum(float(job.spent[:, :, at].sum()) for at in here if job.moments[at].activity in _ON_CPU)
+    share = part * float(job.spent[:, :, job.index(moment)].sum()) / on_cpu
+    for at in here:
+        if job.moments[at].activity in _FOR_CPU:
+            removed[0, at] = share
+
+
 def _part(job: Job, moment: Moment, at: int) -> float:
     """The part of the time that is not the work itself, 0 to 1."""
-    if moment.position not in _PASSES:
+    position, activity = moment.position, moment.activity
+    if position not in _PASSES:
         return 1.0
-    if moment.activity in (Activity.OPERATOR, Activity.UNKNOWN):
+    if activity in (Activity.OPERATOR, Activity.UNKNOWN):
         return 0.0
-    if moment.activity not in _AROUND_OPERATORS:
+    if activity not in _AROUND_OPERATORS:
         return 1.0
-    if moment.position is Position.BACKWARD:
-        return 0.0  # its operators are not counted
+    if position in _UPDATES:
+        return 0.0 if all(one.facts.optimizer in _TORCH for one in job.ranks) else 1.0
+    if position is Position.BACKWARD:
+        return 0.0
+    if position not in _COUNTED:
+        return 1.0
     spent = float(job.spent[:, :, at].sum())
-    operators = sum(float(one[moment.position].sum()) for one in job.operators if moment.position in one)
+    operators = sum(float(one[position].sum()) for one in job.operators if position in one)
     return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent else 0.0
+
+
+def everywhere(job: Job) -> Iterator[WhatIf]:
+    """A job without the activities that are causes wherever they are."""
+    facts = [one.facts for one in job.ranks]
+    crowded = any(one.runnable and one.cpus and one.runnable > one.cpus + 0.5 for one in facts)
+    for activity, cause in (
+        (Activity.CPU_WAIT, CauseName.THREADS if crowded else CauseName.CPU_TAKEN),
+        (Activity.THROTTLED, CauseName.CPU_QUOTA),
+        (Activity.GIL, CauseName.GIL),
+        (Activity.COPY, CauseName.COPIES),
+    ):
+        columns = np.array([moment.activity is activity for moment in job.moments])
+        mean = job.a_step(job.spent[:, :, columns].sum(axis=2).mean(axis=0))
+        if mean < _SMALL * job.step:
+            continue
+        longest = max((at for at in np.flatnonzero(columns)), key=lambda at: float(job.spent[:, :, at].sum()))
+        evidence = [
+            Evidence(
+                f"The training thread {activity_words(activity)} for {amount(mean)} of each {amount(job.step)} "
+                f"({percent(mean / job.step)}).",
+                mean,
+                "s",
+            )
+        ]
+        if activity is Activity.CPU_WAIT:
+            evidence += _takers(job)
+        yield WhatIf(
+            cause=cause,
+            position=job.moments[int(longest)].position,
+            activity=activity,
+            removed=dict.fromkeys(range(len(job.ranks)), columns[None, :].astype(np.float64)),
+            evidence=tuple(evidence),
+        )
+
+
+def _takers(job: Job) -> Iterator[Evidence]:
+    for one in job.ranks:
+        who = "" if one.rank is None else f" of rank {one.rank}"
+        if one.facts.runnable and one.facts.cpus and one.facts.runnable > one.facts.cpus + 0.5:
+            text = f"{one.facts.runnable:.0f} threads{who} want to run on {one.facts.cpus:g} CPUs."
+            yield Evidence(text, one.facts.runnable, "{thread}")
+        for name, seconds in sorted(one.facts.takers.items(), key=lambda pair: -pair[1])[:2]:
+            yield Evidence(f"{name} had the CPU for {amount(seconds)} of these waits{who}.", seconds, "s")

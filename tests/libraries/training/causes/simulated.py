@@ -46,7 +46,10 @@ class Plan:
     transfer: float = 0.0
     """Seconds."""
     accumulate: int = 1
-    """Steps of which only the last one updates the weights; all exchange gradients."""
+    """Steps of which only the last one updates the weights."""
+    no_sync: bool = False
+    """Whether the ranks meet only in steps that update the weights. Else they meet in all."""
+    meets_in: Position = Position.BACKWARD
     epoch: int = 0
     """Steps of an epoch; 0 for one epoch."""
     events: Counter[StepEvent] = field(default_factory=Counter)
@@ -76,18 +79,20 @@ def simulated(plan: Plan, seed: int = 0) -> Job:
     for number in range(1, plan.steps + 1):
         before = [_spent(parts, rank, number, plan, rng, of_backward=True) for rank in range(plan.ranks)]
         arrived = [now[rank] + sum(ns for *_, ns in before[rank]) for rank in range(plan.ranks)]
+        meets = plan.ranks > 1 and (number % plan.accumulate == 0 or not plan.no_sync)
         left = max(arrived) + round(plan.transfer * SECOND)
-        meetings.append([left] * plan.ranks)
+        if meets:
+            meetings.append([left] * plan.ranks)
         for rank in range(plan.ranks):
             after = _spent(parts, rank, number, plan, rng, of_backward=False)
-            wait = [(Position.BACKWARD, Activity.COLLECTIVE, left - arrived[rank])] if plan.ranks > 1 else []
+            wait = [(plan.meets_in, Activity.COLLECTIVE, left - arrived[rank])] if meets else []
             segments, begin = _segments([*before[rank], *wait, *after], now[rank]), now[rank]
             now[rank] = segments[-1].end
             updates = number % plan.accumulate == 0
             flags = StepFlags.TRAINED | (StepFlags.UPDATED if updates else 0)
             flags |= StepFlags.ENDS_EPOCH if plan.epoch and number % plan.epoch == 0 else 0
             counts = Counter({StepEvent("backward"): 1, StepEvent("optimizer"): int(updates)}) + plan.events
-            measured[rank].add((begin, now[rank]), segments, counts, flags, number, left if plan.ranks > 1 else 0)
+            measured[rank].add((begin, now[rank]), segments, counts, flags, number, left if meets else 0)
     ranks = [RankInput(rank if plan.ranks > 1 else None, one, plan.facts) for rank, one in enumerate(measured)]
     times = np.array(meetings) if plan.ranks > 1 else training_ends(measured[0])
     return Job(ranks, times, plan.ranks)

@@ -1,0 +1,210 @@
+"""What ranks lose to each other: a late rank, uneven steps, transfers, and collectives that are too many."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from otel_zernel_libraries.training.amounts import amount, percent
+from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.causes.measured import StepFlags
+from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS
+from otel_zernel_libraries.training.device.streams import Flags, Floats
+from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
+from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
+
+_SURE: Final = 3.0
+"""Standard errors by which a rank's time must differ from the median rank's."""
+_SMALL: Final = 0.01
+_ALIKE: Final = 0.4
+"""If a larger batch makes a step late, all its passes are late together: their correlation."""
+_UNEVEN: Final = 0.1
+"""The lateness in turns, by the step, that no noise of a machine explains."""
+_FEW: Final = 10
+_MANY: Final = 8
+"""Small collectives of a step, outside its backward pass."""
+
+
+def over_ranks(job: Job) -> Iterator[WhatIf]:
+    """What-ifs that need all ranks."""
+    if job.alone or not job.is_whole:
+        return
+    yield from _stragglers(job)
+    yield from _imbalance(job)
+    yield from _transfers(job)
+    yield from _extra(job)
+
+
+def _is_of_ranks(job: Job) -> Flags:
+    """The moments in which ranks may differ for no other cause."""
+    is_of_ranks: Flags = np.array([one.position not in OF_OTHER_POSITIONS for one in job.moments]) & job.is_own
+    return is_of_ranks
+
+
+def _excess(job: Job, rank: int) -> Floats:
+    """By moment: the seconds of an interval by which a rank is slower than the median of the others."""
+    means = job.spent[:, ~job.is_lossy].mean(axis=1)
+    others = np.median(np.delete(means, rank, axis=0), axis=0)
+    excess: Floats = (means[rank] - others) * _is_of_ranks(job)
+    return excess
+
+
+def _stragglers(job: Job) -> Iterator[WhatIf]:
+    own = job.spent[:, ~job.is_lossy][:, :, _is_of_ranks(job)].sum(axis=2)
+    intervals = own.shape[1]
+    if intervals < _FEW:
+        return
+    means = own.mean(axis=1)
+    for rank, mean in enumerate(means):
+        others = np.median(np.delete(own, rank, axis=0), axis=0)
+        late = own[rank] - others
+        error = float(late.std()) / max(intervals, 1) ** 0.5
+        if late.mean() < max(_SMALL * float(job.seconds.mean()), _SURE * error):
+            continue
+        by_moment = _excess(job, rank)
+        positive = np.maximum(by_moment, 0.0)
+        positive *= min(float(late.mean()) / max(float(positive.sum()), 1e-12), 1.0)
+        spent = job.spent[rank, ~job.is_lossy].mean(axis=0)
+        removed = np.divide(positive, spent, out=np.zeros_like(spent), where=spent > 0)
+        moment = job.moments[int(by_moment.argmax())]
+        steps = intervals / job.steps
+        longest, lateness = float(by_moment.max()) * steps, float(late.mean()) * steps
+        yield WhatIf(
+            cause=CauseName.STRAGGLER,
+            position=moment.position,
+            activity=moment.activity,
+            rank=job.ranks[rank].rank,
+            removed={rank: np.clip(removed, 0.0, 1.0)[None, :]},
+            evidence=(
+                Evidence(
+                    f"Rank {job.ranks[rank].rank} needs {amount(lateness)} of each step more than the median rank "
+                    f"({amount(float(mean) * steps)}).",
+                    lateness,
+                    "s",
+                ),
+                Evidence(
+                    f"It {activity_words(moment.activity)} for {amount(longest)} longer "
+                    f"{POSITION_WORDS[moment.position].where}.",
+                    longest,
+                    "s",
+                ),
+            ),
+        )
+
+
+def _imbalance(job: Job) -> Iterator[WhatIf]:
+    """All ranks need the mean of each step. What one rank always needs more is another cause."""
+    columns = _is_of_ranks(job) & np.array([moment.activity not in OF_OTHER_CAUSES for moment in job.moments])
+    own = job.spent[:, :, columns].sum(axis=2)
+    own = own - (own.mean(axis=1) - own.mean())[:, None]
+    late = own - own.mean(axis=0)
+    if own.shape[1] < _FEW or late.max(axis=0).mean() < _SMALL * job.seconds.mean():
+        return
+    passes = [
+        job.spent[:, :, columns & np.array([moment.position in positions for moment in job.moments])].sum(axis=2)
+        for positions in ((Position.FORWARD, Position.LOSS), (Position.BACKWARD,))
+    ]
+    pairs = [(part - part.mean(axis=1)[:, None] - (part.mean(axis=0) - part.mean())).ravel() for part in passes]
+    spreads = [float(pair.std()) for pair in pairs]
+    alike = float(np.mean(pairs[0] * pairs[1]) / (spreads[0] * spreads[1])) if min(spreads) > 0 else 0.0
+    uneven = float(late.max(axis=0).mean())
+    if alike < _ALIKE and uneven < _UNEVEN * job.seconds.mean():
+        return
+    part = np.divide(np.maximum(late, 0.0), own, out=np.zeros_like(own), where=own > 0)
+    step = uneven * len(job.seconds) / job.steps
+    yield WhatIf(
+        cause=CauseName.IMBALANCE,
+        removed={rank: part[rank][:, None] * columns for rank in range(len(job.ranks))},
+        evidence=(
+            Evidence(
+                f"The ranks are late in turns: the last one of each step needs {amount(step)} more than their mean.",
+                step,
+                "s",
+            ),
+        ),
+    )
+
+
+def _transfers(job: Job) -> Iterator[WhatIf]:
+    """Transfers take no time: those of small collectives outside the backward pass, and all others."""
+    total = job.a_step(job.transfers)
+    if total < _SMALL * job.step:
+        return
+    outside = np.array(
+        [one.activity is Activity.COLLECTIVE and one.position is not Position.BACKWARD for one in job.moments]
+    )
+    part = np.divide(
+        np.minimum(job.spent[:, :, outside].sum(axis=2).min(axis=0), job.transfers),
+        job.transfers,
+        out=np.zeros_like(job.transfers),
+        where=job.transfers > 0,
+    )
+    small = [
+        (event, counts.sum() / max(job.trained.sum(), 1))
+        for event, counts in job.all_events(0).items()
+        if event.name == "collective" and event.position != Position.BACKWARD and event.size != "large"
+    ]
+    count = sum(number for _, number in small)
+    if count >= _MANY:
+        event, _ = max(small, key=lambda pair: pair[1])
+        lasts = job.a_step(job.transfers * part)
+        kind = f"{event.operation} " if event.operation else ""
+        yield WhatIf(
+            cause=CauseName.SMALL_COLLECTIVES,
+            position=Position(event.position) if event.position else None,
+            activity=Activity.COLLECTIVE,
+            faster=part,
+            evidence=(
+                Evidence(
+                    f"Each step has {count:.0f} small collectives {kind}outside its backward pass.",
+                    count,
+                    "{collective}",
+                ),
+                Evidence(f"Even the last rank to come waits {amount(lasts)} for them.", lasts, "s"),
+            ),
+        )
+        part = 1.0 - part
+    else:
+        part = np.ones_like(job.transfers)
+    waits = job.a_step(job.transfers * part)
+    share = percent(waits / job.step)
+    yield WhatIf(
+        cause=CauseName.SLOW_LINK,
+        activity=Activity.COLLECTIVE,
+        faster=part,
+        evidence=(
+            Evidence(
+                f"Even the last rank to come waits for {amount(waits)} of each {amount(job.step)} ({share}).",
+                waits,
+                "s",
+            ),
+        ),
+    )
+
+
+def _extra(job: Job) -> Iterator[WhatIf]:
+    """The ranks meet only in steps that update the weights."""
+    backwards = int(job.events(0, StepEvent("backward")).sum())
+    updates = int(job.events(0, StepEvent("optimizer")).sum())
+    if not updates or backwards < 1.5 * updates:
+        return
+    steps = job.ranks[0].measured.steps
+    updated = set(steps[(steps[:, 3] & StepFlags.UPDATED) > 0, 4].tolist())
+    apart = np.array([edge not in updated for edge in job.times[1:, 0].tolist()])
+    if not apart.any() or apart.mean() < 0.3:
+        return
+    yield WhatIf(
+        cause=CauseName.EXTRA_COLLECTIVES,
+        position=Position.BACKWARD,
+        activity=Activity.COLLECTIVE,
+        faster=apart.astype(np.float64),
+        apart=apart,
+        evidence=(
+            Evidence(
+                f"The ranks exchange gradients in {backwards / updates:.1f} backward passes for each optimizer step.",
+                backwards / updates,
+                "{pass}",
+            ),
+        ),
+    )

@@ -1,0 +1,215 @@
+"""Steps that differ: some are slow, every few or the first of an epoch, all grow, or other work lies between them."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from otel_zernel_libraries.training.amounts import amount, percent
+from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.causes.measured import StepFlags
+from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS
+from otel_zernel_libraries.training.device.streams import Flags, Floats
+from otel_zernel_libraries.training.ledger import Moment, Position, StepEvent
+from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
+
+_SLOW: Final = 1.5
+"""A step is slow from so many medians on."""
+_MOST_SLOW: Final = 0.3
+"""If more of the steps are slow, they are no exception."""
+_FEW: Final = 10
+_REGULAR: Final = 0.7
+"""The part of the distances between slow steps that are equal if they are periodic."""
+_BLOCKS: Final = 12
+_RISING: Final = 0.8
+"""The rank correlation of growing steps with their number."""
+_RISE: Final = 0.05
+"""The growth over all steps, by the mean step."""
+_SMALL: Final = 0.01
+_STOPS: Final = (
+    (Position.EVALUATION, CauseName.EVALUATION, "Evaluations"),
+    (Position.CHECKPOINT, CauseName.CHECKPOINT, "Checkpoints"),
+    (Position.COMPILE, CauseName.COMPILE, "Compiling"),
+)
+
+
+def stops(job: Job) -> Iterator[WhatIf]:
+    """A job without its evaluations, its checkpoints, and without compiling."""
+    for position, cause, name in _STOPS:
+        columns = np.array([moment.position is position for moment in job.moments]) & job.is_own
+        spent = job.spent[:, :, columns].sum(axis=2).max(axis=0)
+        mean = job.a_step(spent)
+        if mean < _SMALL * job.step:
+            continue
+        times = int((spent > 0).sum())
+        every = float(job.trained.sum()) / max(times, 1)
+        each = float(spent.sum()) / max(times, 1)
+        on = [one.rank for at, one in enumerate(job.ranks) if job.spent[at][:, columns].sum() > 0.5 * spent.sum()]
+        rank = on[0] if len(on) == 1 and not job.alone else None
+        longest = int(np.flatnonzero(columns)[job.spent[:, :, columns].sum(axis=(0, 1)).argmax()])
+        yield WhatIf(
+            cause=cause,
+            position=position,
+            activity=job.moments[longest].activity,
+            rank=rank,
+            removed=dict.fromkeys(range(len(job.ranks)), columns[None, :].astype(np.float64)),
+            evidence=(
+                Evidence(f"{name} take {percent(mean / job.step)} of the time.", mean, "s"),
+                Evidence(f"There is one every {every:.0f} steps, and it takes {amount(each)}.", each, "s"),
+            ),
+        )
+
+
+def uneven(job: Job) -> Iterator[WhatIf]:
+    """A job whose slow steps are as fast as the median step, and one whose steps do not grow."""
+    if len(job.seconds) < _FEW:
+        return
+    columns = job.is_own & np.array(
+        [moment.activity not in OF_OTHER_CAUSES and moment.position not in OF_OTHER_POSITIONS for moment in job.moments]
+    )
+    steps = np.maximum(job.trained, 1)
+    spent = job.spent / steps[None, :, None]
+    own = spent[:, :, columns].sum(axis=2).max(axis=0)
+    growth = list(_growth(job, spent, own, columns))
+    yield from growth
+    if growth:
+        return
+    slow = own > _SLOW * np.median(own)
+    first = _first_of_epochs(job)
+    if first is not None and slow.any():
+        yield from _first(job, spent, slow & first, columns)
+        slow = slow & ~first
+    if 2 <= slow.sum() <= _MOST_SLOW * len(slow):
+        yield _slow(job, spent, slow, columns)
+
+
+def _slow(job: Job, spent: Floats, slow: Flags, columns: Flags) -> WhatIf:
+    excess = _excess(spent, slow, columns)
+    moment = _largest(job, excess)
+    apart = np.diff(np.flatnonzero(slow))
+    usual = int(np.median(apart)) if len(apart) else 0
+    is_periodic = len(apart) >= 2 and usual >= 2 and (np.abs(apart - usual) <= usual // 20).mean() >= _REGULAR
+    seconds = spent.sum(axis=2).max(axis=0)
+    longest = float(np.median(seconds[slow]))
+    often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"
+    share = float((seconds * slow).sum() / seconds.sum())
+    one = "one step takes" if is_periodic else "they take"
+    return WhatIf(
+        cause=CauseName.PERIODIC if is_periodic else CauseName.SLOW_STEPS,
+        position=moment.position,
+        activity=moment.activity,
+        removed=_removed(spent, excess),
+        evidence=(
+            Evidence(
+                f"{often} {one} {amount(longest)}, and the others {amount(float(np.median(seconds[~slow])))}.",
+                longest,
+                "s",
+            ),
+            Evidence(f"{percent(share)} of the time is in these steps.", share, "1"),
+            Evidence(
+                f"In them the thread {activity_words(moment.activity)} longer {POSITION_WORDS[moment.position].where}.",
+                float(excess.sum(axis=(0, 1)).max()) / max(float(slow.sum()), 1.0),
+                "s",
+            ),
+        ),
+    )
+
+
+def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[WhatIf]:
+    """The first step of an epoch loads as fast as the others."""
+    loads = np.array([moment.position in (Position.LOAD, Position.BETWEEN) for moment in job.moments]) & columns
+    excess = _excess(spent, slow, loads)
+    epochs = max(int(slow.sum()), 1)
+    each = float(excess.sum(axis=2).max(axis=0).sum()) / epochs
+    if each * epochs < _SMALL * job.step * job.steps:
+        return
+    has_workers = any(one.facts.workers for one in job.ranks) or bool(job.events(0, StepEvent("worker_batch")).sum())
+    moment = _largest(job, excess)
+    yield WhatIf(
+        cause=CauseName.WORKERS_RESTART if has_workers else CauseName.FIRST_OF_EPOCH,
+        position=Position.LOAD,
+        activity=moment.activity,
+        removed=_removed(spent, excess),
+        evidence=(
+            Evidence(
+                f"The first batch of each epoch takes {amount(each)} longer than the others, every "
+                f"{job.trained.sum() / epochs:.0f} steps.",
+                each,
+                "s",
+            ),
+        ),
+    )
+
+
+def _growth(job: Job, spent: Floats, own: Floats, columns: Flags) -> Iterator[WhatIf]:
+    """Steps as fast as the first one of the process, by a line through them."""
+    numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)
+    blocks = np.array_split(np.arange(len(own)), min(_BLOCKS, len(own) // 3))
+    if len(blocks) < 4:
+        return
+    x = np.array([np.median(numbers[block]) for block in blocks])
+    y = np.array([np.median(own[block]) for block in blocks])
+    correlation = float(np.corrcoef(np.arange(len(y)), y.argsort().argsort())[0, 1])
+    slope = float(np.polyfit(x, y, 1)[0])
+    rise = slope * (numbers[-1] - numbers[0])
+    if correlation < _RISING or rise < _RISE * float(own.mean()):
+        return
+    excess = np.zeros_like(spent)
+    for rank in range(len(spent)):
+        for at in np.flatnonzero(columns):
+            middle = np.array([np.median(spent[rank, block, at]) for block in blocks])
+            by_number = float(np.polyfit(x, middle, 1)[0])
+            if by_number > 0.02 * slope:
+                line = np.polyval(np.polyfit(x, middle, 1), numbers)
+                start = max(line[0] - by_number * numbers[0], 0.0)
+                excess[rank, :, at] = np.clip(line - start, 0.0, spent[rank, :, at])
+    if not excess.any():
+        return
+    moment = _largest(job, excess)
+    yield WhatIf(
+        cause=CauseName.GROWTH,
+        position=moment.position,
+        activity=moment.activity,
+        removed=_removed(spent, excess),
+        evidence=(
+            Evidence(
+                f"Steps take {amount(slope * 1000)} longer with every 1,000 steps, and now {amount(float(y[-1]))}.",
+                slope,
+                "s",
+            ),
+        ),
+    )
+
+
+def _before(job: Job) -> float:
+    """The number of steps of the process before the first interval."""
+    steps = job.ranks[0].measured.steps
+    at = int(np.searchsorted(steps[:, 1], job.times[0, 0]))
+    return float(steps[min(at, len(steps) - 1), 2])
+
+
+def _first_of_epochs(job: Job) -> Flags | None:
+    """The intervals with the end of an epoch, and those after them. None without an epoch's end."""
+    ends: Flags = job.counted(0, StepFlags.ENDS_EPOCH) > 0
+    if not ends.any():
+        return None
+    after = np.zeros_like(ends)
+    after[1:] = ends[:-1]
+    return ends | after
+
+
+def _excess(spent: Floats, slow: Flags, columns: Flags) -> Floats:
+    """Of slow intervals: the seconds of each moment above its median in the others."""
+    usual = np.median(spent[:, ~slow], axis=1)[:, None, :]
+    excess: Floats = np.maximum(spent - usual, 0.0) * slow[None, :, None] * columns
+    return excess
+
+
+def _removed(spent: Floats, excess: Floats) -> dict[int, Floats]:
+    part = np.divide(excess, spent, out=np.zeros_like(spent), where=spent > 0)
+    return {rank: part[rank] for rank in range(len(spent))}
+
+
+def _largest(job: Job, excess: Floats) -> Moment:
+    return job.moments[int(excess.sum(axis=(0, 1)).argmax())]
