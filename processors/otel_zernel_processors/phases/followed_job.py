@@ -1,6 +1,6 @@
 """One job: the verdict on its ranks, its critical path and its traces."""
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -8,13 +8,18 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig, ns
+from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
 from otel_zernel_processors.phases.emit.job_report import RankCounts, job_metrics
 from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
 from otel_zernel_processors.phases.rank_reports import HostReport, RankReport, Run, by_process
+from otel_zernel_processors.phases.results.measured import answer_over_ranks
 from otel_zernel_processors.phases.results.ranks import JobVerdictTracker
+
+_MEETINGS = 4_096
+"""Steps of a job that its causes may follow from."""
 
 
 class FollowedJob:
@@ -48,6 +53,9 @@ class FollowedJob:
         """The ranks that have been in a report since the job has this size."""
         self._latest: dict[HostClock, HostReport] = {}
         """The reports of the hosts in the job's last report."""
+        self._meetings: deque[Mapping[int, int]] = deque(maxlen=_MEETINGS)
+        """Of each of the latest steps: when (ns) each rank left its last collective; 0 if that is not known."""
+        self._answered = 0
         self._reported = self._waited_until = 0
         """The times (ns) of the last report, and of the last one that some rank was late for."""
 
@@ -82,6 +90,7 @@ class FollowedJob:
         yield from self._align(max((report.now for report in self._arrived), default=0))
         for run in self._runs:
             yield from self._finish(run.steps.end())
+        yield from self._answer(self._reported)
 
     def _log_late(self, report: HostReport) -> None:
         """Logs that a report of the job could not wait for this one."""
@@ -120,6 +129,7 @@ class FollowedJob:
         for report in reports:
             if self._runs[-1].is_replaced_by(report):
                 self._runs.append(Run(self._name))
+                self._meetings.clear()
             if run := next((run for run in reversed(self._runs) if not run.is_after(report)), None):
                 run.members[report.rank] = report.process
                 of_run[run][report.rank] = report
@@ -158,6 +168,9 @@ class FollowedJob:
             {rank: report.process for rank, report in ranks.items()},
             {rank for rank in present if ranks[rank].has_new_verdict},
         )
+        if now - self._answered >= ANSWERS_NS:
+            self._answered = now
+            yield from self._answer(now)
         if len(ranks) < 2:
             return
         if self._tracker.update({rank: report.window for rank, report in ranks.items()}):
@@ -167,9 +180,21 @@ class FollowedJob:
         metrics = job_metrics(self._tracker.verdict, self._critical, counts, self._since, now)
         yield Batch(metrics=metrics_data(self._resource, metrics))
 
+    def _answer(self, now: int) -> Iterator[Batch]:
+        """The causes of the job; those of each rank if their steps have not met."""
+        processes = {rank: one.process for host in self._latest.values() for rank, one in host.ranks.items()}
+        measured = {rank: one.measured for rank, one in sorted(processes.items())}
+        answer = answer_over_ranks(measured, self._meetings, self._size) if len(measured) > 1 else None
+        if answer:
+            yield answer_batch(answer, self._resource, now)
+        else:
+            for process in processes.values():
+                yield from process.answers(now)
+
     def _finish(self, steps: list[JobStep]) -> Iterator[Batch]:
         for step in steps:
             self._add_path(step)
+            self._meetings.append({rank: one.met for rank, one in step.ranks.items()})
         if self._traces:
             yield from self._traces.of_steps(steps, self._resource, self._size)
 

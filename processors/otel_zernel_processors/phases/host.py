@@ -16,7 +16,7 @@ from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
 from otel_zernel_processors.phases.emit.services import OWN_SERVICE
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.intake.host_clock import HostClock, Watermark
-from otel_zernel_processors.phases.intake.inputs import GPU, LOSSES, READING, InputPoint
+from otel_zernel_processors.phases.intake.inputs import FACTS, GPU, LOSSES, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
 from otel_zernel_processors.phases.intake.losses import LateSpans, LossLog
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
@@ -132,6 +132,9 @@ class Host:
             self._add_loss(point)
         elif point.name == READING:
             self._watermark.add_reading(point.start, point.time)
+        elif point.pid is not None and point.name in FACTS:
+            if process := self._registry.find((point.pid, key_of(point.resource)[1])):
+                process.measured.add_point(point)
         elif point.pid is not None:
             self._add_point_of_process(point, point.pid)
 

@@ -19,6 +19,7 @@ from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING_MARKS, N
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.process_phases import ProcessPhases
 from otel_zernel_processors.phases.process_steps import ProcessSteps
+from otel_zernel_processors.phases.results.measured import MeasuredProcess
 from otel_zernel_processors.phases.results.totals import PhaseTotals
 from otel_zernel_processors.phases.results.verdict import MARKS, Verdict, VerdictTracker
 from otel_zernel_processors.phases.signals.rules import PhasePeriod
@@ -48,7 +49,8 @@ class TrainingProcess:
         self._received = deepcopy(resource)
         self._labels: Labels = {"process.pid": identity.pid}
         self.phases = ProcessPhases(config, context.drop)
-        self.steps = ProcessSteps(identity.seed, identity.pid, config, context.drop)
+        self.measured = MeasuredProcess(ns(config.window), self.phases.device)
+        self.steps = ProcessSteps(identity.seed, identity.pid, config, context.drop, self.measured)
         self.window = PhaseTotals()
         """The sums over the window at the last report."""
         self.gpu = str(self.attributes.get(semconv.LOCAL_RANK, ""))
@@ -159,7 +161,7 @@ class TrainingProcess:
             return
         self._answered = now
         size = self.attributes.get(semconv.WORLD_SIZE, 1)
-        if answer := self.steps.measured.answer(size if isinstance(size, int) else 1, self.rank):
+        if answer := self.measured.answer(size if isinstance(size, int) else 1, self.rank):
             yield answer_batch(answer, self.resource, now)
 
     def _update_times(self, start: int, end: int) -> None:

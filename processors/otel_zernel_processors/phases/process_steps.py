@@ -21,16 +21,23 @@ from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 class ProcessSteps:
     """Numbers the steps of a process, and chooses those that may become traces."""
 
-    def __init__(self, seed: str, pid: int, config: PhasesConfig, drop: Callable[[int, str], None]) -> None:
-        """`seed` identifies the process. `drop` counts steps and spans beyond the limits."""
+    def __init__(
+        self,
+        seed: str,
+        pid: int,
+        config: PhasesConfig,
+        drop: Callable[[int, str], None],
+        measured: MeasuredProcess,
+    ) -> None:
+        """`seed` identifies the process. `drop` counts steps and spans beyond the limits. `measured` takes the steps of
+        the first thread that trains."""
         self._pid = pid
         self._config = config.traces
         self._max_steps = config.max_spans
         self._drop = drop
         self._by_thread: defaultdict[int, RankSteps] = defaultdict(RankSteps)
         """The first thread that trains is the rank."""
-        self.measured = MeasuredProcess(ns(config.window))
-        """The steps of that thread."""
+        self._measured = measured
         self._new: list[RankStep] = []
         self._traced: list[TraceCandidate] = []
         """The steps of the last interval that may become traces."""
@@ -50,7 +57,7 @@ class ProcessSteps:
         is_rank = rank is not None and is_first
         numbered = steps.next(closed, is_rank=is_rank)
         if is_first:
-            self.measured.add(closed, numbered.number, numbered.met)
+            self._measured.add(closed, numbered.number, numbered.met)
         if self._sampler:
             self._sampler.add(closed, numbered, is_rank=is_rank)
         if is_rank and len(self._new) < self._max_steps:

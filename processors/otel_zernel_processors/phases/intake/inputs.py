@@ -35,9 +35,20 @@ READING = semconv.READING_SEQUENCE
 """One point comes with every reading of the receiver's counters."""
 MISSING_MARKS = semconv.EBPF_MISSING_MARKS
 """Functions that phases are made of and that a process's PyTorch does not have; docs/spans.md lists them."""
+FACTS = frozenset(
+    {
+        semconv.DATALOADER_WORKERS,
+        semconv.DATALOADER_WORKER_CPU_TIME,
+        semconv.DATALOADER_WORKER_IO_WAIT,
+        semconv.PROCESS_CPUS,
+        semconv.PROCESS_THREADS_RUNNABLE,
+        semconv.PROCESS_CPU_TAKEN_TIME,
+    }
+)
+"""Facts about a process that decide which cause its waits have."""
 _LEVELS = frozenset({semconv.GPU_PROCESS_UTILIZATION, "hw.gpu.utilization"})
 """Gauges whose staleness points matter: without them, their last value would still count for a while."""
-_KNOWN = KERNEL | NVML | GPU | {THREAD_TIME, LOSSES, READING, MISSING_MARKS}
+_KNOWN = KERNEL | NVML | GPU | FACTS | {THREAD_TIME, LOSSES, READING, MISSING_MARKS}
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
 """Values of `zernel.gpu.engine` for the use of the whole GPU."""
@@ -68,6 +79,8 @@ class InputPoint(NamedTuple):
     """`zernel.mark` of a point of `zernel.ebpf.missing_marks`."""
     state: str = ""
     """`zernel.thread.state` of a point of `zernel.cuda.lead_thread.time`."""
+    taker: str = ""
+    """Of a point of `zernel.process.cpu.taken.time`: the name of the program that had the CPU."""
     is_sample: bool = False
     """Whether it has `zernel.sampled`: some calls were not probed."""
 
@@ -122,6 +135,7 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
             resource,
             str(named.get(semconv.MARK, "")),
             str(named.get(semconv.THREAD_STATE, "")),
+            str(named.get(semconv.CPU_TAKER_NAME, "") or named.get(semconv.CPU_TAKER, "")),
             _is_sample(point.attributes),
         )
 

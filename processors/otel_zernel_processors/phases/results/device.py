@@ -1,11 +1,12 @@
 """What the GPU of a process did, by what the training thread did meanwhile."""
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from otel_zernel_libraries.training.device import SHARE_ERROR, DeviceUse, Launches, Segment, Stream, device_use
+from otel_zernel_libraries.training.device.segments import Kind
 from otel_zernel_libraries.training.ledger import Moment, Position
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
@@ -31,6 +32,9 @@ _MOST: Final = 2_000
 _FEWEST: Final = 20
 _SHORTEST: Final = 1_000_000_000
 """Fewer segments, or less time (ns), are not worth solving: they are undetermined."""
+_KEPT: Final = 8
+_REPLAYED: Final = 1_000
+"""Solved windows that are kept for replays, and the segments that are enough for one."""
 _DENSE: Final = 2_000_000_000
 """ns: a driver's reading covers about a second, so it says nothing about a longer time."""
 _COVERED: Final = 0.8
@@ -52,6 +56,7 @@ class DeviceTimes:
         self.undetermined_s = 0.0
         self.is_over = False
         """Whether no further steps come."""
+        self._solved: deque[tuple[Sequence[Segment], Mapping[Kind, float]]] = deque(maxlen=_KEPT)
         self._thread: int | None = None
         self._until = 0
         """When (ns) its latest step ended."""
@@ -62,6 +67,18 @@ class DeviceTimes:
     def is_known(self) -> bool:
         """Whether the process has a device: a thread has launched kernels."""
         return self._thread is not None
+
+    @property
+    def solved(self) -> tuple[Sequence[Segment], Mapping[Kind, float]]:
+        """The latest segments whose launches are known, which follow each other, and the work of a launch in them."""
+        segments: list[Segment] = []
+        works: dict[Kind, float] = {}
+        for earlier, of_launches in reversed(self._solved):
+            if segments and (earlier[-1].end != segments[0].begin or len(segments) >= _REPLAYED):
+                break
+            segments = [*earlier, *segments]
+            works = {**of_launches, **works}
+        return segments, works
 
     def add_step(self, closed: ClosedStep) -> None:
         step, parts = closed.step, closed.attribution.segments
@@ -103,6 +120,8 @@ class DeviceTimes:
         if use and _contradicts(use, share, sees_queue=sees_queue):
             seen = [replace(segment, drains=frozenset()) if segment.drains == _ONE else segment for segment in seen]
             use = device_use(seen, share, sees_queue=sees_queue)
+        if use:
+            self._solved.append((use.segments, use.works))
         if use is None:
             self.undetermined_s += (end - begin) / 1e9
             return

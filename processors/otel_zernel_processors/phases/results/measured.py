@@ -1,6 +1,13 @@
 """The measured steps of one process and the facts about it: what its causes follow from."""
 
-from otel_zernel_libraries.training import TRAINED
+import operator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from otel_zernel_libraries.training import TRAINED, semconv
 from otel_zernel_libraries.training.causes import (
     Facts,
     Job,
@@ -11,17 +18,68 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     training_ends,
 )
+from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
+
+_MOST: Final = 128
+"""Points of a fact that are kept."""
+_TAKERS: Final = 16
+_FEWEST: Final = 4
+"""Meetings of ranks."""
+_OWN: Final = "another thread of the process"
+
+
+class _Amounts:
+    """The latest points of one fact."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[int, int, float]] = deque(maxlen=_MOST)
+        self._last: tuple[int, float] | None = None
+
+    def add(self, point: InputPoint) -> None:
+        """Adds a point of a gauge, or of a sum of either temporality."""
+        start, amount = point.start, point.value
+        if not point.delta:
+            before, self._last = self._last, (point.time, point.value)
+            if before is None:
+                return
+            start, amount = before[0], max(point.value - before[1], 0.0)
+        self._points.append((start, point.time, amount))
+
+    def add_level(self, point: InputPoint) -> None:
+        """Adds a point of a gauge."""
+        self._points.append((point.time, point.time, point.value))
+
+    @property
+    def mean(self) -> float | None:
+        """Of a gauge."""
+        return sum(amount for *_, amount in self._points) / len(self._points) if self._points else None
+
+    @property
+    def total(self) -> float:
+        """Of a sum."""
+        return sum(amount for *_, amount in self._points)
+
+    @property
+    def rate(self) -> float | None:
+        """Of a sum, in a second."""
+        lasted = (self._points[-1][1] - self._points[0][0]) / 1e9 if self._points else 0.0
+        return self.total / lasted if lasted > 0 else None
 
 
 class MeasuredProcess:
     """Measures the steps of the first thread of a process that trains."""
 
-    def __init__(self, window: int) -> None:
-        """`window`: the time (ns) for which steps are kept."""
+    def __init__(self, window: int, device: DeviceTimes) -> None:
+        """`window`: the time (ns) for which steps are kept. `device`: what its GPU did."""
+        self._device = device
         self.steps = MeasuredSteps(window)
         self._optimizer = ""
         self._has_loader = False
+        self._uses_nccl = False
+        self._amounts: defaultdict[str, _Amounts] = defaultdict(_Amounts)
+        self._takers: defaultdict[str, _Amounts] = defaultdict(_Amounts)
 
     def add(self, closed: ClosedStep, number: int, met: int) -> None:
         """Adds the next step. `number`: its number in its process. `met`: when (ns) its last wait for a collective
@@ -36,20 +94,70 @@ class MeasuredProcess:
         ):
             flags |= flag if is_set else 0
         self.steps.add((step.start, step.end), closed.attribution.segments, closed.events, flags, number, met)
+        self._uses_nccl |= any(one.collective for one in closed.collectives)
         if not self._optimizer or not self._has_loader:
             self._name(closed)
 
+    def add_point(self, point: InputPoint) -> None:
+        """Adds a fact."""
+        if point.name == semconv.PROCESS_CPU_TAKEN_TIME:
+            name = _OWN if point.taker == "self" else point.taker
+            if name in self._takers or len(self._takers) < _TAKERS:
+                self._takers[name].add(point)
+        elif point.name in (semconv.DATALOADER_WORKER_CPU_TIME, semconv.DATALOADER_WORKER_IO_WAIT):
+            self._amounts[point.name].add(point)
+        else:
+            self._amounts[point.name].add_level(point)
+
+    @property
+    def facts(self) -> Facts:
+        """What is known about the process."""
+        amounts = self._amounts
+        return Facts(
+            optimizer=self._optimizer,
+            has_loader=self._has_loader,
+            uses_nccl=self._uses_nccl,
+            workers=round(amounts[semconv.DATALOADER_WORKERS].mean or 0.0),
+            worker_cpu=amounts[semconv.DATALOADER_WORKER_CPU_TIME].rate,
+            worker_io=amounts[semconv.DATALOADER_WORKER_IO_WAIT].rate,
+            cpus=amounts[semconv.PROCESS_CPUS].mean,
+            runnable=amounts[semconv.PROCESS_THREADS_RUNNABLE].mean,
+            takers={name: taken.total for name, taken in self._takers.items() if taken.total},
+        )
+
     def input(self, rank: int | None) -> RankInput:
         """The process as a rank of its job; None if it trains alone."""
-        return RankInput(rank, self.steps, Facts(optimizer=self._optimizer, has_loader=self._has_loader))
+        return RankInput(rank, self.steps, self.facts, *self._device.solved)
 
     def answer(self, expected: int = 1, rank: int | None = None) -> JobAnswer | None:
         """The answer on the process alone, of a job with so many ranks. None before it has taken a few steps."""
+        if self._device.is_known and not self._device.solved[0]:
+            return None
         ends = training_ends(self.steps)
-        return answer_on(Job([self.input(rank)], ends, expected)) if len(ends) > 1 else None
+        return answer_on(Job([self.input(rank)], ends, expected)) if len(ends) >= _FEWEST else None
 
     def _name(self, closed: ClosedStep) -> None:
         for one in closed.step.intervals:
             if one.kind == "optimizer":
                 self._optimizer = one.name.removeprefix("Optimizer.step#").partition(".")[0]
             self._has_loader |= one.kind == "data_loading" and "DataLoader" in one.name
+
+
+def answer_over_ranks(
+    ranks: Mapping[int, MeasuredProcess], meetings: Iterable[Mapping[int, int]], expected: int
+) -> JobAnswer | None:
+    """The answer on ranks that meet. `meetings`: of each step, when (ns) each rank left its last collective; 0 if it
+    is not known. Such a rank was the last to come: it left with the others. None if too few steps are known."""
+    rows = []
+    begin = max((int(one.steps.steps[0, 0]) for one in ranks.values() if len(one.steps)), default=0)
+    for step in meetings:
+        met = [step.get(rank, 0) for rank in ranks]
+        known = [time for time in met if time]
+        if len(step) == len(ranks) and known and min(known) >= begin:
+            rows.append([time or min(known) for time in met])
+    rows.sort()
+    edges = [row for at, row in enumerate(rows) if at == 0 or all(map(operator.gt, row, rows[at - 1]))]
+    if len(edges) < _FEWEST:
+        return None
+    inputs = [measured.input(rank) for rank, measured in ranks.items()]
+    return answer_on(Job(inputs, np.array(edges, dtype=np.int64), expected))

@@ -1,10 +1,25 @@
 """The causes of simulated jobs, against the same jobs without them."""
 
+import random
+
 import pytest
 
-from otel_zernel_libraries.training.causes import CauseName, Facts, answer_on
-from otel_zernel_libraries.training.ledger import Activity, Position
+from otel_zernel_libraries.training import ledger
+from otel_zernel_libraries.training.causes import (
+    CauseName,
+    Facts,
+    Job,
+    MeasuredSteps,
+    RankInput,
+    StepFlags,
+    answer_on,
+    training_ends,
+)
+from otel_zernel_libraries.training.device import device_use
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position
+from tests.libraries.training.causes.planted import draw
 from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated, step_of
+from tests.libraries.training.device.simulated import Loop, Phase, simulate
 
 POINT = 0.01
 """Of a step."""
@@ -53,3 +68,98 @@ def test_workers_are_advised_to_a_loader_without_them_only() -> None:
         advice[workers] = " ".join(answer.causes[0].advice)
     assert "num_workers" in advice[0]
     assert "num_workers" not in advice[2]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_planted_cause_leads_with_the_gain_of_the_job_without_it(seed: int) -> None:
+    for planted in draw(random.Random(seed)):
+        answer = answer_on(simulated(planted.job, seed=seed))
+        assert answer
+        truth = answer.step - step_of(planted.without, seed=seed)
+        if truth > 0.04 * answer.step:
+            lead = answer.causes[0]
+            assert (lead.cause, lead.rank) == (planted.name, planted.rank)
+            assert lead.gain == pytest.approx(truth, abs=2 * POINT * answer.step)
+            assert lead.evidence
+
+
+def test_the_time_of_one_cause_is_not_named_again() -> None:
+    late = Part(Position.LOAD, Activity.PYTHON, 0.02, rank=1)
+    answer = answer_on(simulated(Plan((*HEALTHY, late), ranks=2)))
+    assert answer
+    assert [cause.cause for cause in answer.causes] == [CauseName.STRAGGLER]
+
+
+def test_a_late_rank_is_never_a_slow_link() -> None:
+    late = Part(Position.FORWARD, Activity.CPU_WAIT, 0.02, rank=1, noise=0.5)
+    answer = answer_on(simulated(Plan((*HEALTHY, late), ranks=4, transfer=0.0001)))
+    assert answer
+    assert answer.causes[0].rank == 1
+    assert CauseName.SLOW_LINK not in [cause.cause for cause in answer.causes]
+
+
+def test_without_all_ranks_no_cause_over_ranks_is_named() -> None:
+    late = Part(Position.LOAD, Activity.PYTHON, 0.02, rank=1)
+    job = simulated(Plan((*HEALTHY, late), ranks=2, transfer=0.03))
+    answer = answer_on(Job(job.ranks, job.times, expected=4))
+    assert answer
+    assert (answer.ranks_seen, answer.ranks_expected) == (2, 4)
+    assert not {cause.cause for cause in answer.causes} & {
+        CauseName.STRAGGLER,
+        CauseName.SLOW_LINK,
+        CauseName.IMBALANCE,
+    }
+
+
+def on_device(*, sync_every: int, seed: int = 1, without: tuple[Position, ...] = ()) -> tuple[Job, float]:
+    """Data for 8 ms, and 31 ms of kernels that are launched within 6 ms. Returns the job and the seconds of a step."""
+    kernels = (31e-3 / 300,) * 100
+    loop = Loop(
+        (
+            Phase(Position.LOAD, 0.008),
+            Phase(Position.FORWARD, 0.002, kernels, (1 / 101,) * 101),
+            Phase(Position.BACKWARD, 0.002, kernels, (1 / 101,) * 101),
+            Phase(Position.OPTIMIZER, 0.002, kernels, (1 / 101,) * 101),
+        ),
+        steps=150,
+        sync_every=sync_every,
+        sync_after=Position.OPTIMIZER,
+        noise=0.02,
+    )
+    for position in without:
+        loop = loop.without(position)
+    run = simulate(loop, random.Random(seed))
+    use = device_use(run.segments, run.busy_share)
+    assert use
+    measured, size = MeasuredSteps(10**12), len(loop.phases)
+    for at in range(0, len(run.segments), size):
+        parts = run.segments[at : at + size]
+        segments = [
+            ledger.Segment(
+                part.begin,
+                part.end,
+                MOMENTS[part.position][Activity.UNKNOWN],
+                tuple((MOMENTS[part.position][activity], time) for activity, time in part.activities.items()),
+            )
+            for part in parts
+        ]
+        measured.add((parts[0].begin, parts[-1].end), segments, {}, StepFlags.TRAINED, at // size + 1)
+    job = Job([RankInput(None, measured, Facts(), use.segments, use.works)], training_ends(measured))
+    return job, run.seconds / loop.steps
+
+
+def test_data_that_a_busy_device_hides_gains_nothing() -> None:
+    answer = answer_on(on_device(sync_every=50)[0])
+    assert answer
+    assert answer.causes == ()
+    assert (answer.hidden[0].position, answer.hidden[0].activity) == (Position.LOAD, Activity.PYTHON)
+
+
+def test_data_for_which_the_device_starves_gains_what_the_job_without_it_shows() -> None:
+    job, step = on_device(sync_every=1)
+    answer = answer_on(job)
+    assert answer
+    (cause,) = answer.causes
+    assert (cause.position, cause.activity) == (Position.LOAD, Activity.PYTHON)
+    _, without = on_device(sync_every=1, without=(Position.LOAD,))
+    assert cause.gain == pytest.approx(step - without, abs=POINT * step)
