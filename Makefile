@@ -61,6 +61,7 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.metrics
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
+	$(BIN)/python -m docs.why_schema
 	$(BIN)/python -m docs.soak_charts
 	$(BIN)/python -m deploy.grafana
 

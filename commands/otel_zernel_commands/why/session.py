@@ -16,6 +16,7 @@ from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.watch import (
     Prerequisites,
     StartedProgram,
+    StepBlocks,
     ThreadSampler,
     Watching,
     check_prerequisites,
@@ -66,22 +67,27 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
             f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
             "CUDA or NCCL"
         )
-    state, attached = watched_state(command_of, ancestors_of), Event()
+    state, attached, blocks = watched_state(command_of, ancestors_of), Event(), StepBlocks()
+
+    def arrived() -> None:
+        attached.set()
+        blocks.take(state)
+
     may_show_steps = partial(_family_shows_steps, choice.pid) if choice.pid else lambda: shows_steps(programs())
     following = WatchProgress(progress, state, choice, is_running, may_show_steps, program)
     settings = watch_settings(
-        options.seconds, collecting(state, attached.set), installed, starts_program=program is not None
+        options.seconds, collecting(state, arrived), installed, starts_program=program is not None
     )
     try:
         with sampling(sampler, lambda: following.found_steps):
-            watching = watch(settings, options.seconds, following, attached if program else None)
+            watching = watch(settings, options.seconds, following, attached)
     finally:
         following.clear()
     if program and watching.ended_by:
         program.stop(watching.ended_by)
     program_ns = program.started_ns if program else 0
     circumstances = _circumstances(started, settings, prerequisites, watching, sampler)
-    report = report_on(state, choice, replace(circumstances, program_ns=program_ns))
+    report = report_on(state, choice, replace(circumstances, program_ns=program_ns, blocks_of=blocks.of))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
     return report

@@ -328,6 +328,9 @@ def cause_sentence(cause: str, *, rank: int | None, activity: str | None, positi
     who = "the training thread" if rank is None else f"rank {rank}"
     what = activity_words(activity) if activity else "works longer"
     where = POSITION_WORDS[position].where if position in POSITION_WORDS else ""
+    if cause == "segment" and position and activity == "unknown":
+        name = position_name(position)
+        return f"{name[0].upper()}{name[1:]} holds {who}"
     words = CAUSE_WORDS.get(cause, CauseWords(cause, cause_name(cause)))
     sentence = " ".join(words.sentence.format(who=who, what=what, where=where).split())
     return sentence[0].upper() + sentence[1:]

@@ -45,7 +45,8 @@ def test_nothing_worth_changing_is_an_answer_with_a_number() -> None:
     diagnosis = diagnosis_by(HEALTHY)
     assert (diagnosis.verdict, diagnosis.advice) == ("none", ())
     assert diagnosis.sentence == (
-        "Nothing is worth changing: without all that one could save, a step would take 40.2 ms in place of 41.0 ms."
+        "Nothing that was looked for is worth changing: without all that one could save, a step would take 40.2 ms in "
+        "place of 41.0 ms."
     )
     text = report_text(healthy_report(), Terminal(120))
     assert "Looked for: checkpoint, time of a thread." in text

@@ -3,12 +3,12 @@
 import pytest
 
 from otel_zernel_commands.why.findings import JobFindings, JobGroup, StepSummary, report_on
-from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.shares import time_shares
 from otel_zernel_commands.why.watch import watched_state
 from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.state import SeenProcess
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
@@ -22,7 +22,7 @@ def job_of(name: str, *, is_job: bool = False) -> JobFindings:
 def test_a_slow_loader_is_named() -> None:
     job = job_of("stalls of 150 ms")
     assert job.diagnosis.verdict == "input_bound"
-    assert " while it loads data: this costs " in job.diagnosis.sentence
+    assert job.diagnosis.sentence.startswith("Data loading holds the training thread: this costs ")
     assert any("num_workers" in one for one in job.diagnosis.advice)
     assert job.answer is not None
     assert job.answer.causes[0].position == "load"
@@ -40,7 +40,7 @@ def test_a_late_rank_is_named_with_the_part_that_takes_longer() -> None:
 def test_a_job_that_computes_has_nothing_worth_changing() -> None:
     job = job_of("GPU, 2 workers, pinned")
     assert job.diagnosis.verdict == "none"
-    assert job.diagnosis.sentence.startswith("Nothing is worth changing: ")
+    assert job.diagnosis.sentence.startswith("Nothing that was looked for is worth changing: ")
 
 
 def test_the_parts_of_a_step_add_up_to_the_step() -> None:
@@ -52,13 +52,14 @@ def test_the_parts_of_a_step_add_up_to_the_step() -> None:
     assert details == pytest.approx(next(row.per_step for row in phases if row.phase == "gpu_compute"), rel=0.02)
 
 
-def test_a_gpu_with_lower_clocks_is_shown_with_the_job_that_uses_it() -> None:
+def test_a_gpu_with_lower_clocks_is_named_for_a_job_without_a_cause() -> None:
     state = seen("GPU, 2 workers, pinned")
     pid = first_process(state).pid
     for batch in [*throttled(3, pid), *throttled(5, pid + 1)]:
         state.add(batch, 0.0)
     result = report_on(state, JobChoice(), circumstances())
     [job] = result.jobs
+    assert job.diagnosis.sentence.endswith(" But GPU 3 is throttled 50 % of the time (power limit).")
     assert [gpu.index for gpu in job.gpus] == [3]
     assert [gpu.index for gpu in result.gpus] == [5]
     assert job.gpus[0].slowed == {"sw_power_cap": 0.5}

@@ -17,11 +17,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import jsonschema
 import psutil
 import pytest
 
+from docs.why_schema import PATH
 from otel_zernel.testing import until
-from otel_zernel_commands.why.findings import amount, percent
+from otel_zernel_libraries.training.amounts import amount, percent
 from tests.commands.why.chromium import browsing
 from tests.frameworks.running import PYTHON, require_frameworks
 from tests.receivers.ebpf.watching import require_ebpf
@@ -108,10 +110,12 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
     assert (job["title"], job["verdict"]) == ("slow_loader.py", "input_bound")
     assert job["ranks"][0]["pid"] == pid
     assert job["step"]["p50"] > 0.032  # 8 samples of 4 ms
-    assert next(row["share"] for row in job["time"] if row["phase"] == "data_loading") > 0.5
+    assert next(row["share"] for row in job["time"] if (row["position"], row["activity"]) == ("load", "timer")) > 0.5
+    assert job["causes"][0]["gain"] == pytest.approx(8 * 0.004, rel=0.3)
     assert any("num_workers" in one for one in job["try"])
+    jsonschema.validate(json.loads(output), json.loads(PATH.read_text("utf-8")))
     assert text_status == 0
-    assert "Training waits for data: " in "\n".join(text.splitlines()[:5])
+    assert "The training thread sleeps while it loads data: this costs " in " ".join(text.split())
     assert "\x1b" not in text
 
     assert (tmp_path / "why.html").stat().st_uid == 65534
@@ -192,7 +196,7 @@ async def test_a_signal_ends_early_with_the_report_so_far(number: signal.Signals
     assert status == 0
     title = r"slow_loader\.py · pid \d+ on \S+ · \d+ steps in \S+ m?s,\s+ended early"
     assert re.match(title, output)
-    assert "Training waits for data" in output
+    assert "while it loads data: this costs " in " ".join(output.split())
 
 
 async def test_the_end_of_the_job_ends_the_watch() -> None:

@@ -1,9 +1,12 @@
 """The README begins with the output of a recorded run, and the command's README describes its JSON."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
+from tests.commands.why.answers import slow_report
 from tests.commands.why.recorded_runs import report
 
 ROOT = Path(__file__).parents[3]
@@ -17,22 +20,17 @@ def test_the_first_example_is_the_output_for_a_recorded_job() -> None:
     assert text.startswith(shown.rstrip())
 
 
+def keys_of(value: Any) -> set[str]:
+    """The keys of all objects in a JSON value, but those of tables by position, phase or name."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    if not isinstance(value, dict):
+        return set()
+    tables = {"positions", "shares", "evidence", "starved"}
+    return {*value, *set().union(*(keys_of(one) for key, one in value.items() if key not in tables), set())}
+
+
 def test_every_key_of_the_json_is_described() -> None:
     readme = (ROOT / "commands/otel_zernel_commands/why/README.md").read_text("utf-8")
-    tree = json.loads(report_json(report("gloo, DDP, a late rank", is_job=True)))
-    job = tree["jobs"][0]
-    named = {f"{key}[]" if key in ("jobs", "gpus") else key for key in tree}
-    keys = {*named, *job, *job["step"], *job["time"][0], *job["ranks"][0]} - {
-        "start",
-        "step",
-        "time",
-        "phases",
-        "device",
-        "ranks",
-        "gpus",
-        "threads",
-    }
-    parts = {
-        f"jobs[].{key}" for key in ("start", "step", "time[]", "phases[]", "device", "ranks[]", "gpus[]", "threads[]")
-    }
-    assert {key for key in keys | parts if f"`{key}`" not in readme} == set()
+    described = set(re.findall(r"`(?:\w+(?:\[\])?\.)?(\w+)(?:\[\])?`", readme))
+    assert keys_of(json.loads(report_json(slow_report()))) - described == set()

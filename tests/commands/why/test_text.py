@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_commands.why.findings import GpuRow, WhyReport, amount, percent, report_on
+from otel_zernel_commands.why.findings import GpuRow, WhyReport, report_on
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
 from otel_zernel_commands.why.rendering.text import gpu_text
 from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.training.amounts import amount, percent
 from tests.commands.why.answers import healthy_report, slow_report
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen

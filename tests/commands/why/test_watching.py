@@ -90,7 +90,8 @@ async def test_the_first_step_of_a_started_program_may_come_late() -> None:
 
 
 async def test_a_started_program_begins_when_the_probes_are_in_place() -> None:
-    follower, clock, stop, attached = Follower(end=1), FakeClock(), asyncio.Event(), threading.Event()
+    follower, clock, stop = Follower(end=1, starts_program=True), FakeClock(), asyncio.Event()
+    attached = threading.Event()
     pacing = asyncio.create_task(pace(Watching(10), follower, stop, clock, attached))
     await asyncio.sleep(0)
     assert follower.begun_at is None

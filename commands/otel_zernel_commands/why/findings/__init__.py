@@ -1,6 +1,5 @@
 """Turns what was seen into findings: the jobs, where their time goes, and why they are slow. No I/O."""
 
-from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of
 from otel_zernel_commands.why.findings.programs import Program, programs_of
 from otel_zernel_commands.why.findings.report import (
@@ -33,9 +32,7 @@ __all__ = [
     "ThreadRow",
     "TimeShare",
     "WhyReport",
-    "amount",
     "groups_of",
-    "percent",
     "programs_of",
     "report_on",
 ]

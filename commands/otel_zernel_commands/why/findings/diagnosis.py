@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from otel_zernel_commands.why.findings.advice import advice_on
-from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.lead import diagnosis_by
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
@@ -21,6 +20,7 @@ from otel_zernel_libraries.training import (
     verdict_of_shares,
     verdict_words,
 )
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.state import SeenProcess
 
 _SLOW = 1.2
@@ -37,7 +37,7 @@ def diagnosis_of(facts: Facts) -> Diagnosis:
     """The diagnosis of one job."""
     verdict, answer = verdict_of(facts), facts.group.answer
     if answer and verdict not in UNDECIDED:
-        return diagnosis_by(answer)
+        return diagnosis_by(answer, facts.gpus)
     evidence = tuple(_evidence(facts, verdict))
     return Diagnosis(verdict, _sentence(facts, verdict), evidence, tuple(advice_on(facts, verdict)))
 

@@ -1,18 +1,22 @@
 """The first sentence on a job: what to change, and what it saves."""
 
-from otel_zernel_commands.why.findings.amounts import amount
-from otel_zernel_commands.why.findings.report import Diagnosis
-from otel_zernel_libraries.training import cause_sentence
+from collections.abc import Sequence
+
+from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow
+from otel_zernel_libraries.training import cause_sentence, throttle_name
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import Cause, JobAnswer, verdict_of
 
+_THROTTLED = 0.1
+"""The share of readings with lowered clocks that is worth a sentence."""
 _TIMES = 1.1
 """From so many times as many steps on, the gain is a factor; below it, a percentage."""
 
 
-def diagnosis_by(answer: JobAnswer) -> Diagnosis:
-    """The diagnosis of a job whose causes are known."""
+def diagnosis_by(answer: JobAnswer, gpus: Sequence[GpuRow] = ()) -> Diagnosis:
+    """The diagnosis of a job whose causes are known. `gpus` are those that it uses."""
     if not answer.causes:
-        return Diagnosis("none", _nothing(answer))
+        return Diagnosis("none", _nothing(answer) + _throttled(gpus))
     first = answer.causes[0]
     return Diagnosis(verdict_of(answer), lead_of(first, answer.step), advice=first.advice)
 
@@ -36,4 +40,13 @@ def _faster(step: float, left: float) -> str:
 
 def _nothing(answer: JobAnswer) -> str:
     without = f"without all that one could save, a step would take {amount(answer.best)} in place of"
-    return f"Nothing is worth changing: {without} {amount(answer.step)}."
+    return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."
+
+
+def _throttled(gpus: Sequence[GpuRow]) -> str:
+    """A sentence on the GPU whose clocks are lowered for the longest time; empty if none is."""
+    slowed = [(share, gpu.index, reason) for gpu in gpus for reason, share in (gpu.slowed or {}).items()]
+    if not slowed or max(slowed)[0] < _THROTTLED:
+        return ""
+    share, index, reason = max(slowed)
+    return f" But GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})."

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from otel_zernel.text import visible
-from otel_zernel_commands.why.findings.amounts import amount, percent
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, JobFindings, RankRow, StepSummary, ThreadRow
 from otel_zernel_commands.why.watch import SampledProgram
 from otel_zernel_libraries.training import activity_words, script_of, verdict_words
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.frameworks import Framework
 from otel_zernel_libraries.training.ledger import Activity
 

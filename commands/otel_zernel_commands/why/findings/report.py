@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from otel_zernel_commands.why.watch import StepBlock
 from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.causes import JobAnswer
 
@@ -68,6 +69,8 @@ class RankRow:
     """By phase."""
     lateness: float | None
     """How much later than the first rank it arrives at collectives, for each step; None if it was not compared."""
+    blocks: tuple[StepBlock, ...] = ()
+    """Its steps in blocks of time."""
     bars: tuple[StepBar, ...] = ()
 
 

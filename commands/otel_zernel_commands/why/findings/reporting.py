@@ -2,12 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from otel_zernel_commands.why.findings.amounts import percent
 from otel_zernel_commands.why.findings.diagnosis import UNDECIDED, diagnosis_of
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
@@ -16,10 +15,11 @@ from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRo
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
 from otel_zernel_commands.why.findings.start import start_of
 from otel_zernel_commands.why.findings.times import device_time, position_times
-from otel_zernel_commands.why.watch import SampledProgram
+from otel_zernel_commands.why.watch import SampledProgram, StepBlock
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_libraries.training import mark_names, semconv
+from otel_zernel_libraries.training.amounts import percent
 from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
 
 _SKIPPED = ("Cannot inspect ", "Cannot watch ")
@@ -46,6 +46,8 @@ class Circumstances:
     """Processes whose threads were sampled."""
     on_rocm: frozenset[int] = frozenset()
     """The pids of those that use AMD's GPUs."""
+    blocks_of: Callable[[SeenProcess], tuple[StepBlock, ...]] = lambda _: ()
+    """The steps of a process in blocks of time."""
     program_ns: int = 0
     """When the command started the program that it watches (Unix time); 0 if it started none."""
     runs_mps: bool = False
@@ -95,7 +97,12 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         title=title,
         host=processes[0].host,
         world_size=_world_size(processes[0]),
-        ranks=tuple(map(partial(_rank, lateness=facts.comparison.lateness_s), group.processes, processes)),
+        ranks=tuple(
+            map(
+                partial(_rank, lateness=facts.comparison.lateness_s, blocks_of=circumstances.blocks_of),
+                *(group.processes, processes),
+            )
+        ),
         seconds=_seconds(group.processes) or circumstances.seconds,
         steps=steps,
         shares=facts.shares,
@@ -175,7 +182,12 @@ def _world_size(process: SeenProcess) -> int:
     return size if isinstance(size, int) and process.rank is not None else 1
 
 
-def _rank(process: SeenProcess, counted: SeenProcess, lateness: Mapping[int, float]) -> RankRow:
+def _rank(
+    process: SeenProcess,
+    counted: SeenProcess,
+    lateness: Mapping[int, float],
+    blocks_of: Callable[[SeenProcess], tuple[StepBlock, ...]],
+) -> RankRow:
     """The row of a process. `counted` is the same process without the steps that do not count."""
     times = counted.trained_times
     return RankRow(
@@ -186,6 +198,7 @@ def _rank(process: SeenProcess, counted: SeenProcess, lateness: Mapping[int, flo
         p99=times.percentile(99.0),
         shares=phase_shares(counted),
         lateness=lateness.get(process.rank) if process.rank is not None else None,
+        blocks=blocks_of(process),
         bars=tuple(sorted(process.bars.bars, key=lambda bar: bar.start_ns)),
     )
 

@@ -1,65 +1,176 @@
-"""The report for programs: durations in s, shares from 0 to 1."""
+"""The report for programs. Durations are in s, shares from 0 to 1. docs/why.schema.json is the schema of this file."""
 
-import json
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Literal
 
-from otel_zernel_commands.why.findings import GpuRow, JobFindings, RankRow, ThreadRow, WhyReport
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from otel_zernel_commands.why.findings import (
+    DeviceTime,
+    GpuRow,
+    JobFindings,
+    JobStart,
+    RankRow,
+    StepSummary,
+    ThreadRow,
+    TimeShare,
+    WhyReport,
+)
+from otel_zernel_commands.why.watch import StepBlock
+from otel_zernel_libraries.training.causes import Cause, Hidden
+
+
+class _Object(BaseModel):
+    """An object of the report. A reader ignores keys that it does not know: a later release may add some."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class PositionActivity(_Object):
+    """The time of training threads with an activity in a position: the mean of their ranks."""
+
+    position: str
+    """`zernel.position`."""
+    activity: str
+    """`zernel.activity`."""
+    phase: str
+    """`zernel.phase` of the thread's own time in the position."""
+    per_step: float
+    """Seconds for each training step."""
+    share: float
+    """Of all time of the threads."""
+
+
+class Rank(_Object):
+    """A process of the job."""
+
+    rank: int | None
+    """Null for a process that trains alone."""
+    pid: int
+    steps: int
+    """Training steps."""
+    p50: float
+    p99: float
+    shares: dict[str, float]
+    """By `zernel.phase`."""
+    lateness: float | None
+    """Seconds in a mean step that the others wait for it; null if the ranks were not compared."""
+    blocks: tuple[StepBlock, ...]
+    """Its steps in blocks of time: `why --compare` takes the noise of a step from them."""
+
+
+class Job(_Object):
+    """A job of several ranks, a process that trains alone, or a program without steps."""
+
+    title: str
+    host: str
+    world_size: int
+    """Its ranks, also on other hosts."""
+    ranks_seen: int
+    seconds: float
+    """From the first to the last step."""
+    verdict: str
+    """The one that alerts match: that of the first cause, or why there is none."""
+    why: str
+    """What to change and what it saves."""
+    causes: tuple[Cause, ...]
+    """The largest gain first. A gain is in seconds a step."""
+    hidden: tuple[Hidden, ...]
+    """Time whose removal would save nothing."""
+    best: float | None
+    """Seconds that a step would at best take; null if no causes are known."""
+    device: DeviceTime | None
+    """What its GPUs did, in seconds a step. Null without a GPU."""
+    hung: None = None
+    """Always null: later releases report hangs."""
+    time: tuple[PositionActivity, ...]
+    phases: tuple[TimeShare, ...]
+    """In place of `time`, for a program without PyTorch's scopes."""
+    start: JobStart | None
+    """Null if the job began before the watch."""
+    step: StepSummary
+    ranks: tuple[Rank, ...]
+    gpus: tuple[GpuRow, ...]
+    threads: tuple[ThreadRow, ...]
+    """Those of a program without steps."""
+    advice: Annotated[tuple[str, ...], Field(validation_alias=AliasChoices("try", "advice"), serialization_alias="try")]
+    evidence: dict[str, str]
+    """Of a program or a job without causes."""
+    not_seen: tuple[str, ...]
+
+
+class Report(_Object):
+    """The result of `otel-zernel why --json`."""
+
+    schema_version: Literal[1] = 1
+    started: str
+    """The start of the watch: ISO 8601, UTC."""
+    seconds: float
+    """The length of the watch."""
+    interrupted: bool
+    """Whether a signal ended it early."""
+    processes: int
+    """Processes of the machine."""
+    jobs: tuple[Job, ...]
+    gpus: tuple[GpuRow, ...]
+    """Those of no job."""
+    not_seen: tuple[str, ...]
 
 
 def report_json(report: WhyReport) -> str:
     """One JSON object, indented, without time lines. Ends with a line break."""
-    tree = {
-        "started": report.started,
-        "seconds": report.seconds,
-        "interrupted": report.is_interrupted,
-        "processes": report.processes,
-        "jobs": list(map(_job, report.jobs)),
-        "gpus": list(map(_gpu, report.gpus)),
-        "not_seen": list(report.notes),
-    }
-    return json.dumps(tree, indent=2) + "\n"
+    tree = Report(
+        started=report.started,
+        seconds=report.seconds,
+        interrupted=report.is_interrupted,
+        processes=report.processes,
+        jobs=tuple(map(_job, report.jobs)),
+        gpus=report.gpus,
+        not_seen=report.notes,
+    )
+    return tree.model_dump_json(indent=2, by_alias=True) + "\n"
 
 
-def _job(job: JobFindings) -> dict[str, Any]:
-    return {
-        "title": job.title,
-        "host": job.host,
-        "world_size": job.world_size,
-        "seconds": job.seconds,
-        "verdict": job.diagnosis.verdict,
-        "why": job.diagnosis.sentence,
-        "evidence": dict(job.diagnosis.evidence),
-        "try": list(job.diagnosis.advice),
-        "start": asdict(job.start) if job.start else None,
-        "step": asdict(job.steps),
-        "time": [
-            {"position": row.position, "phase": row.phase, **asdict(one)} for row in job.times for one in row.activities
-        ],
-        "phases": [] if job.times else [asdict(row) for row in job.shares],
-        "device": None if job.device is None else {**asdict(job.device), "starved": dict(job.device.starved)},
-        "ranks": list(map(_rank, job.ranks)),
-        "gpus": list(map(_gpu, job.gpus)),
-        "threads": list(map(_thread, job.threads)),
-        "not_seen": list(job.notes),
-    }
+def _job(job: JobFindings) -> Job:
+    answer = job.answer
+    return Job(
+        title=job.title,
+        host=job.host,
+        world_size=job.world_size,
+        ranks_seen=len(job.ranks),
+        seconds=job.seconds,
+        verdict=job.diagnosis.verdict,
+        why=job.diagnosis.sentence,
+        causes=answer.causes if answer else (),
+        hidden=answer.hidden if answer else (),
+        best=answer.best if answer else None,
+        device=job.device,
+        time=tuple(
+            PositionActivity(
+                position=row.position, activity=one.activity, phase=row.phase, per_step=one.per_step, share=one.share
+            )
+            for row in job.times
+            for one in row.activities
+        ),
+        phases=() if job.times else job.shares,
+        start=job.start,
+        step=job.steps,
+        ranks=tuple(map(_rank, job.ranks)),
+        gpus=job.gpus,
+        threads=job.threads,
+        advice=job.diagnosis.advice,
+        evidence=dict(job.diagnosis.evidence),
+        not_seen=job.notes,
+    )
 
 
-def _rank(rank: RankRow) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "pid": rank.pid,
-        "steps": rank.steps,
-        "p50": rank.p50,
-        "p99": rank.p99,
-        "shares": dict(rank.shares),
-        "lateness": rank.lateness,
-    }
-
-
-def _thread(row: ThreadRow) -> dict[str, Any]:
-    return {**asdict(row), "waits": dict(row.waits)}
-
-
-def _gpu(gpu: GpuRow) -> dict[str, Any]:
-    return {**asdict(gpu), "slowed": None if gpu.slowed is None else dict(gpu.slowed)}
+def _rank(row: RankRow) -> Rank:
+    return Rank(
+        rank=row.rank,
+        pid=row.pid,
+        steps=row.steps,
+        p50=row.p50,
+        p99=row.p99,
+        shares=dict(row.shares),
+        lateness=row.lateness,
+        blocks=row.blocks,
+    )

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from otel_zernel_commands.why.findings import amount, percent
 from otel_zernel_libraries.training import activity_words, cause_name, position_name
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import Cause, CauseName, Hidden, JobAnswer
 
 

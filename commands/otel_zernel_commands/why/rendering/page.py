@@ -10,19 +10,14 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
-from otel_zernel_commands.why.findings import (
-    JobFindings,
-    RankRow,
-    WhyReport,
-    amount,
-    percent,
-)
+from otel_zernel_commands.why.findings import JobFindings, RankRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, start_text, thread_text
 from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer
 
 _MOST_RANKS = 256

@@ -4,16 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from otel_zernel_commands.why.findings import (
-    GpuRow,
-    JobFindings,
-    JobStart,
-    RankRow,
-    ThreadRow,
-    WhyReport,
-    amount,
-    percent,
-)
+from otel_zernel_commands.why.findings import GpuRow, JobFindings, JobStart, RankRow, ThreadRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
@@ -23,6 +14,7 @@ from otel_zernel_libraries.training import (
     activity_words,
     throttle_name,
 )
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"

@@ -18,6 +18,7 @@ from otel_zernel_commands.why.watch.host_processes import (
 )
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites
 from otel_zernel_commands.why.watch.started_program import StartedProgram
+from otel_zernel_commands.why.watch.step_blocks import StepBlock, StepBlocks
 from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
 from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, watch
 
@@ -26,6 +27,8 @@ __all__ = [
     "SampledProgram",
     "SampledThread",
     "StartedProgram",
+    "StepBlock",
+    "StepBlocks",
     "ThreadSampler",
     "WatchFollower",
     "Watching",

@@ -35,15 +35,14 @@ def watched_state(
 
 
 def collecting(state: TrainingState, arrived: Callable[[], None] = lambda: None) -> ComponentClass:
-    """An exporter that adds each batch to `state`. `arrived` is called before: once there is data, probes are in
-    place."""
+    """An exporter that adds each batch to `state`, and calls `arrived` after it: probes are in place by then."""
 
     class _Collector(Exporter):
         async def export(self, batch: Batch) -> None:
-            arrived()
             now = self.context.clock.monotonic()
             state.add(batch, now)
             state.settle(now)
+            arrived()
             for reason, count in state.take_dropped().items():
                 self.context.drop(count, reason)
 

@@ -24,9 +24,9 @@ LONGEST_SEARCH = 15.0
 SHORT_LOOK = 5.0
 """Seconds to watch if no process can show steps: its threads are all that there is to see."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LONGEST_START = 10.0
-"""Seconds for the probes to be in place."""
-_LOOK = 0.05
+_LONGEST_START = 60.0
+"""Seconds for the probes to be in place: a busy machine takes long to read large libraries."""
+_LOOK = 0.1
 """Seconds between two looks whether they are."""
 _TICK = 0.5
 """Seconds between two looks at the progress."""
@@ -153,6 +153,8 @@ async def pace(
     """Sets `stop` when the time is over, when all jobs have ended, or when there will be no steps."""
     until = clock.monotonic() + _LONGEST_START
     while attached and not attached.is_set() and clock.monotonic() < until and not stop.is_set():
+        if not followed.starts_program:
+            followed.show(watching)
         await clock.sleep(_LOOK)
     followed.begin()
     longest_search, short_look = (math.inf, math.inf) if followed.starts_program else (LONGEST_SEARCH, SHORT_LOOK)
