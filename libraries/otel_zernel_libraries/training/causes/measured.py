@@ -84,14 +84,16 @@ class MeasuredSteps:
             self._events[event] = array("q", bytes(8 * count))
         for event, counts in self._events.items():
             counts.append(events.get(event, 0))
-        extend = self._rows.extend
+        rows: list[int] = []
         codes = _IN_EVALUATION if flags & StepFlags.EVALUATION else _CODES
-        for segment in segments:
-            start, end = segment.start, segment.end
-            for moment, spent in segment.spent:
-                extend((start, end, codes[moment], spent))
-            if segment.work and segment.work.operators:
-                extend((start, end, _OPERATORS[segment.position], segment.work.operators))
+        for start, end, moment, divided, work in segments:
+            if not divided:
+                rows += (start, end, codes[moment], end - start)
+            for part, spent in divided:
+                rows += (start, end, codes[part], spent)
+            if work and work.operators:
+                rows += (start, end, _OPERATORS[moment.position], work.operators)
+        self._rows.extend(rows)
         if count + 1 > _MOST or times[1] - self._steps[0] > 1.25 * self._window:
             self._forget(times[1] - self._window)
 
@@ -130,8 +132,9 @@ class MeasuredSteps:
             rest = until < end
             begin, end, code, rate, row = until[rest], end[rest], code[rest], rate[rest], row[rest] + 1
         table = cells.reshape(-1, _CODE_COUNT)
-        present = [at for at in range(len(_ALL)) if table[:, at].any()]
-        operators = {position: table[:, at] for position, at in _OPERATORS.items() if table[:, at].any()}
+        occurs: list[bool] = (table != 0).any(axis=0).tolist()
+        present = [at for at in range(len(_ALL)) if occurs[at]]
+        operators = {position: table[:, at] for position, at in _OPERATORS.items() if occurs[at]}
         return Grid(tuple(_ALL[at] for at in present), table[:, present] * NS, operators)
 
     @staticmethod

@@ -1,7 +1,6 @@
 """Counts what happens how often in a step."""
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
@@ -22,12 +21,12 @@ _EVENTS: Final = {
 _OF_WORKERS: Final = StepEvent("worker_batch")
 
 
-def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Sequence[Segment]) -> Counter[StepEvent]:
+def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Sequence[Segment]) -> dict[StepEvent, int]:
     """The events of a step. `collectives` are the calls that began in it, on any thread.
 
     Collectives whose calls have no spans, as those of gloo, count by the snapshots of the thread.
     """
-    counts: Counter[StepEvent] = Counter()
+    counts: dict[StepEvent, int] = {}
     for interval in step.intervals:
         if event := _EVENTS.get(interval.kind):
             if event is _BATCH and "MultiProcessing" in interval.name:
@@ -37,11 +36,13 @@ def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Seque
     for call in calls:
         at = bisect_right(segments, call.start_ns, key=itemgetter(0)) - 1
         position = segments[at].position if at >= 0 else Position.UNKNOWN
-        counts[collective_event(position, call.operation, call.bytes)] += 1
+        event = collective_event(position, call.operation, call.bytes)
+        counts[event] = counts.get(event, 0) + 1
     if step.snapshots and not calls:
         for segment in segments:
             if segment.work and segment.work.collectives:
-                counts[StepEvent("collective", segment.position)] += segment.work.collectives
+                event = StepEvent("collective", segment.position)
+                counts[event] = counts.get(event, 0) + segment.work.collectives
     return counts
 
 

@@ -1,8 +1,8 @@
 """The timeline of one process: takes spans in any order, some of them late, and produces closed steps."""
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -42,7 +42,7 @@ class ClosedStep:
     shares: CpuShares | None = None
     """The samples of its thread in the steps before."""
     _attribution: Attribution | None = None
-    _events: Counter[StepEvent] | None = None
+    _events: Mapping[StepEvent, int] | None = None
 
     @property
     def attribution(self) -> Attribution:
@@ -52,7 +52,7 @@ class ClosedStep:
         return self._attribution
 
     @property
-    def events(self) -> Counter[StepEvent]:
+    def events(self) -> Mapping[StepEvent, int]:
         """What happens how often in the step, counted once."""
         if self._events is None:
             self._events = events_of(self.step, self.collectives, self.attribution.segments)
