@@ -54,10 +54,9 @@ class WatchProgress:
         """Shows the time, and the jobs so far. The output of a started program has the terminal for itself."""
         if self._program:
             if not self._is_shown:
-                name = visible(script_of(self._program.words))
-                self._stream.write(
-                    f"Started {name} (pid {self._program.pid}). Ctrl-C stops it, and prints the report.\n"
-                )
+                user = f" as {visible(self._program.user)}" if self._program.user else ""
+                name = f"{visible(script_of(self._program.words))}{user} (pid {self._program.pid})"
+                self._stream.write(f"Started {name}. Ctrl-C stops it, and prints the report.\n")
         elif self._is_terminal:
             terminal = Terminal.of(self._stream)
             self._stream.write(_CLEAR + terminal.encodable(self.text(watching))[: terminal.width - 1])

@@ -61,7 +61,7 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     """
     installed, started, choice, program = Registry.installed(), time.time_ns(), options.choice, options.program
     prerequisites = check_prerequisites(installed)
-    sampler = ThreadSampler(partial(family_of, choice.pid) if choice.pid else programs)
+    sampler = ThreadSampler(partial(_chosen, options) if choice.pid else programs)
     if not choice.pid and not prerequisites.finds_framework and not programs():
         raise CannotStart(
             f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
@@ -91,6 +91,12 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
     return report
+
+
+def _chosen(options: WatchOptions) -> list[int]:
+    """The processes whose threads are sampled: none as long as the program is held."""
+    is_held = options.program is not None and not options.program.started_ns
+    return [] if is_held or options.choice.pid is None else family_of(options.choice.pid)
 
 
 def _family_shows_steps(pid: int) -> bool:

@@ -1,7 +1,10 @@
 """A program that the command starts: its pid, its output, its end and its exit status."""
 
 import os
+import pwd
+import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,13 +73,36 @@ def test_a_program_that_is_not_there_is_one_sentence(words: tuple[str, ...], sen
         StartedProgram(words, sys.stdout)
 
 
-@pytest.mark.parametrize(("called", "user"), [("", 65534), ("/bin/bash", 0)])
-def test_sudo_starts_it_as_its_caller_but_a_shell_of_root_does_not(tmp_path: Path, called: str, user: int) -> None:
+SHELL = ("/bin/sh", "-c", '"$@"; exit', "sh")
+"""It runs a command, and is not the command."""
+
+
+@pytest.mark.parametrize(
+    ("called_by", "user"),
+    [
+        ((), "65534"),
+        (("env", "X=1"), "65534"),
+        (("nice",), "65534"),
+        (SHELL, "65534"),
+        (("/bin/sh", "-s"), "0"),
+    ],
+    ids=["sudo", "sudo env", "sudo nice", "a script", "a shell of root"],
+)
+def test_sudo_starts_it_as_its_caller_but_a_shell_of_root_does_not(
+    tmp_path: Path, called_by: tuple[str, ...], user: str
+) -> None:
     if os.geteuid():
         pytest.skip("needs root, to become another user")
-    sudo = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_COMMAND": f"{called or sys.argv[0]} why -- id"}
-    with (tmp_path / "output").open("w") as output:
-        program = StartedProgram(("id", "-u"), output, {"PATH": os.environ["PATH"], **sudo})
-        program.release()
-        assert program.wait() == 0
-    assert (tmp_path / "output").read_text() == f"{user}\n"
+    source = (
+        "import sys; from otel_zernel_commands.why.watch import StartedProgram;"
+        "program = StartedProgram(('id', '-u'), sys.stdout); program.release(); program.wait();"
+        "print(program.user, file=sys.stderr)"
+    )
+    words = [*called_by, sys.executable, "-c", source]
+    typed = None
+    if called_by == ("/bin/sh", "-s"):  # it reads commands, as in a terminal
+        words, typed = [*called_by], f"{shlex.join([sys.executable, '-c', source])}; exit\n"
+    environment = {**os.environ, "SUDO_UID": "65534", "SUDO_GID": "65534"}
+    ended = subprocess.run(words, input=typed, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout == f"{user}\n"
+    assert ended.stderr == ("root\n" if user == "0" else f"{pwd.getpwuid(65534).pw_name}\n")

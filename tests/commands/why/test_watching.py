@@ -89,6 +89,11 @@ async def test_the_first_step_of_a_started_program_may_come_late() -> None:
     assert watching.elapsed == pytest.approx(10)
 
 
+async def test_a_started_program_may_load_pytorch_late() -> None:
+    watching, took = await paced(5, Follower(first_step=9_999, end=200, shows_steps=False, starts_program=True))
+    assert watching.searched == took == pytest.approx(100)
+
+
 async def test_a_started_program_begins_when_the_probes_are_in_place() -> None:
     follower, clock, stop = Follower(end=1, starts_program=True), FakeClock(), asyncio.Event()
     attached = threading.Event()

@@ -5,9 +5,8 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -41,11 +40,14 @@ class StartedProgram:
                 f"cannot start {quoted(words[0])}: there is no such program in PATH; under sudo, write its whole path"
             )
         self.words = tuple(words)
+        caller = _caller(environ)
+        self.user = _name_of(caller.get("user", os.geteuid())) if environ.get("SUDO_UID") else ""
+        """The name of the user who runs it, if this command was called by sudo; else empty."""
         self.started_ns = 0
         """When the program began (Unix time); 0 as long as it is held."""
         try:
             self._process = subprocess.Popen(  # noqa: S603  # the program that the user has asked for
-                ["/bin/sh", "-c", _HELD, "sh", *words], stdout=output, **_caller(environ)
+                ["/bin/sh", "-c", _HELD, "sh", *words], stdout=output, **caller
             )
         except OSError as error:
             raise CannotStart(f"cannot start {quoted(words[0])}: {error.strerror}") from error
@@ -101,11 +103,12 @@ class StartedProgram:
         return self.status
 
 
-def _caller(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The user who has called this command by sudo, as arguments of `Popen`. A shell of root stays root."""
-    called = environ.get("SUDO_COMMAND", "").partition(" ")[0]
+def _caller(environ: Mapping[str, str], ancestors: Iterable[psutil.Process] | None = None) -> dict[str, Any]:
+    """The user who has called this command by sudo, as arguments of `Popen`. In a shell of root, root stays."""
     user, group = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
-    if os.geteuid() or Path(called).name != Path(sys.argv[0]).name or not (user.isdecimal() and group.isdecimal()):
+    if os.geteuid() or not (user.isdecimal() and group.isdecimal()):
+        return {}
+    if any(map(_is_shell_of_root, psutil.Process().parents() if ancestors is None else ancestors)):
         return {}
     caller: dict[str, Any] = {"user": int(user), "group": int(group), "extra_groups": [int(group)]}
     with suppress(KeyError):
@@ -113,3 +116,24 @@ def _caller(environ: Mapping[str, str]) -> dict[str, Any]:
         caller["extra_groups"] = os.getgrouplist(known.pw_name, int(group))
         caller["env"] = {**environ, "HOME": known.pw_dir, "USER": known.pw_name, "LOGNAME": known.pw_name}
     return caller
+
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "mksh", "tcsh", "csh", "ash", "busybox"})
+
+
+def _is_shell_of_root(process: psutil.Process) -> bool:
+    """Whether root works in this shell: it runs neither a script nor the command of an option `-c`."""
+    try:
+        words = process.cmdline()
+        of_root = process.uids().real == 0
+    except psutil.Error:
+        return False
+    name = Path(words[0]).name.removeprefix("-") if words else ""
+    return of_root and name in _SHELLS and all(word.startswith("-") and word != "-c" for word in words[1:])
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"

@@ -157,7 +157,10 @@ async def pace(
             followed.show(watching)
         await clock.sleep(_LOOK)
     followed.begin()
-    longest_search, short_look = (math.inf, math.inf) if followed.starts_program else (LONGEST_SEARCH, SHORT_LOOK)
+    only_its_end = math.inf, math.inf  # it may load PyTorch late, for example after a download
+    longest_search, short_look = (
+        only_its_end if followed.starts_program else (LONGEST_SEARCH, min(SHORT_LOOK, watching.seconds))
+    )
     started = clock.monotonic()
     while not stop.is_set() and watching.elapsed < watching.seconds and not followed.has_ended():
         followed.show(watching)
@@ -165,7 +168,7 @@ async def pace(
         await clock.sleep(min(_TICK, left))
         if watching.is_searching:
             watching.searched = clock.monotonic() - started
-            if watching.searched >= min(short_look, watching.seconds) and not followed.may_show_steps():
+            if watching.searched >= short_look and not followed.may_show_steps():
                 break
             watching.is_searching = not followed.has_steps() and watching.searched < longest_search
             started += 0.0 if watching.is_searching else watching.searched
