@@ -1,13 +1,11 @@
 """One run of the command: the checks before it, the watch, and the report."""
 
-import os
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import TextIO
 
-from otel_zernel.config.schema import Settings
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import quoted
@@ -29,7 +27,6 @@ from otel_zernel_commands.why.watch import (
     runs_mps,
     sampling,
     shows_steps,
-    thresholds_of,
     uses_rocm,
     watch,
     watch_settings,
@@ -86,7 +83,7 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     if program and watching.ended_by:
         program.stop(watching.ended_by)
     program_ns = program.started_ns if program else 0
-    circumstances = _circumstances(started, settings, prerequisites, watching, sampler)
+    circumstances = _circumstances(started, prerequisites, watching, sampler)
     report = report_on(state, choice, replace(circumstances, program_ns=program_ns, blocks_of=blocks.of))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
@@ -104,7 +101,7 @@ def _family_shows_steps(pid: int) -> bool:
 
 
 def _circumstances(
-    started_ns: int, settings: Settings, prerequisites: Prerequisites, watching: Watching, sampler: ThreadSampler
+    started_ns: int, prerequisites: Prerequisites, watching: Watching, sampler: ThreadSampler
 ) -> Circumstances:
     sampled = sampler.programs()
     warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `prerequisites` has the same
@@ -113,8 +110,6 @@ def _circumstances(
         seconds=watching.elapsed or watching.searched,
         is_interrupted=watching.is_interrupted,
         processes=count_processes(),
-        cpus=os.cpu_count() or 1,
-        thresholds=thresholds_of(settings),
         notes=tuple(dict.fromkeys((*prerequisites.notes, *warnings))),
         gpu_notes=prerequisites.gpu_notes,
         sampled=tuple(sampled),

@@ -326,7 +326,7 @@ def cause_name(cause: str) -> str:
 def cause_sentence(cause: str, *, rank: int | None, activity: str | None, position: str | None) -> str:
     """A cause as a sentence, without a full stop. None: all ranks, or no single activity or position."""
     who = "the training thread" if rank is None else f"rank {rank}"
-    what = activity_words(activity) if activity else "works longer"
+    what = activity_words(activity) if activity and activity != "unknown" else "works longer"
     where = POSITION_WORDS[position].where if position in POSITION_WORDS else ""
     if cause == "segment" and position and activity == "unknown":
         name = position_name(position)

@@ -10,7 +10,7 @@ from otel_zernel.otlp.points import key_values
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
 from otel_zernel_commands.why.findings import Circumstances, WhyReport, report_on
-from otel_zernel_commands.why.watch import collecting, thresholds_of, watch_settings, watched_state
+from otel_zernel_commands.why.watch import collecting, watch_settings, watched_state
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
@@ -19,14 +19,12 @@ SETTINGS = watch_settings(SECONDS, collecting(watched_state()), Registry.install
 
 
 def circumstances(**more: Any) -> Circumstances:
-    """A watch of a minute on a machine with 8 CPUs."""
+    """A watch of a minute."""
     usual = {
         "started_ns": 2_000_000_000_000_000_000,
         "seconds": SECONDS,
         "is_interrupted": False,
         "processes": 120,
-        "cpus": 8,
-        "thresholds": thresholds_of(SETTINGS),
     }
     return Circumstances(**{**usual, **more})
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from otel_zernel_commands.why.findings.lead import diagnosis_by, lead_of
+from otel_zernel_commands.why.findings import JobFindings
+from otel_zernel_commands.why.findings.diagnosis import lead_of
 from otel_zernel_commands.why.rendering import Terminal, report_text
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, where_text
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer, verdict_of, verdict_of_cause
@@ -13,12 +14,16 @@ from otel_zernel_libraries.training.words import CAUSE_WORDS, VERDICT_WORDS
 from tests.commands.why.answers import HEALTHY, LATE, SLOW, TOKENIZES, healthy_report, slow_report
 
 
+def slow() -> JobFindings:
+    return slow_report().jobs[0]
+
+
 def test_the_lead_says_what_to_change_and_what_it_saves() -> None:
-    assert diagnosis_by(SLOW).sentence == (
+    assert slow().diagnosis.sentence == (
         "The training thread runs Python while it loads data: this costs 12.4 ms of each 41.0 ms step. "
         "Without it, a step takes about 28.6 ms (1.4 times as many steps a second)."
     )
-    assert diagnosis_by(SLOW).advice == TOKENIZES.advice
+    assert slow().diagnosis.advice == TOKENIZES.advice
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_the_second_line_says_where() -> None:
 
 
 def test_nothing_worth_changing_is_an_answer_with_a_number() -> None:
-    diagnosis = diagnosis_by(HEALTHY)
+    diagnosis = healthy_report().jobs[0].diagnosis
     assert (diagnosis.verdict, diagnosis.advice) == ("none", ())
     assert diagnosis.sentence == (
         "Nothing that was looked for is worth changing: without all that one could save, a step would take 40.2 ms in "

@@ -18,7 +18,6 @@ from otel_zernel_commands.why.watch import (
     Watching,
     check_prerequisites,
     collecting,
-    thresholds_of,
     watch_settings,
     watched_state,
 )
@@ -116,7 +115,6 @@ def test_the_real_components_run_without_ports_and_files() -> None:
     assert pipeline.processors == ("phases",)
     assert SETTINGS.telemetry.metrics.level == "none"
     assert SETTINGS.warnings == ()
-    assert thresholds_of(SETTINGS)["input_bound"] == 0.2
 
 
 @pytest.mark.parametrize("seconds", [1, 19, 20, 3_600, 86_400])

@@ -1,203 +1,113 @@
-"""Why a job is slow: the verdict of `phases` in one sentence, with its evidence and what to try."""
+"""The first sentence on a job: what to change and what it saves, or why that is not known."""
 
 from collections.abc import Sequence
 
-from otel_zernel_commands.why.findings.advice import advice_on
-from otel_zernel_commands.why.findings.facts import Facts
-from otel_zernel_commands.why.findings.lead import diagnosis_by
-from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
-from otel_zernel_commands.why.findings.shares import slowest_phase
-from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others
+from otel_zernel_commands.why.findings.groups import JobGroup
+from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, PositionTime, TimeShare
 from otel_zernel_libraries.training import (
-    DELAYS,
     ESSENTIAL_MARKS,
     FEWEST_STEPS,
-    PHASE_OF,
+    cause_sentence,
     detail_name,
     phase_name,
-    semconv,
+    position_name,
     throttle_name,
-    verdict_of_shares,
     verdict_words,
 )
 from otel_zernel_libraries.training.amounts import amount, percent
-from otel_zernel_libraries.training.state import SeenProcess
+from otel_zernel_libraries.training.causes import Cause, JobAnswer, verdict_of
 
-_SLOW = 1.2
-"""How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""
 _THROTTLED = 0.1
-"""The share of readings with lowered clocks that is worth a line."""
+"""The share of readings with lowered clocks that is worth a sentence."""
+_TIMES = 1.1
+"""From so many times as many steps on, the gain is a factor; below it, a percentage."""
 
 
-UNDECIDED = frozenset({"no_scopes", "marks_missing", "too_few_steps", "lost_events"})
-"""Verdicts on jobs whose steps are not known well enough to name causes."""
+def answer_of(group: JobGroup) -> JobAnswer | None:
+    """The causes of a job. None if its steps are too few, or not known well enough to name a cause."""
+    answer = group.answer
+    if any(one.source != "scopes" for one in group.processes) or group.trained < FEWEST_STEPS or group.is_lossy:
+        return None
+    return None if answer and not answer.causes and _lacks_marks(group) else answer
 
 
-def diagnosis_of(facts: Facts) -> Diagnosis:
-    """The diagnosis of one job."""
-    verdict, answer = verdict_of(facts), facts.group.answer
-    if answer and verdict not in UNDECIDED:
-        return diagnosis_by(answer, facts.gpus)
-    evidence = tuple(_evidence(facts, verdict))
-    return Diagnosis(verdict, _sentence(facts, verdict), evidence, tuple(advice_on(facts, verdict)))
+def diagnosis_of(
+    group: JobGroup, times: Sequence[PositionTime], shares: Sequence[TimeShare], gpus: Sequence[GpuRow]
+) -> Diagnosis:
+    """The diagnosis of a job. `gpus` are those that it uses; `shares` are for a program without PyTorch's scopes."""
+    answer = answer_of(group)
+    if answer is None:
+        verdict, sentence = _unknown(group, times, shares)
+        return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)
+    if not answer.causes:
+        return Diagnosis("none", _nothing(answer) + _throttled(gpus))
+    first = answer.causes[0]
+    return Diagnosis(verdict_of(answer), lead_of(first, answer.step), advice=first.advice)
 
 
-def verdict_of(facts: Facts) -> str:
-    """The verdict on the table below the sentence, by the rules of `phases`. A late rank comes first."""
-    group = facts.group
-    if all(one.source != "scopes" for one in group.processes):
-        return "no_scopes"
-    lacks_marks = any(not ESSENTIAL_MARKS.isdisjoint(one.missing_marks) for one in group.processes)
-    if group.trained < FEWEST_STEPS:
-        return "marks_missing" if lacks_marks else "too_few_steps"
-    if group.is_lossy:
-        return "lost_events"
-    of_ranks, verdict = facts.comparison.name, verdict_of_shares(facts.values, facts.thresholds)
-    if of_ranks == "straggler" or (of_ranks == "slow_link" and verdict in ("communication_bound", "none")):
-        return of_ranks
-    return "marks_missing" if lacks_marks and verdict == "none" else verdict
+def lead_of(cause: Cause, step: float) -> str:
+    """`The training thread runs Python while it loads data: this costs 12.4 ms of each 41.0 ms step. ...`"""
+    sentence = cause_sentence(cause.cause, rank=cause.rank, activity=cause.activity, position=cause.position)
+    left = max(step - cause.gain, 0.0)
+    return (
+        f"{sentence}: this costs {amount(cause.gain)} of each {amount(step)} step. "
+        f"Without it, a step takes about {amount(left)} ({_faster(step, left)} steps a second)."
+    )
 
 
-def _sentence(facts: Facts, verdict: str) -> str:
-    if verdict == "straggler":
-        return _of_straggler(facts)
-    if verdict == "unstable":
-        return _of_unstable(facts)
-    if verdict == "host_bound":
-        return _of_phase(facts, verdict, facts.detail("unknown", "host"))
-    if verdict in PHASE_OF or verdict == "slow_link":
-        return _of_phase(facts, verdict, facts.phase(PHASE_OF.get(verdict, "nccl_collective")))
-    return _of_nothing(facts, verdict)
+def _faster(step: float, left: float) -> str:
+    ratio = step / left if left else 1e3
+    if ratio < _TIMES:
+        return f"{(ratio - 1) * 100:.0f} % more"
+    return f"{ratio:.1f} times as many" if ratio < 9.95 else f"{min(ratio, 1e3):,.0f} times as many"
 
 
-def _of_phase(facts: Facts, verdict: str, row: TimeShare) -> str:
-    takes = f"{amount(row.per_step)} of each {amount(facts.step)} step ({percent(row.share)})"
-    detail = facts.longest_detail(row.phase)
-    mostly = f", mostly {detail_name(detail.detail)}" if detail and detail.share < 0.95 * row.share else ""
-    result = f"{verdict_words(verdict).sentence}: {takes}"
-    if verdict == "input_bound":
-        return f"{result} goes to {_named(detail) or phase_name(row.phase)}."
-    if verdict == "host_bound":
-        return f"{result} is neither data, computation nor a wait that is known."
-    if verdict == "compute_bound":
-        return f"{result}{mostly}. No wait is worth removing{_throttled(facts.gpus)}."
-    if verdict == "slow_link":
-        return f"{result}. No rank is late, so the transfer itself is slow."
-    return f"{result}{mostly}."
-
-
-def _named(detail: TimeShare | None) -> str:
-    article = "the " if detail and detail.detail == "loader" else ""
-    return article + detail_name(detail.detail) if detail else ""
+def _nothing(answer: JobAnswer) -> str:
+    without = f"without all that one could save, a step would take {amount(answer.best)} in place of"
+    return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."
 
 
 def _throttled(gpus: Sequence[GpuRow]) -> str:
-    throttled = [
-        (share, row.index, reason)
-        for row in gpus
-        for reason, share in (row.slowed or {}).items()
-        if share >= _THROTTLED
-    ]
-    if not throttled:
+    """A sentence on the GPU whose clocks are lowered for the longest time; empty if none is."""
+    slowed = [(share, gpu.index, reason) for gpu in gpus for reason, share in (gpu.slowed or {}).items()]
+    if not slowed or max(slowed)[0] < _THROTTLED:
         return ""
-    share, index, reason = max(throttled)
-    return f", but GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})"
+    share, index, reason = max(slowed)
+    return f" But GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})."
 
 
-def _of_straggler(facts: Facts) -> str:
-    comparison = facts.comparison
-    rank = comparison.latest
-    size = int(facts.group.processes[0].attributes.get(semconv.WORLD_SIZE, 2))  # type: ignore[arg-type]  # an int
-    delays = DELAYS[0].format(f"Rank {rank}")
-    late = f"{delays} by {amount(comparison.lateness_s[rank])} of each {amount(facts.step)} step."
-    excess = excess_of(*straggler_and_others(facts))
-    if not excess:
-        return late
-    (phase, detail), more = excess
-    where = f"{phase_name(phase)} ({detail_name(detail)})" if detail else phase_name(phase)
-    others = "rank does" if size == 2 else "ranks do"
-    return f"{late} It spends {amount(more)} more than the other {others} in {where}."
+def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[TimeShare]) -> tuple[str, str]:
+    """The verdict on a job without an answer, and its sentence."""
+    if all(one.source != "scopes" for one in group.processes):
+        return _sentence("no_scopes", _largest_phases(group, shares))
+    if group.trained < FEWEST_STEPS and not _lacks_marks(group):
+        count = "1 training step" if group.trained == 1 else f"{group.trained} training steps"
+        return _sentence("too_few_steps", f"{count} in this time. Watch longer, with `--for`")
+    if _lacks_marks(group):
+        return _sentence("marks_missing", "its PyTorch does not have the functions that show the phases")
+    if group.is_lossy:
+        lossy = f"in {group.lossy} of {group.trained} training steps"
+        return _sentence("lost_events", f"{lossy}. Their phases are in part unknown, and give no verdict")
+    rows = sorted(times, key=lambda row: -row.share)[:2]
+    largest = " and ".join(f"{position_name(row.position)} ({percent(row.share)})" for row in rows)
+    return _sentence("no_verdict", f"most of the time goes to {largest}")
 
 
-def _of_unstable(facts: Facts) -> str:
-    steps = facts.steps
-    vary = verdict_words("unstable").sentence
-    vary = f"{vary}: half take up to {amount(steps.p50)}, one in ten {amount(steps.p90)} or more"
-    slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
-    return f"{vary}. Slow steps lose their time in {phase_name(slow[0])}." if slow else f"{vary}."
+def _sentence(verdict: str, rest: str) -> tuple[str, str]:
+    return verdict, f"{verdict_words(verdict).sentence}: {rest}."
 
 
-def _of_nothing(facts: Facts, verdict: str) -> str:
-    sentence = verdict_words(verdict).sentence
-    if verdict == "no_scopes":
-        return f"{sentence}: {_largest_phases(facts)}."
-    if verdict == "marks_missing":
-        return f"{sentence}: its PyTorch does not have the functions that show the phases."
-    if verdict == "too_few_steps":
-        count = "1 training step" if facts.group.trained == 1 else f"{facts.group.trained} training steps"
-        return f"{sentence}: {count} in this time. Watch longer, with `--for`."
-    if verdict == "lost_events":
-        lossy = f"in {facts.group.lossy} of {facts.group.trained} training steps"
-        return f"{sentence}: {lossy}. Their phases are in part unknown, and give no verdict."
-    rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
-    largest_two = " and ".join(f"{phase_name(row.phase)} ({percent(row.share)})" for row in rows)
-    return f"{sentence}: most of the time goes to {largest_two}."
+def _lacks_marks(group: JobGroup) -> bool:
+    return any(not ESSENTIAL_MARKS.isdisjoint(one.missing_marks) for one in group.processes)
 
 
-def _largest_phases(facts: Facts) -> str:
+def _largest_phases(group: JobGroup, shares: Sequence[TimeShare]) -> str:
     """The largest phases of a program without known steps."""
-    rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
     parts = []
-    for row in rows:
-        detail = facts.longest_detail(row.phase)
+    for row in sorted((row for row in shares if not row.detail), key=lambda row: -row.share)[:2]:
+        details = (one for one in shares if one.phase == row.phase and one.detail)
+        detail = max(details, key=lambda one: one.share, default=None)
         mostly = f", mostly {detail_name(detail.detail)}" if detail else ""
         parts.append(f"{percent(row.share)} in {phase_name(row.phase)}{mostly}")
-    of_thread = "the thread that calls CUDA spends" if facts.group.processes[0].source == "threads" else "it spends"
+    of_thread = "the thread that calls CUDA spends" if group.processes[0].source == "threads" else "it spends"
     return f"{of_thread} {'; '.join(parts)}"
-
-
-def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
-    """The values behind the verdict, with the thresholds of `phases`."""
-    shown = {name: phase_name(phase) for name, phase in PHASE_OF.items()}
-    shown |= {"host_bound": detail_name("host")} if verdict == "host_bound" else {}
-    values = facts.values
-    rows = [(label, _with_threshold(facts, name, values[name])) for name, label in shown.items() if values[name]]
-    if facts.steps.count:
-        rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
-    slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
-    if slow and facts.steps.p90 > _SLOW * facts.steps.p50:
-        rows.append(("slowest tenth of the steps", f"their extra time is {phase_name(slow[0])}"))
-    comparison = facts.comparison
-    if comparison.lateness_s:
-        late = comparison.latest
-        lateness, transfer = comparison.lateness_s[late], comparison.transfer_s
-        share, waits = (
-            _with_threshold(facts, name, one / comparison.step_s)
-            for name, one in (("straggler", lateness), ("slow_link", transfer))
-        )
-        rows.append((f"lateness of rank {late}, the latest", f"{amount(lateness)} a step: {share}"))
-        rows.append(("shortest wait of any rank", f"{amount(transfer)} a step: {waits}"))
-        rows += _excess(facts) if verdict == "straggler" else []
-    return rows + _of_workers(facts.group.processes)
-
-
-def _with_threshold(facts: Facts, verdict: str, share: float) -> str:
-    threshold = facts.thresholds.get(verdict)
-    return percent(share) if threshold is None else f"{percent(share)} ({verdict} from {percent(threshold)})"
-
-
-def _excess(facts: Facts) -> list[tuple[str, str]]:
-    found = excess_of(*straggler_and_others(facts))
-    if not found:
-        return []
-    (phase, detail), more = found
-    return [(f"more than other ranks: {detail_name(detail) or phase_name(phase)}", f"{amount(more)} a step")]
-
-
-def _of_workers(processes: Sequence[SeenProcess]) -> list[tuple[str, str]]:
-    count = sum(one.workers for one in processes)
-    if not count:
-        return []
-    cpu, waiting = (sum(one.worker_times.watched(name) for one in processes) for name in ("cpu_time", "io_wait"))
-    spent = f", with {amount(cpu)} of CPU time and {amount(waiting)} in I/O" if cpu or waiting else ""
-    return [("DataLoader workers", f"{count}{spent}")]

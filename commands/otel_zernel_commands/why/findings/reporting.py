@@ -3,12 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from otel_zernel_commands.why.findings.diagnosis import UNDECIDED, diagnosis_of
-from otel_zernel_commands.why.findings.facts import Facts
+from otel_zernel_commands.why.findings.diagnosis import answer_of, diagnosis_of
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
 from otel_zernel_commands.why.findings.programs import findings_on, programs_of
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
@@ -36,9 +35,6 @@ class Circumstances:
     is_interrupted: bool
     processes: int
     """Processes of the circumstances."""
-    cpus: int
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    """By verdict: the threshold of `phases`."""
     notes: tuple[str, ...] = ()
     gpu_notes: tuple[str, ...] = ()
     """Those on what cannot be seen of GPUs."""
@@ -90,27 +86,27 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
     )
     pids = {one.pid for one in processes}
     used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids.keys() & pids)
-    facts = Facts(counted, time_shares(processes), steps, used, circumstances.cpus, circumstances.thresholds)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
-    diagnosis = diagnosis_of(facts)
+    spent, shares = position_times(group.processes), time_shares(group.processes)
+    lateness = group.job.lateness if group.job else {}
     return JobFindings(
         title=title,
         host=processes[0].host,
         world_size=_world_size(processes[0]),
         ranks=tuple(
             map(
-                partial(_rank, lateness=facts.comparison.lateness_s, blocks_of=circumstances.blocks_of),
+                partial(_rank, lateness=lateness, blocks_of=circumstances.blocks_of),
                 *(group.processes, processes),
             )
         ),
         seconds=_seconds(group.processes) or circumstances.seconds,
         steps=steps,
-        shares=facts.shares,
-        diagnosis=diagnosis,
-        answer=None if diagnosis.verdict in UNDECIDED else group.answer,
-        times=position_times(processes),
-        device=device_time(processes),
-        gpus=facts.gpus,
+        shares=shares,
+        diagnosis=diagnosis_of(group, spent, shares, used),
+        answer=answer_of(group),
+        times=spent,
+        device=device_time(group.processes),
+        gpus=used,
         start=start_of(group.processes, circumstances.started_ns, circumstances.program_ns),
         notes=(*_notes(group), *device_notes(pids, gpus, circumstances)),
     )
@@ -227,7 +223,8 @@ def _notes(group: JobGroup) -> Iterable[str]:
         yield f"Found {ranks} of its {size} ranks on this machine. For ranks on other machines, run the command there."
     steps, lossy = group.trained, group.lossy
     if lossy:
-        result = "their time is in part unknown" if group.is_lossy else "the times above are those of the others"
+        others = "their time is in part unknown"
+        result = others if group.is_lossy else f"{others}, and the causes and step times are those of the others"
         yield f"Events were lost in {lossy} of {steps} training steps ({percent(lossy / max(steps, 1))}); {result}."
     drawn = sum(
         bar.steps for one in group.processes for bar in one.bars.bars if bar.kind in ("training", "accumulation")

@@ -1,10 +1,10 @@
 """Where the time of a job goes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from otel_zernel_commands.why.findings.report import TimeShare
-from otel_zernel_libraries.training import PHASES, RankTime, StepBar
+from otel_zernel_libraries.training import PHASES
 from otel_zernel_libraries.training.state import SeenProcess
 
 _SMALL = 0.005
@@ -40,41 +40,6 @@ def phase_shares(process: SeenProcess) -> dict[str, float]:
     times = known_times(process)
     total = sum(times.values())
     return {phase: sum(s for (of, _), s in times.items() if of == phase) / total for phase in PHASES} if total else {}
-
-
-def times_per_step(process: SeenProcess) -> dict[tuple[str, str], float]:
-    """By phase and detail: s for each training step. Empty without steps."""
-    return {key: spent / process.trained for key, spent in known_times(process).items()} if process.trained else {}
-
-
-def rank_times(processes: Iterable[SeenProcess]) -> dict[int, RankTime]:
-    """By rank: its training steps, its time, and the part of it in which it waited for other ranks."""
-    ranks = ((one.rank, one.trained, known_times(one)) for one in processes)
-    return {
-        rank: RankTime(trained, sum(times.values()), sum(s for (of, _), s in times.items() if of == "nccl_collective"))
-        for rank, trained, times in ranks
-        if rank is not None
-    }
-
-
-def slowest_phase(bars: Iterable[StepBar]) -> tuple[str, float] | None:
-    """The phase that takes most of the extra time of the slowest tenth of the steps, and its part of that time.
-
-    None with less than 20 single steps.
-    """
-    single = sorted((bar for bar in bars if bar.steps == 1 and bar.kind == "training"), key=lambda bar: bar.longest_ns)
-    tenth = len(single) // 10
-    if tenth < 2:
-        return None
-    slow, usual = single[-tenth:], single[: len(single) // 2]
-    extra = [_mean(slow, at) - _mean(usual, at) for at in range(len(PHASES))]
-    whole = sum(one for one in extra if one > 0)
-    at = max(range(len(PHASES)), key=lambda position: extra[position])
-    return (PHASES[at], extra[at] / whole) if whole > 0 else None
-
-
-def _mean(bars: Sequence[StepBar], phase: int) -> float:
-    return sum(bar.phase_ns[phase] for bar in bars) / len(bars)
 
 
 def _row(phase: str, detail: str, seconds: float, total: float, steps: int) -> TimeShare:

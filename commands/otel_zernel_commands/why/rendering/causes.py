@@ -6,6 +6,7 @@ from typing import NamedTuple
 from otel_zernel_libraries.training import activity_words, cause_name, position_name
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import Cause, CauseName, Hidden, JobAnswer
+from otel_zernel_libraries.training.ledger import Activity, Position
 
 
 class CauseRow(NamedTuple):
@@ -67,10 +68,15 @@ def _name(cause: Cause) -> str:
     """`data loading: runs Python`, or the name of the cause, with the rank that has it."""
     rank = "" if cause.rank is None else f", rank {cause.rank}"
     if cause.cause is CauseName.SEGMENT and cause.position and cause.activity:
-        return f"{position_name(cause.position)}: {activity_words(cause.activity)}{rank}"
+        return f"{_moment(cause.position, cause.activity)}{rank}"
     return f"{cause_name(cause.cause)}{rank}"
 
 
 def _place(hidden: Hidden) -> str:
     rank = "" if hidden.rank is None else f", rank {hidden.rank}"
-    return f"{position_name(hidden.position)}: {activity_words(hidden.activity)}{rank}"
+    return f"{_moment(hidden.position, hidden.activity)}{rank}"
+
+
+def _moment(position: Position, activity: Activity) -> str:
+    name = position_name(position)
+    return name if activity is Activity.UNKNOWN else f"{name}: {activity_words(activity)}"

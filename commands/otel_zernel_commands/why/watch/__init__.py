@@ -2,7 +2,6 @@
 
 from otel_zernel_commands.why.watch.configuration import (
     collecting,
-    thresholds_of,
     watch_settings,
     watched_state,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "runs_mps",
     "sampling",
     "shows_steps",
-    "thresholds_of",
     "uses_rocm",
     "watch",
     "watch_settings",

@@ -82,9 +82,3 @@ def watch_settings(
         },
     }
     return read_settings([f"yaml:{json.dumps(tree)}"], [], {}, installed.including("exporters", _COLLECTOR, collector))
-
-
-def thresholds_of(settings: Settings) -> dict[str, float]:
-    """By verdict: the threshold of `phases`, a share of a step or of the time."""
-    verdicts = settings.processors["phases"].config.model_dump()["verdict"]
-    return {name: value for name, value in verdicts.items() if name not in ("margin", "stability")}
