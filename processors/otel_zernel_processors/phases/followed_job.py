@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
 from otel_zernel_processors.phases.emit.job_report import RankCounts, job_metrics
 from otel_zernel_processors.phases.emit.metrics import metrics_data
+from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
@@ -56,6 +58,8 @@ class FollowedJob:
         self._meetings: deque[Mapping[int, int]] = deque(maxlen=_MEETINGS)
         """Of each of the latest steps: when (ns) each rank left its last collective; 0 if that is not known."""
         self._answered = 0
+        self._last_answer: JobAnswer | None = None
+        self._series = StalenessTracker()
         self._reported = self._waited_until = 0
         """The times (ns) of the last report, and of the last one that some rank was late for."""
 
@@ -177,16 +181,19 @@ class FollowedJob:
             self._log.log_comparison(self._value, self._tracker.verdict)
         self._since = self._since or min(report.process.first_seen for report in ranks.values())
         counts = RankCounts(len(present), self._size)
-        metrics = job_metrics(self._tracker.verdict, self._critical, counts, self._since, now)
+        metrics = job_metrics(self._tracker.verdict, self._last_answer, self._critical, counts, self._since, now)
+        ends = Batch(metrics=self._series.update(self._resource, metrics, now))
+        if ends.point_count:
+            yield ends
         yield Batch(metrics=metrics_data(self._resource, metrics))
 
     def _answer(self, now: int) -> Iterator[Batch]:
         """The causes of the job; those of each rank if their steps have not met."""
         processes = {rank: one.process for host in self._latest.values() for rank, one in host.ranks.items()}
         measured = {rank: one.measured for rank, one in sorted(processes.items())}
-        answer = answer_over_ranks(measured, self._meetings, self._size) if len(measured) > 1 else None
-        if answer:
-            yield answer_batch(answer, self._resource, now)
+        self._last_answer = answer_over_ranks(measured, self._meetings, self._size) if len(measured) > 1 else None
+        if self._last_answer:
+            yield answer_batch(self._last_answer, self._resource, now)
         else:
             for process in processes.values():
                 yield from process.answers(now)

@@ -9,6 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
@@ -68,6 +69,7 @@ class TrainingProcess:
         self._drop = context.drop
         self._verdict = VerdictTracker(config.verdict)
         self._reported = self._answered = 0
+        self._answer: JobAnswer | None = None
 
     @property
     def rank(self) -> int | None:
@@ -131,6 +133,7 @@ class TrainingProcess:
         self.window = totals.close_interval()
         self.has_new_verdict = self._verdict.update(self.window, self.missing_marks)
         self.phases.device.close()
+        answers = list(self.answers(now)) if self.rank is None else []
         durations = self.steps.end_interval()
         report = ProcessReport(
             labels=self._labels,
@@ -144,6 +147,7 @@ class TrainingProcess:
             durations=durations,
             traced=self.steps.exemplars(self.rank),
             verdict=self.verdict.name,
+            answer=self._answer,
         )
         self._reported = now
         metrics = report.metrics(now)
@@ -152,8 +156,7 @@ class TrainingProcess:
             yield ends
         yield Batch(metrics=metrics_data(self.resource, metrics))
         yield from self.steps.merged(self.resource)
-        if self.rank is None:
-            yield from self.answers(now)
+        yield from answers
 
     def answers(self, now: int) -> Iterator[Batch]:
         """The causes of the process as if it trained alone, every few seconds and at its end."""
@@ -161,8 +164,9 @@ class TrainingProcess:
             return
         self._answered = now
         size = self.attributes.get(semconv.WORLD_SIZE, 1)
-        if answer := self.measured.answer(size if isinstance(size, int) else 1, self.rank):
-            yield answer_batch(answer, self.resource, now)
+        self._answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank)
+        if self._answer:
+            yield answer_batch(self._answer, self.resource, now)
 
     def _update_times(self, start: int, end: int) -> None:
         self.first_seen = self.first_seen or start

@@ -8,6 +8,7 @@ import numpy as np
 
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.devices import small_launches
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.ranks import over_ranks
 from otel_zernel_libraries.training.causes.segments import everywhere, segments
@@ -23,6 +24,7 @@ _WHAT_IFS: Final[Sequence[Callable[[Job], Iterator[WhatIf]]]] = (
     uneven,
     workers,
     segments,
+    small_launches,
 )
 _ORDER: Final = (
     frozenset({CauseName.EVALUATION, CauseName.CHECKPOINT, CauseName.COMPILE, CauseName.GROWTH}),
@@ -32,7 +34,8 @@ _ORDER: Final = (
     frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS, CauseName.GIL, CauseName.COPIES}),
     frozenset({CauseName.IMBALANCE, CauseName.SMALL_COLLECTIVES, CauseName.SLOW_LINK}),
     frozenset({CauseName.WORKERS_TOO_FEW, CauseName.WORKERS_SLOW}),
-    frozenset({CauseName.SEGMENT, CauseName.SMALL_LAUNCHES}),
+    frozenset({CauseName.SEGMENT}),
+    frozenset({CauseName.SMALL_LAUNCHES}),
 )
 """The most specific causes first. The time that one of them explains is no other cause."""
 _FEWEST_STEPS: Final = 3

@@ -2,6 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+TORCH_OPTIMIZERS: Final = frozenset(
+    {
+        *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam"),
+        *("RMSprop", "Rprop", "SGD", "SparseAdam"),
+    }
+)
+"""The optimizers of PyTorch: their Python is part of their arithmetic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
@@ -32,13 +33,6 @@ OF_OTHER_CAUSES: Final = _FOR_CPU | {Activity.GIL}
 """Activities that are causes of their own, wherever they are."""
 OF_OTHER_POSITIONS: Final = frozenset({Position.EVALUATION, Position.CHECKPOINT, Position.COMPILE})
 """Positions that are causes of their own."""
-_TORCH: Final = frozenset(
-    {
-        *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam"),
-        *("RMSprop", "Rprop", "SGD", "SparseAdam"),
-    }
-)
-"""The optimizers of PyTorch: their Python is part of their arithmetic."""
 _AN_OPERATOR: Final = 50e-6
 """Seconds of Python, and of waits for threads, that each operator needs."""
 _SMALL: Final = 0.01
@@ -91,7 +85,7 @@ def _part(job: Job, moment: Moment, at: int) -> float:
     if activity not in _AROUND_OPERATORS:
         return 1.0
     if position in _UPDATES:
-        return 0.0 if all(one.facts.optimizer in _TORCH for one in job.ranks) else 1.0
+        return 0.0 if all(one.facts.optimizer in TORCH_OPTIMIZERS for one in job.ranks) else 1.0
     if position is Position.BACKWARD:
         return 0.0
     if position not in _COUNTED:

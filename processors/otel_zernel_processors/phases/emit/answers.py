@@ -1,5 +1,6 @@
 """The log records with the causes of a job."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber
@@ -8,7 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
-from otel_zernel_processors.phases.emit.metrics import SCOPE
+from otel_zernel_processors.phases.emit.metrics import SCOPE, Value
 
 ANSWERS_NS: Final = 10_000_000_000
 """ns from one answer to the next, at least: a replay of all what-ifs is not free."""
@@ -26,3 +27,15 @@ def answer_batch(answer: JobAnswer, resource: Resource, now: int) -> Batch:
     )
     scopes = [ScopeLogs(scope=SCOPE, log_records=[record])]
     return Batch(logs=LogsData(resource_logs=[ResourceLogs(resource=resource, scope_logs=scopes)]))
+
+
+def gains(answer: JobAnswer | None) -> Iterator[Value]:
+    """The points of `zernel.cause.gain`."""
+    for cause in answer.causes if answer else ():
+        names = {
+            semconv.CAUSE: cause.cause.value,
+            semconv.POSITION: cause.position,
+            semconv.ACTIVITY: cause.activity,
+            semconv.RANK: cause.rank,
+        }
+        yield {key: name for key, name in names.items() if name is not None}, cause.gain

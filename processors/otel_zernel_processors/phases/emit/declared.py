@@ -78,6 +78,16 @@ METRICS = by_name(
     ),
     _sum(semconv.STEPS_LOSSY, "{step}", "Steps in which events were lost.", _SCOPES, semconv.STEP_KIND, _SOURCE),
     _sum(semconv.EPOCHS, "{epoch}", "Times that the training loader reached the end of its data.", _SCOPES, _SOURCE),
+    _gauge(
+        semconv.CAUSE_GAIN,
+        "s",
+        "The time that a step would save without the cause. See docs/causes.md.",
+        "while a process that trains alone, or a job, has causes worth at least 3 % of a step; at most 16",
+        semconv.CAUSE,
+        semconv.POSITION,
+        semconv.ACTIVITY,
+        semconv.RANK,
+    ),
     _gauge(semconv.VERDICT, "", "1 for the current verdict, 0 for the others.", "always", semconv.VERDICT, _SOURCE),
     _gauge(semconv.JOB_VERDICT, "", "1 for the job's current verdict, 0 for the others.", _JOB, semconv.JOB_VERDICT),
     _gauge(

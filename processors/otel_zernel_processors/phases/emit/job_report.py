@@ -6,6 +6,8 @@ from typing import NamedTuple
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel_libraries.training import JobVerdict, semconv
+from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_processors.phases.emit.answers import gains
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value, state_set
 from otel_zernel_processors.phases.results.ranks import VERDICTS
 
@@ -22,10 +24,13 @@ class RankCounts(NamedTuple):
     """All ranks of the job."""
 
 
-def job_metrics(verdict: JobVerdict, critical: CriticalTime, ranks: RankCounts, start: int, now: int) -> list[Metric]:
+def job_metrics(
+    verdict: JobVerdict, answer: JobAnswer | None, critical: CriticalTime, ranks: RankCounts, start: int, now: int
+) -> list[Metric]:
     """The metrics with the time `now` (ns). Cumulative sums start at `start` (ns)."""
     writer = MetricWriter({}, start, now)
     writer.gauge(semconv.JOB_VERDICT, "", state_set(semconv.JOB_VERDICT, VERDICTS, verdict.name))
+    writer.gauge(semconv.CAUSE_GAIN, "s", gains(answer))
     states = {"reported": ranks.reported, "missing": max(ranks.size - ranks.reported, 0)}
     counts: list[Value] = [({semconv.JOB_RANK_STATE: state}, count) for state, count in states.items()]
     writer.gauge(semconv.JOB_RANKS, "{rank}", counts)

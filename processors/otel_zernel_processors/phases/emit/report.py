@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel_libraries.training import PHASES, semconv
+from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.ledger import Moment
+from otel_zernel_processors.phases.emit.answers import gains
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, MetricWriter, Value, state_set
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
@@ -45,6 +47,8 @@ class ProcessReport:
     traced: Sequence[TraceCandidate]
     """The steps in the interval that become traces."""
     verdict: str
+    answer: JobAnswer | None = None
+    """The newest one, if it trains alone."""
 
     def metrics(self, now: int) -> list[Metric]:
         """The metrics with the time `now` (ns)."""
@@ -56,6 +60,7 @@ class ProcessReport:
             self._write_steps(writer)
             labels = {**self.labels, **_BY_SCOPES}
             writer.histogram(self.durations.metric(self.traced, labels, self.interval_start, now))
+        writer.gauge(semconv.CAUSE_GAIN, "s", gains(self.answer))
         states = state_set(semconv.VERDICT, VERDICTS, self.verdict)
         writer.gauge(semconv.VERDICT, "", [({**labels, **self._source}, value) for labels, value in states])
         return writer.metrics

@@ -21,6 +21,8 @@ from tests.libraries.training.causes.planted import draw
 from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated, step_of
 from tests.libraries.training.device.simulated import Loop, Phase, simulate
 
+OPERATORS = ledger.Work(200, *(0,) * (len(ledger.Work._fields) - 1))
+"""What a pass runs."""
 POINT = 0.01
 """Of a step."""
 
@@ -111,24 +113,25 @@ def test_without_all_ranks_no_cause_over_ranks_is_named() -> None:
     }
 
 
-def on_device(*, sync_every: int, seed: int = 1, without: tuple[Position, ...] = ()) -> tuple[Job, float]:
+def on_device(
+    *, sync_every: int, load: float = 0.008, launching: float = 0.002, work: float = 0.031, kernels: int = 300
+) -> tuple[Job, float]:
     """Data for 8 ms, and 31 ms of kernels that are launched within 6 ms. Returns the job and the seconds of a step."""
-    kernels = (31e-3 / 300,) * 100
+    count = kernels // 3
+    lasting, gaps = (work / kernels,) * count, (1 / (count + 1),) * (count + 1)
     loop = Loop(
         (
-            Phase(Position.LOAD, 0.008),
-            Phase(Position.FORWARD, 0.002, kernels, (1 / 101,) * 101),
-            Phase(Position.BACKWARD, 0.002, kernels, (1 / 101,) * 101),
-            Phase(Position.OPTIMIZER, 0.002, kernels, (1 / 101,) * 101),
+            Phase(Position.LOAD, load),
+            Phase(Position.FORWARD, launching, lasting, gaps),
+            Phase(Position.BACKWARD, launching, lasting, gaps),
+            Phase(Position.OPTIMIZER, launching, lasting, gaps),
         ),
         steps=150,
         sync_every=sync_every,
         sync_after=Position.OPTIMIZER,
         noise=0.02,
     )
-    for position in without:
-        loop = loop.without(position)
-    run = simulate(loop, random.Random(seed))
+    run = simulate(loop, random.Random(1))
     use = device_use(run.segments, run.busy_share)
     assert use
     measured, size = MeasuredSteps(10**12), len(loop.phases)
@@ -140,11 +143,12 @@ def on_device(*, sync_every: int, seed: int = 1, without: tuple[Position, ...] =
                 part.end,
                 MOMENTS[part.position][Activity.UNKNOWN],
                 tuple((MOMENTS[part.position][activity], time) for activity, time in part.activities.items()),
+                OPERATORS if part.launches else None,
             )
             for part in parts
         ]
         measured.add((parts[0].begin, parts[-1].end), segments, {}, StepFlags.TRAINED, at // size + 1)
-    job = Job([RankInput(None, measured, Facts(), use.segments, use.works)], training_ends(measured))
+    job = Job([RankInput(None, measured, Facts(optimizer="AdamW"), use.segments, use.works)], training_ends(measured))
     return job, run.seconds / loop.steps
 
 
@@ -161,5 +165,15 @@ def test_data_for_which_the_device_starves_gains_what_the_job_without_it_shows()
     assert answer
     (cause,) = answer.causes
     assert (cause.position, cause.activity) == (Position.LOAD, Activity.PYTHON)
-    _, without = on_device(sync_every=1, without=(Position.LOAD,))
+    _, without = on_device(sync_every=1, load=0.0)
     assert cause.gain == pytest.approx(step - without, abs=POINT * step)
+
+
+def test_a_device_that_waits_for_launches_gains_what_the_job_that_launches_at_once_shows() -> None:
+    job, step = on_device(sync_every=1, load=0.0002, launching=0.008, work=0.003, kernels=30)
+    answer = answer_on(job)
+    assert answer
+    (cause,) = answer.causes
+    assert cause.cause is CauseName.SMALL_LAUNCHES
+    _, without = on_device(sync_every=1, load=0.0002, launching=0.0, work=0.003, kernels=30)
+    assert cause.gain == pytest.approx(step - without, abs=2 * POINT * step)
