@@ -52,7 +52,7 @@ def _is(*causes: CauseName) -> Callable[[Case], bool]:
 
 def _loads_itself(case: Case) -> bool:
     facts = case.facts
-    return _at(Position.LOAD)(case) and facts.has_loader and not facts.workers and (facts.cpus or 2.0) > 1
+    return _at(Position.LOAD)(case) and facts.has_loader and facts.workers == 0 and (facts.cpus or 0.0) > 1
 
 
 def _workers_compute(case: Case) -> bool:
@@ -78,7 +78,7 @@ _ADVICE: Final = (
     ),
     Advice(
         "Let workers return one tensor for a whole batch: the main process unpacks each tensor that they return.",
-        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and case.facts.workers > 0,
+        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and bool(case.facts.workers),
     ),
     Advice(
         "Keep the data in memory or on faster storage, or store many samples in one file.",

@@ -13,19 +13,32 @@ from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.ranks import over_ranks
 from otel_zernel_libraries.training.causes.segments import everywhere, segments
 from otel_zernel_libraries.training.causes.steps import stops, uneven
-from otel_zernel_libraries.training.causes.workers import workers
+from otel_zernel_libraries.training.causes.workers import has_workers, workers
 from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import phase_of
 
-_WHAT_IFS: Final[Sequence[Callable[[Job], Iterator[WhatIf]]]] = (
-    stops,
-    over_ranks,
-    everywhere,
-    uneven,
-    workers,
-    segments,
-    small_launches,
+_Find = Callable[[Job], Iterator[WhatIf]]
+_WHAT_IFS: Final[Sequence[tuple[_Find, Callable[[Job], bool], Sequence[CauseName]]]] = (
+    (stops, lambda _: True, (CauseName.EVALUATION, CauseName.CHECKPOINT, CauseName.COMPILE)),
+    (
+        over_ranks,
+        lambda job: job.is_whole and not job.alone,
+        (
+            *(CauseName.STRAGGLER, CauseName.IMBALANCE, CauseName.SLOW_LINK),
+            *(CauseName.SMALL_COLLECTIVES, CauseName.EXTRA_COLLECTIVES),
+        ),
+    ),
+    (everywhere, lambda _: True, (CauseName.CPU_TAKEN, CauseName.CPU_QUOTA, CauseName.GIL, CauseName.THREADS)),
+    (uneven, lambda _: True, (CauseName.SLOW_STEPS, CauseName.PERIODIC, CauseName.GROWTH, CauseName.FIRST_OF_EPOCH)),
+    (
+        workers,
+        has_workers,
+        (CauseName.WORKERS_TOO_FEW, CauseName.WORKERS_SLOW, CauseName.WORKERS_RESTART),
+    ),
+    (segments, lambda _: True, (CauseName.SEGMENT,)),
+    (small_launches, lambda job: job.has_device, (CauseName.SMALL_LAUNCHES, CauseName.COPIES)),
 )
+"""The what-ifs, when they can be made, and the causes that they show."""
 _ORDER: Final = (
     frozenset({CauseName.EVALUATION, CauseName.CHECKPOINT, CauseName.COMPILE, CauseName.GROWTH}),
     frozenset({CauseName.FIRST_OF_EPOCH, CauseName.WORKERS_RESTART, CauseName.ITERATOR_PER_STEP}),
@@ -45,6 +58,8 @@ _MOST: Final = 16
 _DRAWS: Final = 200
 _BLOCKS: Final = 20
 """Neighbouring intervals are drawn together, because they are alike: there are about so many blocks."""
+_FEW_BLOCKS: Final = 1.6
+"""The bounds of a few blocks are wider, about as Student's distribution is than the normal one."""
 _BOUNDS: Final = (5, 95)
 """Percentiles: the truth is between them nine times in ten."""
 _HIDDEN: Final = 0.25
@@ -54,9 +69,10 @@ _OF_CPUS: Final = frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName
 
 def answer_on(job: Job) -> JobAnswer | None:
     """The answer; None if there are too few steps."""
-    if job.steps < _FEWEST_STEPS:
+    if job.steps < _FEWEST_STEPS or job.misses_device:
         return None
-    what_ifs = [what_if for find in _WHAT_IFS for what_if in find(job)]
+    made = [(find, names) for find, fits, names in _WHAT_IFS if fits(job)]
+    what_ifs = [what_if for find, _ in made for what_if in find(job)]
     named: list[Cause] = []
     others: list[Cause] = []
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
@@ -76,7 +92,7 @@ def answer_on(job: Job) -> JobAnswer | None:
         causes=tuple(sorted(named, key=lambda cause: -cause.gain)[:_MOST]),
         hidden=tuple(_hidden(job, others)),
         best=_best(job, what_ifs),
-        looked_at=tuple(dict.fromkeys(what_if.cause for what_if in what_ifs)),
+        looked_at=tuple(name for _, names in made for name in names),
     )
 
 
@@ -108,10 +124,12 @@ def _causes(job: Job, what_ifs: Sequence[WhatIf]) -> list[Cause]:
         return []
     lasted = job.without([WhatIf(cause=what_ifs[0].cause), *what_ifs])
     gains = lasted[:, :1] - lasted[:, 1:]
-    low, high = np.percentile(_drawn(job, gains), _BOUNDS, axis=0)
+    means = np.array([job.a_step(column) for column in gains.T])
+    blocks = min(int((~job.is_lossy).sum()), _BLOCKS)
+    wider = 1.0 + _FEW_BLOCKS / max(blocks - 1, 1)
+    low, high = means + (np.percentile(_drawn(job, gains), _BOUNDS, axis=0) - means) * wider
     return [
-        _cause(job, what_if, job.a_step(gains[:, at]), float(low[at]), float(high[at]))
-        for at, what_if in enumerate(what_ifs)
+        _cause(job, what_if, float(means[at]), float(low[at]), float(high[at])) for at, what_if in enumerate(what_ifs)
     ]
 
 

@@ -19,7 +19,7 @@ class Facts:
 
     optimizer: str = ""
     """The class of its optimizer."""
-    workers: int = 0
+    workers: int | None = None
     """The worker processes of its DataLoaders."""
     worker_cpu: float | None = None
     """The mean number of CPUs that all of them use."""

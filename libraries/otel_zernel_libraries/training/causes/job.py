@@ -5,7 +5,7 @@ the next. For a rank that trains alone, an interval ends with each training step
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -21,6 +21,7 @@ from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Pos
 
 WAITS: Final = frozenset({Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
 """Time in which the thread waits for work of a device, or for its peers: not its own."""
+_NEGLIGIBLE: Final = 0.01
 _UNKNOWN: Final = MOMENTS[Position.UNKNOWN][Activity.UNKNOWN]
 
 
@@ -93,6 +94,12 @@ class Job:
         return all(one.segments for one in self.ranks)
 
     @property
+    def misses_device(self) -> bool:
+        """Whether a thread waits for a GPU whose work is not known: then nothing is known about gains."""
+        waits = [moment.activity in (Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED) for moment in self.moments]
+        return not self.has_device and float(self.spent[:, :, waits].sum()) > _NEGLIGIBLE * float(self.seconds.sum())
+
+    @property
     def alone(self) -> bool:
         """Whether the job has one rank."""
         return len(self.ranks) == 1
@@ -159,28 +166,50 @@ class Job:
         return meet(np.maximum(own, 0.0), transfers, joined)
 
     def _on_devices(self, what_ifs: Sequence[WhatIf]) -> Floats:
+        """The same on GPUs, whose ranks meet at the edges. A transfer is what the replay lacks without it."""
+        count = len(self.seconds)
         threads, places = [], []
         for rank, one in enumerate(self.ranks):
             edges = self.times[:, rank]
-            row = np.clip(np.searchsorted(edges, [part.end for part in one.segments]) - 1, 0, len(self.seconds) - 1)
-            columns = {moment: at for at, moment in enumerate(self.moments)}
-            spent = np.zeros((len(one.segments), len(self.moments)))
-            for at, part in enumerate(one.segments):
-                for activity, time in part.activities.items():
-                    if (column := columns.get(MOMENTS[part.position][activity])) is not None:
-                        spent[at, column] += time * NS
-            removed = np.zeros((len(one.segments), len(what_ifs)))
+            ends = [part.end for part in one.segments]
+            row = np.clip(np.searchsorted(edges, ends) - 1, 0, count - 1)
+            place = np.searchsorted(ends, edges, side="right") - 1
+            places.append(place)
+            meets = frozenset(() if self.alone else place[place >= 0].tolist())
+            parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(one.segments)]
+            removed = np.zeros((len(parts), len(what_ifs)))
+            spent = self._spent_in(parts)
             for column, what_if in enumerate(what_ifs):
                 if (gone := what_if.removed.get(rank)) is not None:
-                    by_row = np.broadcast_to(gone, (len(self.seconds), len(self.moments)))[row]
+                    by_row = np.broadcast_to(gone, (count, len(self.moments)))[row]
                     removed[:, column] = (spent * by_row * self.is_own).sum(axis=1)
-            threads.append(Replayed(one.segments, one.works, removed))
-            places.append(np.searchsorted([part.end for part in one.segments], edges, side="right") - 1)
-        ends = [np.vstack([np.zeros(len(what_ifs)), each]) for each in replay(threads)]
-        lasted: Floats = np.mean(
-            [np.diff(each[place + 1], axis=0) for each, place in zip(ends, places, strict=True)], axis=0
-        )
-        return lasted
+            threads.append(Replayed(parts, one.works, removed))
+        if self.alone:
+            return _between(replay(threads), places)
+        bare = [Replayed(one.segments, one.works, np.zeros((len(one.segments), 1))) for one in threads]
+        missing = np.maximum(self.seconds - _between(replay(bare), places)[:, 0], 0.0)
+        transfers = np.repeat(np.minimum(missing, self.transfers)[:, None], len(what_ifs), axis=1)
+        joined = np.ones((count, len(what_ifs)), dtype=np.bool_)
+        for column, what_if in enumerate(what_ifs):
+            if what_if.faster is not None:
+                transfers[:, column] *= 1.0 - what_if.faster
+            if what_if.apart is not None:
+                joined[:, column] = ~what_if.apart
+        # the first meeting is before the first interval
+        first = min(int(np.argmax(place >= 0)) for place in places)
+        transfers = np.vstack([np.zeros((1, len(what_ifs))), transfers])[first:]
+        joined = np.vstack([np.ones((1, len(what_ifs)), dtype=np.bool_), joined])[first:]
+        return _between(replay(threads, transfers, joined), places)
+
+    def _spent_in(self, parts: Sequence[Segment]) -> Floats:
+        """Seconds by segment and moment."""
+        columns = {moment: at for at, moment in enumerate(self.moments)}
+        spent = np.zeros((len(parts), len(self.moments)))
+        for at, part in enumerate(parts):
+            for activity, time in part.activities.items():
+                if (column := columns.get(MOMENTS[part.position][activity])) is not None:
+                    spent[at, column] += time * NS
+        return spent
 
     def counted(self, rank: int, flag: int) -> Integers:
         """The steps of a rank with a flag that end in each interval."""
@@ -198,6 +227,14 @@ def training_ends(measured: MeasuredSteps) -> Integers:
     steps = measured.steps
     ends: Integers = np.unique(steps[(steps[:, 3] & StepFlags.TRAINED) > 0, 1])[:, None]
     return ends
+
+
+def _between(ends: Sequence[Floats], places: Sequence[Integers]) -> Floats:
+    """The seconds of each interval by what-if, as the mean of the ranks. `ends`: of the segments of each rank.
+    `places`: the segment that ends at each edge."""
+    whole = [np.vstack([np.zeros(each.shape[1]), each]) for each in ends]
+    lasted: Floats = np.mean([np.diff(each[at + 1], axis=0) for each, at in zip(whole, places, strict=True)], axis=0)
+    return lasted
 
 
 def _covered(segments: Sequence[Segment], edges: Integers) -> Flags:

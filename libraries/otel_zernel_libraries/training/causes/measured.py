@@ -25,6 +25,8 @@ _FIELDS: Final = 5
 """Of a step: begin, end, number, flags, and when its last collective ended."""
 _LATEST: Final = 2**62
 """ns since 1970. Later times leave no room for sums."""
+_MOST_EVENTS: Final = 64
+"""Different events that are counted: operations of collectives are named by their sender."""
 _MOST: Final = 4_096
 """Steps that are kept."""
 
@@ -81,7 +83,8 @@ class MeasuredSteps:
         count = len(self)
         self._steps.extend((*times, number, flags, met))
         for event in events.keys() - self._events.keys():
-            self._events[event] = array("q", bytes(8 * count))
+            if len(self._events) < _MOST_EVENTS:
+                self._events[event] = array("q", bytes(8 * count))
         for event, counts in self._events.items():
             counts.append(events.get(event, 0))
         rows: list[int] = []

@@ -33,7 +33,7 @@ OF_OTHER_CAUSES: Final = _FOR_CPU | {Activity.GIL}
 """Activities that are causes of their own, wherever they are."""
 OF_OTHER_POSITIONS: Final = frozenset({Position.EVALUATION, Position.CHECKPOINT, Position.COMPILE})
 """Positions that are causes of their own."""
-_AN_OPERATOR: Final = 50e-6
+_AN_OPERATOR: Final = 15e-6
 """Seconds of Python, and of waits for threads, that each operator needs."""
 _SMALL: Final = 0.01
 """Less of a step is not worth a replay."""
@@ -44,16 +44,20 @@ def segments(job: Job) -> Iterator[WhatIf]:
     for at, moment in enumerate(job.moments):
         if not job.is_own[at] or moment.activity in OF_OTHER_CAUSES or moment.position in OF_OTHER_POSITIONS:
             continue
-        mean = job.a_step(job.spent[:, :, at].mean(axis=0))
         part = _part(job, moment, at)
-        if mean * part < _SMALL * job.step:
+        # the rank that does it longest may be the one for which the others wait
+        by_rank = [job.a_step(job.spent[rank, :, at]) for rank in range(len(job.ranks))]
+        longest = int(np.argmax(by_rank))
+        mean = by_rank[longest] * part
+        if mean < _SMALL * job.step:
             continue
         removed = np.zeros((1, len(job.moments)))
         removed[0, at] = part
         if moment.activity in _ON_CPU:
             _add_waits(job, moment, part, removed)
+        who = "The training thread" if job.alone else f"Rank {job.ranks[longest].rank}"
         sentence = (
-            f"The training thread {activity_words(moment.activity)} for {amount(mean)} of each {amount(job.step)} "
+            f"{who} {activity_words(moment.activity)} for {amount(mean)} of each {amount(job.step)} "
             f"({percent(mean / job.step)}) {POSITION_WORDS[moment.position].where}."
         )
         yield WhatIf(
@@ -78,6 +82,8 @@ def _add_waits(job: Job, moment: Moment, part: float, removed: Floats) -> None:
 def _part(job: Job, moment: Moment, at: int) -> float:
     """The part of the time that is not the work itself, 0 to 1."""
     position, activity = moment.position, moment.activity
+    if position is Position.UNKNOWN:
+        return 0.0
     if position not in _PASSES:
         return 1.0
     if activity in (Activity.OPERATOR, Activity.UNKNOWN):
@@ -87,7 +93,7 @@ def _part(job: Job, moment: Moment, at: int) -> float:
     if position in _UPDATES:
         return 0.0 if all(one.facts.optimizer in TORCH_OPTIMIZERS for one in job.ranks) else 1.0
     if position is Position.BACKWARD:
-        return 0.0
+        return float(activity is Activity.PYTHON)  # hooks
     if position not in _COUNTED:
         return 1.0
     spent = float(job.spent[:, :, at].sum())

@@ -20,9 +20,6 @@ _SMALL: Final = 0.01
 
 def workers(job: Job) -> Iterator[WhatIf]:
     """A job that does not wait for its workers."""
-    made = int(job.events(0, StepEvent("worker_batch")).sum())
-    if not made:
-        return
     columns = np.array([one.position is Position.LOAD and one.activity in _WAITS for one in job.moments])
     mean = job.a_step(job.spent[:, :, columns].sum(axis=2).mean(axis=0))
     if mean < _SMALL * job.step:
@@ -39,6 +36,11 @@ def workers(job: Job) -> Iterator[WhatIf]:
         removed=dict.fromkeys(range(len(job.ranks)), columns[None, :].astype(np.float64)),
         evidence=(Evidence(waits, mean, "s"), *_doings(facts)),
     )
+
+
+def has_workers(job: Job) -> bool:
+    """Whether workers make batches."""
+    return bool(job.events(0, StepEvent("worker_batch")).any())
 
 
 def has_room(facts: Facts) -> bool:

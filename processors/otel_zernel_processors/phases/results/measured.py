@@ -18,12 +18,14 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     training_ends,
 )
+from otel_zernel_libraries.training.ledger import StepEvent
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _MOST: Final = 128
 """Points of a fact that are kept."""
+_OF_WORKERS: Final = StepEvent("worker_batch")
 _TAKERS: Final = 16
 _FEWEST: Final = 4
 """Meetings of ranks."""
@@ -117,7 +119,8 @@ class MeasuredProcess:
             optimizer=self._optimizer,
             has_loader=self._has_loader,
             uses_nccl=self._uses_nccl,
-            workers=round(amounts[semconv.DATALOADER_WORKERS].mean or 0.0),
+            workers=self._workers(),
+            has_device=self._device.is_known,
             worker_cpu=amounts[semconv.DATALOADER_WORKER_CPU_TIME].rate,
             worker_io=amounts[semconv.DATALOADER_WORKER_IO_WAIT].rate,
             cpus=amounts[semconv.PROCESS_CPUS].mean,
@@ -125,14 +128,20 @@ class MeasuredProcess:
             takers={name: taken.total for name, taken in self._takers.items() if taken.total},
         )
 
+    def _workers(self) -> int | None:
+        """The number of workers, or 0 if the process makes its batches itself."""
+        if mean := self._amounts[semconv.DATALOADER_WORKERS].mean:
+            return max(round(mean), 1)
+        counts = self.steps.counts()
+        has_some = bool(counts[_OF_WORKERS].any()) if _OF_WORKERS in counts else False
+        return None if has_some or not counts else 0
+
     def input(self, rank: int | None) -> RankInput:
         """The process as a rank of its job; None if it trains alone."""
         return RankInput(rank, self.steps, self.facts, *self._device.solved)
 
     def answer(self, expected: int = 1, rank: int | None = None) -> JobAnswer | None:
         """The answer on the process alone, of a job with so many ranks. None before it has taken a few steps."""
-        if self._device.is_known and not self._device.solved[0]:
-            return None
         ends = training_ends(self.steps)
         return answer_on(Job([self.input(rank)], ends, expected)) if len(ends) >= _FEWEST else None
 

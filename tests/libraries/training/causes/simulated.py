@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from otel_zernel_libraries.training import device
 from otel_zernel_libraries.training.causes import Facts, Job, MeasuredSteps, RankInput, StepFlags, training_ends
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment, StepEvent
 
@@ -52,6 +53,8 @@ class Plan:
     meets_in: Position = Position.BACKWARD
     epoch: int = 0
     """Steps of an epoch; 0 for one epoch."""
+    on_gpus: bool = False
+    """Whether each rank launches one short kernel in its passes."""
     events: Counter[StepEvent] = field(default_factory=Counter)
     facts: Facts = field(default_factory=Facts)
 
@@ -74,6 +77,7 @@ def simulated(plan: Plan, seed: int = 0) -> Job:
     rng = random.Random(seed)
     now = [START] * plan.ranks
     measured = [MeasuredSteps(WINDOW) for _ in range(plan.ranks)]
+    launched: list[list[device.Segment]] = [[] for _ in range(plan.ranks)]
     meetings: list[list[int]] = []
     parts = sorted(plan.parts, key=lambda part: _ORDER.index(part.position))
     for number in range(1, plan.steps + 1):
@@ -88,14 +92,25 @@ def simulated(plan: Plan, seed: int = 0) -> Job:
             wait = [(plan.meets_in, Activity.COLLECTIVE, left - arrived[rank])] if meets else []
             segments, begin = _segments([*before[rank], *wait, *after], now[rank]), now[rank]
             now[rank] = segments[-1].end
+            launched[rank] += map(_launching, segments) if plan.on_gpus else ()
             updates = number % plan.accumulate == 0
             flags = StepFlags.TRAINED | (StepFlags.UPDATED if updates else 0)
             flags |= StepFlags.ENDS_EPOCH if plan.epoch and number % plan.epoch == 0 else 0
             counts = Counter({StepEvent("backward"): 1, StepEvent("optimizer"): int(updates)}) + plan.events
             measured[rank].add((begin, now[rank]), segments, counts, flags, number, left if meets else 0)
-    ranks = [RankInput(rank if plan.ranks > 1 else None, one, plan.facts) for rank, one in enumerate(measured)]
+    works = {(Position.FORWARD, device.Stream.COMPUTE): 1e-6}
+    ranks = [
+        RankInput(rank if plan.ranks > 1 else None, one, plan.facts, launched[rank], works)
+        for rank, one in enumerate(measured)
+    ]
     times = np.array(meetings) if plan.ranks > 1 else training_ends(measured[0])
     return Job(ranks, times, plan.ranks)
+
+
+def _launching(part: Segment) -> device.Segment:
+    """The same with a launch at the begin of a forward pass."""
+    launches = (device.Launches(1, part.start, part.start),) if part.position is Position.FORWARD else ()
+    return replace(device.Segment.of(part), launches=launches)
 
 
 def step_of(plan: Plan, seed: int = 0) -> float:

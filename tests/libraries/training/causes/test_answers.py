@@ -1,10 +1,11 @@
 """The causes of simulated jobs, against the same jobs without them."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from otel_zernel_libraries.training import ledger
+from otel_zernel_libraries.training import device, ledger
 from otel_zernel_libraries.training.causes import (
     CauseName,
     Facts,
@@ -15,14 +16,11 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     training_ends,
 )
-from otel_zernel_libraries.training.device import device_use
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position
 from tests.libraries.training.causes.planted import draw
 from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated, step_of
 from tests.libraries.training.device.simulated import Loop, Phase, simulate
 
-OPERATORS = ledger.Work(200, *(0,) * (len(ledger.Work._fields) - 1))
-"""What a pass runs."""
 POINT = 0.01
 """Of a step."""
 
@@ -132,24 +130,32 @@ def on_device(
         noise=0.02,
     )
     run = simulate(loop, random.Random(1))
-    use = device_use(run.segments, run.busy_share)
+    seen = [_with_operators(part) if part.launches else part for part in run.segments]
+    use = device.device_use(seen, run.busy_share)
     assert use
     measured, size = MeasuredSteps(10**12), len(loop.phases)
-    for at in range(0, len(run.segments), size):
-        parts = run.segments[at : at + size]
+    for at in range(0, len(seen), size):
+        parts = seen[at : at + size]
         segments = [
             ledger.Segment(
                 part.begin,
                 part.end,
                 MOMENTS[part.position][Activity.UNKNOWN],
                 tuple((MOMENTS[part.position][activity], time) for activity, time in part.activities.items()),
-                OPERATORS if part.launches else None,
             )
             for part in parts
         ]
         measured.add((parts[0].begin, parts[-1].end), segments, {}, StepFlags.TRAINED, at // size + 1)
     job = Job([RankInput(None, measured, Facts(optimizer="AdamW"), use.segments, use.works)], training_ends(measured))
     return job, run.seconds / loop.steps
+
+
+def _with_operators(part: device.Segment) -> device.Segment:
+    """Launches are made in operators."""
+    times = dict[Activity, int]()
+    for activity, time in part.activities.items():
+        times[Activity.OPERATOR if activity is Activity.PYTHON else activity] = time
+    return replace(part, activities=times)
 
 
 def test_data_that_a_busy_device_hides_gains_nothing() -> None:
@@ -177,3 +183,14 @@ def test_a_device_that_waits_for_launches_gains_what_the_job_that_launches_at_on
     assert cause.cause is CauseName.SMALL_LAUNCHES
     _, without = on_device(sync_every=1, load=0.0002, launching=0.0, work=0.003, kernels=30)
     assert cause.gain == pytest.approx(step - without, abs=2 * POINT * step)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.02])
+def test_ranks_whose_gpus_are_never_the_limit_are_those_without_gpus(late: float) -> None:
+    plan = Plan((*HEALTHY, Part(Position.LOAD, Activity.PYTHON, late, rank=1)), ranks=4, transfer=0.01)
+    with_gpus, without = (answer_on(simulated(replace(plan, on_gpus=on))) for on in (True, False))
+    assert with_gpus
+    assert without
+    gains = {cause.cause: cause.gain for cause in without.causes}
+    on_gpus = {cause.cause: cause.gain for cause in with_gpus.causes if cause.cause is not CauseName.SMALL_LAUNCHES}
+    assert on_gpus == pytest.approx(gains, abs=POINT * without.step)
