@@ -16,19 +16,27 @@
 
 #define READ_KERNEL(value, place) bpf_probe_read_kernel(&(value), sizeof(value), &(place))
 
-/* The state of a thread that waits for this file descriptor. Event counters, timers and epolls have no type. */
-static __always_inline __u32 state_of_descriptor(struct task_struct *task, __u32 number)
+/* The file of a descriptor; null if it cannot be read. */
+static __always_inline struct file *file_of_descriptor(struct task_struct *task, __u32 number)
 {
 	struct files_struct *files = task->files;
 	struct fdtable *table = 0;
 	struct file **all = 0, *file = 0;
-	struct inode *inode = 0;
-	unsigned short mode = 0;
 	unsigned int length = 0;
 
 	if (READ_KERNEL(table, files->fdt) || READ_KERNEL(length, table->max_fds) || number >= length ||
-	    READ_KERNEL(all, table->fd) || bpf_probe_read_kernel(&file, sizeof(file), all + number) ||
-	    READ_KERNEL(inode, file->f_inode) || READ_KERNEL(mode, inode->i_mode))
+	    READ_KERNEL(all, table->fd) || bpf_probe_read_kernel(&file, sizeof(file), all + number))
+		return 0;
+	return file;
+}
+
+/* The state of a thread that waits for this file. Event counters, timers and epolls have no type. */
+static __always_inline __u32 state_of_file(struct file *file)
+{
+	struct inode *inode = 0;
+	unsigned short mode = 0;
+
+	if (!file || READ_KERNEL(inode, file->f_inode) || READ_KERNEL(mode, inode->i_mode))
 		return THREAD_UNKNOWN;
 	switch (mode & FILE_TYPE) {
 	case FILE_SOCKET: return THREAD_SOCKET;
@@ -36,6 +44,42 @@ static __always_inline __u32 state_of_descriptor(struct task_struct *task, __u32
 	case FILE_REGULAR: case FILE_BLOCK: case FILE_DIRECTORY: return THREAD_FILE;
 	default: return THREAD_UNKNOWN;
 	}
+}
+
+static __always_inline __u32 state_of_descriptor(struct task_struct *task, __u32 number)
+{
+	return state_of_file(file_of_descriptor(task, number));
+}
+
+static __always_inline __u32 state_of_item(struct epitem *item)
+{
+	struct file *file = 0;
+
+	return item && !READ_KERNEL(file, item->ffd.file) ? state_of_file(file) : THREAD_UNKNOWN;
+}
+
+/* The state of a thread whose wait for this epoll has ended. A file that is still ready comes first. Without one, it is one of
+ * the files at the top of the epoll's tree. */
+static __always_inline __u32 state_of_epoll(struct task_struct *task, __u32 number)
+{
+	struct file *file = file_of_descriptor(task, number);
+	struct eventpoll *epoll = 0;
+	struct list_head *ready = 0;
+	struct rb_node *root = 0, *child = 0;
+	__u32 state = THREAD_UNKNOWN;
+
+	if (!file || READ_KERNEL(epoll, file->private_data) || !epoll)
+		return THREAD_UNKNOWN;
+	if (!READ_KERNEL(ready, epoll->rdllist.next) && ready != &epoll->rdllist)
+		state = state_of_item(CONTAINER_OF(ready, struct epitem, rdllink));
+	if (state != THREAD_UNKNOWN || READ_KERNEL(root, epoll->rbr.rb_root.rb_node) || !root)
+		return state;
+	state = state_of_item(CONTAINER_OF(root, struct epitem, rbn));
+	if (state == THREAD_UNKNOWN && !READ_KERNEL(child, root->rb_left) && child)
+		state = state_of_item(CONTAINER_OF(child, struct epitem, rbn));
+	if (state == THREAD_UNKNOWN && !READ_KERNEL(child, root->rb_right) && child)
+		state = state_of_item(CONTAINER_OF(child, struct epitem, rbn));
+	return state;
 }
 
 struct poll {
@@ -84,10 +128,7 @@ static __always_inline __u32 state_asleep(struct task_struct *task, const struct
 	case SYSTEM_CALL_SELECT: case SYSTEM_CALL_PSELECT6: /* the first argument is the highest descriptor + 1 */
 		state = first ? state_of_descriptor(task, first - 1) : THREAD_UNKNOWN;
 		return state == THREAD_UNKNOWN && register_argument(regs, 5) ? THREAD_TIMER : state;
-	case SYSTEM_CALL_EPOLL_WAIT: case SYSTEM_CALL_EPOLL_PWAIT:
-		return (__s32)fourth_argument_of_system_call(regs) > 0 ? THREAD_TIMER : THREAD_UNKNOWN;
-	case SYSTEM_CALL_EPOLL_PWAIT2:
-		return fourth_argument_of_system_call(regs) ? THREAD_TIMER : THREAD_UNKNOWN;
+	case SYSTEM_CALL_EPOLL_WAIT: case SYSTEM_CALL_EPOLL_PWAIT: case SYSTEM_CALL_EPOLL_PWAIT2: return THREAD_POLLING;
 	default: return THREAD_UNKNOWN;
 	}
 }
@@ -96,7 +137,7 @@ static __always_inline __u32 state_asleep(struct task_struct *task, const struct
 static __always_inline __u32 state_in_io(struct task_struct *task, const struct registers *regs)
 {
 	if (!is_in_system_call(regs))
-		return task->flags & PF_MEMALLOC ? THREAD_SWAP : THREAD_FAULT;
+		return task->flags & PF_MEMALLOC ? THREAD_SWAP : THREAD_FAULTING;
 	switch (system_call_of(regs)) {
 	case SYSTEM_CALL_CLONE: case SYSTEM_CALL_CLONE3: case SYSTEM_CALL_VFORK: return THREAD_CHILD;
 	case SYSTEM_CALL_FUTEX: case SYSTEM_CALL_FUTEX_WAITV: return THREAD_LOCK;

@@ -65,6 +65,17 @@ static __always_inline void note_received(const struct registers *regs, __u64 re
 	thread->received += result;
 }
 
+/* An epoll that ends without an event has reached its time-out. */
+static __always_inline void note_polled(const struct registers *regs, __u64 events)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
+
+	if (thread)
+		settle_time(thread, THREAD_POLLING,
+			    events ? state_of_epoll(task, first_argument_of_system_call(regs)) : THREAD_TIMER);
+}
+
 /* The context holds the registers and the result. Every system call of the machine runs this program, so the cheapest test
  * comes first. */
 SEC("tp_btf/sys_exit")
@@ -73,14 +84,15 @@ int system_call_exit(__u64 *ctx)
 	const struct registers *regs = (const struct registers *)ctx[0];
 	__s64 result = ctx[1];
 
-	if (result <= 0)
+	if (result < 0)
 		return 0;
 	switch (system_call_of(regs)) {
 	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV:
 		if (result > SMALL_READ)
 			note_read(result);
 		break;
-	case SYSTEM_CALL_RECVFROM: case SYSTEM_CALL_RECVMSG: case SYSTEM_CALL_RECVMMSG: note_received(regs, result);
+	case SYSTEM_CALL_RECVFROM: case SYSTEM_CALL_RECVMSG: case SYSTEM_CALL_RECVMMSG: note_received(regs, result); break;
+	case SYSTEM_CALL_EPOLL_WAIT: case SYSTEM_CALL_EPOLL_PWAIT: case SYSTEM_CALL_EPOLL_PWAIT2: note_polled(regs, result);
 	}
 	return 0;
 }

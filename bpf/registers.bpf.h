@@ -121,10 +121,10 @@ static __always_inline int is_in_system_call(const struct registers *regs)
 	return (__s64)regs->orig_ax >= 0;
 }
 
-/* The fourth argument of a system call is in another register than that of a function. */
-static __always_inline __u64 fourth_argument_of_system_call(const struct registers *regs)
+/* Also when the system call is over. */
+static __always_inline __u64 first_argument_of_system_call(const struct registers *regs)
 {
-	return READ(regs->r10);
+	return READ(regs->di);
 }
 
 #elif defined(__TARGET_ARCH_arm64)
@@ -229,9 +229,9 @@ static __always_inline int is_in_system_call(const struct registers *regs)
 	return regs->system_call >= 0;
 }
 
-static __always_inline __u64 fourth_argument_of_system_call(const struct registers *regs)
+static __always_inline __u64 first_argument_of_system_call(const struct registers *regs)
 {
-	return READ(regs->x[3]);
+	return READ(regs->orig_x0);
 }
 
 #endif

@@ -24,10 +24,13 @@ enum thread_state {
 	THREAD_CALLING,	  /* any other call of CUDA: on the CPU */
 	THREAD_LAUNCHING, /* a launch that has not returned: on the CPU, or blocked if it lasts */
 	THREAD_SETTLING,  /* a wait for the GPU while a collective is not known to be over */
+	/* In waits. Their ends show the kind. */
+	THREAD_POLLING,	 /* epoll */
+	THREAD_FAULTING, /* a page fault */
 };
 
 #define STATES 16 /* in a snapshot; a power of two */
-#define INNER_STATES 4 /* room for those within calls; a power of two */
+#define INNER_STATES 8 /* room for those within calls and waits; a power of two */
 
 /* The owner of the code that a thread runs. */
 enum code {

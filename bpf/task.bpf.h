@@ -2,6 +2,10 @@
 /* The fields of the kernel's tasks that are read here. libbpf takes their offsets from the running kernel's BTF. */
 #pragma once
 
+/* Of bpf_core_read.h. */
+#define FIELD_BYTE_OFFSET 0
+#define FIELD_EXISTS 2
+
 struct task_io_accounting {
 	__u64 rchar; /* bytes that read(2) and the like returned */
 } __attribute__((preserve_access_index));
@@ -25,6 +29,7 @@ struct inode {
 } __attribute__((preserve_access_index));
 
 struct file {
+	void *private_data;
 	struct inode *f_inode;
 } __attribute__((preserve_access_index));
 
@@ -36,6 +41,43 @@ struct fdtable {
 struct files_struct {
 	struct fdtable *fdt;
 } __attribute__((preserve_access_index));
+
+struct list_head {
+	struct list_head *next;
+} __attribute__((preserve_access_index));
+
+struct rb_node {
+	struct rb_node *rb_right;
+	struct rb_node *rb_left;
+} __attribute__((preserve_access_index));
+
+struct rb_root {
+	struct rb_node *rb_node;
+} __attribute__((preserve_access_index));
+
+struct rb_root_cached {
+	struct rb_root rb_root;
+} __attribute__((preserve_access_index));
+
+/* The private data of an epoll's file: its items in a tree, and those that are ready in a list. */
+struct eventpoll {
+	struct list_head rdllist;
+	struct rb_root_cached rbr;
+} __attribute__((preserve_access_index));
+
+struct epoll_filefd {
+	struct file *file;
+} __attribute__((preserve_access_index));
+
+struct epitem {
+	struct rb_node rbn;
+	struct list_head rdllink;
+	struct epoll_filefd ffd;
+} __attribute__((preserve_access_index));
+
+/* The struct that has this member. */
+#define CONTAINER_OF(at, type, member)                                                                    \
+	((type *)((void *)(at) - __builtin_preserve_field_info(((type *)0)->member, FIELD_BYTE_OFFSET)))
 
 /* Up to Linux 6.1, most threads collect changes of their address space's counters here first, so rss_stat fires rarely. */
 struct task_rss_stat {
@@ -74,7 +116,6 @@ struct task_struct {
 #endif
 } __attribute__((preserve_access_index));
 
-#define FIELD_EXISTS 2 /* BPF_FIELD_EXISTS of bpf_core_read.h */
 
 /* Whether page faults on files are counted: see faults.bpf.c. */
 static __always_inline int knows_file_faults(struct task_struct *task)

@@ -132,7 +132,8 @@ struct thread {
 	__u32 call_state; /* enum thread_state, in that call */
 	__u32 is_changing_state;
 	__u32 waits_in_launch; /* whether a long launch is one that waits */
-	__u32 reserved;
+	__u64 faults_before_launch;
+	__u32 is_releasing; /* that call frees memory of the GPU */
 	__u32 has_closure; /* the optimizer's step that it is in has called its closure */
 	__u64 run_delay; /* ns in the queues of CPUs, up to its latest run; see cpu_takers.bpf.h */
 	__u16 samples[CODES]; /* see sampler.bpf.c */

@@ -7,6 +7,7 @@
 #pragma once
 
 #define LONG_LAUNCH 50000 /* ns: the launch of a kernel that takes longer waits for room in the device's queue */
+#define LOADING_FAULTS 4  /* page faults in a launch that loads its kernel first */
 #define GRAPH_LAUNCH 3	  /* an operation: a graph of many kernels takes longer without a wait */
 
 struct thread_times {
@@ -138,6 +139,13 @@ static __always_inline __u32 running_state(const struct thread *thread)
 	return is_in_call(thread) ? thread->call_state : THREAD_ON_CPU;
 }
 
+static __always_inline __u64 page_faults(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return task->min_flt + task->maj_flt;
+}
+
 /* A frame was pushed. */
 static __always_inline void enter_call_state(struct thread *thread, const struct process *process, __u32 flags)
 {
@@ -150,7 +158,9 @@ static __always_inline void enter_call_state(struct thread *thread, const struct
 		times->has_called = 1;
 	thread->outer_call = thread->depth;
 	thread->call_state = state_in_call(process, flags);
+	thread->is_releasing = KIND_OF(flags) == RELEASE;
 	thread->waits_in_launch = OPERATION_OF(flags) != GRAPH_LAUNCH;
+	thread->faults_before_launch = page_faults();
 	set_thread_state(thread, running_state(thread), bpf_ktime_get_ns());
 }
 
@@ -163,22 +173,29 @@ static __always_inline void wait_in_copy(struct thread *thread)
 	set_thread_state(thread, running_state(thread), bpf_ktime_get_ns());
 }
 
-/* A launch has returned: now its length is known. */
+/* The kind of time in a state that is within a call or a wait is known now. */
+static __always_inline void settle_time(struct thread *thread, __u32 state, __u32 settled)
+{
+	struct thread_times *times = times_of(thread);
+
+	if (!times || !*time_in(times, state))
+		return;
+	times->updates++;
+	barrier();
+	*time_in(times, settled) += *time_in(times, state);
+	*time_in(times, state) = 0;
+	barrier();
+	times->updates++;
+}
+
+/* A launch has returned: now its length is known. The first launch of a kernel loads it, into new memory. */
 static __always_inline void settle_launch(struct thread *thread)
 {
 	struct thread_times *times = times_of(thread);
-	__u64 launching;
+	int is_blocked = times && *time_in(times, THREAD_LAUNCHING) > LONG_LAUNCH && thread->waits_in_launch &&
+			 page_faults() - thread->faults_before_launch < LOADING_FAULTS;
 
-	if (!times)
-		return;
-	launching = *time_in(times, THREAD_LAUNCHING);
-	times->updates++;
-	barrier();
-	*time_in(times, launching > LONG_LAUNCH && thread->waits_in_launch ? THREAD_LAUNCH_BLOCKED : THREAD_CALLING) +=
-		launching;
-	*time_in(times, THREAD_LAUNCHING) = 0;
-	barrier();
-	times->updates++;
+	settle_time(thread, THREAD_LAUNCHING, is_blocked ? THREAD_LAUNCH_BLOCKED : THREAD_CALLING);
 }
 
 /* A frame was popped. */
@@ -201,13 +218,25 @@ static __always_inline int has_state_on_cpu(const struct thread *thread)
 	       (running == THREAD_ON_CPU || running == THREAD_CALLING || running == THREAD_LAUNCHING);
 }
 
-/* The thread leaves the CPU. A launch yields the CPU while the device's queue is full; a preempted one waits for a CPU. */
+/* Whether a launch that leaves the CPU waits for room in the device's queue. Other waits are for files that it loads, or for a lock
+ * of the driver; and a preempted thread waits for a CPU. */
+static __always_inline int is_wait_for_queue(__u32 state, int has_yielded)
+{
+	return has_yielded || state == THREAD_TIMER || state == THREAD_UNKNOWN;
+}
+
+/* The thread leaves the CPU. To free memory of the GPU, it waits for the GPU. */
 static __always_inline void leave_cpu_state(struct thread *thread, __u32 state, int has_yielded, __u64 now)
 {
-	if (running_state(thread) != THREAD_LAUNCHING || (state == THREAD_CPU_WAIT && !has_yielded))
-		set_thread_state(thread, state, now);
-	else
+	__u32 running = running_state(thread);
+
+	if (running == THREAD_LAUNCHING && is_wait_for_queue(state, has_yielded)) {
 		thread->waits_in_launch = 1;
+		return;
+	}
+	if (running == THREAD_CALLING && thread->is_releasing && state != THREAD_CPU_WAIT)
+		state = THREAD_GPU_WAIT;
+	set_thread_state(thread, state, now);
 }
 
 static __always_inline void enter_cpu_state(struct thread *thread, __u64 now)

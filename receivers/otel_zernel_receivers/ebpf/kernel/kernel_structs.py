@@ -294,6 +294,8 @@ class ThreadState(IntEnum):
     CALLING = 16
     LAUNCHING = 17
     SETTLING = 18
+    POLLING = 19
+    FAULTING = 20
 
 
 THREAD_TIMES = np.dtype(
@@ -306,7 +308,7 @@ THREAD_TIMES = np.dtype(
         ("updates", "<u4"),
         ("has_ended", "<u2"),
         ("has_called", "<u2"),
-        ("times", "<u8", (STATES + 4,)),
+        ("times", "<u8", (STATES + 8,)),
     ]
 )
 

@@ -35,6 +35,8 @@ _NAMES = {
     ThreadState.CALLING: "launch",
     ThreadState.LAUNCHING: "launch",
     ThreadState.SETTLING: "collective",
+    ThreadState.POLLING: "sleep",
+    ThreadState.FAULTING: "io",
 }
 """`zernel.thread.state` of each state."""
 NAMES = tuple(dict.fromkeys(_NAMES.values()))

@@ -7,6 +7,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, joined_snapshots, read_snapshots
+from otel_zernel_receivers.ebpf.kernel.versions import RUNNING
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, spans_of
 
@@ -15,6 +16,7 @@ STEP = "Optimizer.step#AdamW.step"
 GRAD_OFF, GRAD_ON = "set_grad_enabled count=0", "set_grad_enabled count=1"
 BACKWARD = "THPEngine_run_backward"
 MILLISECOND = 1_000_000
+KNOWS_FILE_FAULTS = RUNNING >= (6, 2)
 
 
 class Run(NamedTuple):

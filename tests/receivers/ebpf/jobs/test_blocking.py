@@ -1,17 +1,25 @@
 """A thread that blocks is in the state of the thing that it waits for, by its system call and the kind of the file."""
 
 import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from otel_zernel_libraries.training.ledger import Activity
+from tests.receivers.ebpf.jobs.operator_runs import KNOWS_FILE_FAULTS
 from tests.receivers.ebpf.jobs.python_job import gap_of, python_job
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch
 
 JOB = """
-import fcntl, mmap, os, select, selectors, socket, subprocess, threading, time
+import asyncio, fcntl, mmap, os, select, socket, subprocess, threading, time
 folder = sys.argv[2]
-DELAY = 0.06
+DELAY = 0.1
+SIZE = 16 << 20
 
 def later(function, *arguments):
     threading.Timer(DELAY, function, arguments).start()
@@ -32,6 +40,50 @@ def select_socket():
     mine, others = socket.socketpair()
     later(others.send, b"x")
     select.select([mine], [], [], 9)
+
+def ask_by_datagram():
+    server, mine = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    server.bind(("127.0.0.1", 0))
+    mine.bind(("127.0.0.1", 0))
+    mine.connect(server.getsockname())
+    mine.send(b"x")
+    poll = select.poll()
+    poll.register(mine, select.POLLIN)
+    later(server.sendto, b"x", mine.getsockname())
+    poll.poll(5000)
+
+def read_in_asyncio():
+    mine, others = socket.socketpair()
+    async def main():
+        reader, writer = await asyncio.open_connection(sock=mine)
+        later(others.send, b"x")
+        await asyncio.wait_for(reader.read(1), 9)
+        writer.close()
+    asyncio.run(main())
+
+def sleep_in_asyncio():
+    mine, others = socket.socketpair()
+    async def main():
+        reader, writer = await asyncio.open_connection(sock=mine)
+        await asyncio.sleep(DELAY)
+        writer.close()
+    asyncio.run(main())
+
+def wait_for_edges_of_socket():
+    mine, others = socket.socketpair()
+    epoll = select.epoll()
+    epoll.register(os.eventfd(0), select.EPOLLIN | select.EPOLLET)
+    epoll.register(mine, select.EPOLLIN | select.EPOLLET)
+    later(others.send, b"x")
+    assert epoll.poll()
+
+def wait_in_epoll_for_pipe():
+    mine, others = os.pipe()
+    epoll = select.epoll()
+    epoll.register(os.eventfd(0), select.EPOLLIN)
+    epoll.register(mine, select.EPOLLIN)
+    later(os.write, others, b"x")
+    assert epoll.poll(9)
 
 def accept():
     server = socket.create_server(("127.0.0.1", 0))
@@ -104,6 +156,26 @@ def write_directly():
     while time.monotonic() < end:
         os.pwrite(file, data, 0)
 
+def touch(data):
+    for page in range(0, len(data), 4096):
+        data[page]
+
+def touch_cold_file():
+    with open(f"{folder}/cold", "wb+") as file:
+        file.write(b"x" * SIZE)
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        data = mmap.mmap(file.fileno(), SIZE, prot=mmap.PROT_READ)
+    return lambda: touch(data)
+
+def thrash():
+    limit = int(sys.argv[3])
+    data = mmap.mmap(-1, 2 * limit, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for page in range(0, 2 * limit, 4096):
+        data[page] = 1
+    return lambda: touch(data)
+
 def python_in_two_threads():
     over = threading.Event()
     def spin():
@@ -121,6 +193,11 @@ WAITS = {
     "receive": Activity.SOCKET,
     "receive_with_timeout": Activity.SOCKET,
     "select_socket": Activity.SOCKET,
+    "ask_by_datagram": Activity.SOCKET,
+    "read_in_asyncio": Activity.SOCKET,
+    "sleep_in_asyncio": Activity.TIMER,
+    "wait_for_edges_of_socket": Activity.SOCKET,
+    "wait_in_epoll_for_pipe": Activity.PIPE,
     "accept": Activity.SOCKET,
     "read_pipe": Activity.PIPE,
     "write_full_pipe": Activity.PIPE,
@@ -133,6 +210,7 @@ WAITS = {
     "read_counter": Activity.UNKNOWN,
     "synchronize": Activity.FILE,
     "write_directly": Activity.FILE,
+    "touch_cold_file": Activity.FAULT,
 }
 OTHERS = (None, Activity.CPU_WAIT, Activity.GIL)
 """States on a busy machine: the thread that ends the wait holds the interpreter's lock, or the CPU."""
@@ -148,10 +226,52 @@ def test_a_thread_that_blocks_is_in_the_state_of_its_wait(watch: Watch, standin:
         for name, state in WAITS.items():
             seconds = gap_of(watch, process, name).seconds
             blocked = sum(time for other, time in seconds.items() if other not in OTHERS)
-            is_disk = state is Activity.FILE  # a fast disk blocks for a part of the time only
+            is_disk = state in (Activity.FILE, Activity.FAULT)  # a fast disk blocks for a part of the time only
             if seconds[state] < SHARE * blocked or blocked < (LEAST if not is_disk else LEAST_OF_DISK):
                 wrong[name] = {str(other): round(time, 4) for other, time in seconds.items() if time}
     assert not wrong, json.dumps(wrong, indent=1)
+
+
+MEMORY = 32 << 20
+"""The bytes that the job with a swap file may use."""
+
+
+@pytest.fixture
+def small_group(tmp_path: Path) -> Iterator[Path]:
+    """A control group with little memory, on a machine with a swap file."""
+    swap = tmp_path / "swap"
+    with swap.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 4 * MEMORY)
+    swap.chmod(0o600)
+    for command in ("mkswap", "swapon"):
+        made = subprocess.run([command, swap], check=False, capture_output=True, text=True)
+        if made.returncode:
+            pytest.skip(f"no swap file: {made.stderr}")
+    for folder, file_name in (("memory", "memory.limit_in_bytes"), (".", "memory.max")):
+        group = Path("/sys/fs/cgroup") / folder / f"zernel-test-{os.getpid()}"
+        with suppress(OSError):
+            group.mkdir()
+            (group / file_name).write_text(str(MEMORY))
+            break
+    else:
+        pytest.skip("no control group of memory can be made")
+    yield group
+    subprocess.run(["swapoff", swap], check=True)
+    while group.exists():  # the kernel removes the last process a little later
+        with suppress(OSError):
+            group.rmdir()
+
+
+@pytest.mark.skipif(not KNOWS_FILE_FAULTS, reason="before Linux 6.2, waits for swap are `fault`")
+def test_a_thread_that_waits_for_a_page_from_swap_is_in_a_state_of_its_own(
+    watch: Watch, standin: Standin, tmp_path: Path, small_group: Path
+) -> None:
+    with python_job(standin, JOB, str(tmp_path), str(MEMORY)) as process:
+        (small_group / "cgroup.procs").write_text(str(process.pid))
+        watch.attach()
+        seconds = gap_of(watch, process, "thrash").seconds
+    assert seconds[Activity.SWAP] > LEAST
+    assert seconds[Activity.SWAP] > 20 * seconds[Activity.FAULT]
 
 
 def test_a_thread_that_waits_for_the_interpreter_s_lock_is_in_a_state_of_its_own(

@@ -9,13 +9,13 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.kernel.versions import RUNNING
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.loading import load
 from tests.receivers.ebpf.jobs.operator_runs import (
     BACKWARD,
     GRAD_OFF,
     GRAD_ON,
+    KNOWS_FILE_FAULTS,
     LOADING,
     MILLISECOND,
     STEP,
@@ -34,7 +34,6 @@ from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
 
 ITEM = ("cudaMemcpyAsync size=4 kind=2", "cudaStreamSynchronize")
 """The calls of `Tensor.item()` for a tensor on the GPU: c10::cuda::memcpy_and_sync."""
-KNOWS_FILE_FAULTS = RUNNING >= (6, 2)
 AROUND = 65536
 """A page fault on a file maps this many bytes around it, if they are in memory."""
 FEW = 8

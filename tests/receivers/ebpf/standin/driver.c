@@ -1,8 +1,11 @@
 /* A stand-in for libcuda.so.1: streams, each with its own thread, memory that can run out, and two devices. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "standin.h"
@@ -114,8 +117,11 @@ static CUstream started(CUstream stream)
 static void enqueue(CUstream stream, uint64_t work)
 {
     stream = started(stream);
-    while (stream->enqueued - stream->completed == QUEUE)
-        pthread_cond_wait(&stream->changed, &stream->lock);
+    while (stream->enqueued - stream->completed == QUEUE) {
+        pthread_mutex_unlock(&stream->lock);
+        sched_yield(); /* NVIDIA's driver does not sleep either */
+        pthread_mutex_lock(&stream->lock);
+    }
     stream->items[stream->enqueued++ % QUEUE] = (struct item){now(), work};
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
@@ -271,10 +277,25 @@ CUresult cuCtxGetDevice(CUdevice *device)
 
 /* Work */
 
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The first launch of a function loads it, into new memory. */
+static void load(size_t size)
+{
+    pthread_mutex_lock(&memory_lock);
+    char *code = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(code, size, MADV_NOHUGEPAGE);
+    memset(code, 1, size);
+    munmap(code, size);
+    pthread_mutex_unlock(&memory_lock);
+}
+
 static CUresult launch(CUfunction f, void **params, CUstream stream)
 {
     if (!f)
         return CUDA_ERROR_INVALID_HANDLE;
+    if ((size_t)f < SMALLEST_CODE)
+        load((size_t)f);
     enqueue(stream, params && params[0] ? *(uint64_t *)params[0] : 0);
     return CUDA_SUCCESS;
 }
@@ -345,7 +366,6 @@ struct block {
 static struct block *blocks;
 static CUdeviceptr next_address = 0x7f0000000000ULL;
 static uint64_t used[DEVICES];
-static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct block *block_of(size_t size)
 {
@@ -396,7 +416,13 @@ static CUresult release(CUdeviceptr pointer)
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) { return allocate(pointer, size); }
-CUresult cuMemFree_v2(CUdeviceptr pointer) { return release(pointer); }
+CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+    pthread_mutex_lock(&memory_lock); /* NVIDIA's driver also waits for the device, and holds a lock meanwhile */
+    cuCtxSynchronize();
+    pthread_mutex_unlock(&memory_lock);
+    return release(pointer);
+}
 CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t size, CUstream stream) { return allocate(pointer, size); }
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) { return release(pointer); }
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned flags) { return allocate(pointer, size); }

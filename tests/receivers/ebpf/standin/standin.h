@@ -2,12 +2,12 @@
  *
  * The stand-ins have their own convention for the time of a kernel on the device: the first kernel parameter points to a
  * uint64_t of ns, and a graph handle is such a pointer. For a collective over processes, it is the address of a
- * struct collective, with the bit COLLECTIVE. */
+ * struct collective, with the bit COLLECTIVE. The handle of a function that is not loaded is its size. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
-static const uint64_t COLLECTIVE = 1ULL << 63;
+static const uint64_t COLLECTIVE = 1ULL << 63, SMALLEST_CODE = 1ULL << 32;
 struct collective {
     uint64_t work;      /* ns, from the time at which the devices of all ranks have reached it */
     uint64_t *arrivals; /* of each rank, in memory that the processes share; 0 before it has */
