@@ -3,9 +3,11 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig, ns
@@ -59,7 +61,7 @@ class FollowedJob:
         """Of each of the latest steps: when (ns) each rank left its last collective; 0 if that is not known."""
         self._answered = 0
         self._last_answer: JobAnswer | None = None
-        self._series = StalenessTracker()
+        self._gains = StalenessTracker()
         self._reported = self._waited_until = 0
         """The times (ns) of the last report, and of the last one that some rank was late for."""
 
@@ -95,6 +97,8 @@ class FollowedJob:
         for run in self._runs:
             yield from self._finish(run.steps.end())
         yield from self._answer(self._reported)
+        self._last_answer = None
+        yield from self._end_gains([], self._reported)
 
     def _log_late(self, report: HostReport) -> None:
         """Logs that a report of the job could not wait for this one."""
@@ -176,22 +180,30 @@ class FollowedJob:
             self._answered = now
             yield from self._answer(now)
         if len(ranks) < 2:
+            self._last_answer = None
+            yield from self._end_gains([], now)
             return
         if self._tracker.update({rank: report.window for rank, report in ranks.items()}):
             self._log.log_comparison(self._value, self._tracker.verdict)
         self._since = self._since or min(report.process.first_seen for report in ranks.values())
         counts = RankCounts(len(present), self._size)
         metrics = job_metrics(self._tracker.verdict, self._last_answer, self._critical, counts, self._since, now)
-        ends = Batch(metrics=self._series.update(self._resource, metrics, now))
+        yield from self._end_gains([one for one in metrics if one.name == semconv.CAUSE_GAIN], now)
+        yield Batch(metrics=metrics_data(self._resource, metrics))
+
+    def _end_gains(self, metrics: list[Metric], now: int) -> Iterator[Batch]:
+        """The ends of the gains of causes that are gone. `metrics` has those that are left."""
+        ends = Batch(metrics=self._gains.update(self._resource, metrics, now))
         if ends.point_count:
             yield ends
-        yield Batch(metrics=metrics_data(self._resource, metrics))
 
     def _answer(self, now: int) -> Iterator[Batch]:
         """The causes of the job; those of each rank if their steps have not met."""
         processes = {rank: one.process for host in self._latest.values() for rank, one in host.ranks.items()}
         measured = {rank: one.measured for rank, one in sorted(processes.items())}
-        self._last_answer = answer_over_ranks(measured, self._meetings, self._size) if len(measured) > 1 else None
+        since = now - ns(self._config.window)
+        several = len(measured) > 1
+        self._last_answer = answer_over_ranks(measured, self._meetings, self._size, since) if several else None
         if self._last_answer:
             yield answer_batch(self._last_answer, self._resource, now)
         else:

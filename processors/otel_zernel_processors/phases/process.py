@@ -65,7 +65,7 @@ class TrainingProcess:
         """Whether the last report changed the verdict."""
         self.missing_marks: frozenset[str] = frozenset()
         """The marks that its PyTorch does not have; docs/spans.md lists them."""
-        self._idle_ns = ns(config.idle_timeout)
+        self._idle_ns, self._window_ns = ns(config.idle_timeout), ns(config.window)
         self._drop = context.drop
         self._verdict = VerdictTracker(config.verdict)
         self._reported = self._answered = 0
@@ -147,7 +147,7 @@ class TrainingProcess:
             durations=durations,
             traced=self.steps.exemplars(self.rank),
             verdict=self.verdict.name,
-            answer=self._answer,
+            answer=self._answer if self.rank is None or now - self._answered < 2 * ANSWERS_NS else None,
         )
         self._reported = now
         metrics = report.metrics(now)
@@ -164,7 +164,8 @@ class TrainingProcess:
             return
         self._answered = now
         size = self.attributes.get(semconv.WORLD_SIZE, 1)
-        self._answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank)
+        since = now - self._window_ns
+        self._answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since)
         if self._answer:
             yield answer_batch(self._answer, self.resource, now)
 

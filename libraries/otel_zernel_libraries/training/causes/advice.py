@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.causes.cause import CauseName
-from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS, Facts
+from otel_zernel_libraries.training.causes.facts import BUSY, TORCH_OPTIMIZERS, Facts
 from otel_zernel_libraries.training.ledger import Activity, Position
 
 
@@ -29,7 +29,7 @@ _STORAGE: Final = frozenset({Activity.FILE, Activity.FAULT})
 _QUEUES: Final = frozenset({Activity.LOCK, Activity.PIPE})
 _PASSES: Final = frozenset({Position.FORWARD, Position.LOSS, Position.BACKWARD})
 _AFTER: Final = frozenset({Position.CLIP, Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN})
-_LATE: Final = frozenset({CauseName.SEGMENT, CauseName.STRAGGLER, CauseName.PERIODIC, CauseName.SLOW_STEPS})
+_LATE: Final = frozenset({CauseName.SEGMENT, CauseName.PERIODIC, CauseName.SLOW_STEPS})
 """Causes whose position and activity say what to change."""
 
 
@@ -57,7 +57,14 @@ def _loads_itself(case: Case) -> bool:
 
 def _workers_compute(case: Case) -> bool:
     facts = case.facts
-    return case.cause is CauseName.WORKERS_SLOW and (facts.worker_cpu is None or not _workers_wait(case))
+    busy = facts.worker_cpu is not None and facts.worker_cpu >= BUSY * (facts.workers or 1)
+    return case.cause is CauseName.WORKERS_SLOW and busy
+
+
+def _workers_idle(case: Case) -> bool:
+    facts = case.facts
+    idle = facts.worker_cpu is not None and facts.worker_cpu < BUSY * (facts.workers or 1)
+    return case.cause in (CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW) and idle and not _workers_wait(case)
 
 
 def _workers_wait(case: Case) -> bool:
@@ -93,6 +100,10 @@ _ADVICE: Final = (
     ),
     Advice("Use more workers: CPUs are free, and the workers cannot keep up.", _is(CauseName.WORKERS_TOO_FEW)),
     Advice("Do less for each sample in the workers: they compute all the time, and no CPU is free.", _workers_compute),
+    Advice(
+        "Find what the workers wait for: they use little CPU time and hardly read. A lock or a network may hold them.",
+        _workers_idle,
+    ),
     Advice("Use faster storage or larger files: the workers wait for their reads.", _workers_wait),
     Advice(
         "Keep the workers between epochs: `DataLoader(..., persistent_workers=True)`.", _is(CauseName.WORKERS_RESTART)
@@ -128,7 +139,7 @@ _ADVICE: Final = (
     ),
     Advice(
         "Send or write it in another thread, or every few steps only.",
-        _at(*_AFTER, *_PASSES, doing=frozenset({Activity.SOCKET, Activity.FILE, Activity.PIPE}), causes=_OWN),
+        _at(*_AFTER, doing=frozenset({Activity.SOCKET, Activity.FILE, Activity.PIPE}), causes=_OWN),
     ),
     Advice(
         "Run several environments at once, in processes of their own (vectorized environments).",
@@ -154,7 +165,7 @@ _ADVICE: Final = (
     ),
     Advice(
         "Look for a list that keeps results of every step: keep numbers (`loss.item()`), not tensors with their graph.",
-        _is(CauseName.GROWTH, CauseName.MEMORY_GROWTH),
+        lambda case: case.cause is CauseName.GROWTH and case.activity in _COMPUTES,
     ),
     # ranks
     Advice(
@@ -190,7 +201,7 @@ _ADVICE: Final = (
     ),
     Advice(
         "Exchange less: larger batches, gradients in bfloat16, or gradient accumulation under `no_sync()`.",
-        _is(CauseName.SLOW_LINK),
+        lambda case: case.cause is CauseName.SLOW_LINK and case.position in (None, Position.BACKWARD),
     ),
     # CPUs
     Advice(

@@ -44,11 +44,12 @@ _ORDER: Final = (
     frozenset({CauseName.FIRST_OF_EPOCH, CauseName.WORKERS_RESTART, CauseName.ITERATOR_PER_STEP}),
     frozenset({CauseName.PERIODIC, CauseName.SLOW_STEPS}),
     frozenset({CauseName.STRAGGLER, CauseName.EXTRA_COLLECTIVES}),
-    frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS, CauseName.GIL, CauseName.COPIES}),
+    frozenset({CauseName.GIL, CauseName.COPIES}),
     frozenset({CauseName.IMBALANCE, CauseName.SMALL_COLLECTIVES, CauseName.SLOW_LINK}),
     frozenset({CauseName.WORKERS_TOO_FEW, CauseName.WORKERS_SLOW}),
     frozenset({CauseName.SEGMENT}),
     frozenset({CauseName.SMALL_LAUNCHES}),
+    frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS}),
 )
 """The most specific causes first. The time that one of them explains is no other cause."""
 _FEWEST_STEPS: Final = 3
@@ -64,12 +65,15 @@ _BOUNDS: Final = (5, 95)
 """Percentiles: the truth is between them nine times in ten."""
 _HIDDEN: Final = 0.25
 """Time is hidden if removing it saves less than this part of it."""
-_OF_CPUS: Final = frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS})
+_STOPS: Final = frozenset({CauseName.EVALUATION, CauseName.CHECKPOINT, CauseName.COMPILE})
+"""Facts of their own: even one of them is no noise."""
+_FAITHFUL: Final = 0.03
+"""A replay of everything must take as long as the steps did, up to this share."""
 
 
 def answer_on(job: Job) -> JobAnswer | None:
-    """The answer; None if there are too few steps."""
-    if job.steps < _FEWEST_STEPS or job.misses_device:
+    """The answer; None if there are too few steps, or if the replay does not take as long as they did."""
+    if job.steps < _FEWEST_STEPS or job.misses_device or abs(job.baseline / job.step - 1) > _FAITHFUL:
         return None
     made = [(find, names) for find, fits, names in _WHAT_IFS if fits(job)]
     what_ifs = [what_if for find, _ in made for what_if in find(job)]
@@ -77,9 +81,9 @@ def answer_on(job: Job) -> JobAnswer | None:
     others: list[Cause] = []
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
     for names in _ORDER:
-        left = [claimed.rest(what_if) for what_if in what_ifs if what_if.cause in names]
+        left = [claimed.rest(job, what_if) for what_if in what_ifs if what_if.cause in names]
         for what_if, cause in zip(left, _causes(job, left), strict=True):
-            if cause.share >= _WORTH and cause.gain_low > 0:
+            if cause.share >= _WORTH and (cause.gain_low > 0 or cause.cause in _STOPS):
                 named.append(cause)
                 claimed.add(what_if)
             else:
@@ -105,16 +109,16 @@ class _Claimed(NamedTuple):
     """The part, by interval."""
 
     def add(self, what_if: WhatIf) -> None:
-        """A thread that computes less waits less for a CPU, so both may be named."""
-        if what_if.cause not in _OF_CPUS:
-            for rank, part in what_if.removed.items():
-                np.maximum(self.spent[rank], part, out=self.spent[rank])
+        """Adds a named cause."""
+        for rank, part in what_if.removed.items():
+            np.maximum(self.spent[rank], part, out=self.spent[rank])
         if what_if.faster is not None:
             np.maximum(self.transfers, what_if.faster, out=self.transfers)
 
-    def rest(self, what_if: WhatIf) -> WhatIf:
-        """A what-if without that time."""
-        removed = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in what_if.removed.items()}
+    def rest(self, job: Job, what_if: WhatIf) -> WhatIf:
+        """A what-if without that time, but with its part of the waits for a CPU."""
+        left = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in what_if.removed.items()}
+        removed = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in job.with_waits(left).items()}
         faster = None if what_if.faster is None else np.maximum(what_if.faster - self.transfers, 0.0)
         return replace(what_if, removed=removed, faster=faster)
 
@@ -173,7 +177,7 @@ def _best(job: Job, what_ifs: Sequence[WhatIf]) -> float:
             removed[rank] = np.maximum(removed[rank], part)
         faster = faster if what_if.faster is None else np.maximum(faster, what_if.faster)
         apart = apart if what_if.apart is None else apart | what_if.apart
-    by_rank = dict(enumerate(removed))
+    by_rank = job.with_waits(dict(enumerate(removed)))
     everything = WhatIf(cause=CauseName.SEGMENT, removed=by_rank, faster=faster, apart=apart)
     return job.a_step(job.without([everything])[:, 0])
 

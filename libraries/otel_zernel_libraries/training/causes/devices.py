@@ -16,6 +16,8 @@ _PASSES: Final = frozenset(
 _LAUNCHES: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.UNKNOWN})
 """What a thread does while it launches."""
 _SMALL: Final = 0.01
+_LAUNCH: Final = 40e-6
+"""Seconds that the operator of a launch takes, at most."""
 
 
 def small_launches(job: Job) -> Iterator[WhatIf]:
@@ -29,6 +31,8 @@ def small_launches(job: Job) -> Iterator[WhatIf]:
     segments = job.ranks[0].segments
     launches = sum(one.count for segment in segments for one in segment.launches)
     steps = (segments[-1].end - segments[0].begin) / 1e9 / job.step
+    if mean * steps > _LAUNCH * launches:
+        return  # the thread does something else, too
     longest = int(np.flatnonzero(columns)[job.spent[:, :, columns].sum(axis=(0, 1)).argmax()])
     yield WhatIf(
         cause=CauseName.SMALL_LAUNCHES,

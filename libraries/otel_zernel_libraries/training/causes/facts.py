@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+BUSY: Final = 0.7
+"""Workers that use so much of a CPU each are the limit."""
 TORCH_OPTIMIZERS: Final = frozenset(
     {
         *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam"),

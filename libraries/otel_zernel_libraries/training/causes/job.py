@@ -21,6 +21,9 @@ from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Pos
 
 WAITS: Final = frozenset({Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
 """Time in which the thread waits for work of a device, or for its peers: not its own."""
+_ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE})
+FOR_CPU: Final = frozenset({Activity.CPU_WAIT, Activity.THROTTLED})
+"""A thread that computes less also waits less for a CPU."""
 _NEGLIGIBLE: Final = 0.01
 _UNKNOWN: Final = MOMENTS[Position.UNKNOWN][Activity.UNKNOWN]
 
@@ -110,6 +113,11 @@ class Job:
         return len(self.ranks) >= self.expected
 
     @cached_property
+    def baseline(self) -> float:
+        """The replayed seconds of a step, with all its causes."""
+        return self.a_step(self.without([WhatIf(cause=CauseName.SEGMENT)])[:, 0])
+
+    @cached_property
     def steps(self) -> float:
         """The training steps in intervals without lost events."""
         return float(self.trained[~self.is_lossy].sum())
@@ -147,6 +155,34 @@ class Job:
     def all_events(self, rank: int) -> dict[StepEvent, Integers]:
         """How often each event has happened in each interval."""
         return {event: self._summed(rank, counts) for event, counts in self.ranks[rank].measured.counts().items()}
+
+    def with_waits(self, removed: Mapping[int, Floats]) -> dict[int, Floats]:
+        """What is removed, with its part of the waits for a CPU in the same position."""
+        complete = {}
+        for rank, part in removed.items():
+            part = np.broadcast_to(part, self.spent[rank].shape)
+            complete[rank] = part
+            for on_cpu, waits in self._cpu_columns:
+                used = self.spent[rank][:, on_cpu]
+                total = used.sum(axis=1)
+                share = np.divide(
+                    (used * part[:, on_cpu]).sum(axis=1), total, out=np.zeros_like(total), where=total > 0
+                )
+                if share.any():
+                    complete[rank] = complete[rank].copy()
+                    complete[rank][:, waits] = np.maximum(part[:, waits], share[:, None])
+        return complete
+
+    @cached_property
+    def _cpu_columns(self) -> list[tuple[list[int], list[int]]]:
+        """By position: the columns of time on a CPU, and of waits for one."""
+        columns = []
+        for position in dict.fromkeys(moment.position for moment in self.moments):
+            here = [at for at, one in enumerate(self.moments) if one.position is position]
+            on_cpu, waits = ([at for at in here if self.moments[at].activity in some] for some in (_ON_CPU, FOR_CPU))
+            if on_cpu and waits:
+                columns.append((on_cpu, waits))
+        return columns
 
     def without(self, what_ifs: Sequence[WhatIf]) -> Floats:
         """The seconds of each interval (rows) without each cause (columns)."""

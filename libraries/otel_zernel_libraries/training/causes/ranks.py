@@ -55,8 +55,7 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
     intervals = own.shape[1]
     if intervals < _FEW:
         return
-    means = own.mean(axis=1)
-    for rank, mean in enumerate(means):
+    for rank in range(len(own)):
         others = np.median(np.delete(own, rank, axis=0), axis=0)
         late = own[rank] - others
         error = float(late.std()) / max(intervals, 1) ** 0.5
@@ -78,8 +77,8 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
             removed={rank: np.clip(removed, 0.0, 1.0)[None, :]},
             evidence=(
                 Evidence(
-                    f"Rank {job.ranks[rank].rank} needs {amount(lateness)} of each step more than the median rank "
-                    f"({amount(float(mean) * steps)}).",
+                    f"Rank {job.ranks[rank].rank} needs {amount(lateness)} more for each step than the others "
+                    f"({amount(float(others.mean()) * steps)}).",
                     lateness,
                     "s",
                 ),
@@ -171,6 +170,7 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
     share = percent(waits / job.step)
     yield WhatIf(
         cause=CauseName.SLOW_LINK,
+        position=_longest_wait(job),
         activity=Activity.COLLECTIVE,
         faster=part,
         evidence=(
@@ -180,6 +180,14 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
                 "s",
             ),
         ),
+    )
+
+
+def _longest_wait(job: Job) -> Position | None:
+    """The position in which ranks wait longest."""
+    waits = [at for at, one in enumerate(job.moments) if one.activity is Activity.COLLECTIVE]
+    return (
+        job.moments[max(waits, key=lambda at: float(job.spent[:, :, at].min(axis=0).sum()))].position if waits else None
     )
 
 

@@ -1,7 +1,7 @@
 """The own time of a thread in a position, doing something: which of it one could save.
 
 Operators of a pass or of the optimizer are the work itself. So are the first microseconds of Python, or of a wait for
-another of their threads, around each of them. A thread that computes less also waits less for a CPU.
+another of their threads, around each of them.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,11 @@ import numpy as np
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS
-from otel_zernel_libraries.training.causes.job import Job, WhatIf
-from otel_zernel_libraries.training.device.streams import Floats
+from otel_zernel_libraries.training.causes.job import FOR_CPU, Job, WhatIf
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
 
-_PASSES: Final = frozenset(
+PASSES: Final = frozenset(
     {
         *(Position.FORWARD, Position.LOSS, Position.BACKWARD, Position.CLIP, Position.OPTIMIZER, Position.ZERO_GRAD),
         *(Position.EVALUATION, Position.INFERENCE),
@@ -27,9 +26,7 @@ _COUNTED: Final = frozenset({Position.FORWARD, Position.LOSS, Position.EVALUATIO
 """The passes whose operators are counted."""
 _UPDATES: Final = frozenset({Position.OPTIMIZER, Position.ZERO_GRAD})
 _AROUND_OPERATORS: Final = frozenset({Activity.PYTHON, Activity.LOCK, Activity.NATIVE, Activity.FAULT})
-_ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE})
-_FOR_CPU: Final = frozenset({Activity.CPU_WAIT, Activity.THROTTLED})
-OF_OTHER_CAUSES: Final = _FOR_CPU | {Activity.GIL}
+OF_OTHER_CAUSES: Final = FOR_CPU | {Activity.GIL}
 """Activities that are causes of their own, wherever they are."""
 OF_OTHER_POSITIONS: Final = frozenset({Position.EVALUATION, Position.CHECKPOINT, Position.COMPILE})
 """Positions that are causes of their own."""
@@ -53,8 +50,6 @@ def segments(job: Job) -> Iterator[WhatIf]:
             continue
         removed = np.zeros((1, len(job.moments)))
         removed[0, at] = part
-        if moment.activity in _ON_CPU:
-            _add_waits(job, moment, part, removed)
         who = "The training thread" if job.alone else f"Rank {job.ranks[longest].rank}"
         sentence = (
             f"{who} {activity_words(moment.activity)} for {amount(mean)} of each {amount(job.step)} "
@@ -69,22 +64,12 @@ def segments(job: Job) -> Iterator[WhatIf]:
         )
 
 
-def _add_waits(job: Job, moment: Moment, part: float, removed: Floats) -> None:
-    """The thread waits for a CPU in proportion to the time in which it uses one."""
-    here = [at for at, one in enumerate(job.moments) if one.position is moment.position]
-    on_cpu = sum(float(job.spent[:, :, at].sum()) for at in here if job.moments[at].activity in _ON_CPU)
-    share = part * float(job.spent[:, :, job.index(moment)].sum()) / on_cpu
-    for at in here:
-        if job.moments[at].activity in _FOR_CPU:
-            removed[0, at] = share
-
-
 def _part(job: Job, moment: Moment, at: int) -> float:
     """The part of the time that is not the work itself, 0 to 1."""
     position, activity = moment.position, moment.activity
     if position is Position.UNKNOWN:
         return 0.0
-    if position not in _PASSES:
+    if position not in PASSES:
         return 1.0
     if activity in (Activity.OPERATOR, Activity.UNKNOWN):
         return 0.0

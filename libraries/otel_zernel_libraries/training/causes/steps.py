@@ -9,9 +9,9 @@ from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.measured import StepFlags
-from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS
+from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, PASSES
 from otel_zernel_libraries.training.device.streams import Flags, Floats
-from otel_zernel_libraries.training.ledger import Moment, Position, StepEvent
+from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
 
 _SLOW: Final = 1.5
@@ -20,7 +20,10 @@ _MOST_SLOW: Final = 0.3
 """If more of the steps are slow, they are no exception."""
 _FEW: Final = 10
 _REGULAR: Final = 0.7
-"""The part of the distances between slow steps that are equal if they are periodic."""
+"""The part of the time in slow steps that is in those at equal distances, if they are periodic."""
+_COMPLETE: Final = 0.9
+"""The part of the steps at equal distances that are slow then."""
+_PHASES: Final = 8
 _BLOCKS: Final = 12
 _RISING: Final = 0.8
 """The rank correlation of growing steps with their number."""
@@ -56,9 +59,13 @@ def stops(job: Job) -> Iterator[WhatIf]:
             removed=dict.fromkeys(range(len(job.ranks)), columns[None, :].astype(np.float64)),
             evidence=(
                 Evidence(f"{name} take {percent(mean / job.step)} of the time.", mean, "s"),
-                Evidence(f"There is one every {every:.0f} steps, and it takes {amount(each)}.", each, "s"),
+                Evidence(f"{_often(times, every)}, and it takes {amount(each)}.", each, "s"),
             ),
         )
+
+
+def _often(times: int, every: float) -> str:
+    return "It was seen once" if times == 1 else f"There is one every {every:.0f} steps"
 
 
 def uneven(job: Job) -> Iterator[WhatIf]:
@@ -66,30 +73,45 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     if len(job.seconds) < _FEW:
         return
     columns = job.is_own & np.array(
-        [moment.activity not in OF_OTHER_CAUSES and moment.position not in OF_OTHER_POSITIONS for moment in job.moments]
+        [one.activity not in OF_OTHER_CAUSES and one.position not in OF_OTHER_POSITIONS for one in job.moments]
     )
     steps = np.maximum(job.trained, 1)
     spent = job.spent / steps[None, :, None]
-    own = spent[:, :, columns].sum(axis=2).max(axis=0)
-    growth = list(_growth(job, spent, own, columns))
+    growth = list(_growth(job, spent, columns))
     yield from growth
     if growth:
         return
+    # longer samples need longer passes: that is the work itself
+    columns &= ~np.array([one.position in PASSES and one.activity is Activity.OPERATOR for one in job.moments])
+    own = spent[:, :, columns].sum(axis=2).max(axis=0)
+    own = own + float(np.median(spent[:, :, ~columns].sum(axis=2).max(axis=0)))
     slow = own > _SLOW * np.median(own)
     first = _first_of_epochs(job)
     if first is not None and slow.any():
         yield from _first(job, spent, slow & first, columns)
         slow = slow & ~first
     if 2 <= slow.sum() <= _MOST_SLOW * len(slow):
-        yield _slow(job, spent, slow, columns)
+        yield _slow(job, spent, slow, own, columns)
 
 
-def _slow(job: Job, spent: Floats, slow: Flags, columns: Flags) -> WhatIf:
+def _period(slow: Flags, own: Floats) -> tuple[int, Flags]:
+    """The number of steps from one slow step to the next, and these steps. 0 if they are not regular."""
+    excess = np.maximum(own - np.median(own), 0.0) * slow
+    best: tuple[int, Flags] = (0, slow)
+    explained = _REGULAR * float(excess.sum())
+    for period in range(2, len(slow) // 3 + 1):
+        for phase in set((np.flatnonzero(slow)[:_PHASES] % period).tolist()):
+            members = np.arange(len(slow)) % period == phase
+            if slow[members].mean() >= _COMPLETE and float(excess[members].sum()) > explained:
+                best, explained = (period, members & slow), float(excess[members].sum())
+    return best
+
+
+def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> WhatIf:
+    usual, slow = _period(slow, own)
+    is_periodic = usual > 0
     excess = _excess(spent, slow, columns)
     moment = _largest(job, excess)
-    apart = np.diff(np.flatnonzero(slow))
-    usual = int(np.median(apart)) if len(apart) else 0
-    is_periodic = len(apart) >= 2 and usual >= 2 and (np.abs(apart - usual) <= usual // 20).mean() >= _REGULAR
     seconds = spent.sum(axis=2).max(axis=0)
     longest = float(np.median(seconds[slow]))
     often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"
@@ -142,8 +164,12 @@ def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[Wha
     )
 
 
-def _growth(job: Job, spent: Floats, own: Floats, columns: Flags) -> Iterator[WhatIf]:
-    """Steps as fast as the first one of the process, by a line through them."""
+def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
+    """Steps as fast as the first one of the process, by a line through them. If forward passes grow, the samples do."""
+    forward = [one.position is Position.FORWARD and one.activity is Activity.OPERATOR for one in job.moments]
+    operators = [one.position in PASSES and one.activity is Activity.OPERATOR for one in job.moments]
+    columns = columns & ~np.array(operators if _grows(spent[:, :, forward].sum(axis=2).max(axis=0)) else forward)
+    own = spent[:, :, columns].sum(axis=2).max(axis=0)
     numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)
     blocks = np.array_split(np.arange(len(own)), min(_BLOCKS, len(own) // 3))
     if len(blocks) < 4:
@@ -153,7 +179,7 @@ def _growth(job: Job, spent: Floats, own: Floats, columns: Flags) -> Iterator[Wh
     correlation = float(np.corrcoef(np.arange(len(y)), y.argsort().argsort())[0, 1])
     slope = float(np.polyfit(x, y, 1)[0])
     rise = slope * (numbers[-1] - numbers[0])
-    if correlation < _RISING or rise < _RISE * float(own.mean()):
+    if correlation < _RISING or rise < _RISE * float(spent.sum(axis=2).max(axis=0).mean()):
         return
     excess = np.zeros_like(spent)
     for rank in range(len(spent)):
@@ -180,6 +206,12 @@ def _growth(job: Job, spent: Floats, own: Floats, columns: Flags) -> Iterator[Wh
             ),
         ),
     )
+
+
+def _grows(seconds: Floats) -> bool:
+    """Whether the last quarter takes longer than the first."""
+    quarter = max(len(seconds) // 4, 1)
+    return float(np.median(seconds[-quarter:])) > (1 + _RISE) * float(np.median(seconds[:quarter])) > 0.0
 
 
 def _before(job: Job) -> float:

@@ -7,14 +7,12 @@ import numpy as np
 
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
-from otel_zernel_libraries.training.causes.facts import Facts
+from otel_zernel_libraries.training.causes.facts import BUSY, Facts
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 
 _WAITS: Final = frozenset({Activity.LOCK, Activity.PIPE, Activity.SOCKET, Activity.TIMER, Activity.UNKNOWN})
 """Waits for a batch in a queue."""
-_BUSY: Final = 0.7
-"""Workers that use so much of a CPU each are the limit."""
 _SMALL: Final = 0.01
 
 
@@ -47,7 +45,7 @@ def has_room(facts: Facts) -> bool:
     """Whether more workers have CPUs of their own, or need none because they wait."""
     if facts.cpus is None or not facts.workers:
         return False
-    if facts.worker_cpu is not None and facts.worker_cpu < _BUSY * facts.workers:
+    if facts.worker_cpu is not None and facts.worker_cpu < BUSY * facts.workers:
         return facts.worker_io is not None and facts.worker_io > 0.2 * facts.workers
     return facts.cpus >= facts.workers + 2
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from otel_zernel_libraries.training.device.segments import QUEUE, Kind, Segment
+from otel_zernel_libraries.training.device.segments import QUEUE, SHORTEST_WAIT, Kind, Segment
 from otel_zernel_libraries.training.device.streams import NS, Flags, Floats
 
 _MOST: Final = QUEUE // 2
@@ -92,7 +92,9 @@ def _run(thread: Replayed) -> _Meetings:
         rest = until - begin if segment.launches else until - begin - blocked
         if rest > 0:
             now = now + rest * scale
-        for stream in segment.drains:
+        # a wait that is not known to empty a stream is, for example, one for an event: it ends with the launches so far
+        waits_for = segment.drains or (queues if segment.wait > SHORTEST_WAIT and not segment.meets else ())
+        for stream in waits_for:
             if stream in queues:
                 now = np.maximum(now, queues[stream].done)
         if segment.meets:

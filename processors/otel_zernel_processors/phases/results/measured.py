@@ -140,10 +140,13 @@ class MeasuredProcess:
         """The process as a rank of its job; None if it trains alone."""
         return RankInput(rank, self.steps, self.facts, *self._device.solved)
 
-    def answer(self, expected: int = 1, rank: int | None = None) -> JobAnswer | None:
-        """The answer on the process alone, of a job with so many ranks. None before it has taken a few steps."""
+    def answer(self, expected: int, rank: int | None, since: int) -> JobAnswer | None:
+        """The answer on the process alone, of a job with so many ranks. None before it has taken a few steps, and if
+        the last one ended before `since` (ns)."""
         ends = training_ends(self.steps)
-        return answer_on(Job([self.input(rank)], ends, expected)) if len(ends) >= _FEWEST else None
+        if len(ends) < _FEWEST or ends[-1, 0] < since:
+            return None
+        return answer_on(Job([self.input(rank)], ends, expected))
 
     def _name(self, closed: ClosedStep) -> None:
         for one in closed.step.intervals:
@@ -153,10 +156,11 @@ class MeasuredProcess:
 
 
 def answer_over_ranks(
-    ranks: Mapping[int, MeasuredProcess], meetings: Iterable[Mapping[int, int]], expected: int
+    ranks: Mapping[int, MeasuredProcess], meetings: Iterable[Mapping[int, int]], expected: int, since: int
 ) -> JobAnswer | None:
     """The answer on ranks that meet. `meetings`: of each step, when (ns) each rank left its last collective; 0 if it
-    is not known. Such a rank was the last to come: it left with the others. None if too few steps are known."""
+    is not known. Such a rank was the last to come: it left with the others. None if too few steps are known, and if the
+    last one was before `since` (ns)."""
     rows = []
     begin = max((int(one.steps.steps[0, 0]) for one in ranks.values() if len(one.steps)), default=0)
     for step in meetings:
@@ -166,7 +170,7 @@ def answer_over_ranks(
             rows.append([time or min(known) for time in met])
     rows.sort()
     edges = [row for at, row in enumerate(rows) if at == 0 or all(map(operator.gt, row, rows[at - 1]))]
-    if len(edges) < _FEWEST:
+    if len(edges) < _FEWEST or max(edges[-1]) < since:
         return None
     inputs = [measured.input(rank) for rank, measured in ranks.items()]
     return answer_on(Job(inputs, np.array(edges, dtype=np.int64), expected))

@@ -1,6 +1,7 @@
 """The causes of simulated jobs, against the same jobs without them."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     training_ends,
 )
-from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, StepEvent
 from tests.libraries.training.causes.planted import draw
 from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated, step_of
 from tests.libraries.training.device.simulated import Loop, Phase, simulate
@@ -176,12 +177,12 @@ def test_data_for_which_the_device_starves_gains_what_the_job_without_it_shows()
 
 
 def test_a_device_that_waits_for_launches_gains_what_the_job_that_launches_at_once_shows() -> None:
-    job, step = on_device(sync_every=1, load=0.0002, launching=0.008, work=0.003, kernels=30)
+    job, step = on_device(sync_every=1, load=0.0002, launching=0.006, work=0.003, kernels=600)
     answer = answer_on(job)
     assert answer
     (cause,) = answer.causes
     assert cause.cause is CauseName.SMALL_LAUNCHES
-    _, without = on_device(sync_every=1, load=0.0002, launching=0.0, work=0.003, kernels=30)
+    _, without = on_device(sync_every=1, load=0.0002, launching=0.0, work=0.003, kernels=3)
     assert cause.gain == pytest.approx(step - without, abs=2 * POINT * step)
 
 
@@ -194,3 +195,60 @@ def test_ranks_whose_gpus_are_never_the_limit_are_those_without_gpus(late: float
     gains = {cause.cause: cause.gain for cause in without.causes}
     on_gpus = {cause.cause: cause.gain for cause in with_gpus.causes if cause.cause is not CauseName.SMALL_LAUNCHES}
     assert on_gpus == pytest.approx(gains, abs=POINT * without.step)
+
+
+def test_a_stop_that_was_seen_once_is_a_cause() -> None:
+    evaluation = Part(Position.EVALUATION, Activity.OPERATOR, 5.0, every=150)
+    answer = answer_on(simulated(Plan((*HEALTHY, evaluation))))
+    assert answer
+    (cause,) = answer.causes
+    assert cause.cause is CauseName.EVALUATION
+    assert "once" in cause.evidence[1].text
+
+
+def test_longer_samples_are_no_cause() -> None:
+    bucketed = [Part(position, Activity.OPERATOR, 0.03, every=4) for position in (Position.FORWARD, Position.BACKWARD)]
+    longer = [
+        Part(position, Activity.OPERATOR, 0.0, growth=0.0001) for position in (Position.FORWARD, Position.BACKWARD)
+    ]
+    for parts in (bucketed, longer):
+        answer = answer_on(simulated(Plan((*HEALTHY, *parts))))
+        assert answer
+        assert answer.causes == ()
+
+
+def test_a_graph_that_grows_is_a_cause() -> None:
+    answer = answer_on(simulated(Plan((*HEALTHY, Part(Position.BACKWARD, Activity.OPERATOR, 0.0, growth=0.0002)))))
+    assert answer
+    assert [cause.cause for cause in answer.causes] == [CauseName.GROWTH]
+
+
+def test_waits_for_a_cpu_belong_to_one_cause() -> None:
+    """Python in the load waits for a CPU as long as it has one."""
+    parts = [Part(Position.LOAD, activity, 0.01) for activity in (Activity.PYTHON, Activity.CPU_WAIT)]
+    answer = answer_on(simulated(Plan((*HEALTHY, *parts))))
+    assert answer
+    (cause,) = answer.causes
+    assert cause.gain == pytest.approx(0.0202, abs=POINT * answer.step)
+
+
+def test_workers_that_use_little_cpu_are_not_said_to_compute() -> None:
+    waits = Part(Position.LOAD, Activity.LOCK, 0.02)
+    facts = Facts(workers=4, cpus=4, worker_cpu=0.1, worker_io=0.0)
+    plan = Plan((*HEALTHY, waits), facts=facts, events=Counter({StepEvent("worker_batch"): 1}))
+    answer = answer_on(simulated(plan))
+    assert answer
+    advice = " ".join(answer.causes[0].advice)
+    assert "wait for" in advice
+    assert "compute" not in advice
+
+
+def test_a_replay_that_misses_the_measured_steps_gives_no_answer() -> None:
+    job, _ = on_device(sync_every=1)
+    (one,) = job.ranks
+    half = {kind: work / 2 for kind, work in one.works.items()}
+    assert answer_on(Job([replace(one, works=half)], job.times)) is None
+
+
+def test_waits_for_a_gpu_whose_work_is_unknown_give_no_answer() -> None:
+    assert answer_on(simulated(Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.GPU_WAIT, 0.03))))) is None
