@@ -74,6 +74,11 @@ class WatchProgress:
         """Whether a chosen process has taken a step, or has loaded a library that shows steps."""
         return self.has_steps() or self._may_show_steps()
 
+    def cost(self) -> float:
+        """The largest share of the time of a chosen process that probes took."""
+        processes = (process for group in self._groups() for process in group.processes)
+        return max((process.probe_share or 0.0 for process in processes), default=0.0)
+
     def has_ended(self) -> bool:
         """Whether no process of the chosen jobs is running any more. A pid may belong to another process by now."""
         groups, pid = self._groups(), self._choice.pid

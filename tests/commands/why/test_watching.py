@@ -35,6 +35,7 @@ class Follower:
     ) -> None:
         self.looks = 0
         self.begun_at: int | None = None
+        self.share = 0.0
         self.starts_program = starts_program
         self._first_step, self._end, self._shows_steps = first_step, end, shows_steps
 
@@ -49,6 +50,9 @@ class Follower:
 
     def may_show_steps(self) -> bool:
         return self._shows_steps
+
+    def cost(self) -> float:
+        return self.share
 
     def has_ended(self) -> bool:
         return self.looks >= self._end
@@ -102,6 +106,17 @@ async def test_a_started_program_begins_when_the_probes_are_in_place() -> None:
     attached.set()
     await pacing
     assert follower.begun_at == 0
+
+
+async def test_a_watch_that_costs_too_much_ends_early_and_says_so() -> None:
+    follower = Follower()
+    follower.share = 0.18
+    watching, took = await paced(60, follower)
+    assert took < 8
+    sentence = "The watch ended early: it slowed a job by about 18 %, more than the limit of 15 %."
+    assert watching.warnings == [sentence]
+    follower.share = 0.14
+    assert (await paced(60, follower))[0].warnings == []
 
 
 async def test_the_end_of_all_jobs_ends_the_watch() -> None:

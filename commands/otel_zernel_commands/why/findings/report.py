@@ -167,6 +167,8 @@ class JobFindings:
     gpus: tuple[GpuRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be seen, and why."""
+    cost: float | None = None
+    """The share of its time that the watch took, of the rank that lost most; None if that is not known."""
     start: JobStart | None = None
     """None if it began before the watch."""
     threads: tuple[ThreadRow, ...] = ()

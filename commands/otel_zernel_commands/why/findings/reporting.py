@@ -107,6 +107,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         times=spent,
         device=device_time(group.processes),
         gpus=used,
+        cost=max((one.probe_share for one in group.processes if one.probe_share is not None), default=None),
         start=start_of(group.processes, circumstances.started_ns, circumstances.program_ns),
         notes=(*_notes(group), *device_notes(pids, gpus, circumstances)),
     )

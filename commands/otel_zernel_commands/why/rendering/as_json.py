@@ -85,6 +85,8 @@ class Job(_Object):
     time: tuple[PositionActivity, ...]
     phases: tuple[TimeShare, ...]
     """In place of `time`, for a program without PyTorch's scopes."""
+    cost: float | None
+    """The share of the job's time that the watch took: an estimate; null if it is not known."""
     start: JobStart | None
     """Null if the job began before the watch."""
     step: StepSummary
@@ -152,6 +154,7 @@ def _job(job: JobFindings) -> Job:
             for one in row.activities
         ),
         phases=() if job.times else job.shares,
+        cost=job.cost,
         start=job.start,
         step=job.steps,
         ranks=tuple(map(_rank, job.ranks)),

@@ -14,7 +14,7 @@ from otel_zernel_commands.why.findings import JobFindings, RankRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, start_text, thread_text
+from otel_zernel_commands.why.rendering.text import cost_text, gpu_text, job_title, report_text, start_text, thread_text
 from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 from otel_zernel_libraries.training.amounts import amount, percent
@@ -86,6 +86,8 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
         yield f'<h2>Start</h2><p class="start">{escape(start_text(job.start))}</p>'
     if job.steps.count:
         yield from _step_times(job)
+    if job.cost is not None:
+        yield f'<h2>This watch</h2><p class="cost">{escape(cost_text(job.cost))}</p>'
     if any(rank.bars for rank in job.ranks):
         yield from _plots(job)
     if len(job.ranks) > 1:

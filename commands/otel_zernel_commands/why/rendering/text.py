@@ -22,6 +22,7 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
 """The space between a number and its unit."""
 _LABEL = 38
 """Columns of a label in the table of times."""
+_COSTS = 0.001
 _LONGEST_NAME = 44
 """Columns of the name of a cause."""
 _NUMBERS = 42
@@ -78,6 +79,8 @@ def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Itera
         yield "Start", _wrapped(start_text(job.start), terminal, "  ", "  ")
     if job.steps.count:
         yield "Step time", _wrapped(_step_times(job), terminal, "  ", "  ")
+    if job.cost is not None:
+        yield "This watch", _wrapped(cost_text(job.cost), terminal, "  ", "  ")
     if len(job.ranks) > 1:
         yield "Ranks", _ranks(job, terminal)
     if job.gpus:
@@ -137,6 +140,11 @@ def _step_times(job: JobFindings) -> str:
     steps = job.steps
     parts = (("p50", steps.p50), ("p90", steps.p90), ("p99", steps.p99), ("longest", steps.longest))
     return ", ".join(f"{name} {amount(value)}" for name, value in parts) + f"; jitter {percent(steps.jitter)}"
+
+
+def cost_text(cost: float) -> str:
+    """What the watch cost the job."""
+    return f"It slowed the job by about {percent(cost)}." if cost >= _COSTS else "It slowed the job by less than 0.1 %."
 
 
 def start_text(start: JobStart) -> str:

@@ -13,6 +13,7 @@ from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.service import Service
 from otel_zernel.text import one_line, visible, without_secrets
+from otel_zernel_libraries.training.amounts import percent
 
 _LOG = "otel_zernel"
 """The logger above those of all components."""
@@ -26,6 +27,10 @@ SHORT_LOOK = 5.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST_START = 60.0
 """Seconds for the probes to be in place: a busy machine takes long to read large libraries."""
+MOST_COST = 0.15
+"""The share of a job's time that the watch may take. Probes are sampled from two thirds of it on."""
+_FIRST_COST = 5.0
+"""Seconds until that is known."""
 _LOOK = 0.1
 """Seconds between two looks whether they are."""
 _TICK = 0.5
@@ -87,6 +92,9 @@ class WatchFollower(Protocol):
 
     def may_show_steps(self) -> bool:
         """Whether a process has loaded a library that shows steps."""
+
+    def cost(self) -> float:
+        """The share of the time of a job that probes took: the largest of all jobs."""
 
     def has_ended(self) -> bool:
         """Whether all jobs have ended: there is nothing more to see."""
@@ -174,4 +182,8 @@ async def pace(
             started += 0.0 if watching.is_searching else watching.searched
         else:
             watching.elapsed = clock.monotonic() - started
+            if watching.elapsed >= _FIRST_COST and (cost := followed.cost()) > MOST_COST:
+                most = f"more than the limit of {percent(MOST_COST)}"
+                watching.warnings.append(f"The watch ended early: it slowed a job by about {percent(cost)}, {most}.")
+                break
     stop.set()

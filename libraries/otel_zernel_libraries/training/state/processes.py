@@ -190,6 +190,8 @@ class SeenProcess:
     lossy_times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
     """The same of the steps in which events were lost."""
 
+    probe_times: SeriesSums[str] = field(default_factory=SeriesSums)
+    """By pid: the time (s) that probes took of it, as the receiver estimates it."""
     worker_count: float | None = None
     """The workers of its DataLoader."""
     worker_times: WorkerTimes = field(default_factory=WorkerTimes)
@@ -217,6 +219,12 @@ class SeenProcess:
         """Its rank in a job of several ranks, else None."""
         rank, size = self.attributes.get(semconv.RANK), self.attributes.get(semconv.WORLD_SIZE)
         return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
+
+    @property
+    def probe_share(self) -> float | None:
+        """The time that probes took, as a share of its training time; None if one of them is not known."""
+        trained = sum(self.ledger.values())
+        return sum(self.probe_times.values()) / trained if trained and self.probe_times else None
 
     @property
     def trained(self) -> int:
@@ -388,5 +396,6 @@ EBPF_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
     semconv.DATALOADER_WORKERS: _worker_count,
     semconv.DATALOADER_WORKER_CPU_TIME: _worker_time("cpu_time"),
     semconv.DATALOADER_WORKER_IO_WAIT: _worker_time("io_wait"),
+    semconv.PROBE_TIME: _sum("probe_times", "process.pid"),
 }
 """The same of `ebpf`, which emits them for every process that it watches: they make no training process."""
