@@ -16,10 +16,12 @@ from otel_zernel_libraries.job_choice import JobChoice, add_choice
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from otel_zernel_commands.why.rendering.as_json import Report
     from otel_zernel_commands.why.watch import StartedProgram
 
 _SECONDS = 60.0
 _LONGEST = 86_400.0  # a day
+_TOLERANCE, _MOST_TOLERANCE = 0.05, 100.0
 
 _DESCRIPTION = """Finds the training jobs of this machine, watches them, and says why they are slow: where the time of
 a step goes, the verdict with its evidence and what to try, and which rank delays the others. Of a program without
@@ -49,14 +51,35 @@ class WhyCommand(Command):
         )
         parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
+        parser.add_argument(
+            "--compare",
+            nargs=2,
+            type=Path,
+            metavar=("BEFORE", "AFTER"),
+            help="watch nothing: compare two files of --json. The exit status is 3 if a job has become slower",
+        )
+        parser.add_argument(
+            "--baseline", type=Path, metavar="FILE", help="also compare the report with this file of --json"
+        )
+        parser.add_argument(
+            "--tolerance",
+            type=_share,
+            default=_TOLERANCE,
+            metavar="SHARE",
+            help="how much slower a job may become, beside the noise (default 0.05)",
+        )
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.cli.output import print_result
-        from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text
+        from otel_zernel_commands.why.comparison import SLOWER, read_report
+        from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text, report_tree
         from otel_zernel_commands.why.session import WatchOptions, watched_report
 
         if sys.stdout is None:
             raise CannotStart("standard output is closed, and the report needs it: redirect it to a file")
+        if options.compare:
+            return _compare(options)
+        baseline = read_report(options.baseline) if options.baseline else None
         if options.html:
             _check_writable(options.html)
         errors = sys.stderr or io.StringIO()
@@ -69,9 +92,34 @@ class WhyCommand(Command):
             if options.html:
                 print(f"Wrote {options.html}", file=errors)
             print_result(text)
+            is_slower = baseline is not None and _print_comparison(baseline, report_tree(report), options)
             if program and program.is_running:
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
-            return program.wait() if program else 0
+            status = program.wait() if program else 0
+            return status or (SLOWER if is_slower else 0)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Compares two files."""
+    from otel_zernel_commands.why.comparison import SLOWER, read_report
+
+    before, after = map(read_report, options.compare)
+    return SLOWER if _print_comparison(before, after, options) else 0
+
+
+def _print_comparison(before: "Report", after: "Report", options: argparse.Namespace) -> bool:
+    """Prints the comparison, beside a report in JSON to standard error. Returns whether a job has become slower."""
+    from otel_zernel.cli.output import print_result
+    from otel_zernel_commands.why.comparison import compared, comparison_text
+    from otel_zernel_commands.why.rendering import Terminal
+
+    jobs = compared(before, after)
+    text = comparison_text(jobs, options.tolerance, Terminal.of(sys.stdout))
+    if options.json:
+        print(text, end="", file=sys.stderr)
+    else:
+        print_result(text)
+    return any(job.is_slower(options.tolerance) for job in jobs)
 
 
 @contextlib.contextmanager
@@ -90,6 +138,16 @@ def _program_of(options: argparse.Namespace) -> "Iterator[StartedProgram | None]
     except BaseException:
         program.stop()
         raise
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= _MOST_TOLERANCE:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a share from 0 to {_MOST_TOLERANCE:.0f}, such as 0.05")
+    return share
 
 
 def _duration(text: str) -> float:

@@ -1,8 +1,8 @@
 """The report as text, as JSON and as a page."""
 
-from otel_zernel_commands.why.rendering.as_json import report_json
+from otel_zernel_commands.why.rendering.as_json import report_json, report_tree
 from otel_zernel_commands.why.rendering.page import page
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import report_text
 
-__all__ = ["Terminal", "page", "report_json", "report_text"]
+__all__ = ["Terminal", "page", "report_json", "report_text", "report_tree"]

@@ -120,7 +120,12 @@ class Report(_Object):
 
 def report_json(report: WhyReport) -> str:
     """One JSON object, indented, without time lines. Ends with a line break."""
-    tree = Report(
+    return report_tree(report).model_dump_json(indent=2, by_alias=True) + "\n"
+
+
+def report_tree(report: WhyReport) -> Report:
+    """The report, as it is in JSON."""
+    return Report(
         started=report.started,
         seconds=report.seconds,
         interrupted=report.is_interrupted,
@@ -129,7 +134,6 @@ def report_json(report: WhyReport) -> str:
         gpus=report.gpus,
         not_seen=report.notes,
     )
-    return tree.model_dump_json(indent=2, by_alias=True) + "\n"
 
 
 def _job(job: JobFindings) -> Job:

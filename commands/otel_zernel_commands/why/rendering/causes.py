@@ -24,7 +24,7 @@ def cause_rows(answer: JobAnswer) -> list[CauseRow]:
     """The named causes, the largest gain first."""
     return [
         CauseRow(
-            name=_name(cause),
+            name=name_of(cause),
             gain=amount(cause.gain),
             bounds=f"{amount(max(cause.gain_low, 0.0))} to {amount(cause.gain_high)}",
             share=percent(cause.share),
@@ -64,7 +64,7 @@ def _looked_at(answer: JobAnswer) -> str:
     return f"Looked for: {', '.join(names) or 'nothing, since the steps show nothing that one could save'}."
 
 
-def _name(cause: Cause) -> str:
+def name_of(cause: Cause) -> str:
     """`data loading: runs Python`, or the name of the cause, with the rank that has it."""
     rank = "" if cause.rank is None else f", rank {cause.rank}"
     if cause.cause is CauseName.SEGMENT and cause.position and cause.activity:
