@@ -59,7 +59,7 @@ def test_a_gpu_with_lower_clocks_is_named_for_a_job_without_a_cause() -> None:
         state.add(batch, 0.0)
     result = report_on(state, JobChoice(), circumstances())
     [job] = result.jobs
-    assert job.diagnosis.sentence.endswith(" But GPU 3 is throttled 50 % of the time (power limit).")
+    assert job.diagnosis.sentence.endswith(" GPU 3 is throttled 50 % of the time (power limit).")
     assert [gpu.index for gpu in job.gpus] == [3]
     assert [gpu.index for gpu in result.gpus] == [5]
     assert job.gpus[0].slowed == {"sw_power_cap": 0.5}

@@ -42,7 +42,7 @@ def diagnosis_of(
     if not answer.causes:
         return Diagnosis("none", _nothing(answer) + _throttled(gpus))
     first = answer.causes[0]
-    return Diagnosis(verdict_of(answer), lead_of(first, answer.step), advice=first.advice)
+    return Diagnosis(verdict_of(answer), lead_of(first, answer.step) + _throttled(gpus), advice=first.advice)
 
 
 def lead_of(cause: Cause, step: float) -> str:
@@ -73,7 +73,7 @@ def _throttled(gpus: Sequence[GpuRow]) -> str:
     if not slowed or max(slowed)[0] < _THROTTLED:
         return ""
     share, index, reason = max(slowed)
-    return f" But GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})."
+    return f" GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})."
 
 
 def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[TimeShare]) -> tuple[str, str]:

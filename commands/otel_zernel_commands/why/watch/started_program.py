@@ -6,8 +6,9 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -103,12 +104,13 @@ class StartedProgram:
         return self.status
 
 
-def _caller(environ: Mapping[str, str], ancestors: Iterable[psutil.Process] | None = None) -> dict[str, Any]:
+def _caller(environ: Mapping[str, str]) -> dict[str, Any]:
     """The user who has called this command by sudo, as arguments of `Popen`. In a shell of root, root stays."""
     user, group = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
     if os.geteuid() or not (user.isdecimal() and group.isdecimal()):
         return {}
-    if any(map(_is_shell_of_root, psutil.Process().parents() if ancestors is None else ancestors)):
+    below_sudo = takewhile(lambda one: not _is_sudo(one), psutil.Process().parents())
+    if any(map(_is_shell_of_root, below_sudo)):
         return {}
     caller: dict[str, Any] = {"user": int(user), "group": int(group), "extra_groups": [int(group)]}
     with suppress(KeyError):
@@ -119,6 +121,13 @@ def _caller(environ: Mapping[str, str], ancestors: Iterable[psutil.Process] | No
 
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "mksh", "tcsh", "csh", "ash", "busybox"})
+
+
+def _is_sudo(process: psutil.Process) -> bool:
+    try:
+        return bool(process.name() == "sudo")
+    except psutil.Error:
+        return False
 
 
 def _is_shell_of_root(process: psutil.Process) -> bool:
