@@ -12,6 +12,7 @@ from typing import Any, Final
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
+from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
 from otel_zernel_libraries.training.durations import RecentDurations, value_of
 from otel_zernel_libraries.training.points import LONGEST_TEXT
 from otel_zernel_libraries.training.state import (
@@ -196,7 +197,8 @@ def gpu_object(gpu: SeenGpu) -> dict[str, Any]:
 
 def lone_job_object(process: SeenProcess) -> dict[str, Any]:
     """The job of a process that trains alone."""
-    return {"name": title_of(process.attributes)[:LONGEST_TEXT], "ranks": [process.id]}
+    fields = {"name": title_of(process.attributes)[:LONGEST_TEXT], "ranks": [process.id]}
+    return {**fields, "answer": _answer(process.answer)} if process.answer else fields
 
 
 def job_object(job: SeenJob) -> dict[str, Any]:
@@ -205,6 +207,7 @@ def job_object(job: SeenJob) -> dict[str, Any]:
         "name": job.name or None,
         "ranks": job.ordered_ranks(),
         "verdict": _job_verdict(job),
+        "answer": _answer(job.answer) if job.answer else None,
         "step_time": _rounded(job.step_s),
         "critical_path": {
             str(rank): {phase: round(spent, 6) for phase, spent in sorted(spent_in.items())}
@@ -212,6 +215,12 @@ def job_object(job: SeenJob) -> dict[str, Any]:
         },
     }
     return {name: value for name, value in fields.items() if value not in (None, {})}
+
+
+def _answer(answer: JobAnswer) -> dict[str, Any]:
+    """The first cause of a job in words, with its advice."""
+    advice = answer.causes[0].advice if answer.causes else ()
+    return {"verdict": verdict_of(answer), "sentence": lead_of(answer), "advice": list(advice)}
 
 
 def _current_phase(process: SeenProcess, source: str) -> dict[str, Any]:

@@ -142,6 +142,16 @@ def test_a_fault_stands_above_the_numbers() -> None:
     assert lines[1] == "! Rank 3 delays the others by 121ms of a 452ms step."
 
 
+def test_the_first_cause_of_a_job_replaces_its_verdict() -> None:
+    state = job_state()
+    sentence = "The training thread sleeps while it loads data: this costs 12.4 ms of each 41.0 ms step."
+    [job] = state["jobs"].values()
+    job["answer"] = {"verdict": "input_bound", "sentence": sentence, "advice": ["Use workers."]}
+    assert screen(state, 120, 40).splitlines()[1] == f"! {sentence}"
+    job["answer"] = {"verdict": "none", "sentence": "Nothing that was looked for is worth changing.", "advice": []}
+    assert screen(state, 120, 40).splitlines()[1] == "Nothing that was looked for is worth changing."
+
+
 @pytest.mark.parametrize(
     ("verdict", "evidence", "sentence"),
     [

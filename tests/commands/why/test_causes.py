@@ -6,16 +6,19 @@ from dataclasses import replace
 import pytest
 
 from otel_zernel_commands.why.findings import JobFindings
-from otel_zernel_commands.why.findings.diagnosis import lead_of
 from otel_zernel_commands.why.rendering import Terminal, report_text
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, where_text
-from otel_zernel_libraries.training.causes import CauseName, JobAnswer, verdict_of, verdict_of_cause
+from otel_zernel_libraries.training.causes import Cause, CauseName, JobAnswer, lead_of, verdict_of, verdict_of_cause
 from otel_zernel_libraries.training.words import CAUSE_WORDS, VERDICT_WORDS
 from tests.commands.why.answers import HEALTHY, LATE, SLOW, TOKENIZES, healthy_report, slow_report
 
 
 def slow() -> JobFindings:
     return slow_report().jobs[0]
+
+
+def lead(cause: Cause) -> str:
+    return lead_of(JobAnswer(step=0.041, steps=50, causes=(cause,), best=0.030))
 
 
 def test_the_lead_says_what_to_change_and_what_it_saves() -> None:
@@ -36,7 +39,7 @@ def test_the_lead_says_what_to_change_and_what_it_saves() -> None:
     ],
 )
 def test_a_gain_is_a_percentage_or_a_factor(gain: float, words: str) -> None:
-    assert lead_of(replace(TOKENIZES, gain=gain), 0.041).endswith(f" {words}.")
+    assert lead(replace(TOKENIZES, gain=gain)).endswith(f" {words}.")
 
 
 def test_the_second_line_says_where() -> None:
@@ -84,7 +87,7 @@ def test_hidden_time_is_called_not_worth_touching() -> None:
 def test_every_cause_has_words_and_a_verdict_that_alerts_know(cause: CauseName) -> None:
     assert cause in CAUSE_WORDS
     assert verdict_of_cause(replace(TOKENIZES, cause=cause)) in VERDICT_WORDS
-    assert re.match(r"[A-Z].* step\. Without it, ", lead_of(replace(LATE, cause=cause), 0.041))
+    assert re.match(r"[A-Z].* step\. Without it, ", lead(replace(LATE, cause=cause)))
 
 
 def test_the_phase_of_a_segment_is_its_verdict() -> None:

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from otel_zernel_libraries.training.causes import JobAnswer, lead_of
 from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, durations, phase_times, points
+from tests.libraries.training.causes.made_answers import ANSWER, SLOW_LOAD, answer_batch
 
 
 def rank(number: int) -> Attributes:
@@ -141,3 +143,25 @@ async def test_there_are_at_most_128_jobs_besides_processes_that_train_alone() -
     assert len(run.after(1)["jobs"]) == 129
     assert len(run.after(1)["jobs"]) == 129
     assert run.dropped.counts == {"max_jobs": 6}
+
+
+async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> None:
+    run = LiveRun()
+    job: Attributes = {"service.name": "train", "zernel.job.id": "4711"}
+    await run.add(phase_times({**rank(0), "zernel.job.id": "4711"}, gpu_compute=1.0))
+    state = await run.add(answer_batch(ANSWER, job))
+    assert state["jobs"]["4711"]["answer"] == {
+        "verdict": "input_bound",
+        "sentence": lead_of(ANSWER),
+        "advice": list(SLOW_LOAD.advice),
+    }
+    healthy = JobAnswer(step=0.04, steps=500, best=0.039)
+    state = await run.add(answer_batch(healthy, job))
+    assert state["jobs"]["4711"]["answer"] == {"verdict": "none", "sentence": lead_of(healthy), "advice": []}
+
+
+async def test_a_process_that_trains_alone_has_one_too() -> None:
+    run = LiveRun()
+    await run.add(phase_times(PROCESS, gpu_compute=1.0))
+    state = await run.add(answer_batch(ANSWER, PROCESS))
+    assert [job["answer"]["verdict"] for job in state["jobs"].values()] == ["input_bound"]

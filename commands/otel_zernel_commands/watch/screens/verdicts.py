@@ -24,6 +24,9 @@ def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
 
 
 def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
+    if lead := text(job, "answer", "sentence"):
+        yield lead, verdict_words(text(job, "answer", "verdict")).is_fault
+        return
     name, evidence = text(job, "verdict", "name"), table(job, "verdict", "evidence")
     step = amounts.seconds(number(job, "step_time"))
     if name == "straggler":

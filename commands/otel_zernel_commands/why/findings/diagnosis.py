@@ -7,20 +7,17 @@ from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, Position
 from otel_zernel_libraries.training import (
     ESSENTIAL_MARKS,
     FEWEST_STEPS,
-    cause_sentence,
     detail_name,
     phase_name,
     position_name,
     throttle_name,
     verdict_words,
 )
-from otel_zernel_libraries.training.amounts import amount, percent
-from otel_zernel_libraries.training.causes import Cause, JobAnswer, verdict_of
+from otel_zernel_libraries.training.amounts import percent
+from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
 
 _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a sentence."""
-_TIMES = 1.1
-"""From so many times as many steps on, the gain is a factor; below it, a percentage."""
 
 
 def answer_of(group: JobGroup) -> JobAnswer | None:
@@ -39,32 +36,8 @@ def diagnosis_of(
     if answer is None:
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)
-    if not answer.causes:
-        return Diagnosis("none", _nothing(answer) + _throttled(gpus))
-    first = answer.causes[0]
-    return Diagnosis(verdict_of(answer), lead_of(first, answer.step) + _throttled(gpus), advice=first.advice)
-
-
-def lead_of(cause: Cause, step: float) -> str:
-    """`The training thread runs Python while it loads data: this costs 12.4 ms of each 41.0 ms step. ...`"""
-    sentence = cause_sentence(cause.cause, rank=cause.rank, activity=cause.activity, position=cause.position)
-    left = max(step - cause.gain, 0.0)
-    return (
-        f"{sentence}: this costs {amount(cause.gain)} of each {amount(step)} step. "
-        f"Without it, a step takes about {amount(left)} ({_faster(step, left)} steps a second)."
-    )
-
-
-def _faster(step: float, left: float) -> str:
-    ratio = step / left if left else 1e3
-    if ratio < _TIMES:
-        return f"{(ratio - 1) * 100:.0f} % more"
-    return f"{ratio:.1f} times as many" if ratio < 9.95 else f"{min(ratio, 1e3):,.0f} times as many"
-
-
-def _nothing(answer: JobAnswer) -> str:
-    without = f"without all that one could save, a step would take {amount(answer.best)} in place of"
-    return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."
+    advice = answer.causes[0].advice if answer.causes else ()
+    return Diagnosis(verdict_of(answer), lead_of(answer) + _throttled(gpus), advice=advice)
 
 
 def _throttled(gpus: Sequence[GpuRow]) -> str:

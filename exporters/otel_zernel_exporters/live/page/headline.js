@@ -20,6 +20,7 @@ function ofJob(state, id, job, now) {
   const ranks = (job.ranks ?? []).filter((rank) => state.ranks[rank]);
   const paused = pauseOf(state, id, ranks, now);
   if (paused) return { severity: 90, sentence: paused, advice: "" };
+  if (job.answer) return { severity: severityOf(job.answer.verdict), sentence: job.answer.sentence.replace(/\.$/, ""), advice: job.answer.advice[0] ?? "" };
   const { name, evidence = {}, ranks: late = [] } = job.verdict ?? {};
   if (name === "straggler" && late.length) {
     const names = late.slice(0, 4).map((rank) => state.ranks[rank] ? rankName(state.ranks[rank]) : rank);

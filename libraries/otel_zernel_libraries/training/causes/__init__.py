@@ -4,6 +4,7 @@ from otel_zernel_libraries.training.causes.answer import answer_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, DeviceTime, Evidence, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
+from otel_zernel_libraries.training.causes.lead import lead_of
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
 from otel_zernel_libraries.training.causes.verdicts import verdict_of, verdict_of_cause
 
@@ -20,6 +21,7 @@ __all__ = [
     "RankInput",
     "StepFlags",
     "answer_on",
+    "lead_of",
     "training_ends",
     "verdict_of",
     "verdict_of_cause",

@@ -350,6 +350,15 @@ def test_a_training_without_steps_pauses(browser: tuple[Tab, Path]) -> None:
         opened.wait(lambda: opened.text("h1").startswith("No steps for 1 min "))
 
 
+def test_the_first_cause_of_a_job_is_the_headline_with_its_advice(opened: Opened) -> None:
+    answer = {"verdict": "input_bound", "sentence": "It waits for data.", "advice": ["Use workers.", "Use a cache."]}
+    job = {"ranks": ["r"], "answer": answer, "verdict": {"name": "balanced"}}
+    state = {"jobs": {"j": job}, "ranks": {"r": {"rank": 0}}, "timeline": {}, "heat": {"columns": {}}}
+    finding = f"import('/live/headline.js').then((one) => one.findingsOf({json.dumps(state)}, 0)[0])"
+    found = opened.tab.evaluate(f"{finding}.then((one) => [one.sentence, one.advice])")
+    assert found == ["It waits for data", "Use workers."]
+
+
 def test_the_end_of_a_training_is_the_headline(browser: tuple[Tab, Path]) -> None:
     job = GeneratedJob(2, time.time_ns() - 5 * SECOND, straggler=0)
     with served_page(job.seconds(5)) as page, shown(browser[0], page, job) as opened:

@@ -1,0 +1,31 @@
+"""The first sentence on a job: what to change, and what it saves."""
+
+from typing import Final
+
+from otel_zernel_libraries.training.amounts import amount
+from otel_zernel_libraries.training.causes.cause import JobAnswer
+from otel_zernel_libraries.training.words import cause_sentence
+
+_TIMES: Final = 1.1
+"""From so many times as many steps on, the gain is a factor; below it, a percentage."""
+
+
+def lead_of(answer: JobAnswer) -> str:
+    """`The training thread runs Python while it loads data: this costs 12.4 ms of each 41.0 ms step. ...`"""
+    if not answer.causes:
+        without = f"without all that one could save, a step would take {amount(answer.best)} in place of"
+        return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."
+    cause, step = answer.causes[0], answer.step
+    sentence = cause_sentence(cause.cause, rank=cause.rank, activity=cause.activity, position=cause.position)
+    left = max(step - cause.gain, 0.0)
+    return (
+        f"{sentence}: this costs {amount(cause.gain)} of each {amount(step)} step. "
+        f"Without it, a step takes about {amount(left)} ({_faster(step, left)} steps a second)."
+    )
+
+
+def _faster(step: float, left: float) -> str:
+    ratio = step / left if left else 1e3
+    if ratio < _TIMES:
+        return f"{(ratio - 1) * 100:.0f} % more"
+    return f"{ratio:.1f} times as many" if ratio < 9.95 else f"{min(ratio, 1e3):,.0f} times as many"
