@@ -1,14 +1,21 @@
-"""The cost of the phases processor on recorded training loops: CPU time per span.
+"""The cost of the phases processor on recorded training loops: CPU time per span, and memory of a span that waits.
 
-Garbage collection of imported modules does not count.
+Garbage collection of imported modules does not count. `BASELINE=FOLDER python -m benchmarks phases_cost` compares with
+the sources in another folder, for example a `git worktree`: both run in turns, so that drift affects both equally.
 """
 
 import gc
 import gzip
+import os
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from benchmarks import BenchmarkRow
@@ -17,10 +24,14 @@ from otel_zernel.otlp.json import parse_spans_json
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests/processors/phases/recorded"
 SPANS = 10_000
 SCENARIOS = ("AdamW", "gloo_DDP")
-RECORDED = Path(__file__).parents[2] / "tests/processors/phases/recorded"
-RUNS = 5
+RUNS, PAIRS = 5, 3
+RANKS = 32
+ON_CPU = 0.7
+"""The part of the time for which the thread of the counters is on a CPU. Else it waits for a lock."""
 
 
 def spans_of(name: str, count: int = SPANS) -> bytes:
@@ -43,6 +54,40 @@ def without_loader(count: int = SPANS) -> bytes:
     """The AdamW loop without the spans of its DataLoader: its steps follow from the backward passes."""
     origin, spans = recorded_process("AdamW")
     return encoded_spans(origin, list(repeated_spans([span for span in spans if "DataLoader" not in span.name], count)))
+
+
+def with_counters(count: int = SPANS) -> bytes:
+    """The AdamW loop with the counters of its thread at the begin and the end of each span."""
+    from otel_zernel_libraries.training import semconv  # not where this file runs with older sources
+    from otel_zernel_libraries.training.ledger import Activity
+    from tests.libraries.training.ledger.made_snapshots import NOTHING, after
+
+    origin, recorded = recorded_process("AdamW")
+    spans = list(repeated_spans(recorded, count))
+    begin = min(span.start_time_unix_nano for span in spans)
+    for span in spans:
+        edges = {semconv.SNAPSHOT_BEGIN: span.start_time_unix_nano, semconv.SNAPSHOT_END: span.end_time_unix_nano}
+        for name, at in edges.items():
+            on_cpu = round((at - begin) * ON_CPU)
+            waits = {Activity.LOCK: at - begin - on_cpu}
+            snapshot = after(NOTHING, on_cpu, waits=waits, minor_faults=(at - begin) // 1_000_000)
+            span.attributes.add(key=name).value.bytes_value = snapshot.to_bytes()
+    return encoded_spans(origin, spans)
+
+
+def of_ranks(ranks: int = RANKS, count: int = SPANS) -> bytes:
+    """The AdamW loop on each rank of a job."""
+    origin, recorded = recorded_process("AdamW")
+    spans = list(repeated_spans(recorded, count // ranks))
+    data = TracesData()
+    for rank in range(ranks):
+        resource = Resource.FromString(origin.resource.SerializeToString())
+        for name, value in (("process.pid", 1 + rank), ("zernel.rank", rank), ("zernel.world_size", ranks)):
+            attribute = next((one for one in resource.attributes if one.key == name), None) or resource.attributes.add()
+            attribute.key, attribute.value.int_value = name, value
+        scope = ScopeSpans(scope=origin.scope_spans[0].scope, spans=spans)
+        data.resource_spans.add(resource=resource, scope_spans=[scope])
+    return data.SerializeToString()
 
 
 def recorded_process(name: str) -> tuple[ResourceSpans, list[Span]]:
@@ -69,8 +114,12 @@ def encoded_spans(origin: ResourceSpans, spans: list[Span]) -> bytes:
     return TracesData(resource_spans=[ResourceSpans(resource=origin.resource, scope_spans=[scope])]).SerializeToString()
 
 
-def cpu_s(encoded: bytes) -> float:
-    """CPU seconds from the batch to the last report."""
+def span_cost_us(encoded: bytes) -> float:
+    """CPU time per span from the batch to the last report, us. Other programs only add time: the best run counts."""
+    return min(_cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
+
+
+def _cpu_s(encoded: bytes) -> float:
     processor, batch = _processor(), Batch.from_bytes(spans=encoded)
     began = time.thread_time()
     for _ in processor.process(batch):
@@ -80,17 +129,61 @@ def cpu_s(encoded: bytes) -> float:
     return time.thread_time() - began
 
 
-def _processor() -> PhasesProcessor:
-    return PhasesProcessor(PhasesProcessor.Config(max_spans=2 * SPANS), make_context("processors", "phases"))
+def waiting_span_bytes(encoded: bytes) -> float:
+    """The memory of a span that waits for late ones before it."""
+    batch = Batch.from_bytes(spans=encoded)
+    count = sum(len(scope.spans) for resource in batch.spans.resource_spans for scope in resource.scope_spans)
+    processor = _processor(lateness="1000s")
+    gc.collect()
+    tracemalloc.start()
+    for _ in processor.process(batch):
+        pass
+    del batch
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return held / count
+
+
+def _processor(**config: object) -> PhasesProcessor:
+    settings = PhasesProcessor.Config.model_validate({"max_spans": 4 * SPANS, **config})
+    return PhasesProcessor(settings, make_context("processors", "phases"))
+
+
+def ratio_to(baseline: Path, encoded: bytes) -> float:
+    """The median ratio of the cost of a span here to that of the sources in a folder."""
+    pairs = [(_cost_in(ROOT, encoded), _cost_in(baseline, encoded)) for _ in range(PAIRS)]
+    return statistics.median(here / there for here, there in pairs)
+
+
+def _cost_in(sources: Path, encoded: bytes) -> float:
+    roots = [".", "commands", "exporters", "extensions", "libraries", "processors", "receivers"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(sources / root) for root in roots)}
+    command = [sys.executable, __file__]
+    done = subprocess.run(command, input=encoded, capture_output=True, cwd=sources, env=environment, check=True)
+    return float(done.stdout)
+
+
+def rows_of(batches: Iterable[tuple[str, bytes]]) -> Iterator[BenchmarkRow]:
+    baseline = os.environ.get("BASELINE")
+    for name, encoded in batches:
+        value = f"{span_cost_us(encoded):.1f} us/span"
+        if baseline:
+            value += f", {ratio_to(Path(baseline).resolve(), encoded):.2f} of the baseline"
+        yield BenchmarkRow(f"phases: CPU time, {name}", value)
 
 
 def run() -> list[BenchmarkRow]:
-    """Each value is the best of five runs: other programs only add time."""
+    """The cost of each loop, and the memory of a waiting span."""
     gc.freeze()
-    rows = []
     batches = {name: spans_of(name) for name in SCENARIOS}
     batches |= {"no DataLoader": without_loader(), "all between two loads": one_step()}
-    for name, encoded in batches.items():
-        cost = min(cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
-        rows.append(BenchmarkRow(f"phases: CPU time, {name}", f"{cost:.1f} us/span"))
-    return rows
+    batches |= {"counters of the thread": with_counters(), f"{RANKS} ranks": of_ranks()}
+    held = {name: waiting_span_bytes(batches[name]) for name in ("AdamW", "counters of the thread")}
+    memory = (BenchmarkRow(f"phases: memory, {name}", f"{size:.0f} bytes/span") for name, size in held.items())
+    return [*rows_of(batches.items()), *memory]
+
+
+if __name__ == "__main__":
+    gc.freeze()
+    print(span_cost_us(sys.stdin.buffer.read()))
