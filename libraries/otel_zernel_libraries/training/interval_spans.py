@@ -155,21 +155,21 @@ class CollectiveSpan(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A thread's doings in a period. None if the receiver does not report it."""
+    """A thread's doings in a period, in recordings of releases without snapshots. 0 if it is not reported."""
 
-    blocked_ns: int | None = None
+    blocked_ns: int = 0
     """Time off the CPU by the thread's own will."""
-    file_faults: int | None = None
+    file_faults: int = 0
     """Page faults on mapped files and shared memory."""
-    faults: int | None = None
+    faults: int = 0
     """All page faults, in place of `file_faults` where the kernel cannot tell them apart."""
-    read: int | None = None
+    read: int = 0
     """Bytes that its system calls have read."""
-    copies: int | None = None
+    copies: int = 0
     """Copies from the host to a device."""
 
 
-_NOTHING: Final = Evidence()
+NO_EVIDENCE: Final = Evidence()
 _GAP: Final = (
     semconv.GAP_BLOCKED,
     semconv.GAP_FILE_FAULTS,
@@ -207,9 +207,9 @@ class OperatorsSpan(NamedTuple):
     """The time within the parts, if there are several; 0 if unknown."""
     edges_us: tuple[int, ...] = ()
     """The beginning and the end of each part since the start of the span; empty if unknown."""
-    gap: Evidence = _NOTHING
+    gap: Evidence = NO_EVIDENCE
     """Since the thread's previous mark."""
-    tail: Evidence = _NOTHING
+    tail: Evidence = NO_EVIDENCE
     """After the last operator. The ebpf receiver reports no copies there."""
     snapshots: Snapshots = b""
 
@@ -231,8 +231,8 @@ class OperatorsSpan(NamedTuple):
         if self.edges_us:
             attributes[semconv.OPERATORS_EDGES] = " ".join(map(str, self.edges_us))
         for evidence, names in ((self.gap, _GAP), (self.tail, _TAIL)):
-            if evidence != _NOTHING:
-                attributes.update(zip(names, (_seconds(evidence.blocked_ns), *evidence[1:]), strict=True))
+            values = (evidence.blocked_ns / _NS, *evidence[1:])
+            attributes.update((name, value) for name, value in zip(names, values, strict=True) if value)
         return _with_snapshots(span_of(OPERATORS, self.start_ns, self.end_ns, attributes), self.snapshots)
 
     @classmethod
@@ -263,10 +263,9 @@ class OperatorsSpan(NamedTuple):
 
 def _evidence_of(read: SpanAttributes, pairs: Mapping[str, KeyValue], names: tuple[str, ...]) -> Evidence:
     if pairs.keys().isdisjoint(names):
-        return _NOTHING
+        return NO_EVIDENCE
     blocked, *counts = names
-    blocked_ns = read.duration_ns(blocked) if blocked in pairs else None
-    return Evidence(blocked_ns, *(read.integer(name) if name in pairs else None for name in counts))
+    return Evidence(read.duration_ns(blocked, 0), *(read.integer(name, 0) for name in counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,10 +475,6 @@ def _with_status(span: Span, *, failed: bool) -> Span:
     if failed:
         span.status.code = Status.STATUS_CODE_ERROR
     return span
-
-
-def _seconds(duration_ns: int | None) -> float | None:
-    return None if duration_ns is None else duration_ns / _NS
 
 
 def _edges_of(text: str) -> tuple[int, ...]:

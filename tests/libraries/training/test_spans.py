@@ -56,7 +56,7 @@ ENDINGS = st.one_of(
     st.builds(Ending, st.just("signal"), signal=st.integers(1, 64), signal_name=TEXT, is_out_of_memory=st.booleans()),
     st.builds(Ending, st.just("exec"), program=TEXT),
 )
-EVIDENCE = st.builds(Evidence, st.none() | DURATIONS, MAYBE, MAYBE, MAYBE, MAYBE)
+EVIDENCE = st.builds(Evidence, DURATIONS, COUNTS, COUNTS, COUNTS, COUNTS)
 U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 SNAPSHOT = st.builds(
     Snapshot,

@@ -14,9 +14,8 @@ from otel_zernel_libraries.training.ledger.moments import (
     detail_of,
     phase_of,
 )
-from otel_zernel_libraries.training.ledger.segments import Segment, Work
+from otel_zernel_libraries.training.ledger.segments import Segment, StepEvent, Work, collective_event
 from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot, joined_snapshots, read_snapshots
-from otel_zernel_libraries.training.ledger.structure import StepEvent, collective_event
 
 __all__ = [
     "MOMENTS",

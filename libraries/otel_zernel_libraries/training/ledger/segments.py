@@ -1,6 +1,6 @@
-"""A part of a step in one position, with what its thread did there."""
+"""A part of a step in one position, with what its thread did there; and what happens how often in a step."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.ledger.moments import Activity, Moment, Phase, Position
 
@@ -62,3 +62,26 @@ class Segment(NamedTuple):
     def time_in(self, activity: Activity) -> int:
         """The time (ns) in an activity."""
         return sum(spent for moment, spent in self.spent if moment.activity is activity)
+
+
+SMALL: Final = 65_536
+"""Bytes of the largest small collective: latency decides how long it takes."""
+
+
+class StepEvent(NamedTuple):
+    """Something that happens in steps."""
+
+    name: str
+    """`batch`: one that the training thread made itself. `worker_batch`: one from worker processes. `backward`.
+    `optimizer`. `inference`: a run of operators without gradients. `collective`."""
+    position: str = ""
+    """Of a collective: the position of the training thread when it began; else empty."""
+    operation: str = ""
+    """Of a collective: `all_reduce`; empty if it is not known."""
+    size: str = ""
+    """Of a collective: `small` up to 64 KiB, else `large`; empty if it is not known."""
+
+
+def collective_event(position: Position, operation: str, size: int) -> StepEvent:
+    """The event of a collective with so many bytes."""
+    return StepEvent("collective", position, operation, "small" if size <= SMALL else "large")

@@ -7,12 +7,14 @@ from typing import Literal, NamedTuple, get_args
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_libraries.training import interval_spans, semconv
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.interval_spans import (
     COLLECTIVE,
+    NO_EVIDENCE,
     OPERATORS,
     THREAD_KINDS,
     CollectiveSpan,
+    Evidence,
     OperatorsSpan,
     ProcessSpan,
     Snapshots,
@@ -42,29 +44,13 @@ _TRAINING = frozenset({"data_loading", "optimizer", "backward", "collective"})
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """A thread's doings in a period."""
-
-    blocked_ns: int = 0
-    """Time for which it was off the CPU by its own will."""
-    faults: int = 0
-    """Page faults; 0 if those on files are known."""
-    file_faults: int = 0
-    """Page faults on files."""
-    read: int = 0
-    """Bytes read by system calls."""
-    copies: int = 0
-    """Copies from the host to a device."""
-
-
-@dataclass(frozen=True, slots=True)
 class Operators:
     """The attributes of a run of operators."""
 
     count: int = 0
-    gap: Evidence = Evidence()
+    gap: Evidence = NO_EVIDENCE
     """Before the run, since the thread's previous mark."""
-    tail: Evidence = Evidence()
+    tail: Evidence = NO_EVIDENCE
     """After its last operator, until the scope or the pass that ended the run."""
     parts: int = 1
     """The regions without gradients that the run joins."""
@@ -177,8 +163,8 @@ def _collective(read: CollectiveSpan, span: Span) -> ThreadInterval:
 def _run(read: OperatorsSpan) -> ThreadInterval:
     operators = Operators(
         count=read.operators,
-        gap=_evidence(read.gap),
-        tail=_evidence(read.tail),
+        gap=read.gap,
+        tail=read.tail,
         parts=read.parts,
         covered_ns=read.covered_ns,
         edges=tuple(edge * 1000 for edge in read.edges_us),
@@ -198,13 +184,3 @@ def _copy_of(span: Span, snapshots: Snapshots) -> Span:
         if copy.attributes[at].key in _SNAPSHOTS:
             del copy.attributes[at]
     return copy
-
-
-def _evidence(reported: interval_spans.Evidence) -> Evidence:
-    return Evidence(
-        blocked_ns=reported.blocked_ns or 0,
-        faults=reported.faults or 0,
-        file_faults=reported.file_faults or 0,
-        read=reported.read or 0,
-        copies=reported.copies or 0,
-    )

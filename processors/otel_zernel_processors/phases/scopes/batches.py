@@ -9,9 +9,9 @@ child, and I/O that reads nothing move no data. docs/phases.md has the limits.
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from otel_zernel_libraries.training.interval_spans import Evidence
 from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, ThreadClock
 from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
-from otel_zernel_processors.phases.intake.intervals import Evidence
 
 _BATCH: Final = 4096
 """Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, a read of /proc,

@@ -9,8 +9,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from otel_zernel_libraries.training.interval_spans import NO_EVIDENCE, Evidence
 from otel_zernel_libraries.training.ledger import MOMENTS, Moment, Position, ThreadClock
-from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, Evidence, Operators, ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, Operators, ThreadInterval
 from otel_zernel_processors.phases.scopes.batches import (
     Load,
     leaves_pass,
@@ -128,7 +129,7 @@ class Gaps:
     def _load(self, begin: int, end: int, run: ThreadMark) -> Load | None:
         """The load before a run. Before an evaluation whose later batches come from mapped memory, few page faults are
         enough: its first batch does, too."""
-        gap = run.operators.gap if run.operators else Evidence()
+        gap = run.operators.gap if run.operators else NO_EVIDENCE
         load = self._load_between(begin, end, gap, few=False)
         if load is None and run.kind == "inference" and self._loads:
             return self._load_between(begin, end, gap, few=True)
@@ -181,7 +182,7 @@ class Gaps:
         elif not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):
             return begin
         else:
-            evidence = following.operators.gap if following.operators else Evidence()
+            evidence = following.operators.gap if following.operators else NO_EVIDENCE
         if self._step.boundary == "loader" or self._step.is_lost(begin, end):
             return end if self._step.boundary == "loader" else begin
         if mark.kind == following.kind == "inference" and waits_for_child(begin, end, self._clock):

@@ -2,16 +2,16 @@
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from statistics import median_low
 
-from otel_zernel_libraries.training.ledger import CpuShares, StepEvent, TimedSnapshot
+from otel_zernel_libraries.training.ledger import CpuShares, StepEvent, TimedSnapshot, read_snapshots
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
 from otel_zernel_processors.phases.scopes.compilation import FirstSteps
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
-from otel_zernel_processors.phases.scopes.snapshots import snapshots_in
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.structure import events_of
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
@@ -223,7 +223,7 @@ class Timeline:
 
     def _add_snapshots(self, step: Step) -> None:
         """Adds the snapshots of its intervals to a step, and the last one before it: it begins where another ends."""
-        snapshots = snapshots_in(step.intervals)
+        snapshots = _snapshots_in(step.intervals)
         if not snapshots:
             return
         before = self._snapshots.pop(step.thread, None)
@@ -235,3 +235,18 @@ class Timeline:
         self._shares[step.thread] = self._shares.pop(step.thread) if step.thread in self._shares else CpuShares()
         if len(self._shares) > _THREADS:
             del self._shares[next(iter(self._shares))]
+
+
+def _snapshots_in(intervals: Sequence[ThreadInterval]) -> list[TimedSnapshot]:
+    """The snapshots of intervals of one thread, in the order of the intervals.
+
+    All have one clock. Its distance to Unix time is the median over the edges of the spans: a snapshot is taken some us
+    from its edge, and that of a wait of c10d may be far from it.
+    """
+    joined = b"".join([interval.snapshots for interval in intervals])
+    if not joined:
+        return []
+    snapshots = read_snapshots(joined)
+    edges = (edge for interval in intervals if interval.snapshots for edge in (interval.start, interval.end))
+    distance = median_low(edge - snapshot.time for edge, snapshot in zip(edges, snapshots, strict=True))
+    return [(snapshot.time + distance, snapshot) for snapshot in snapshots]

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from otel_zernel_processors.phases.intake.intervals import Evidence, ThreadInterval
+from otel_zernel_libraries.training.interval_spans import NO_EVIDENCE
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.periods import Periods, Signature
 from otel_zernel_processors.phases.scopes.steps import Step
 
@@ -137,7 +138,7 @@ def with_batch(first: ThreadInterval, other: ThreadInterval, lead_ns: int) -> tu
     taken from another pass, which follows `lead_ns` after the end of a step."""
     if not _are_alike(first, other) or lead_ns <= 0 or not first.operators or not other.operators:
         return first, first.start
-    gap = other.operators.gap if first.operators.gap == Evidence() else first.operators.gap
+    gap = other.operators.gap if first.operators.gap == NO_EVIDENCE else first.operators.gap
     return first._replace(operators=replace(first.operators, gap=gap)), first.start - lead_ns
 
 

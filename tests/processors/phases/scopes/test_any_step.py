@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_processors.phases.intake.intervals import RUNS, Evidence, Operators, ThreadInterval
+from otel_zernel_libraries.training.interval_spans import Evidence
+from otel_zernel_processors.phases.intake.intervals import RUNS, Operators, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import attribute
 from otel_zernel_processors.phases.scopes.steps import Boundary, Step, StepKind
 from otel_zernel_processors.phases.scopes.time_ranges import intersection, length, union

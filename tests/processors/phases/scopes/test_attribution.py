@@ -2,7 +2,8 @@
 
 import pytest
 
-from otel_zernel_processors.phases.intake.intervals import Evidence, Operators, ThreadInterval
+from otel_zernel_libraries.training.interval_spans import Evidence
+from otel_zernel_processors.phases.intake.intervals import Operators, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import attribute
 from otel_zernel_processors.phases.scopes.steps import Step
 from tests.processors.phases.scopes.attributed import (
