@@ -50,6 +50,9 @@ class WhyCommand(Command):
             help="how long to watch after the first step, such as 30s or 5m (default 60s)",
         )
         parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
+        parser.add_argument(
+            "--trace", type=Path, metavar="FILE", help="also write the steps as a trace for ui.perfetto.dev"
+        )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument(
             "--compare",
@@ -72,25 +75,38 @@ class WhyCommand(Command):
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.cli.output import print_result
         from otel_zernel_commands.why.comparison import SLOWER, read_report
-        from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text, report_tree
+        from otel_zernel_commands.why.rendering import (
+            Terminal,
+            page,
+            perfetto_trace,
+            report_json,
+            report_text,
+            report_tree,
+        )
         from otel_zernel_commands.why.session import WatchOptions, watched_report
+        from otel_zernel_commands.why.watch import MOST_SLICES, Slices
 
         if sys.stdout is None:
             raise CannotStart("standard output is closed, and the report needs it: redirect it to a file")
         if options.compare:
             return _compare(options)
         baseline = read_report(options.baseline) if options.baseline else None
-        if options.html:
-            _check_writable(options.html)
+        for path in filter(None, (options.html, options.trace)):
+            _check_writable(path)
         errors = sys.stderr or io.StringIO()
         with _program_of(options) as program:
             choice = JobChoice(program.pid) if program else JobChoice.of(options, self.name)
-            report = watched_report(WatchOptions(options.seconds, choice, program), errors)
+            slices = Slices() if options.trace else None
+            report = watched_report(WatchOptions(options.seconds, choice, program, slices), errors)
             if options.html:
-                _write(options.html, page(report))
+                _write(options.html, page(report).encode("utf-8"))
+            if slices:
+                _write(options.trace, perfetto_trace(report.jobs, slices.all))
             text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
-            if options.html:
-                print(f"Wrote {options.html}", file=errors)
+            for path in filter(None, (options.html, options.trace)):
+                print(f"Wrote {path}", file=errors)
+            if slices and slices.is_full:
+                print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
             print_result(text)
             is_slower = baseline is not None and _print_comparison(baseline, report_tree(report), options)
             if program and program.is_running:
@@ -171,10 +187,10 @@ def _check_writable(path: Path) -> None:
         )
 
 
-def _write(path: Path, text: str) -> None:
-    """Writes the page. Under sudo it belongs to the user who has called it."""
+def _write(path: Path, content: bytes) -> None:
+    """Writes the page or the trace. Under sudo it belongs to the user who has called it."""
     try:
-        path.write_text(text, "utf-8")
+        path.write_bytes(content)
     except OSError as error:
         raise CannotStart(f"cannot write {path}: {error.strerror}") from error
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")

@@ -6,6 +6,7 @@ from functools import partial
 from threading import Event
 from typing import TextIO
 
+from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import quoted
@@ -13,6 +14,7 @@ from otel_zernel_commands.why.findings import Circumstances, WhyReport, groups_o
 from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.watch import (
     Prerequisites,
+    Slices,
     StartedProgram,
     StepBlocks,
     ThreadSampler,
@@ -49,6 +51,8 @@ class WatchOptions:
     choice: JobChoice
     program: StartedProgram | None = None
     """If the command starts the program that it watches, the choice is its pid."""
+    slices: Slices | None = None
+    """Takes the steps and their parts, if a trace of them is wanted."""
 
 
 def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
@@ -66,8 +70,10 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         )
     state, attached, blocks = watched_state(command_of, ancestors_of), Event(), StepBlocks()
 
-    def arrived() -> None:
+    def arrived(batch: Batch) -> None:
         attached.set()
+        if options.slices is not None:
+            options.slices.take(batch)
         blocks.take(state)
 
     may_show_steps = partial(_family_shows_steps, choice.pid) if choice.pid else lambda: shows_steps(programs())

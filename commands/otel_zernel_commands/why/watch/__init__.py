@@ -16,15 +16,19 @@ from otel_zernel_commands.why.watch.host_processes import (
     uses_rocm,
 )
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites
+from otel_zernel_commands.why.watch.slices import MOST_SLICES, Slice, Slices
 from otel_zernel_commands.why.watch.started_program import StartedProgram
 from otel_zernel_commands.why.watch.step_blocks import StepBlock, StepBlocks
 from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
 from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, watch
 
 __all__ = [
+    "MOST_SLICES",
     "Prerequisites",
     "SampledProgram",
     "SampledThread",
+    "Slice",
+    "Slices",
     "StartedProgram",
     "StepBlock",
     "StepBlocks",

@@ -34,15 +34,15 @@ def watched_state(
     return TrainingState(keeps_all_steps=True, appeared=describe)
 
 
-def collecting(state: TrainingState, arrived: Callable[[], None] = lambda: None) -> ComponentClass:
-    """An exporter that adds each batch to `state`, and calls `arrived` after it: probes are in place by then."""
+def collecting(state: TrainingState, arrived: Callable[[Batch], None] = lambda _: None) -> ComponentClass:
+    """An exporter that adds each batch to `state`, and calls `arrived` with it: probes are in place by then."""
 
     class _Collector(Exporter):
         async def export(self, batch: Batch) -> None:
             now = self.context.clock.monotonic()
             state.add(batch, now)
             state.settle(now)
-            arrived()
+            arrived(batch)
             for reason, count in state.take_dropped().items():
                 self.context.drop(count, reason)
 
