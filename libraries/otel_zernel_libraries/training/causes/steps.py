@@ -97,14 +97,22 @@ def uneven(job: Job) -> Iterator[WhatIf]:
 def _period(slow: Flags, own: Floats) -> tuple[int, Flags]:
     """The number of steps from one slow step to the next, and these steps. 0 if they are not regular."""
     excess = np.maximum(own - np.median(own), 0.0) * slow
-    best: tuple[int, Flags] = (0, slow)
+    first = np.flatnonzero(slow)[:_PHASES].tolist()
+    best, at = 0, 0
     explained = _REGULAR * float(excess.sum())
     for period in range(2, len(slow) // 3 + 1):
-        for phase in set((np.flatnonzero(slow)[:_PHASES] % period).tolist()):
-            members = np.arange(len(slow)) % period == phase
-            if slow[members].mean() >= _COMPLETE and float(excess[members].sum()) > explained:
-                best, explained = (period, members & slow), float(excess[members].sum())
-    return best
+        for phase in {number % period for number in first}:
+            members = slow[phase::period]
+            if np.count_nonzero(members) < _COMPLETE * len(members):
+                continue
+            of_period = float(excess[phase::period].sum())
+            if of_period > explained:
+                best, at, explained = period, phase, of_period
+    if not best:
+        return 0, slow
+    regular = np.zeros_like(slow)
+    regular[at::best] = slow[at::best]
+    return best, regular
 
 
 def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> WhatIf:
