@@ -14,10 +14,12 @@ from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, Th
 from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
 
 _BATCH: Final = 4096
-"""Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, a read of /proc,
-an answer to a request, or a learning rate."""
-_MAKES_NS: Final = 1_000_000
-"""A thread that computes for less than this in a gap has not made a batch."""
+"""Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, an answer to a
+request, or a learning rate."""
+_MESSAGE: Final = 16_384
+"""Fewer bytes from a socket may be those that open an encrypted connection."""
+_LARGE: Final = 65_536
+"""If a thread reads fewer bytes than this, as from /proc, only its waits for them are a load."""
 _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 """Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
 _FAULTS, _FAULT_NS = 8, 250_000
@@ -26,13 +28,14 @@ _SHORTEST_NS: Final = 50_000
 """Shorter waits show nothing."""
 _COUNTS: Final = 2**32
 _STATE: Final = {activity: at for at, activity in enumerate(STATES) if activity}
-_CPU_WAIT, _LOCK, _PIPE, _CHILD = (
-    _STATE[activity] for activity in (Activity.CPU_WAIT, Activity.LOCK, Activity.PIPE, Activity.CHILD)
+_CPU_WAIT, _LOCK, _PIPE, _CHILD, _SOCKET = (
+    _STATE[activity] for activity in (Activity.CPU_WAIT, Activity.LOCK, Activity.PIPE, Activity.CHILD, Activity.SOCKET)
 )
 _ALL: Final = frozenset(range(len(STATES)))
 _COMPUTING: Final = (0, *(_STATE[activity] for activity in (Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED)))
 _IDLE: Final = frozenset({_STATE[Activity.TIMER], _CHILD})
 _TRANSFERS: Final = frozenset({_STATE[Activity.FILE], _STATE[Activity.SOCKET], _PIPE})
+_INPUT: Final = frozenset({_SOCKET, *(_STATE[one] for one in (Activity.FILE, Activity.FAULT, Activity.SWAP))})
 _BLOCKED: Final = (*sorted(_IDLE | _TRANSFERS), _LOCK)
 
 
@@ -51,11 +54,11 @@ def load_before(
     """The load at the end of a gap (ns); None if the thread loads nothing. What comes before it is other code.
 
     `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough. `is_fed`:
-    whether another thread of the process loads data.
+    whether another thread of the process loads data. A thread that computes for less than `bridge_ns` makes no batch.
     """
     if not clock.knows(start, end):
         return _by_evidence(evidence, start, end, bridge_ns, few=few)
-    has_feeder = is_fed or own_work(start, end, clock) < _MAKES_NS
+    has_feeder = is_fed or own_work(start, end, clock) < bridge_ns
     for since, until in pairwise([start, *clock.times_between(start, end), end]):
         first, last = clock.at(since), clock.at(until)
         if not (first and last):
@@ -80,7 +83,7 @@ def prepares_batch(start: int, end: int, clock: ThreadClock) -> bool:
     first, last = clock.at(start), clock.at(end)
     if not (first and last):
         return False
-    is_moved = _states_before_load(first, last, few=False, has_feeder=False) in (_IDLE, _IDLE | _TRANSFERS)
+    is_moved = _states_before_load(first, last, few=False, has_feeder=False, takes_pipes=False) is not None
     return is_moved or _time_in((0,), start, end, clock) > _time_in(_BLOCKED, start, end, clock)
 
 
@@ -111,15 +114,25 @@ def _time_in(states: tuple[int, ...], start: int, end: int, clock: ThreadClock) 
     return sum(last.times[at] - first.times[at] for at in states) if first and last else 0
 
 
-def _states_before_load(first: Snapshot, last: Snapshot, *, few: bool, has_feeder: bool) -> frozenset[int] | None:
+def _states_before_load(
+    first: Snapshot, last: Snapshot, *, few: bool, has_feeder: bool, takes_pipes: bool = True
+) -> frozenset[int] | None:
     """The states of a gap that come before its load; None without a load."""
     spent = [end - begin for begin, end in zip(first.times, last.times, strict=True)]
-    reads, copies = last.read - first.read >= _BATCH, last.copied - first.copied >= _BATCH
-    if reads or copies or _maps_files(_faults(first, last), 0 if few else last.time - first.time):
-        return _IDLE if reads else _IDLE | _TRANSFERS
+    read = last.read - first.read
+    is_read = read >= (_MESSAGE if spent[_SOCKET] >= _SHORTEST_NS else _BATCH)
+    is_moved = last.copied - first.copied >= _BATCH or _maps_files(
+        _faults(first, last), 0 if few else last.time - first.time
+    )
+    if read >= _LARGE or (is_read and is_moved):
+        return _IDLE
+    if is_moved:
+        return _IDLE | _TRANSFERS
+    if is_read and sum(spent[state] for state in _INPUT) >= _SHORTEST_NS:
+        return _ALL - _INPUT - {_CPU_WAIT}
     if has_feeder and spent[_LOCK] >= _SHORTEST_NS:
         return _ALL - {_LOCK, _CPU_WAIT}
-    if spent[_PIPE] >= _SHORTEST_NS and last.read > first.read and not spent[_CHILD]:
+    if takes_pipes and spent[_PIPE] >= _SHORTEST_NS and read and spent[_CHILD] < _SHORTEST_NS:
         return _ALL - {_PIPE, _CPU_WAIT}
     return None
 

@@ -357,6 +357,7 @@ class Truth:
         self.marks: list[tuple[str, int, int]] = []
         self.spent: list[tuple[int, int]] = []
         self.next: tuple[str, str, Wait] | None = None
+        self._statistics = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
     def at(self, place: str) -> None:
         """Makes the next wait if this is its place."""
@@ -364,17 +365,16 @@ class Truth:
             return
         name, _, wait = self.next
         self.next = None
-        delay, cpu = _run_delay(), time.thread_time_ns()
+        delay, cpu = self._run_delay(), time.thread_time_ns()
         start = time.monotonic_ns()
         wait()
         end = time.monotonic_ns()
-        self.spent.append((time.thread_time_ns() - cpu, _run_delay() - delay))
+        self.spent.append((time.thread_time_ns() - cpu, self._run_delay() - delay))
         self.marks.append((f"{name}:{place}", start, end))
 
-
-def _run_delay() -> int:
-    """ns for which the thread could run, but had no CPU."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    def _run_delay(self) -> int:
+        """ns for which the thread could run, but had no CPU."""
+        return int(os.pread(self._statistics, 100, 0).split()[1])
 
 
 def train(truth: Truth, helper: Helper, loop: str, plants: list[str]) -> None:

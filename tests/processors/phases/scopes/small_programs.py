@@ -148,6 +148,20 @@ def http_log(program: Program) -> None:
     program.part(Position.AFTER_STEP, 0.4, {"socket": 11}, read=200)
 
 
+def https_log(program: Program) -> None:
+    """As `http_log`, over a new encrypted connection: 6,000 bytes are certificates."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 2, {"socket": 25}, read=6_200)
+
+
+def memory_use(program: Program) -> None:
+    """After the step the program reads 9,000 bytes of /proc, and computes what they mean."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 6, read=9_000)
+
+
 def full_pipe(program: Program) -> None:
     """After the step a line is written to a pipe that is full."""
     program.forward()
@@ -166,7 +180,7 @@ def flushing_logger(program: Program) -> None:
     """After the step a logger of another thread is flushed."""
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 2.5, {"lock": 16, "gil": 0.5})
+    program.part(Position.AFTER_STEP, 1.2, {"lock": 16, "gil": 0.5})
 
 
 def copied_learning_rate(program: Program) -> None:
@@ -302,7 +316,7 @@ def workers(program: Program) -> None:
 
 PROGRAMS: tuple[Callable[[Program], None], ...] = (
     *(feature_server, files, mapped_tokens, prefetching_thread, prefetching_process, prefetched_to_the_device),
-    *(metric_in_python, metric_and_fsync, http_log, full_pipe, sleeping_logger, flushing_logger),
+    *(metric_in_python, metric_and_fsync, http_log, https_log, memory_use, full_pipe, sleeping_logger, flushing_logger),
     *(copied_learning_rate, child_process, log_before_files, sleep_in_the_pass, request_in_the_pass, compiled_pass),
     *(environments_in_processes, game_server, requests_in_the_dataset, tokenizing_in_the_loop, fetching_in_the_loop),
     *(sleep_before_the_pass, http_log_with_a_loader, metric_and_fsync_with_a_loader, full_pipe_with_a_loader),
