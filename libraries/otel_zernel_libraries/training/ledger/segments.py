@@ -1,8 +1,9 @@
 """A part of a step in one position, with what its thread did there; and what happens how often in a step."""
 
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple, Self
 
-from otel_zernel_libraries.training.ledger.moments import Activity, Moment, Phase, Position
+from otel_zernel_libraries.training.ledger.moments import MOMENTS, Activity, Moment, Phase, Position
 
 
 class Work(NamedTuple):
@@ -62,6 +63,16 @@ class Segment(NamedTuple):
     def time_in(self, activity: Activity) -> int:
         """The time (ns) in an activity."""
         return sum(spent for moment, spent in self.spent if moment.activity is activity)
+
+    def with_part(self, activity: Activity, other: Activity, lasted: int) -> Self:
+        """The segment with so many ns of an activity in another one."""
+        spent = {moment.activity: time for moment, time in self.spent}
+        spent[activity] -= lasted
+        spent[other] = spent.get(other, 0) + lasted
+        moments = MOMENTS[self.position]
+        times = tuple((moments[one], time) for one, time in spent.items() if time)
+        longest = max(times, key=itemgetter(1))[0]
+        return self._replace(moment=longest, times=times if len(times) > 1 else ())
 
 
 SMALL: Final = 65_536

@@ -32,7 +32,7 @@ STATES: Final = (
 """The states that the kernel tells apart, in the order of `Snapshot.times`.
 
 The first, on a CPU, is no activity yet: samples divide it into `operator`, `python` and `native`. `cpu_wait` still
-contains `throttled`.
+contains `throttled`, which only the counters of the control group tell apart.
 """
 SAMPLED: Final = (None, Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 """The activities of `Snapshot.samples`. The first, in a call of CUDA or NCCL, is known by its state."""

@@ -30,6 +30,10 @@ NVML = frozenset({semconv.GPU_PROCESS_UTILIZATION, semconv.GPU_PROCESS_MEMORY_US
 GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"})
 THREAD_TIME = semconv.CUDA_LEAD_THREAD_TIME
 """The time of the thread that calls CUDA most, by `zernel.thread.state`."""
+THROTTLED_TIME = semconv.CGROUP_CPU_THROTTLED_TIME
+"""For how long quotas stopped the control group of a process."""
+CPU_TAKEN_TIME = semconv.PROCESS_CPU_TAKEN_TIME
+"""For how long others had the CPUs that its threads waited for."""
 LOSSES = semconv.EBPF_LOST_EVENTS
 READING = semconv.READING_SEQUENCE
 """One point comes with every reading of the receiver's counters."""
@@ -48,7 +52,7 @@ FACTS = frozenset(
 """Facts about a process that decide which cause its waits have."""
 _LEVELS = frozenset({semconv.GPU_PROCESS_UTILIZATION, "hw.gpu.utilization"})
 """Gauges whose staleness points matter: without them, their last value would still count for a while."""
-_KNOWN = KERNEL | NVML | GPU | FACTS | {THREAD_TIME, LOSSES, READING, MISSING_MARKS}
+_KNOWN = KERNEL | NVML | GPU | FACTS | {THREAD_TIME, THROTTLED_TIME, CPU_TAKEN_TIME, LOSSES, READING, MISSING_MARKS}
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
 """Values of `zernel.gpu.engine` for the use of the whole GPU."""

@@ -16,9 +16,9 @@ from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
 _BATCH: Final = 4096
 """Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, an answer to a
 request, or a learning rate."""
-_MESSAGE: Final = 16_384
+_MESSAGE: Final = 8192
 """Fewer bytes from a socket may be those that open an encrypted connection."""
-_LARGE: Final = 65_536
+_LARGE: Final = 16_384
 """If a thread reads fewer bytes than this, as from /proc, only its waits for them are a load."""
 _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 """Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""

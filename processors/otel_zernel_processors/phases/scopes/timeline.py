@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from statistics import median_low
 
@@ -14,6 +14,7 @@ from otel_zernel_processors.phases.scopes.compilation import FirstSteps
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.structure import events_of
+from otel_zernel_processors.phases.scopes.throttling import Throttling
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
 
 _COLLECTIVES = 1024
@@ -41,6 +42,8 @@ class ClosedStep:
     bridge_ns: int
     shares: CpuShares | None = None
     """The samples of its thread in the steps before."""
+    throttling: Throttling | None = field(default=None, compare=False)
+    """For how long quotas stopped the process."""
     _attribution: Attribution | None = None
     _events: Mapping[StepEvent, int] | None = None
 
@@ -48,7 +51,10 @@ class ClosedStep:
     def attribution(self) -> Attribution:
         """The phases of the step, computed once, in the order of the steps."""
         if self._attribution is None:
-            self._attribution = attribute(self.step, self.in_flight, self.bridge_ns, self.shares)
+            segments, overlap_ns = attribute(self.step, self.in_flight, self.bridge_ns, self.shares)
+            if self.throttling:
+                segments = self.throttling.divided(segments)
+            self._attribution = Attribution(segments, overlap_ns)
         return self._attribution
 
     @property
@@ -76,6 +82,7 @@ class Timeline:
         self._first = 0
         self._in_order = True
         self._last: tuple[int, int, int, str, str] | None = None
+        self.throttling = Throttling()
         self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
@@ -213,13 +220,13 @@ class Timeline:
         self._add_snapshots(step)
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
-            return ClosedStep(step, [], [], self._bridge_ns, self._shares.get(step.thread))
+            return ClosedStep(step, [], [], self._bridge_ns, self._shares.get(step.thread), self.throttling)
         in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
         began = [one for one in self._collectives if step.start <= one.start < step.end]
         begins = min(self._threads.begins or step.end, step.end)
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
-        return ClosedStep(step, began, in_flight, self._bridge_ns, self._shares.get(step.thread))
+        return ClosedStep(step, began, in_flight, self._bridge_ns, self._shares.get(step.thread), self.throttling)
 
     def _add_snapshots(self, step: Step) -> None:
         """Adds the snapshots of its intervals to a step, and the last one before it: it begins where another ends."""

@@ -2,8 +2,8 @@
 
 `python waits.py LOOP WAIT:PLACE,... FOLDER` trains with PyTorch, by a DataLoader if LOOP is `loader`. It writes
 FOLDER/truth.0.json: its `pid`; its `marks`, a list of ["WAIT:PLACE", start, end] in ns of CLOCK_MONOTONIC; and for each
-of them in `spent` how many ns the thread was on a CPU, and how many it waited for one. A helper process ends the waits,
-so that no other thread of this process needs the interpreter.
+of them in `spent` how many ns the thread was on a CPU, waited for one, and was stopped by a quota, which is a part of
+the wait. A helper process ends the waits, so that no other thread of this process needs the interpreter.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from queue import Queue
 DELAY_S = 0.02
 PLANTS = 4
 """Times that each wait is made in each place."""
-WARM_UP, COOL_DOWN = 40, 3
-"""Steps without a wait at the begin and at the end."""
+WARM_UP, COOL_DOWN = 40, 80
+"""Steps without a wait at the begin, and slow ones at the end: the last reading counts them."""
 FULL = 1 << 16
 SIZE = 8 << 20
 PAGE = 4096
 MADV_PAGEOUT = 21
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu")
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 
 class Helper:
@@ -294,20 +294,22 @@ def interpreter(_: Helper) -> Wait:
 
 
 def quota(_: Helper) -> Wait:
-    """The thread's control group has used up its quota."""
-    group = CPU_QUOTA / f"planted-{os.getpid()}"
-    group.mkdir(exist_ok=True)
-    (group / "cpu.cfs_quota_us").write_text("20000")
+    """The control group of the process has used up its quota."""
+    own_quota = own_group() / "cpu.cfs_quota_us"
 
     def wait() -> None:
-        (group / "tasks").write_text(str(threading.get_native_id()))
-        end = time.monotonic() + 8 * DELAY_S
+        own_quota.write_text("4000")
+        end = time.monotonic() + 15 * DELAY_S
         while time.monotonic() < end:
             sum(range(100))
-        (CPU_QUOTA / "tasks").write_text(str(threading.get_native_id()))
-        group.rmdir()
+        own_quota.write_text("-1")
 
     return wait
+
+
+def own_group() -> Path:
+    """The control group of this process, which has no quota yet."""
+    return CPU_GROUPS / f"planted-{os.getpid()}"
 
 
 def threads(_: Helper) -> Wait:
@@ -355,9 +357,10 @@ class Truth:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.marks: list[tuple[str, int, int]] = []
-        self.spent: list[tuple[int, int]] = []
+        self.spent: list[tuple[int, int, int]] = []
         self.next: tuple[str, str, Wait] | None = None
-        self._statistics = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._thread = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._group = os.open(own_group() / "cpu.stat", os.O_RDONLY) if own_group().exists() else 0
 
     def at(self, place: str) -> None:
         """Makes the next wait if this is its place."""
@@ -365,16 +368,19 @@ class Truth:
             return
         name, _, wait = self.next
         self.next = None
-        delay, cpu = self._run_delay(), time.thread_time_ns()
+        before = self._spent()
         start = time.monotonic_ns()
         wait()
         end = time.monotonic_ns()
-        self.spent.append((time.thread_time_ns() - cpu, self._run_delay() - delay))
+        on_cpu, queued, stopped = (after - one for one, after in zip(before, self._spent(), strict=True))
+        self.spent.append((on_cpu, queued, stopped))
         self.marks.append((f"{name}:{place}", start, end))
 
-    def _run_delay(self) -> int:
-        """ns for which the thread could run, but had no CPU."""
-        return int(os.pread(self._statistics, 100, 0).split()[1])
+    def _spent(self) -> tuple[int, int, int]:
+        """ns on a CPU, in the queue of a CPU, and for which a quota stopped the process."""
+        words = os.pread(self._group, 200, 0).split() if self._group else (b"throttled_time", b"0")
+        stopped = int(words[words.index(b"throttled_time") + 1])
+        return time.thread_time_ns(), int(os.pread(self._thread, 100, 0).split()[1]), stopped
 
 
 def train(truth: Truth, helper: Helper, loop: str, plants: list[str]) -> None:
@@ -418,18 +424,25 @@ def train(truth: Truth, helper: Helper, loop: str, plants: list[str]) -> None:
         optimizer.step()
         optimizer.zero_grad()
         truth.at("after_step")
-        if not go.exists():
+        if not (go.exists() and ahead):
             time.sleep(DELAY_S)
 
 
 def main() -> None:
     loop, plants, folder = sys.argv[1], sys.argv[2].split(","), Path(sys.argv[3])
-    helper, truth = Helper(folder), Truth(folder)
+    helper = Helper(folder)
+    if "quota:" in sys.argv[2]:
+        own_group().mkdir()
+        (own_group() / "cgroup.procs").write_text(str(os.getpid()))
+    truth = Truth(folder)
     train(truth, helper, loop, plants)
     os.kill(helper.child, signal.SIGKILL)
     os.waitpid(helper.child, 0)
     written = {"pid": os.getpid(), "loop": [], "marks": truth.marks, "spent": truth.spent}
     (folder / "truth.0.json").write_text(json.dumps(written))
+    if own_group().exists():
+        (CPU_GROUPS / "cgroup.procs").write_text(str(os.getpid()))
+        own_group().rmdir()
 
 
 if __name__ == "__main__":

@@ -92,6 +92,27 @@ def feature_server(program: Program) -> None:
     program.learn()
 
 
+def small_features(program: Program) -> None:
+    """As `feature_server`, with 12,000 bytes."""
+    program.part(Position.LOAD, 0.1, {"socket": 20}, read=12_000)
+    program.forward()
+    program.learn()
+
+
+def parsed_features(program: Program) -> None:
+    """A batch of 60,000 bytes from a server, which are parsed."""
+    program.part(Position.LOAD, 8, {"socket": 3}, read=60_000)
+    program.forward()
+    program.learn()
+
+
+def cached_texts(program: Program) -> None:
+    """A batch of 32,000 bytes of cached files, whose tokens are looked up."""
+    program.part(Position.LOAD, 6, read=32_000)
+    program.forward()
+    program.learn()
+
+
 def files(program: Program) -> None:
     """A batch from files that are not cached."""
     program.part(Position.LOAD, 0.5, {"file": 9}, read=120_000)
@@ -315,7 +336,17 @@ def workers(program: Program) -> None:
 
 
 PROGRAMS: tuple[Callable[[Program], None], ...] = (
-    *(feature_server, files, mapped_tokens, prefetching_thread, prefetching_process, prefetched_to_the_device),
+    *(
+        feature_server,
+        small_features,
+        parsed_features,
+        cached_texts,
+        files,
+        mapped_tokens,
+        prefetching_thread,
+        prefetching_process,
+        prefetched_to_the_device,
+    ),
     *(metric_in_python, metric_and_fsync, http_log, https_log, memory_use, full_pipe, sleeping_logger, flushing_logger),
     *(copied_learning_rate, child_process, log_before_files, sleep_in_the_pass, request_in_the_pass, compiled_pass),
     *(environments_in_processes, game_server, requests_in_the_dataset, tokenizing_in_the_loop, fetching_in_the_loop),
