@@ -13,9 +13,13 @@ int process_fork(__u64 *ctx)
 	struct task_struct *child = (struct task_struct *)ctx[1];
 	__u32 parent = current_tgid(), tgid = child->tgid, *known;
 	struct bpf_pidns_info ids;
+	struct thread *thread;
 
 	if (tgid != child->pid) /* a thread */
 		return 0;
+	thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+	if (thread)
+		thread->forks++;
 	known = bpf_map_lookup_elem(&origins, &parent);
 	if (known)
 		ids.tgid = *known;

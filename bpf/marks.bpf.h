@@ -52,6 +52,21 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 		snapshot->read = task->ioac.rchar + thread->received;
 		known |= KNOWS_READ;
 	}
+	snapshot->written = thread->sent;
+	if (knows_bytes_read(task))
+		snapshot->written += task->ioac.wchar;
+	snapshot->writing = thread->writing;
+	snapshot->forks = thread->forks;
+	snapshot->backward_blocked = 0;
+	snapshot->backward_first_launch = 0;
+	snapshot->backward_last_launch = 0;
+	snapshot->backward_launches = 0;
+	if (process) {
+		snapshot->backward_blocked = process->backward_blocked;
+		snapshot->backward_first_launch = process->backward_first_launch;
+		snapshot->backward_last_launch = process->backward_last_launch;
+		snapshot->backward_launches = process->backward_launches;
+	}
 	snapshot->known = known | (knows_file_faults(task) ? KNOWS_FILE_FAULTS : 0);
 	return 0;
 }
@@ -85,8 +100,21 @@ static __always_inline void take_end(struct thread *thread, struct snapshot *sna
 	take_boundary(thread, snapshot, now);
 }
 
+static __always_inline void note_launch_in_backward(const struct thread *thread, __u64 begin)
+{
+	struct process *process = process_in_backward(thread);
+
+	if (!process)
+		return;
+	__sync_fetch_and_add(&process->backward_launches, 1);
+	process->backward_last_launch = begin;
+	if (!process->backward_first_launch)
+		process->backward_first_launch = begin;
+}
+
 static __always_inline void note_launch(struct thread *thread, __u64 begin)
 {
+	note_launch_in_backward(thread, begin);
 	thread->launches++;
 	thread->last_launch = begin;
 	if (!thread->first_launch)

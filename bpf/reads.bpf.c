@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Incoming data: reads of more than a page, by any thread of a process that has made probed calls, or of a worker. Smaller reads are
- * mostly wake-ups and messages. And all bytes that a thread receives from sockets: the kernel's count of a task's reads has only
- * those of read(2) and the like. */
+ * mostly wake-ups and messages. And all bytes that a thread receives from sockets and sends to them: the kernel's count of a task's
+ * bytes has only those of read(2), write(2) and the like. */
 
 #define SMALL_READ 4096
 
@@ -31,15 +31,15 @@ static __always_inline void note_read(__s64 bytes)
 	__sync_fetch_and_add(row ? &process->bytes_read : &process->worker_bytes_read, bytes);
 }
 
-#define MESSAGES 16 /* whose lengths are added; a call of recvmmsg that receives more has the bytes of the first ones */
+#define MESSAGES 16 /* whose lengths are added; a call with more has the bytes of the first ones */
 
-/* struct mmsghdr of recvmmsg(2) on 64 bits: a struct msghdr, and the number of bytes received. */
+/* struct mmsghdr of recvmmsg(2) on 64 bits: a struct msghdr, and the number of bytes received or sent. */
 struct message {
 	__u64 header[7];
 	__u32 length;
 };
 
-/* recvmmsg returns the number of messages. */
+/* recvmmsg and sendmmsg return the number of messages. */
 static __always_inline __u64 bytes_of_messages(__u64 messages_at, __u64 count)
 {
 	__u64 bytes = 0;
@@ -54,15 +54,18 @@ static __always_inline __u64 bytes_of_messages(__u64 messages_at, __u64 count)
 	return bytes;
 }
 
-static __always_inline void note_received(const struct registers *regs, __u64 result)
+static __always_inline void note_transfer(const struct registers *regs, __u64 result, int is_received, int has_messages)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 
 	if (!thread)
 		return;
-	if (system_call_of(regs) == SYSTEM_CALL_RECVMMSG)
+	if (has_messages)
 		result = bytes_of_messages(register_argument(regs, 2), result);
-	thread->received += result;
+	if (is_received)
+		thread->received += result;
+	else
+		thread->sent += result;
 }
 
 /* An epoll that ends without an event has reached its time-out. */
@@ -91,7 +94,10 @@ int system_call_exit(__u64 *ctx)
 		if (result > SMALL_READ)
 			note_read(result);
 		break;
-	case SYSTEM_CALL_RECVFROM: case SYSTEM_CALL_RECVMSG: case SYSTEM_CALL_RECVMMSG: note_received(regs, result); break;
+	case SYSTEM_CALL_RECVFROM: case SYSTEM_CALL_RECVMSG: note_transfer(regs, result, 1, 0); break;
+	case SYSTEM_CALL_RECVMMSG: note_transfer(regs, result, 1, 1); break;
+	case SYSTEM_CALL_SENDTO: case SYSTEM_CALL_SENDMSG: note_transfer(regs, result, 0, 0); break;
+	case SYSTEM_CALL_SENDMMSG: note_transfer(regs, result, 0, 1); break;
 	case SYSTEM_CALL_EPOLL_WAIT: case SYSTEM_CALL_EPOLL_PWAIT: case SYSTEM_CALL_EPOLL_PWAIT2: note_polled(regs, result);
 	}
 	return 0;

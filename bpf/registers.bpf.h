@@ -67,6 +67,7 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_WRITEV 20
 #define SYSTEM_CALL_SELECT 23
 #define SYSTEM_CALL_SCHED_YIELD 24
+#define SYSTEM_CALL_MSYNC 26
 #define SYSTEM_CALL_MADVISE 28
 #define SYSTEM_CALL_NANOSLEEP 35
 #define SYSTEM_CALL_SENDFILE 40
@@ -81,6 +82,9 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_WAIT4 61
 #define SYSTEM_CALL_FCNTL 72
 #define SYSTEM_CALL_FLOCK 73
+#define SYSTEM_CALL_FSYNC 74
+#define SYSTEM_CALL_FDATASYNC 75
+#define SYSTEM_CALL_SYNC 162
 #define SYSTEM_CALL_FUTEX 202
 #define SYSTEM_CALL_IO_GETEVENTS 208
 #define SYSTEM_CALL_CLOCK_NANOSLEEP 230
@@ -89,11 +93,13 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_PSELECT6 270
 #define SYSTEM_CALL_PPOLL 271
 #define SYSTEM_CALL_SPLICE 275
+#define SYSTEM_CALL_SYNC_FILE_RANGE 277
 #define SYSTEM_CALL_EPOLL_PWAIT 281
 #define SYSTEM_CALL_ACCEPT4 288
 #define SYSTEM_CALL_PREADV 295
 #define SYSTEM_CALL_PWRITEV 296
 #define SYSTEM_CALL_RECVMMSG 299
+#define SYSTEM_CALL_SYNCFS 306
 #define SYSTEM_CALL_SENDMMSG 307
 #define SYSTEM_CALL_PREADV2 327
 #define SYSTEM_CALL_PWRITEV2 328
@@ -181,6 +187,10 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_PSELECT6 72
 #define SYSTEM_CALL_PPOLL 73
 #define SYSTEM_CALL_SPLICE 76
+#define SYSTEM_CALL_SYNC 81
+#define SYSTEM_CALL_FSYNC 82
+#define SYSTEM_CALL_FDATASYNC 83
+#define SYSTEM_CALL_SYNC_FILE_RANGE 84
 #define SYSTEM_CALL_WAITID 95
 #define SYSTEM_CALL_FUTEX 98
 #define SYSTEM_CALL_NANOSLEEP 101
@@ -197,10 +207,12 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_CLONE 220
 #define SYSTEM_CALL_MMAP 222
 #define SYSTEM_CALL_MPROTECT 226
+#define SYSTEM_CALL_MSYNC 227
 #define SYSTEM_CALL_MADVISE 233
 #define SYSTEM_CALL_ACCEPT4 242
 #define SYSTEM_CALL_RECVMMSG 243
 #define SYSTEM_CALL_WAIT4 260
+#define SYSTEM_CALL_SYNCFS 267
 #define SYSTEM_CALL_SENDMMSG 269
 #define SYSTEM_CALL_PREADV2 286
 #define SYSTEM_CALL_PWRITEV2 287

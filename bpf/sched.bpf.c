@@ -40,6 +40,20 @@ static __always_inline __u32 why_off_cpu(struct task_struct *task, int is_preemp
 	return system_call_of(regs) == SYSTEM_CALL_FUTEX ? OFF_FUTEX : OFF_SLEEPING;
 }
 
+static __always_inline int is_writing(struct task_struct *task)
+{
+	const struct registers *regs = (struct registers *)bpf_task_pt_regs(task);
+
+	switch (system_call_of(regs)) {
+	case SYSTEM_CALL_WRITE: case SYSTEM_CALL_PWRITE64: case SYSTEM_CALL_WRITEV: case SYSTEM_CALL_PWRITEV:
+	case SYSTEM_CALL_PWRITEV2: case SYSTEM_CALL_SENDFILE: case SYSTEM_CALL_SENDTO: case SYSTEM_CALL_SENDMSG:
+	case SYSTEM_CALL_SENDMMSG: case SYSTEM_CALL_FSYNC: case SYSTEM_CALL_FDATASYNC: case SYSTEM_CALL_MSYNC:
+	case SYSTEM_CALL_SYNC_FILE_RANGE: case SYSTEM_CALL_SYNC: case SYSTEM_CALL_SYNCFS:
+		return is_in_system_call(regs);
+	default: return 0;
+	}
+}
+
 static __always_inline struct process *known_process_of(const struct thread *thread)
 {
 	struct process *process = process_in(thread->row);
@@ -53,6 +67,7 @@ static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 wh
 
 	thread->off_since = now;
 	thread->off_why = why;
+	thread->is_off_writing = why != OFF_PREEMPTED && is_writing(bpf_get_current_task_btf());
 	if (process && !thread->is_worker)
 		end_idle_run(thread, now, why != OFF_PREEMPTED);
 	if (!process || thread->is_worker || !thread->on_since || why == OFF_PREEMPTED)
@@ -79,6 +94,8 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 	thread->off_cpu += off;
 	if (thread->off_why != OFF_PREEMPTED)
 		thread->blocked += off;
+	if (thread->is_off_writing)
+		thread->writing += off;
 	__sync_fetch_and_add(&process->off_cpu, off);
 	if (thread->off_why == OFF_IO)
 		__sync_fetch_and_add(&process->io_wait, off);

@@ -70,6 +70,13 @@ struct snapshot {
 	__u32 known;
 	__u16 samples[CODES]; /* by enum code */
 	__u32 frame_times[FRAME_POSITIONS]; /* us */
+	__u64 written;
+	__u64 writing; /* ns off the CPU in system calls that write */
+	__u64 backward_blocked; /* ns; of autograd's threads, as the next three */
+	__u64 backward_first_launch; /* of the latest backward pass */
+	__u64 backward_last_launch;
+	__u32 backward_launches;
+	__u32 forks; /* processes that the thread has started */
 };
 
 /* The bits of `known`. */

@@ -8,6 +8,7 @@
 
 struct task_io_accounting {
 	__u64 rchar; /* bytes that read(2) and the like returned */
+	__u64 wchar; /* the same of write(2) */
 } __attribute__((preserve_access_index));
 
 struct sched_entity {

@@ -116,6 +116,10 @@ struct thread {
 	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
 	__u64 marked_blocked;  /* its `blocked` at its latest mark, and in waits for results since then */
 	__u64 received;	       /* bytes, from sockets; see reads.bpf.c */
+	__u64 sent;	       /* bytes, to sockets */
+	__u64 writing;	       /* ns off the CPU in system calls that write, the sum so far */
+	__u32 is_off_writing;  /* whether it left the CPU in one */
+	__u32 forks;
 	__u64 copied;	       /* bytes, from the host to devices */
 	__u64 last_operator;   /* ns; the same for launches */
 	__u64 last_launch;

@@ -229,8 +229,10 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 		return;
 	end_run(hit->thread, 0);
 	take_boundary(hit->thread, &frame->begin, bpf_ktime_get_ns());
-	if (!process->backward_thread)
+	if (!process->backward_thread) {
 		process->backward_thread = hit->thread->tid;
+		process->backward_first_launch = 0;
+	}
 	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
 }
 

@@ -64,8 +64,10 @@ SNAPSHOT = st.builds(
     st.tuples(*[U64] * len(STATES)),
     *[U64] * 5,
     *[U32] * 8,
-    samples=st.tuples(*[U16] * len(SAMPLED)),
-    frame_times=st.tuples(*[U32] * len(FRAME_POSITIONS)),
+    st.tuples(*[U16] * len(SAMPLED)),
+    st.tuples(*[U32] * len(FRAME_POSITIONS)),
+    *[U64] * 5,
+    *[U32] * 2,
 )
 SNAPSHOTS = st.just(b"") | st.builds(lambda begin, end: begin.to_bytes() + end.to_bytes(), SNAPSHOT, SNAPSHOT)
 COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
@@ -187,7 +189,7 @@ TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "
 SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
 ENDING = {"process.exit.code", "process.signal"}
 ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
-BOTH = Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8))).to_bytes() * 2
+BOTH = Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(7))).to_bytes() * 2
 SNAPS = {"zernel.snapshot.begin", "zernel.snapshot.end"}
 KINDS: dict[str, Kind] = {
     "data_loading": Kind(

@@ -82,6 +82,6 @@ class Segment:
             last = max(min(part.work.last_launch or part.end, part.end), first)
             launches = (Launches(part.work.launches, first, last),)
         wait = sum(spent.get(activity, 0) for activity in _WAITS)
-        blocked = spent.get(Activity.LAUNCH_BLOCKED, 0)
+        blocked = spent.get(Activity.LAUNCH_BLOCKED, 0) + (part.work.blocked if part.work else 0)
         is_known = part.work is not None
         return cls(part.start, part.end, part.position, launches, blocked, wait, drains, spent, is_known)

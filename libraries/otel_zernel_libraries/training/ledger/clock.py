@@ -108,12 +108,18 @@ class ThreadClock:
         return divided | states
 
     def _work(self, start: int, end: int, first: Snapshot, last: Snapshot) -> Work:
-        launches = (last.launches - first.launches) % COUNTS
+        own = (last.launches - first.launches) % COUNTS
+        others = (last.backward_launches - first.backward_launches) % COUNTS
+        begins = [self._first_launch(start, end) if own else 0]
+        ends = [self._last_launch(start, end) if own else 0]
+        if others:
+            begins.append(_clipped(last.backward_first_launch - last.time + end, start, end))
+            ends.append(_clipped(last.backward_last_launch - last.time + end, start, end))
         return Work(
             (last.operators - first.operators) % COUNTS,
-            launches,
-            self._first_launch(start, end) if launches else 0,
-            self._last_launch(start, end) if launches else 0,
+            own + others,
+            min(filter(None, begins), default=0),
+            max(ends),
             (last.collectives - first.collectives) % COUNTS,
             (last.copies - first.copies) % COUNTS,
             last.copied - first.copied,
@@ -121,6 +127,10 @@ class ThreadClock:
             (last.file_faults - first.file_faults) % COUNTS,
             (last.minor_faults - first.minor_faults) % COUNTS,
             (last.major_faults - first.major_faults) % COUNTS,
+            last.written - first.written,
+            last.writing - first.writing,
+            (last.forks - first.forks) % COUNTS,
+            last.backward_blocked - first.backward_blocked,
         )
 
     def _first_launch(self, start: int, end: int) -> int:
@@ -145,6 +155,10 @@ class ThreadClock:
             if start <= launch < end:
                 return launch
         return 0
+
+
+def _clipped(time: int, start: int, end: int) -> int:
+    return min(max(time, start), end)
 
 
 def _difference(first: Snapshot, last: Snapshot) -> tuple[int, ...]:

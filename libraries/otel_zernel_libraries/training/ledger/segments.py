@@ -26,6 +26,14 @@ class Work(NamedTuple):
     file_faults: int
     minor_faults: int
     major_faults: int
+    written: int = 0
+    """Bytes that system calls wrote, or sent to sockets."""
+    writing: int = 0
+    """Time (ns) off the CPU in system calls that write."""
+    forks: int = 0
+    """Processes that the thread started."""
+    blocked: int = 0
+    """Time (ns) in which launches of autograd's threads were blocked. `launches` has theirs, too."""
 
 
 NO_WORK = Work(*[0] * len(Work._fields))

@@ -38,9 +38,9 @@ SAMPLED: Final = (None, Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 """The activities of `Snapshot.samples`. The first, in a call of CUDA or NCCL, is known by its state."""
 FRAME_POSITIONS: Final = (None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT)
 """The positions of `Snapshot.frame_times`. They have no marks; Python frames show them. The first is any other."""
-LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I")
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2I")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
-_WITHOUT_SAMPLES: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
+_SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
 
 
@@ -89,6 +89,19 @@ class Snapshot(NamedTuple):
     """Samples on the CPU by `SAMPLED`, modulo 2^16."""
     frame_times: tuple[int, ...]
     """The time by `FRAME_POSITIONS`, us modulo 2^32, as samples and long waits show it."""
+    written: int = 0
+    """Bytes that its system calls have written to files, or sent to sockets. This and all that follows is 0 in older
+    recordings."""
+    writing: int = 0
+    """ns off the CPU in system calls that write. They also count in `times`."""
+    backward_blocked: int = 0
+    """ns in blocked launches of other threads that computed for backward passes of the process, as the next three."""
+    backward_first_launch: int = 0
+    """The first launch of the latest backward pass, ns; 0 without one."""
+    backward_last_launch: int = 0
+    backward_launches: int = 0
+    forks: int = 0
+    """Processes that the thread has started."""
 
     def follows(self, earlier: "Snapshot") -> bool:
         """Whether both belong to one count. After a restart of the receiver, or for another thread with the same id,
@@ -127,6 +140,9 @@ class Snapshot(NamedTuple):
                 self.known,
                 between(self.samples, later.samples, SAMPLES),
                 between(self.frame_times, later.frame_times, COUNTS),
+                *between(self[_WRITTEN:_BACKWARD_FIRST], later[_WRITTEN:_BACKWARD_FIRST]),  # type: ignore[arg-type]
+                *(later.backward_first_launch, later.backward_last_launch),
+                *between(self[_BACKWARD:], later[_BACKWARD:], COUNTS),  # type: ignore[arg-type]
             )
         )
 
@@ -141,7 +157,7 @@ class Snapshot(NamedTuple):
         return bool(self.known & KNOWS_TIMES)
 
     def to_bytes(self) -> bytes:
-        return LAYOUT.pack(self.time, *self.times, *self[2:-2], *self.samples, *self.frame_times)
+        return LAYOUT.pack(self.time, *self.times, *self[2:_LISTS], *self.samples, *self.frame_times, *self[_WRITTEN:])
 
 
 def joined_snapshots(begin: bytes, end: bytes) -> bytes:
@@ -149,7 +165,7 @@ def joined_snapshots(begin: bytes, end: bytes) -> bytes:
 
     A span that is held takes little memory so.
     """
-    if min(len(begin), len(end)) < _WITHOUT_SAMPLES:
+    if min(len(begin), len(end)) < _SHORTEST:
         return b""
     size = LAYOUT.size
     return begin[:size].ljust(size, b"\0") + end[:size].ljust(size, b"\0")
@@ -158,13 +174,27 @@ def joined_snapshots(begin: bytes, end: bytes) -> bytes:
 def read_snapshots(joined: bytes) -> list[Snapshot]:
     """Reads such pieces of any number of spans, in their order."""
     return [
-        _snapshot((row[0], row[1:_COUNTERS], *row[_COUNTERS:_SAMPLES], row[_SAMPLES:_FRAMES], row[_FRAMES:]))
+        _snapshot(
+            (
+                row[0],
+                row[1:_COUNTERS],
+                *row[_COUNTERS:_SAMPLES],
+                row[_SAMPLES:_FRAMES],
+                row[_FRAMES:_LATER],
+                *row[_LATER:],
+            )
+        )
         for row in LAYOUT.iter_unpack(joined)
     ]
 
 
 _FIRST_COUNT, _KNOWN = Snapshot._fields.index("operators"), Snapshot._fields.index("known")
-_COUNTERS, _SAMPLES, _FRAMES = 1 + len(STATES), -len(SAMPLED) - len(FRAME_POSITIONS), -len(FRAME_POSITIONS)
+_LISTS, _WRITTEN = Snapshot._fields.index("samples"), Snapshot._fields.index("written")
+_BACKWARD_FIRST, _BACKWARD = (Snapshot._fields.index(name) for name in ("backward_first_launch", "backward_launches"))
+_COUNTERS = 1 + len(STATES)
+_SAMPLES = _COUNTERS + _LISTS - 2
+_FRAMES = _SAMPLES + len(SAMPLED)
+_LATER = _FRAMES + len(FRAME_POSITIONS)
 """Where these fields begin in a row."""
 _snapshot = partial(tuple.__new__, Snapshot)
 """Makes a snapshot in half the time that its class needs."""

@@ -157,7 +157,7 @@ def _contradicts(use: DeviceUse, share: float | None, *, sees_queue: bool) -> bo
 
 def _with_backward(segments: Sequence[Segment]) -> tuple[Sequence[Segment], bool]:
     """Adds the launches of backward passes, if they lack; and whether they do not. PyTorch makes them on threads of its
-    own, so the counters of the training thread do not have them. They are spread over the pass."""
+    own, which older recordings do not count. They are spread over the pass."""
     counts = Counter[Position]()
     for segment in segments:
         counts[segment.position] += sum(launches.count for launches in segment.launches)

@@ -122,6 +122,11 @@ PROCESS = np.dtype(
         ("numbered_ranks", "<u4"),
         ("origin", "<u4"),
         ("issued", "<u4"),
+        ("backward_blocked", "<u8"),
+        ("backward_first_launch", "<u8"),
+        ("backward_last_launch", "<u8"),
+        ("backward_launches", "<u4"),
+        ("reserved", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -172,6 +177,13 @@ SNAPSHOT = np.dtype(
         ("known", "<u4"),
         ("samples", "<u2", (CODES,)),
         ("frame_times", "<u4", (FRAME_POSITIONS,)),
+        ("written", "<u8"),
+        ("writing", "<u8"),
+        ("backward_blocked", "<u8"),
+        ("backward_first_launch", "<u8"),
+        ("backward_last_launch", "<u8"),
+        ("backward_launches", "<u4"),
+        ("forks", "<u4"),
     ]
 )
 

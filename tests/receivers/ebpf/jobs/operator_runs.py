@@ -66,6 +66,10 @@ class Gap(NamedTuple):
     copies: int
     file_faults: int
     faults: int
+    written: int
+    writing: float
+    """Seconds."""
+    forks: int
 
     @property
     def blocked(self) -> float:
@@ -88,7 +92,16 @@ def difference(first: Snapshot, last: Snapshot) -> Gap:
     }
     faults = last.minor_faults + last.major_faults - first.minor_faults - first.major_faults
     file_faults = last.file_faults - first.file_faults
-    return Gap(times, last.read - first.read, last.copies - first.copies, file_faults, faults)
+    return Gap(
+        times,
+        last.read - first.read,
+        last.copies - first.copies,
+        file_faults,
+        faults,
+        last.written - first.written,
+        (last.writing - first.writing) / 1e9,
+        last.forks - first.forks,
+    )
 
 
 def named(batch: Batch, program: Program, name: str) -> list[Span]:

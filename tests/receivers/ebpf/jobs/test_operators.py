@@ -285,6 +285,24 @@ def test_launches_since_the_last_snapshot_are_counted(watch: Watch, standin: Sta
     assert later.last_launch == after.last_launch
 
 
+def test_launches_of_autograd_s_threads_are_counted_in_their_backward_pass(watch: Watch, standin: Standin) -> None:
+    count, work = 1024 + 40, MILLISECOND
+    commands = [
+        "addmm",
+        "cudaLaunchKernel times=3",
+        f"{BACKWARD} count={count} work={work}",
+        "cudaLaunchKernel",
+        BACKWARD,
+    ]
+    batch, program = ran(watch, standin, commands)
+    (begin, end), (after, _) = map(snapshots_of, named(batch, program, "backward"))
+    assert end.backward_launches - begin.backward_launches == count
+    assert end.launches == begin.launches
+    assert after.backward_launches == end.backward_launches
+    assert begin.time < end.backward_first_launch < end.backward_last_launch < end.time
+    assert end.backward_blocked - begin.backward_blocked > 0.5 * 40 * work, "a queue has room for 1,024 launches"
+
+
 def test_a_region_without_a_pass_hides_no_launch(watch: Watch, standin: Standin) -> None:
     launches = ["cudaLaunchKernel", GRAD_OFF, GRAD_ON, "sleep times=2", "cudaLaunchKernel"]
     batch, program = ran(watch, standin, [BACKWARD, *launches, "addmm", BACKWARD])

@@ -1,11 +1,14 @@
-"""The bytes that a thread reads and receives are in its snapshots, by whatever system call it gets them."""
+"""The bytes that a thread reads and writes are in its snapshots, by whatever system call, with its waits to write."""
 
+import pytest
+
+from otel_zernel_libraries.training.ledger import Activity
 from tests.receivers.ebpf.jobs.python_job import gap_of, python_job
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch
 
 JOB = """
-import os, socket, tempfile, threading
+import contextlib, os, socket, tempfile, threading
 SIZE = 30_000
 
 class Header(ctypes.Structure):
@@ -63,6 +66,43 @@ def recv_in_another_thread():
         other.join()
     return in_another_thread
 
+def send():
+    mine, others = socket.socketpair()
+    return lambda: [mine.send(b"x" * (SIZE // 3)) for _ in range(3)] and others
+
+def sendmsg():
+    mine, others = socket.socketpair()
+    return lambda: mine.sendmsg([b"x" * SIZE]) and others
+
+def write():
+    file = tempfile.TemporaryFile()
+    return lambda: os.write(file.fileno(), b"x" * SIZE)
+
+def write_slowly():
+    mine, others = os.pipe()
+    os.set_blocking(others, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(others, b"x" * 4096)
+    os.set_blocking(others, True)
+    threading.Timer(0.1, os.read, (mine, SIZE)).start()
+    return lambda: os.write(others, b"x" * 4096)
+
+def read_slowly():
+    mine, others = os.pipe()
+    threading.Timer(0.1, os.write, (others, b"x")).start()
+    return lambda: os.read(mine, 1)
+
+def fork():
+    def fork_twice():
+        for _ in range(2):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+        threading.Thread(target=nothing).start()
+    return fork_twice
+
 def nothing():
     pass
 """
@@ -75,3 +115,27 @@ def test_all_bytes_that_a_thread_gets_are_counted(watch: Watch, standin: Standin
         watch.attach()
         read = {name: gap_of(watch, process, name).read for name in (*ways, *others)}
     assert read == dict.fromkeys(ways, 30_000) | dict.fromkeys(others, 0)
+
+
+def test_all_bytes_that_a_thread_writes_are_counted(watch: Watch, standin: Standin) -> None:
+    ways, others = ("send", "sendmsg", "write"), ("recv", "nothing")
+    with python_job(standin, JOB) as process:
+        watch.attach()
+        written = {name: gap_of(watch, process, name).written for name in (*ways, *others)}
+    assert written == dict.fromkeys(ways, 30_000) | dict.fromkeys(others, 0)
+
+
+def test_a_wait_to_write_is_told_from_a_wait_to_read(watch: Watch, standin: Standin) -> None:
+    with python_job(standin, JOB) as process:
+        watch.attach()
+        writing, reading = (gap_of(watch, process, name) for name in ("write_slowly", "read_slowly"))
+    assert writing.seconds[Activity.PIPE] >= 0.04
+    assert writing.writing == pytest.approx(writing.seconds[Activity.PIPE], rel=0.01)
+    assert reading.seconds[Activity.PIPE] >= 0.04
+    assert reading.writing == 0
+
+
+def test_the_processes_that_a_thread_starts_are_counted(watch: Watch, standin: Standin) -> None:
+    with python_job(standin, JOB) as process:
+        watch.attach()
+        assert [gap_of(watch, process, name).forks for name in ("fork", "nothing")] == [2, 0]

@@ -17,8 +17,8 @@
  *
  * `AsyncWork::AsyncWork count=N ranks=M` issues the collective N of a group of gloo with M ranks.
  * `spin work=N` computes for N ns. `set_grad_enabled count=0` switches gradients off.
- * `THPEngine_run_backward count=N size=M` calls N operators on a thread of autograd, M on the calling thread, and switches
- * gradients off, as backward does. Without count, it calls nothing.
+ * `THPEngine_run_backward count=N size=M work=W` calls N operators on a thread of autograd, M on the calling thread, and switches
+ * gradients off, as backward does. With work, the thread of autograd then launches N kernels. Without count, it calls nothing.
  *
  * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
  * work (ns on the device), stream, event, comm, context (any numbers; stream 0 is the default stream), size, kind,
@@ -591,10 +591,18 @@ static void *call_operators(void *count)
     return NULL;
 }
 
+static void *compute_on_own_thread(void *unused)
+{
+    call_operators((void *)of_backward->count);
+    for (long i = 0; of_backward->work && i < of_backward->count; i++)
+        launch_kernel(of_backward, next_record("cudaLaunchKernel"));
+    return NULL;
+}
+
 static void compute_gradients(void)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, call_operators, (void *)of_backward->count))
+    if (pthread_create(&thread, NULL, compute_on_own_thread, NULL))
         fail("cannot start", "a thread of autograd");
     pthread_join(thread, NULL);
     call_operators((void *)of_backward->size);
