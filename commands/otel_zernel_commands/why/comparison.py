@@ -1,5 +1,6 @@
 """Compares two reports of `why --json`: what changed, where and why, and whether that is more than the noise."""
 
+import json
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.text import printable
+from otel_zernel.text import one_line, printable, visible
 from otel_zernel_commands.why.rendering import Terminal
 from otel_zernel_commands.why.rendering.as_json import Job, Report
 from otel_zernel_commands.why.rendering.causes import name_of
@@ -23,13 +24,19 @@ SLOWER = 3
 """The exit status if a job has become slower."""
 _MOST_BYTES = 64 << 20
 _FEWEST_BLOCKS = 3
+_FEWEST_MERGED = 6
+"""Blocks of which each is several neighbours."""
+_SURELY = 0.5
+"""A step that takes longer by this share is slower, even if the noise is not known."""
+_FLOOR = 0.02
+"""Of a mean: the noise between two runs on one machine that the blocks of one run do not show."""
 _BOUNDS = 1.645
 """The bounds of a gain are so many standard errors away from it."""
 _LABEL = 34
 
 
 class Measure(NamedTuple):
-    """A mean time in s a step, with its noise: the truth is within it nineteen times in twenty."""
+    """A mean time in s a step, with its noise: about nineteen times in twenty, another run is within it."""
 
     mean: float
     noise: float | None
@@ -69,9 +76,11 @@ class JobComparison(NamedTuple):
     causes: list[Change]
 
     def is_slower(self, tolerance: float) -> bool:
-        """Whether a step takes longer by more than the noise and this share of what it took."""
+        """Whether a step takes longer by more than the noise and this share of what it took. Few steps have no noise:
+        then it must take much longer, as a step that has become so slow that few fit into the watch."""
         before = self.step.before.mean if self.step.before else 0.0
-        return self.step.is_real and self.step.difference > tolerance * before
+        is_real = self.step.is_real or (self.step.noise is None and self.step.difference > _SURELY * before)
+        return is_real and self.step.difference > tolerance * before
 
 
 def read_report(path: Path) -> Report:
@@ -79,14 +88,29 @@ def read_report(path: Path) -> Report:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES)
-        return Report.model_validate_json(text)
+        return _report_of(text)
     except OSError as error:
         raise CannotStart(f"cannot read {printable(str(path))}: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
+        where = visible(one_line(".".join(map(str, first["loc"])))) or "the file"
+        reason = visible(one_line(first["msg"]))
         shown = printable(str(path))
-        raise CannotStart(f"{shown} is no output of `otel-zernel why --json`: {where}: {first['msg']}") from error
+        raise CannotStart(f"{shown} is no output of `otel-zernel why --json`: {where}: {reason}") from error
+
+
+def _report_of(text: bytes) -> Report:
+    """Raises `ValidationError`. A newer release may name causes that this one does not know: they are left out."""
+    try:
+        return Report.model_validate_json(text)
+    except ValidationError as error:
+        places = [found["loc"] for found in error.errors()]
+        if not all(len(place) == 5 and place[2::2] == ("causes", "cause") for place in places):
+            raise
+        tree = json.loads(text)
+        for _, job, _, number, _ in reversed(places):
+            del tree["jobs"][job]["causes"][number]
+        return Report.model_validate(tree)
 
 
 def compared(before: Report, after: Report) -> list[JobComparison]:
@@ -95,7 +119,7 @@ def compared(before: Report, after: Report) -> list[JobComparison]:
     if len(old) == len(new) == 1:
         return [_job(*old.values(), *new.values())]
     if not (both := [title for title in old if title in new]):
-        names = [", ".join(one) or "none" for one in (old, new)]
+        names = [visible(", ".join(one)) or "none" for one in (old, new)]
         raise CannotStart(f"no job is in both reports: {names[0]} in the first, {names[1]} in the second")
     return [_job(old[title], new[title]) for title in both]
 
@@ -103,13 +127,15 @@ def compared(before: Report, after: Report) -> list[JobComparison]:
 def _job(before: Job, after: Job) -> JobComparison:
     steps = Change("step", *(_step_of(one) for one in (before, after)))
     names = {position: None for job in (before, after) for position in _positions_of(job)}
-    positions = [Change(position_name(at), _measure_in(before, at), _measure_in(after, at)) for at in names]
+    positions = [Change(visible(position_name(at)), _measure_in(before, at), _measure_in(after, at)) for at in names]
     old, new = ({_key_of(cause): cause for cause in one.causes} for one in (before, after))
     causes = [
         Change(name_of(new.get(key) or old[key]), *(_gain_of(one.get(key)) for one in (old, new)))
         for key in dict.fromkeys((*old, *new))
     ]
-    return JobComparison(after.title, steps, *(sorted(some, key=_size, reverse=True) for some in (positions, causes)))
+    return JobComparison(
+        visible(after.title), steps, *(sorted(some, key=_size, reverse=True) for some in (positions, causes))
+    )
 
 
 def _size(change: Change) -> float:
@@ -162,15 +188,25 @@ def _mean_of(several: Iterable[Measure]) -> Measure | None:
 
 
 def _measure(blocks: Sequence[tuple[int, float]]) -> Measure:
-    """The time of a step by blocks of steps and seconds, and its noise by the residuals of a ratio (Cochran, 1977)."""
-    steps, count = sum(steps for steps, _ in blocks), len(blocks)
+    """The time of a step by blocks of steps and seconds. Its noise is that of the residuals of a ratio (Cochran, 1977),
+    whose neighbours may be alike, and at least `_FLOOR`."""
+    steps = sum(steps for steps, _ in blocks)
     mean = sum(seconds for _, seconds in blocks) / steps
-    if count < _FEWEST_BLOCKS:
+    if len(blocks) < _FEWEST_BLOCKS:
         return Measure(mean, None)
-    residuals = sum((seconds - mean * each) ** 2 for each, seconds in blocks)
-    free = count - 1
+    noises = [_noise(blocks, mean) / steps]
+    while len(blocks) >= 2 * _FEWEST_MERGED:  # batch means: the noise of longer blocks has that of their neighbours
+        pairs = zip(blocks[::2], blocks[1::2], strict=False)
+        blocks = [(one[0] + other[0], one[1] + other[1]) for one, other in pairs]
+        noises.append(_noise(blocks, sum(seconds for _, seconds in blocks) / sum(each for each, _ in blocks)) / steps)
+    return Measure(mean, max(*noises, _FLOOR * mean))
+
+
+def _noise(blocks: Sequence[tuple[int, float]], mean: float) -> float:
+    """The noise of the sum of the seconds."""
+    free = len(blocks) - 1
     student = 1.96 + 2.7 / free + 4.0 / free**2  # its quantile at 97.5 %, within 4 %
-    return Measure(mean, student * sqrt(count / free * residuals) / steps)
+    return student * sqrt((free + 1) / free * sum((seconds - mean * each) ** 2 for each, seconds in blocks))
 
 
 def comparison_text(jobs: Iterable[JobComparison], tolerance: float, terminal: Terminal) -> str:
@@ -196,10 +232,10 @@ def _verdict(job: JobComparison, tolerance: float) -> str:
     """One sentence: `slower by 4.30 ms a step (10 %), of which 4.10 ms in data loading.`"""
     step = job.step
     before = step.before.mean if step.before else 0.0
-    if step.noise is None:
+    if step.noise is None and not job.is_slower(tolerance):
         return "too few steps to tell a change from noise: watch longer, with `--for`."
     size = f"{amount(abs(step.difference))} a step ({percent(abs(step.difference) / before if before else 0.0)})"
-    if not step.is_real:
+    if step.noise is not None and not step.is_real:
         return f"no change beyond the noise of {amount(step.noise)} a step."
     same_way = [one for one in job.positions if one.is_real and one.difference * step.difference > 0]
     where = f", of which {amount(abs(same_way[0].difference))} in {same_way[0].name}" if same_way else ""

@@ -24,6 +24,7 @@ from otel_zernel_commands.why.watch import (
     command_of,
     count_processes,
     family_of,
+    is_reading,
     is_running,
     programs,
     runs_mps,
@@ -71,7 +72,8 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     state, attached, blocks = watched_state(command_of, ancestors_of), Event(), StepBlocks()
 
     def arrived(batch: Batch) -> None:
-        attached.set()
+        if is_reading(batch):
+            attached.set()
         if options.slices is not None:
             options.slices.take(batch)
         blocks.take(state)

@@ -1,7 +1,5 @@
 """Answers on jobs, and the reports on recorded runs that have them."""
 
-from typing import Any
-
 from otel_zernel_commands.why.findings import WhyReport, report_on
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, Hidden, JobAnswer
@@ -43,25 +41,19 @@ SLOW = JobAnswer(
     best=0.0252,
     looked_at=(CauseName.SEGMENT, CauseName.STRAGGLER),
 )
-ALONE = JobAnswer(step=0.0410, steps=50, causes=(TOKENIZES,), best=0.0286, looked_at=(CauseName.SEGMENT,))
 HEALTHY = JobAnswer(step=0.0410, steps=50, best=0.0402, looked_at=(CauseName.SEGMENT, CauseName.CHECKPOINT))
 
 
-def slow_report(**more: Any) -> WhyReport:
-    """A job of two ranks with two causes."""
+def slow_report() -> WhyReport:
+    """A job of two ranks with two causes, for the layout: its table is that of another run."""
     state = seen("gloo, DDP, a late rank", is_job=True)
     [job] = state.jobs
     job.answer = SLOW
-    return report_on(state, JobChoice(), circumstances(**more))
-
-
-def alone_report(answer: JobAnswer, **more: Any) -> WhyReport:
-    """A process that trains alone."""
-    state = seen("stalls of 150 ms")
-    first_process(state).answer = answer
-    return report_on(state, JobChoice(), circumstances(**more))
+    return report_on(state, JobChoice(), circumstances())
 
 
 def healthy_report() -> WhyReport:
-    """A process without a cause."""
-    return alone_report(HEALTHY)
+    """A process without a cause, for the layout."""
+    state = seen("stalls of 150 ms")
+    first_process(state).answer = HEALTHY
+    return report_on(state, JobChoice(), circumstances())

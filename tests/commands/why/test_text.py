@@ -13,7 +13,7 @@ from otel_zernel_commands.why.rendering import Terminal, report_json, report_tex
 from otel_zernel_commands.why.rendering.text import gpu_text
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import amount, percent
-from tests.commands.why.answers import ALONE, HEALTHY, alone_report, slow_report
+from tests.commands.why.answers import healthy_report, slow_report
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
 
@@ -23,16 +23,17 @@ NOTE = "GPU utilisation and throttling: libnvidia-ml.so.1 was not found; install
 
 def with_gpu() -> WhyReport:
     state = seen("GPU, 2 workers, pinned")
-    first_process(state).answer = HEALTHY
     for batch in throttled(3, first_process(state).pid):
         state.add(batch, 0.0)
     return report_on(state, JobChoice(), circumstances())
 
 
 REPORTS = {
-    "slow_loader": lambda: alone_report(ALONE, notes=(NOTE,)),
-    "late_rank": lambda: slow_report(is_interrupted=True),
+    "slow_loader": lambda: report("stalls of 150 ms", notes=(NOTE,)),
+    "late_rank": lambda: report("gloo, DDP, a late rank", is_job=True, is_interrupted=True),
     "gpu": with_gpu,
+    "causes": slow_report,
+    "healthy": healthy_report,
 }
 TERMINALS = {
     "40": Terminal(40),

@@ -18,6 +18,7 @@ from otel_zernel_commands.why.watch import (
     Watching,
     check_prerequisites,
     collecting,
+    is_reading,
     watch_settings,
     watched_state,
 )
@@ -150,6 +151,12 @@ async def test_batches_are_collected_and_left_as_they_are() -> None:
         await exporter.export(batch)  # type: ignore[attr-defined]  # it is an exporter
     assert [(batch.bytes_of("metrics"), batch.bytes_of("traces")) for batch in batches] == before
     assert [one.trained for one in state.processes] == [40]
+
+
+def test_only_a_reading_of_the_probes_says_that_they_are_in_place() -> None:
+    assert not is_reading(Batch())
+    assert not is_reading(points("hw.gpu.utilization", [({}, 0.5)], {"host.name": "node"}))
+    assert is_reading(points("zernel.reading.sequence", [({}, 1)], {"host.name": "node"}))
 
 
 def test_points_without_a_value_change_nothing() -> None:

@@ -85,7 +85,7 @@ class Job(_Object):
     time: tuple[PositionActivity, ...]
     phases: tuple[TimeShare, ...]
     """In place of `time`, for a program without PyTorch's scopes."""
-    cost: float | None
+    cost: float | None = None
     """The share of the job's time that the watch took: an estimate; null if it is not known."""
     start: JobStart | None
     """Null if the job began before the watch."""

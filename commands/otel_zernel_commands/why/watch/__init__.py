@@ -2,6 +2,7 @@
 
 from otel_zernel_commands.why.watch.configuration import (
     collecting,
+    is_reading,
     watch_settings,
     watched_state,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "command_of",
     "count_processes",
     "family_of",
+    "is_reading",
     "is_running",
     "programs",
     "runs_mps",

@@ -7,6 +7,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.registry import ComponentClass, Registry
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _COLLECTOR = "why"
@@ -35,7 +36,7 @@ def watched_state(
 
 
 def collecting(state: TrainingState, arrived: Callable[[Batch], None] = lambda _: None) -> ComponentClass:
-    """An exporter that adds each batch to `state`, and calls `arrived` with it: probes are in place by then."""
+    """An exporter that adds each batch to `state`, and then calls `arrived` with it."""
 
     class _Collector(Exporter):
         async def export(self, batch: Batch) -> None:
@@ -47,6 +48,14 @@ def collecting(state: TrainingState, arrived: Callable[[Batch], None] = lambda _
                 self.context.drop(count, reason)
 
     return _Collector
+
+
+def is_reading(batch: Batch) -> bool:
+    """Whether it has a reading of the ebpf receiver: then the probes are on the libraries of running processes."""
+    scopes = (
+        (scope for one in batch.metrics.resource_metrics for scope in one.scope_metrics) if batch.has_metrics else ()
+    )
+    return any(metric.name == semconv.READING_SEQUENCE for scope in scopes for metric in scope.metrics)
 
 
 def watch_settings(
