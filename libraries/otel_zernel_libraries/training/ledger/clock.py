@@ -88,13 +88,14 @@ class ThreadClock:
         spent = self._by_activity(moment.position, first, last, end - start)
         moments = MOMENTS[moment.position]
         waited = spent.pop(Activity.COLLECTIVE, 0)
-        meeting = Segment(end - waited, end, moments[Activity.COLLECTIVE], (), NO_WORK if spent else work)
-        if not spent:
-            return (meeting,)
-        times = tuple((moments[activity], lasted) for activity, lasted in spent.items())
-        longest = moments[max(spent, key=spent.__getitem__)]
-        own = Segment(start, end - waited, longest, times if len(times) > 1 else (), work)
-        return (own, meeting) if waited else (own,)
+        own = end - waited
+        meeting: tuple[Segment, ...] = ()
+        if waited:
+            meeting = (Segment(own, end, moments[Activity.COLLECTIVE], (), NO_WORK if spent else work),)
+        if len(spent) < 2:
+            return *(Segment(start, own, moments[activity], (), work) for activity in spent), *meeting
+        times = tuple([(moments[activity], lasted) for activity, lasted in spent.items()])
+        return Segment(start, own, moments[max(spent, key=spent.__getitem__)], times, work), *meeting
 
     def _by_activity(self, position: Position, first: Snapshot, last: Snapshot, lasted: int) -> dict[Activity, int]:
         """The time (ns) in each activity; the sum is `lasted`."""
@@ -185,11 +186,10 @@ def _by_state(times: tuple[int, ...], lasted: int) -> dict[Activity | None, int]
     spent = {state: time for state, time in zip(STATES, times, strict=True) if time}
     total = sum(spent.values())
     if total > lasted:
-        spent = {activity: time * lasted // total for activity, time in spent.items()}
+        spent = {state: time * lasted // total for state, time in spent.items()}
         total = sum(spent.values())
-    rest = lasted - total
-    is_rounding = spent and rest * _ROUNDING <= lasted + _ROUNDING * _ROUNDING
-    activity = max(spent, key=lambda one: spent[one]) if is_rounding else Activity.UNKNOWN
-    if rest:
-        spent[activity] = spent.get(activity, 0) + rest
+    if rest := lasted - total:
+        is_rounding = spent and rest * _ROUNDING <= lasted + _ROUNDING * _ROUNDING
+        state = max(spent, key=spent.__getitem__) if is_rounding else Activity.UNKNOWN
+        spent[state] = spent.get(state, 0) + rest
     return spent
