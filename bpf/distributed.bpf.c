@@ -44,7 +44,13 @@ static __always_inline void count_work(struct process *process)
 		__sync_fetch_and_add(&process->works, 1);
 }
 
-/* c10d::Work::Work runs early in the issue of a collective. */
+/* c10d::ProcessGroupGloo::send, which writes as much as the socket takes before it calls c10d::Work::Work. */
+static __always_inline void begin_transfer(struct hit *hit)
+{
+	hit->thread->transfer = bpf_ktime_get_ns();
+}
+
+/* c10d::Work::Work runs early in the issue of a collective, but late in that of a transfer. */
 static __always_inline void begin_work(struct hit *hit)
 {
 	struct process *process = process_of(hit->thread);
@@ -54,6 +60,8 @@ static __always_inline void begin_work(struct hit *hit)
 		count_work(process);
 	}
 	hit->thread->work_issued = bpf_ktime_get_ns();
+	hit->thread->work_begun = hit->thread->transfer ? hit->thread->transfer : hit->thread->work_issued;
+	hit->thread->transfer = 0;
 	hit->thread->work_issued_off_cpu = hit->thread->off_cpu;
 }
 
@@ -64,7 +72,7 @@ static __always_inline __u64 work_since(struct thread *thread, __u64 now)
 	__u64 issued = thread->work_issued, off_cpu = thread->off_cpu - thread->work_issued_off_cpu;
 
 	thread->work_issued = 0;
-	return issued && now - issued < off_cpu + LONGEST_ISSUE ? issued : now;
+	return issued && now - issued < off_cpu + LONGEST_ISSUE ? thread->work_begun : now;
 }
 
 /* c10d::Work::wait */

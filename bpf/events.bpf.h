@@ -26,6 +26,16 @@ enum run_ending {
 	AT_NEXT_RUN, /* the entry of the next operator, which continues the run */
 };
 
+/* The operators of a run. */
+enum run_kind {
+	OF_MODEL,
+	OF_UPDATE,     /* they update all parameters at once */
+	OF_LOSS,       /* losses alone: those of the model before them are not probed */
+	OF_BATCH,      /* random numbers outside passes: a batch that the program makes */
+	OF_NOISE,      /* the same, with normally distributed ones among them */
+	OF_IN_PLACE,   /* without gradients, each on one tensor: after a backward pass or an optimizer */
+};
+
 /* INTERVAL_OPERATORS */
 struct run_facts {
 	__u64 covered; /* ns */
@@ -33,7 +43,7 @@ struct run_facts {
 	__u32 parts;
 	__u32 ending; /* enum run_ending */
 	__u16 is_without_grad;
-	__u16 is_update;
+	__u16 kind; /* enum run_kind */
 };
 
 /* INTERVAL_COLLECTIVE and INTERVAL_COMMUNICATOR */

@@ -41,7 +41,12 @@
 	ENTRY_ONLY(GRAD_MODE, set_grad_mode) \
 	ENTRY_ONLY(INFERENCE_BEGIN, begin_inference) \
 	ENTRY_ONLY(INFERENCE_END, end_inference) \
-	ENTRY_ONLY(WORK_NUMBER, number_work)
+	ENTRY_ONLY(WORK_NUMBER, number_work) \
+	ENTRY_ONLY(TRANSFER, begin_transfer) \
+	ENTRY_ONLY(BATCH, begin_operator) \
+	ENTRY_ONLY(NOISE, begin_operator) \
+	ENTRY_ONLY(AUTOCAST, begin_operator) \
+	ENTRY_ONLY(IN_PLACE, begin_operator)
 
 #define NAME_OF_ROW(kind, ...) kind,
 

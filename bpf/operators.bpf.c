@@ -13,6 +13,55 @@
 #define LONGEST_LEAD 5000000	   /* ns: if an operator comes later in its no-grad region, its pass begins with it */
 #define LONGEST_RUN 1000000000	   /* ns: a longer pass is several runs, so that each is reported in time */
 
+static __always_inline __u32 run_kind_of(__u32 kind)
+{
+	switch (kind) {
+	case UPDATE:
+		return OF_UPDATE;
+	case IN_PLACE:
+		return OF_IN_PLACE;
+	case LOSS:
+		return OF_LOSS;
+	case BATCH:
+		return OF_BATCH;
+	case NOISE:
+		return OF_NOISE;
+	default:
+		return OF_MODEL;
+	}
+}
+
+static __always_inline int is_of_pass(__u32 run_kind)
+{
+	return run_kind == OF_MODEL || run_kind == OF_LOSS;
+}
+
+static __always_inline int is_of_batch(__u32 run_kind)
+{
+	return run_kind == OF_BATCH || run_kind == OF_NOISE;
+}
+
+/* Operators of one class are one run. */
+static __always_inline __u32 class_of(__u32 run_kind)
+{
+	return run_kind == OF_LOSS ? OF_MODEL : run_kind == OF_NOISE ? OF_BATCH : run_kind == OF_IN_PLACE ? OF_UPDATE : run_kind;
+}
+
+static __always_inline __u32 phase_of_run(const struct run *run)
+{
+	switch (run->kind) {
+	case OF_UPDATE:
+		return PHASE_OPTIMIZER_STEP;
+	case OF_BATCH:
+	case OF_NOISE:
+		return PHASE_DATA_LOADING;
+	case OF_IN_PLACE:
+		return PHASE_UNKNOWN;
+	default:
+		return PHASE_GPU_COMPUTE;
+	}
+}
+
 static __always_inline __u16 microseconds(__u64 time)
 {
 	return time < 65535000 ? time / 1000 : 65535;
@@ -63,13 +112,13 @@ __noinline int end_run(struct thread *thread, __u64 next)
 	thread->first_launch = thread->first_launch_after_mark;
 	if (!event)
 		return 0;
-	event->phase = KIND_OF(run->flags) == UPDATE ? PHASE_OPTIMIZER_STEP : PHASE_GPU_COMPUTE;
+	event->phase = phase_of_run(run);
 	event->facts.run.covered = run->covered + end - run->part;
 	event->facts.run.count = run->count;
 	event->facts.run.parts = run->parts;
 	event->facts.run.ending = ending;
 	event->facts.run.is_without_grad = run->is_without_grad;
-	event->facts.run.is_update = KIND_OF(run->flags) == UPDATE;
+	event->facts.run.kind = run->kind;
 	add_snapshots(event, &run->begin, &thread->mark);
 	emit(event);
 	return 0;
@@ -86,6 +135,11 @@ static __always_inline int is_for_backward(struct thread *thread, struct process
 	if (!process->backward_thread)
 		thread->is_own = 1;
 	return !thread->is_own;
+}
+
+static __always_inline int is_update(__u32 kind)
+{
+	return kind == UPDATE || kind == IN_PLACE;
 }
 
 /* Whether operators of this kind begin no run: programs also prepare data and read results with them. */
@@ -112,8 +166,12 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 	const struct run *run = &thread->run;
 	__u64 since = now - thread->active;
 
-	if ((KIND_OF(run->flags) == UPDATE) != (kind == UPDATE))
+	if (class_of(run->kind) != class_of(run_kind_of(kind)))
 		return 1;
+	if (run->over && run->kind == OF_IN_PLACE)
+		return now - run->over > LONGEST_MERGE_GAP;
+	if (is_of_batch(run->kind))
+		return thread->blocked - thread->marked_blocked > SHORTEST_HOST;
 	if (run->over && !thread->is_without_grad)
 		return kind != OPERATOR || run->regions > 1 || now - run->over > LONGEST_JOIN_GAP ||
 		       run->over - run->first > LONGEST_JOIN;
@@ -165,7 +223,7 @@ static __always_inline void continue_run(struct thread *thread, __u64 now)
 	struct run *run = &thread->run;
 	__u64 begin = begin_of_part(thread, now);
 
-	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST)
+	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST && run->kind != OF_IN_PLACE)
 		begin_part(run, run->over, begin);
 	run->over = 0;
 	run->regions++;
@@ -173,11 +231,11 @@ static __always_inline void continue_run(struct thread *thread, __u64 now)
 	run->is_in_step = is_in_step(thread);
 }
 
-static __always_inline void begin_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
+static __always_inline void begin_run(struct thread *thread, struct process *process, __u32 kind, __u64 now)
 {
 	struct run *run = &thread->run;
 
-	run->first = begin_of_part(thread, now);
+	run->first = kind == OF_IN_PLACE ? now : begin_of_part(thread, now);
 	if (run->first == thread->mark.time) { /* no gap */
 		run->begin = thread->mark;
 	} else if (run->first == now) {
@@ -192,28 +250,45 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 	run->count = 0;
 	run->parts = 1;
 	run->regions = 1;
-	run->flags = flags;
+	run->kind = kind;
 	run->is_without_grad = !!thread->is_without_grad;
 	run->is_in_step = is_in_step(thread);
-	run->sets_phase = !thread->phase && !process->phase && KIND_OF(flags) != UPDATE;
+	run->sets_phase = !thread->phase && !process->phase && is_of_pass(kind);
+	thread->is_after_work &= !is_of_pass(kind);
 	if (run->sets_phase) {
 		set_phase(process, PHASE_GPU_COMPUTE);
 		process->phase_thread = thread->tid;
 	}
 }
 
+/* Random numbers are a batch if they are drawn outside scopes and passes. */
+static __always_inline int admits_batch(const struct thread *thread, __u64 now)
+{
+	const struct run *run = &thread->run;
+
+	if (thread->is_without_grad)
+		return 0;
+	if (!run->first)
+		return !thread->phase;
+	return is_of_batch(run->kind) ||
+	       (run->over && (!is_of_pass(run->kind) || now - run->over > LONGEST_MERGE_GAP));
+}
+
 /* Adds an operator to the thread's run, and begins one if it has none. Returns whether the operator is in a run. */
-static __always_inline int join_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
+static __always_inline int join_run(struct thread *thread, struct process *process, __u32 kind, __u64 now)
 {
 	struct run *run = &thread->run;
-	__u32 kind = KIND_OF(flags);
 
 	if (is_for_backward(thread, process))
 		return 0;
-	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP && !(is_in_step(thread) && kind != UPDATE)
-				    : kind == UPDATE)
+	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP && !(is_in_step(thread) && !is_update(kind))
+				    : is_update(kind))
 		return 0;
-	if (is_continuing(kind) && (!run->first || (run->over && !thread->is_without_grad)))
+	if (kind == IN_PLACE && !(run->first ? class_of(run->kind) == OF_UPDATE : thread->is_after_work && !thread->phase))
+		return 0;
+	if (is_continuing(kind) && (!run->first || !is_of_pass(run->kind) || (run->over && !thread->is_without_grad)))
+		return 0;
+	if (is_of_batch(run_kind_of(kind)) && !admits_batch(thread, now))
 		return 0;
 	if (run->first && is_past(thread, kind, now))
 		end_run(thread, 0);
@@ -225,14 +300,19 @@ static __always_inline int join_run(struct thread *thread, struct process *proce
 	if (!run->first) {
 		if (is_continuing(kind))
 			return 0;
-		begin_run(thread, process, flags, now);
+		begin_run(thread, process, run_kind_of(kind), now);
 	} else if (run->over) {
 		continue_run(thread, now);
 	} else if (run->is_without_grad && leaves_pass(thread, kind, now)) {
 		begin_part(run, thread->active, now);
 	}
+	if (kind == AUTOCAST)
+		return 1;
 	if (!run->count++ || (run->has_result && kind == OPERATOR))
 		run->pass = now;
+	if ((run->kind == OF_LOSS && kind == OPERATOR) || (run->kind == OF_BATCH && kind == NOISE) ||
+	    (run->kind == OF_IN_PLACE && kind == UPDATE))
+		run->kind = run_kind_of(kind);
 	run->has_result = kind == SAMPLE || kind == LOSS || (kind == REDUCTION && run->has_result);
 	return 1;
 }
@@ -247,9 +327,11 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 		return 0;
 	__sync_fetch_and_add(&process->operator_hits, 1);
 	now = bpf_ktime_get_ns();
-	joins = join_run(thread, process, flags, now);
-	thread->operators++;
-	thread->last_operator = now;
+	joins = join_run(thread, process, KIND_OF(flags), now);
+	if (!is_of_batch(run_kind_of(KIND_OF(flags))) && KIND_OF(flags) != AUTOCAST) {
+		thread->operators++;
+		thread->last_operator = now;
+	}
 	if (joins) {
 		note_end_of_run(thread, now);
 		thread->run.last = thread->mark.time;

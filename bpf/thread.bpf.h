@@ -74,7 +74,7 @@ struct run {
 	__u64 emitted; /* the end of the run before */
 	__u32 count;
 	__u32 parts; /* no-grad regions */
-	__u32 flags; /* of the first operator's probe */
+	__u32 kind; /* enum run_kind */
 	__u32 is_without_grad;
 	__u32 is_in_step; /* see operators.bpf.c */
 	__u32 has_result; /* the host has got a result since the last operator */
@@ -103,7 +103,9 @@ struct thread {
 	__u64 on_since; /* when it last woke up and got a CPU, ns; 0 while it sleeps */
 	__u64 off_why; /* enum off_cpu */
 	__u64 off_cpu; /* ns, the sum so far */
-	__u64 work_issued; /* see distributed.bpf.c */
+	__u64 transfer; /* see distributed.bpf.c */
+	__u64 work_begun;
+	__u64 work_issued;
 	__u64 work_issued_off_cpu;
 	__u64 work_wait_since;
 	__u64 work_wait_blocked;
@@ -138,6 +140,7 @@ struct thread {
 	__u32 waits_in_launch; /* whether a long launch is one that waits */
 	__u64 faults_before_launch;
 	__u32 is_releasing; /* that call frees memory of the GPU */
+	__u32 is_after_work;   /* a backward pass or an optimizer is over, and neither a pass nor a load has begun since */
 	__u32 has_closure; /* the optimizer's step that it is in has called its closure */
 	__u64 run_delay; /* ns in the queues of CPUs, up to its latest run; see cpu_takers.bpf.h */
 	__u16 samples[CODES]; /* see sampler.bpf.c */

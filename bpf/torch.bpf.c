@@ -133,6 +133,7 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 	if (ended == PHASE_OPTIMIZER_STEP && !clears_only) {
 		drop_arithmetic(&thread->run);
 		thread->has_closure = 0;
+		thread->is_after_work = 1;
 	}
 	if (ended)
 		end_run(thread, 0);
@@ -197,6 +198,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	if (scope->phase) {
 		process->trains = 1;
 		end_run(hit->thread, 0);
+		hit->thread->is_after_work &= scope->phase != PHASE_DATA_LOADING;
 		enter_phase(hit->thread, process, scope->phase);
 	}
 	take_boundary(hit->thread, &scope->snapshot, hit->time);
@@ -247,6 +249,7 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 		end_reducer(hit->thread, process, frame->start, hit->thread->mark.time);
 		if (process->backward_thread == hit->thread->tid && !is_inside(hit->thread, BACKWARD))
 			process->backward_thread = 0;
+		hit->thread->is_after_work = 1;
 		note_mark(hit->thread);
 	}
 	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->begin.time, hit->thread->mark.time);

@@ -18,6 +18,8 @@ from otel_zernel_libraries.training.span_attributes import MalformedSpan, SpanAt
 
 ThreadKind = Literal["data_loading", "optimizer", "zero_grad", "backward", "ddp", "user", "sync"]
 """The values of `zernel.interval` of scopes and waits."""
+OperatorKind = Literal["model", "update", "loss", "batch", "noise", "in_place"]
+"""The values of `zernel.operators.kind`; docs/spans.md defines them."""
 THREAD_KINDS: Final = frozenset(get_args(ThreadKind))
 _MOST_EDGES: Final = 64
 """Edges of parts in one run; more are ignored."""
@@ -195,8 +197,8 @@ class OperatorsSpan(NamedTuple):
     end_ns: int
     operators: int
     """The operators that were probed."""
-    is_update: bool
-    """Whether they update all parameters at once, outside an optimizer's scope. Else they are a model's."""
+    operator_kind: str
+    """An `OperatorKind`. A newer receiver may know more."""
     ending: str
     """`operator`, `region` or `next`: see docs/spans.md."""
     grad: bool
@@ -221,7 +223,7 @@ class OperatorsSpan(NamedTuple):
         attributes: dict[str, AttributeValue | None] = {
             **_common(self.thread, self.phase, OPERATORS),
             semconv.OPERATORS_COUNT: self.operators,
-            semconv.OPERATORS_KIND: "update" if self.is_update else "model",
+            semconv.OPERATORS_KIND: self.operator_kind,
             semconv.OPERATORS_END: self.ending,
             semconv.GRAD: self.grad,
         }
@@ -249,7 +251,7 @@ class OperatorsSpan(NamedTuple):
             end_ns=span.end_time_unix_nano,
             phase=phase,
             operators=read.integer(semconv.OPERATORS_COUNT),
-            is_update=read.text(semconv.OPERATORS_KIND) == "update",
+            operator_kind=read.text(semconv.OPERATORS_KIND),
             ending=read.text(semconv.OPERATORS_END),
             grad=read.flag(semconv.GRAD),
             parts=read.integer(semconv.OPERATORS_PARTS, 1),

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from otel_zernel_libraries.training.interval_spans import (
     Ending,
     Evidence,
     IntervalSpan,
+    OperatorKind,
     OperatorsSpan,
     ProcessSpan,
     ThreadSpan,
@@ -108,7 +110,7 @@ SPANS: dict[str, st.SearchStrategy[AnySpan]] = {
         OperatorsSpan,
         thread=NUMBERS,
         operators=COUNTS,
-        is_update=st.booleans(),
+        operator_kind=st.sampled_from(get_args(OperatorKind)),
         ending=st.sampled_from(["operator", "region", "next"]),
         grad=st.booleans(),
         parts=st.integers(1, 16),
@@ -214,7 +216,7 @@ KINDS: dict[str, Kind] = {
             end_ns=3,
             phase="gpu_compute",
             operators=0,
-            is_update=False,
+            operator_kind="model",
             ending="next",
             grad=False,
             parts=2,
@@ -227,7 +229,7 @@ KINDS: dict[str, Kind] = {
         frozenset({PHASE, *PARTS, *GAPS, *TAILS, *SNAPS}),
     ),
     "operators that are one part": Kind(
-        OperatorsSpan(thread=1, start_ns=2, end_ns=3, operators=1, is_update=True, ending="region", grad=True),
+        OperatorsSpan(thread=1, start_ns=2, end_ns=3, operators=1, operator_kind="update", ending="region", grad=True),
         frozenset(),
     ),
     "process that exits": Kind(

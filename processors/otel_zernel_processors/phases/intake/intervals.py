@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -35,10 +35,19 @@ WORK = frozenset({"backward", "optimizer"})
 """The kinds that occur only in a training step."""
 UPDATES = frozenset({"optimizer", "update"})
 """The kinds that change the model's weights."""
+AVERAGE: Final = "average"
+"""The kind of an update of other weights, for example of an exponential average."""
+BATCH: Final = "batch"
+NOISE: Final = "noise"
+"""The kinds of runs of random numbers, with which the program makes a batch. After a loader, noise begins a pass."""
+IN_PLACE: Final = "in_place"
+"""The kind of a run of operators without gradients, each of which changes one tensor."""
 
 _SNAPSHOTS = (semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END)
 _new = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
+_KINDS_OF_RUNS: Final = {"update": "update", "batch": BATCH, "noise": NOISE, "in_place": IN_PLACE}
+"""By `zernel.operators.kind`. The others are passes."""
 _TRAINING = frozenset({"data_loading", "optimizer", "backward", "collective"})
 """Kinds that only processes that train have."""
 
@@ -58,6 +67,8 @@ class Operators:
     """The time of these regions, if there are several."""
     edges: tuple[int, ...] = ()
     """When each of these regions begins and ends, in ns since the start of the run; empty if unknown."""
+    is_loss: bool = False
+    """Whether all of them are losses: those of the model before them are not known."""
     is_open: bool = False
     """Whether its pass goes on after its end, which is the entry of an operator."""
 
@@ -168,9 +179,10 @@ def _run(read: OperatorsSpan) -> ThreadInterval:
         parts=read.parts,
         covered_ns=read.covered_ns,
         edges=tuple(edge * 1000 for edge in read.edges_us),
+        is_loss=read.operator_kind == "loss",
         is_open=read.ending != "region",
     )
-    kind: RunKind = "update" if read.is_update else "forward" if read.grad else "inference"
+    kind = _KINDS_OF_RUNS.get(read.operator_kind) or ("forward" if read.grad else "inference")
     return ThreadInterval(
         read.end_ns, read.start_ns, read.thread, kind, OPERATORS, operators=operators, snapshots=read.snapshots
     )

@@ -25,9 +25,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from otel_zernel_libraries.training.ledger import MOMENTS, CpuShares, Moment, Position, Segment, ThreadClock
-from otel_zernel_processors.phases.intake.intervals import RUNS, ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import AVERAGE, BATCH, NOISE, RUNS, ThreadInterval
 from otel_zernel_processors.phases.scopes.cuts import (
-    AVERAGE,
     COLLECTIVE,
     ENQUEUE,
     IS_SCOPE,
@@ -51,7 +50,7 @@ _NESTED = 64
 """Intervals before an enqueued collective among which one may enclose it."""
 _CALLS = frozenset({"collective", "sync", "ddp"})
 """Kinds whose precedence also depends on other facts."""
-_NO_WORK = RUNS - {"update"} | {"data_loading", "collective", "user"}
+_NO_WORK = RUNS - {"update"} | {AVERAGE, BATCH, NOISE, "zero_grad", "data_loading", "collective", "user"}
 _UPDATE, _COMPILE = UNKNOWN[Position.OPTIMIZER], UNKNOWN[Position.COMPILE]
 _COMPILED = frozenset({Position.FORWARD, Position.BACKWARD})
 _OF_EVALUATION = {**PRECEDENCE, "inference": PRECEDENCE["evaluation"], "forward": PRECEDENCE["evaluation"]}
@@ -127,12 +126,7 @@ def _covered(step: Step, marks: Iterable[ThreadMark] | None) -> list[Cover]:
         return covered
     calls = [cover for cover in covered if not IS_SCOPE[cover[2]]]
     kinds = _OF_EVALUATION if step.kind == "evaluation" else PRECEDENCE
-    optimized = min((one.end for one in step.intervals if one.kind == "optimizer"), default=step.end)
-    for mark in marks:
-        if mark.start < mark.end:
-            is_average = mark.kind == "update" and mark.start >= optimized
-            calls.append((mark.start, mark.end, AVERAGE if is_average else kinds[mark.kind]))
-    return calls
+    return calls + [(mark.start, mark.end, kinds[mark.kind]) for mark in marks if mark.start < mark.end]
 
 
 def _precedence(interval: ThreadInterval) -> int | None:

@@ -87,6 +87,11 @@ def prepares_batch(start: int, end: int, clock: ThreadClock) -> bool:
     return is_moved or _time_in((0,), start, end, clock) > _time_in(_BLOCKED, start, end, clock)
 
 
+def is_blocked(start: int, end: int, clock: ThreadClock) -> bool:
+    """Whether the thread waits in this time for something other than a CPU."""
+    return _time_in(_BLOCKED, start, end, clock) >= _SHORTEST_NS
+
+
 def own_time(start: int, end: int, clock: ThreadClock) -> int:
     """The time (ns) of a gap without that in which the thread could run, but had no CPU."""
     return end - start - _time_in((_CPU_WAIT,), start, end, clock)
@@ -106,7 +111,7 @@ def waits_for_child(start: int, end: int, clock: ThreadClock) -> bool:
 def leaves_pass(start: int, end: int, lasted: int, clock: ThreadClock) -> bool:
     """Whether a pause after a pass of `lasted` ns is no part of it: the thread blocks, or runs Python for longer than
     the pass."""
-    return _time_in(_BLOCKED, start, end, clock) >= _SHORTEST_NS or _time_in((0,), start, end, clock) > lasted
+    return is_blocked(start, end, clock) or _time_in((0,), start, end, clock) > lasted
 
 
 def _time_in(states: tuple[int, ...], start: int, end: int, clock: ThreadClock) -> int:

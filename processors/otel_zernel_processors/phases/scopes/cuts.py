@@ -34,7 +34,7 @@ other: then the one that began last counts. A call with an activity has the posi
 _NAMES = list(_COVERS)
 PRECEDENCE = {name: at for at, name in enumerate(_COVERS) if name not in ("collective", "enqueue")}
 PRECEDENCE["update"] = PRECEDENCE["optimizer"]
-COLLECTIVE, ENQUEUE, SYNC, AVERAGE = (_NAMES.index(name) for name in ("collective", "enqueue", "sync", "average"))
+COLLECTIVE, ENQUEUE, SYNC = (_NAMES.index(name) for name in ("collective", "enqueue", "sync"))
 _CALLS = range(ENQUEUE, _NAMES.index("forward"))
 IS_SCOPE = tuple(at != COLLECTIVE and at not in _CALLS for at in range(len(_NAMES)))
 _SHOWN = [UNKNOWN[shown] if isinstance(shown, Position) else None for shown in _COVERS.values()]

@@ -11,9 +11,18 @@ from typing import NamedTuple
 
 from otel_zernel_libraries.training.interval_spans import NO_EVIDENCE, Evidence
 from otel_zernel_libraries.training.ledger import MOMENTS, Moment, Position, ThreadClock
-from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, Operators, ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import (
+    AVERAGE,
+    BATCH,
+    NOISE,
+    RUNS,
+    UPDATES,
+    Operators,
+    ThreadInterval,
+)
 from otel_zernel_processors.phases.scopes.batches import (
     Load,
+    is_blocked,
     leaves_pass,
     load_before,
     own_time,
@@ -30,7 +39,8 @@ _LATE = 8
 are not marked, as with torch.compile."""
 _SLOWER_PASS = 2
 """A pass takes less time than its backward pass, times this."""
-_FINISHES = UPDATES | {"zero_grad"}
+_UPDATES = UPDATES | {AVERAGE}
+_FINISHES = _UPDATES | {"zero_grad"}
 _SHORT_GAP, _SHORT_TAIL = 20, 4
 """A gap before a forward pass, and the time after its last operator, belong to the pass if they are shorter than this
 part of it: its calls in Python, and waits for another thread's lock."""
@@ -38,7 +48,7 @@ _PASSES = frozenset({"forward", "inference"})
 _PAUSES = 8
 """A forward pass goes on while the thread computes something else after a result, but not if a step has more such
 pauses than this: then they are steps of an environment."""
-_MARKS = UPDATES | RUNS | {"data_loading", "backward", "zero_grad"}
+_MARKS = _UPDATES | RUNS | {"data_loading", "backward", "zero_grad"}
 
 
 class ThreadMark(NamedTuple):
@@ -64,6 +74,10 @@ class Gaps:
         self._bridge_ns = bridge_ns
         self._loads: dict[int, Moment] = {}
         """By its start (ns): the load of a batch within a pass."""
+        self._batches = [(one.start, one.end) for one in step.intervals if one.kind in (BATCH, NOISE)]
+        """When (ns) the program draws random numbers for a batch: from the first operator to the begin of the last."""
+        self._noise = [one.start for one in step.intervals if one.kind == NOISE]
+        """The same, of noise: after a load, the pass begins with it."""
         marks = _outside_of_loads(sorted(_marks(step.intervals), key=_order))
         self._extend_to_next(marks)
         self.marks = self._extended_back(marks)
@@ -88,12 +102,13 @@ class Gaps:
             return []
         if self._step.compiles:
             return []
-        is_short = first.start - start < max(self._bridge_ns, (first.end - first.start) // _SHORT_GAP)
-        work = self._clock.work_between(start, first.start)
+        until = min([first.start, *self._noise])
+        is_short = until - start < max(self._bridge_ns, (first.end - first.start) // _SHORT_GAP)
+        work = self._clock.work_between(start, until)
         is_pass = work is None or work.operators or work.launches or self._is_compiled(0, start)
-        if is_short or is_pass or not prepares_batch(start, first.start, self._clock):
+        if is_short or is_pass or not prepares_batch(start, until, self._clock):
             return []
-        return [(start, first.start, UNKNOWN[Position.LOAD])]
+        return [(start, until, UNKNOWN[Position.LOAD])]
 
     def _own_time(self, start: int, end: int, around: Sequence[ThreadMark]) -> int:
         """The time (ns) without that in which the thread waits for a CPU. In a scope, the wait belongs to the scope."""
@@ -108,7 +123,10 @@ class Gaps:
         if mark.kind == "backward":
             return [(begin, mark.start, UNKNOWN[Position.FORWARD])]
         is_short = own_time(begin, mark.start, self._clock) < self._bridge_ns
-        if is_short and mark.kind in _FINISHES and before in UPDATES:
+        if mark.kind == AVERAGE:
+            averages = is_short or (before == AVERAGE and not is_blocked(begin, mark.start, self._clock))
+            return [(begin, mark.start, UNKNOWN[Position.AVERAGE if averages else Position.AFTER_STEP])]
+        if is_short and mark.kind in _FINISHES and before in _UPDATES:
             return [(begin, mark.start, UNKNOWN[Position.OPTIMIZER])]
         if mark.kind in _FINISHES and (before in ("backward", "forward") or is_short):
             return [(begin, mark.start, UNKNOWN[Position.CLIP])]
@@ -120,7 +138,10 @@ class Gaps:
         is_rollout = before == "inference" or run.kind == "inference"
         if is_rollout and waits_for_child(begin, mark.start, self._clock):
             return [(begin, mark.start, UNKNOWN[Position.ENVIRONMENT])]
-        if load := self._load(begin, mark.start, run):
+        load = self._load(begin, mark.start, run)
+        if before != "inference":
+            load = self._made(begin, mark.start, load)
+        if load:
             before_load: list[Cut] = [(begin, load.start, other)] if load.start > begin else []
             return [*before_load, (load.start, mark.start, MOMENTS[Position.LOAD][load.activity])]
         is_pass = run.kind == "forward" and self._is_compiled(of_run, begin)
@@ -138,13 +159,24 @@ class Gaps:
     def _load_between(self, begin: int, end: int, evidence: Evidence, *, few: bool) -> Load | None:
         return load_before(end, begin, self._clock, evidence, self._bridge_ns, few=few, is_fed=self._step.is_fed)
 
+    def _made(self, begin: int, end: int, load: Load | None) -> Load | None:
+        """The load, or the making of a batch if that begins before. Nothing blocks the thread from there on, and what
+        follows the last operator's begin takes no longer than what precedes it."""
+        for start, last in self._batches:
+            if not begin <= start < (load.start if load else end) or is_blocked(start, end, self._clock):
+                continue
+            if own_time(last, end, self._clock) <= max(last - start, self._bridge_ns):
+                return Load(start)
+        return load
+
     def _is_compiled(self, position: int, begin: int) -> bool:
         """Whether a run is only the loss of a pass whose operators are not marked: they run in the gap from `begin`.
-        The backward pass of such a pass takes time, too."""
+        The backward pass of such a pass takes time, too. Old recordings do not say which operators are losses."""
         run = self.marks[position]
-        count = run.operators.count if run.operators else 0
+        operators = run.operators or Operators()
         worked = own_work(begin, run.start, self._clock)
-        if count > _FEW_OPERATORS or (run.end - run.start) * _LATE >= worked:
+        is_guess = operators.count <= _FEW_OPERATORS and (run.end - run.start) * _LATE < worked
+        if not (operators.is_loss if self._clock else is_guess):
             return False
         backward = next((mark for mark in self.marks[position:] if mark.kind == "backward"), None)
         if self._clock and not self._clock.knows(begin, run.start):
@@ -209,7 +241,9 @@ class Gaps:
             if around and around[-1].start > edge:
                 edge, before = around[-1].start, around[-1].kind
             close = max(self._bridge_ns, (mark.end - mark.start) // _SHORT_GAP)
-            follows = mark.kind == "forward" and edge < mark.start and self._own_time(edge, mark.start, around) < close
+            is_made = any(edge <= start < mark.start for start, _ in self._batches)
+            follows = mark.kind == "forward" and edge < mark.start and not is_made
+            follows = follows and self._own_time(edge, mark.start, around) < close
             if edge < mark.start and (follows or (mark.kind == "update" and before == "backward")):
                 mark = mark._replace(start=edge)
             extended.append(mark)

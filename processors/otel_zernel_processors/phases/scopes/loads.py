@@ -6,6 +6,7 @@ from statistics import median
 
 from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+from otel_zernel_processors.phases.scopes.updates import with_updates
 
 _LOADS = 31
 """The median of this many loads is the usual length of a load."""
@@ -39,7 +40,7 @@ class LoadCutter:
         self._before: Step | None = None
         self._unsettled: list[Step] | None = []
         """The first steps, as long as no update has been seen; None once it is known whether updates show."""
-        self._hides_updates = False
+        self._hides_updates = self._has_optimizer = False
         self._loads: deque[int] = deque(maxlen=_LOADS)
 
     def feed(self, interval: ThreadInterval) -> Iterable[Step]:
@@ -146,6 +147,8 @@ class LoadCutter:
 
     def _classified(self, step: Step, after: Step | None) -> Step:
         """The step with its kind, which the step after it determines."""
+        self._has_optimizer = self._has_optimizer or any(one.kind == "optimizer" for one in step.intervals)
+        step.intervals = with_updates(step.intervals, by_hand=not self._has_optimizer)
         step.kind = self._kind(step, after)
         before, self._before = self._before, step
         if step.trains and step.opened_by:

@@ -10,10 +10,11 @@ generation of text.
 
 from dataclasses import dataclass
 
-from otel_zernel_processors.phases.intake.intervals import UPDATES, ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import IN_PLACE, UPDATES, ThreadInterval
 from otel_zernel_processors.phases.scopes.periods import Signature
 from otel_zernel_processors.phases.scopes.steps import Boundary, Step, StepKind
 from otel_zernel_processors.phases.scopes.units import Units, with_batch
+from otel_zernel_processors.phases.scopes.updates import averages, with_updates
 
 _PASSES = 64
 """Backward passes without an update, after which each one is a step,"""
@@ -32,7 +33,7 @@ checkpoints)."""
 _PASS_KINDS = frozenset({"forward", "inference", "backward", "data_loading"})
 """The kinds that begin the next unit after an update."""
 _STRETCH_KINDS = frozenset({"inference", "data_loading", "zero_grad"})
-_TOKENS = _PASS_KINDS | UPDATES | {"zero_grad"}
+_TOKENS = _PASS_KINDS | UPDATES | {"zero_grad", IN_PLACE}
 
 
 @dataclass(slots=True)
@@ -49,7 +50,8 @@ class _Token:
     is_open: bool
     """Whether it is a run whose pass goes on."""
     updates: bool
-    """Whether it changes the weights, or encloses an interval that does."""
+    """Whether it changes the weights or averages them, or encloses an interval that does."""
+    averages: bool = False
 
 
 class PassCutter:
@@ -71,7 +73,7 @@ class PassCutter:
         self._is_start_known = self._has_lead = start is not None
         """Whether `_start` is the end of another step, and whether another pass followed. Nothing marks the beginning
         of a loop."""
-        self._has_updates = self._has_backwards = self._by_backward = False
+        self._has_updates = self._has_backwards = self._by_backward = self._has_optimizer = False
         self._units = Units()
 
     @property
@@ -99,8 +101,9 @@ class PassCutter:
                 if self._is_stretch:
                     self._begin_evaluation(interval)
                 steps = self._cut_before(token)
-            self._is_stretch = self._is_stretch and token.kind in _STRETCH_KINDS
-            self._tokens.append(token)
+            if token.kind != IN_PLACE or token.updates:  # else it clips gradients, or adds to sums of a metric
+                self._is_stretch = self._is_stretch and token.kind in _STRETCH_KINDS
+                self._tokens.append(token)
         if self._start is None:
             self._start = interval.start
         self._intervals.append(interval)
@@ -129,8 +132,12 @@ class PassCutter:
         end, start, _, kind, name = interval[:5]
         run = interval.operators
         operators, is_open = (run.count, run.is_open) if run else (0, False)
-        updates = kind == "optimizer" or (kind == "update" and self._follows_backward())
-        token = _Token(start, end, kind, name, int(kind == "backward"), operators, is_open, updates)
+        repeats = averages(interval) and self._is_updated()
+        token = _Token(start, end, kind, name, int(kind == "backward"), operators, is_open, repeats, repeats)
+        if kind == "optimizer" and not self._has_optimizer:
+            self._find_optimizer()
+        if kind == "optimizer" or (kind in ("update", IN_PLACE) and self._follows_backward()):
+            token.updates = repeats or kind != IN_PLACE or not self._has_optimizer
         while self._tokens and self._tokens[-1].start >= start:
             inner = self._tokens.pop()
             token.backwards += inner.backwards
@@ -146,6 +153,12 @@ class PassCutter:
             first = self._intervals[0]
             self._intervals[0], self._start = with_batch(first, following, following.start - self._tokens[-1].end)
         self._has_lead = True
+
+    def _find_optimizer(self) -> None:
+        """The changes so far were no update: the thread has an optimizer."""
+        self._has_optimizer = True
+        for token in self._tokens:
+            token.updates = token.updates and token.kind != IN_PLACE
 
     def _follows_backward(self) -> bool:
         """Whether weights change after a backward pass. Else it is, for example, an average of the weights."""
@@ -174,8 +187,9 @@ class PassCutter:
             if token.start - end >= self._bridge_ns:
                 break
             end = token.end
-        updates = tuple(token.name for token in tokens if token.updates)
-        backwards, operators = (sum(getattr(one, key) for one in tokens) for key in ("backwards", "operators"))
+        repeated = [token for token in tokens if not token.averages]
+        updates = tuple(token.name for token in repeated if token.updates)
+        backwards, operators = (sum(getattr(one, key) for one in repeated) for key in ("backwards", "operators"))
         begins = next((token.start for token in tokens if token.kind != "zero_grad"), end)
         gap = begins - self._start if self._is_start_known and self._start is not None else None
         self._by_backward = False
@@ -230,6 +244,7 @@ class PassCutter:
         """Removes the part of the open unit up to `end` (ns)."""
         start = self._start if self._start is not None else end
         taken = [one for one in self._intervals if one.end <= end]
+        taken = with_updates(taken, by_hand=not self._has_optimizer)
         self._intervals = [one for one in self._intervals if one.end > end]
         trains = any(one.updates or one.backwards for one in self._tokens if one.end <= end)
         self._tokens = [one for one in self._tokens if one.end > end]

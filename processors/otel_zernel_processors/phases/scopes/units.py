@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from otel_zernel_libraries.training.interval_spans import NO_EVIDENCE
-from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import RUNS, ThreadInterval
 from otel_zernel_processors.phases.scopes.periods import Periods, Signature
 from otel_zernel_processors.phases.scopes.steps import Step
 
@@ -114,7 +114,7 @@ class Units:
 
 
 def _first_pass(unit: Step) -> ThreadInterval | None:
-    return next((one for one in unit.intervals if one.operators), None)
+    return next((one for one in unit.intervals if one.kind in RUNS), None)
 
 
 def _counts(unit: Step) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.interval_spans import (
     CollectiveSpan,
     Ending,
+    OperatorKind,
     OperatorsSpan,
     ProcessSpan,
     ThreadSpan,
@@ -41,6 +42,7 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     SNAPSHOT,
     Interval,
     RunEnding,
+    RunKind,
 )
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending as KernelEnding
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
@@ -57,6 +59,14 @@ assert (_RUN.size, _COMMUNICATION.size, _END.size) == (  # noqa: S101  # a mista
     COMMUNICATION_FACTS.itemsize,
     END_FACTS.itemsize,
 )
+_RUN_KINDS: dict[RunKind, OperatorKind] = {
+    RunKind.OF_MODEL: "model",
+    RunKind.OF_UPDATE: "update",
+    RunKind.OF_LOSS: "loss",
+    RunKind.OF_BATCH: "batch",
+    RunKind.OF_NOISE: "noise",
+    RunKind.OF_IN_PLACE: "in_place",
+}
 _ENDINGS = {RunEnding.AT_OPERATOR: "operator", RunEnding.AT_REGION: "region", RunEnding.AT_NEXT_RUN: "next"}
 
 
@@ -65,14 +75,14 @@ def run_of(facts: bytes, thread: int, phase: str, edges: bytes | None = None) ->
 
     `edges` are the beginnings and ends of the parts, from an event of its own.
     """
-    covered, count, parts, ending, is_without_grad, is_update = _unpacked(_RUN, facts)
+    covered, count, parts, ending, is_without_grad, kind = _unpacked(_RUN, facts)
     return OperatorsSpan(
         thread=thread,
         start_ns=0,
         end_ns=0,
         phase=phase,
         operators=count,
-        is_update=bool(is_update),
+        operator_kind=_RUN_KINDS[RunKind(kind)],
         ending=_ENDINGS[RunEnding(ending)],
         grad=not is_without_grad,
         parts=max(parts, 1),

@@ -62,6 +62,17 @@ class RunEnding(IntEnum):
     AT_NEXT_RUN = 2
 
 
+class RunKind(IntEnum):
+    """The operators of a run: the `kind` of the `run` in `FACTS`. bpf/events.bpf.h explains each."""
+
+    OF_MODEL = 0
+    OF_UPDATE = 1
+    OF_LOSS = 2
+    OF_BATCH = 3
+    OF_NOISE = 4
+    OF_IN_PLACE = 5
+
+
 TAKER_KEY = np.dtype([("row", "<u4"), ("generation", "<u4"), ("tgid", "<u4"), ("reserved", "<u4")])
 TAKEN_TIME = np.dtype([("ns", "<u8"), ("name", "S16")])
 
@@ -194,7 +205,7 @@ RUN_FACTS = np.dtype(
         ("parts", "<u4"),
         ("ending", "<u4"),
         ("is_without_grad", "<u2"),
-        ("is_update", "<u2"),
+        ("kind", "<u2"),
     ]
 )
 

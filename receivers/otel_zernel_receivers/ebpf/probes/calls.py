@@ -88,6 +88,11 @@ class CallKind(IntEnum):
     INFERENCE_BEGIN = 30
     INFERENCE_END = 31
     WORK_NUMBER = 32
+    TRANSFER = 33
+    BATCH = 34
+    NOISE = 35
+    AUTOCAST = 36
+    IN_PLACE = 37
 
 
 class Flag(IntFlag):
@@ -124,6 +129,11 @@ ENTRY_ONLY = (
     CallKind.INFERENCE_BEGIN,
     CallKind.INFERENCE_END,
     CallKind.WORK_NUMBER,
+    CallKind.TRANSFER,
+    CallKind.BATCH,
+    CallKind.NOISE,
+    CallKind.AUTOCAST,
+    CallKind.IN_PLACE,
 )
 """Kinds of calls whose return is not probed."""
 

@@ -187,14 +187,18 @@ _WORK_NUMBERS = (
     ),
 )
 # gloo's send and recv override c10d::Work::wait, and return a variable. Both call finishAndThrow when the wait is over.
+# A send writes to its socket before it makes its Work.
 _POINT_TO_POINT_WAITS = tuple(
     replace(_torch(function, kind), is_optional=True)
     for function, kind in (
+        ("c10d::ProcessGroupGloo::send", CallKind.TRANSFER),
         ("c10d::ProcessGroupGloo::SendWork::wait", CallKind.WORK_WAIT),
         ("c10d::ProcessGroupGloo::RecvWork::wait", CallKind.WORK_WAIT),
         ("c10d::Work::finishAndThrow", CallKind.WORK_WAIT_END),
     )
 )
+# torch.autocast casts the inputs and the weights of a pass before its first operator.
+_AUTOCAST = replace(_torch("at::autocast::increment_nesting", CallKind.AUTOCAST), is_optional=True)
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
     _SCOPE_EXIT,
@@ -210,6 +214,10 @@ TORCH_CPU = (
     *_operators(CallKind.REDUCTION, *operators.REDUCTIONS),
     *_operators(CallKind.SAMPLE, *operators.SAMPLES),
     *_operators(CallKind.UPDATE, *operators.UPDATES),
+    *_operators(CallKind.IN_PLACE, *operators.IN_PLACE),
+    *_operators(CallKind.BATCH, *operators.BATCHES),
+    *_operators(CallKind.NOISE, *operators.NOISES),
+    _AUTOCAST,
 )
 _INFERENCE_MODE = (
     "_ZZN8pybind1112cpp_function10initializeIZN5torch4impl29py_context_manager_DEPRECATEDIN3c1013InferenceModeEJbEEEvR"

@@ -5,7 +5,7 @@ Each hit takes 0.7 us.
 
 OPERATORS = (
     *("addmm", "addmm_out", "matmul", "einsum", "baddbmm", "_sparse_mm", "scaled_dot_product_attention"),
-    *("embedding", "embedding_bag", "scatter_add", "scatter_reduce_two", "convolution"),
+    *("embedding", "embedding_bag_padding_idx", "scatter_add", "scatter_reduce_two", "convolution"),
     *(f"{cell}_{overload}" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu") for overload in ("input", "data")),
 )
 """Operators of models: none that calls others of the list (linear, conv2d), and none that backward calls often (mm)."""
@@ -25,6 +25,13 @@ SAMPLES = (
 
 `topk` is none: a mixture of experts calls it in every layer.
 """
+BATCHES, NOISES = ("uniform_", "random_", "random__from", "random__to"), ("normal_",)
+"""Operators that draw random numbers: outside passes and scopes, the program makes a batch with them.
+
+After a DataLoader, normally distributed numbers are noise that the model learns from, as in diffusion.
+"""
+IN_PLACE = ("add__Tensor", "sub__Tensor", "mul__Tensor", "lerp__Scalar", "lerp__Tensor")
+"""Operators that change one tensor: programs update and average weights with them, one after the other."""
 UPDATES = (
     *("_foreach_add__List", "_foreach_add__Scalar", "_foreach_mul__Scalar", "_foreach_lerp__Scalar", "_foreach_sqrt"),
     *(

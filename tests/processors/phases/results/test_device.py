@@ -49,7 +49,7 @@ def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize", blocked
 def spans_of_thread(thread: CountedThread) -> list[Span]:
     """Its spans, as a receiver sends them."""
     return [
-        OperatorsSpan(1, one.start, one.end, 9, False, "operator", True, snapshots=one.snapshots).to_span()
+        OperatorsSpan(1, one.start, one.end, 9, "model", "operator", True, snapshots=one.snapshots).to_span()
         if one.kind == "forward"
         else ThreadSpan(one.kind, one.name, 1, one.start, one.end, snapshots=one.snapshots).to_span()
         for one in thread.intervals

@@ -23,12 +23,14 @@ class CountedThread:
         states = {Activity(name): round(lasts * MS) for name, lasts in waits.items()}
         self.snapshot = after(self.snapshot, round(on_cpu * MS), waits=states, **counted)
 
-    def scope(self, kind: str, lasts: float, *, name: str = "", is_open: bool = True, count: int = 20) -> None:
+    def scope(
+        self, kind: str, lasts: float, *, name: str = "", is_open: bool = True, count: int = 20, is_loss: bool = False
+    ) -> None:
         """Spends time on a CPU in a span. A run of operators has `count` operators."""
         begin = self.snapshot
-        is_run = kind in ("forward", "inference", "update")
+        is_run = kind in ("forward", "inference", "update", "in_place")
         self.spend(lasts, operators=count if is_run else 0)
-        operators = Operators(count, is_open=is_open) if is_run else None
+        operators = Operators(count, is_open=is_open, is_loss=is_loss) if is_run else None
         self.add(kind, begin, name=name, operators=operators)
 
     def add(

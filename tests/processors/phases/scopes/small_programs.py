@@ -56,11 +56,12 @@ class Program:
         self.truth.append(Part(start, START + self.thread.snapshot.time, position, spent))
 
     @contextmanager
-    def span(self, kind: str, count: int = 6) -> Iterator[None]:
+    def span(self, kind: str, count: int = 6, *, is_loss: bool = False) -> Iterator[None]:
         """A span around parts. A run of operators has `count` operators."""
         begin = self.thread.snapshot
         yield
-        self.thread.add(kind, begin, operators=Operators(count, is_open=True) if kind in _RUNS else None)
+        operators = Operators(count, is_open=True, is_loss=is_loss) if kind in _RUNS else None
+        self.thread.add(kind, begin, operators=operators)
 
     def load(self, waits: Mapping[str, float] = _NOTHING, on_cpu: float = 0.3, **counted: int) -> None:
         """Gets a batch from a DataLoader."""
@@ -241,7 +242,7 @@ def request_in_the_pass(program: Program) -> None:
 def compiled_pass(program: Program) -> None:
     """Only the loss of the pass shows: its other operators are compiled."""
     program.part(Position.FORWARD, 6, compiled=12)
-    with program.span("forward", 2):
+    with program.span("forward", 2, is_loss=True):
         program.part(Position.FORWARD, 0.1, operators=2)
     program.learn(9)
 

@@ -99,7 +99,7 @@ CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] 
             ("clip", 18_000, 20_000),
             ("optimizer", 20_000, 23_300),
             ("zero_grad", 23_300, 23_500),
-            ("clip", 23_500, 24_100),
+            ("after_step", 23_500, 24_100),
             ("zero_grad", 24_100, 24_200),
             ("after_step", 24_200, 25_000),
             ("load", 25_000, 30_000),

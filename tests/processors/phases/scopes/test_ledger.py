@@ -145,14 +145,107 @@ def test_a_sleep_between_a_dataloader_and_the_pass_is_a_part_of_the_pass() -> No
     assert spent[Position.FORWARD, Activity.TIMER] == pytest.approx(8 * STEPS, rel=0.06)
 
 
-def test_updates_after_the_optimizer_are_an_average() -> None:
+def test_the_time_before_a_run_of_losses_alone_is_a_compiled_pass() -> None:
     thread = CountedThread()
     for _ in range(STEPS):
         thread.scope("data_loading", 1)
-        thread.train()
-        thread.scope("update", 3)
+        thread.spend(9)
+        thread.scope("forward", 1, is_loss=True)
+        thread.scope("backward", 12)
+        thread.scope("optimizer", 4)
     spent = ledger_of(thread.closed())
-    assert spent[Position.AVERAGE, Activity.OPERATOR] == pytest.approx(3 * STEPS, rel=0.06)
+    assert spent[Position.FORWARD, Activity.OPERATOR] == pytest.approx(10 * STEPS, rel=0.06)
+
+
+def test_random_numbers_after_a_logger_begin_a_batch() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        thread.scope("batch", 0.1)
+        thread.spend(0, {"timer": 7})
+        thread.scope("batch", 4)
+        thread.spend(2)
+    spent = ledger_of(thread.closed())
+    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx(6 * STEPS, rel=0.06)
+    assert spent[Position.AFTER_STEP, Activity.TIMER] == pytest.approx(7 * STEPS, rel=0.06)
+
+
+def test_a_random_number_for_a_decision_is_no_batch() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        thread.scope("batch", 0.01)
+        thread.spend(12)
+    assert not [at for at in ledger_of(thread.closed()) if at[0] is Position.LOAD]
+
+
+def test_noise_after_a_dataloader_begins_the_pass() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.scope("data_loading", 1)
+        thread.spend(8)
+        thread.scope("noise", 0.1)
+        thread.spend(5)
+        thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx((1 + 8) * STEPS, rel=0.06)
+    assert spent[Position.FORWARD, Activity.OPERATOR] == pytest.approx((5.1 + 10) * STEPS, rel=0.06)
+
+
+def test_random_numbers_of_an_environment_are_no_batch() -> None:
+    thread = CountedThread()
+    for _ in range(6):
+        for _ in range(8):
+            thread.scope("inference", 1, is_open=False)
+            thread.scope("batch", 0.1)
+            thread.spend(3)
+        thread.train()
+    assert not [at for at in ledger_of(thread.closed()) if at[0] is Position.LOAD]
+
+
+@pytest.mark.parametrize("average", ["update", "in_place"])
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_updates_after_the_optimizer_are_an_average(average: str, has_loader: bool) -> None:
+    """Changes before it clip gradients, and few changes after it are a metric."""
+    thread = CountedThread()
+    for number in range(STEPS):
+        if has_loader:
+            thread.scope("data_loading", 1)
+        thread.scope("forward", 10)
+        thread.scope("backward", 12)
+        thread.scope("in_place", 2)
+        thread.scope("optimizer", 4)
+        if number % 4:
+            thread.scope("zero_grad", 1)
+            thread.spend(2)
+            thread.scope(average, 3)
+            thread.spend(2)
+            thread.scope("in_place", 1, count=2)
+    if has_loader:
+        thread.scope("data_loading", 1)
+    steps = thread.closed()
+    spent = ledger_of(steps)
+    times = {at.value: sum(time for (of, _), time in spent.items() if of is at) / STEPS for at in Position}
+    rounded = {position: pytest.approx(time, abs=0.3) for position, time in times.items() if time > 0.3}
+    averaged = {"average": 3 * 3 / 4, "after_step": 5 * 3 / 4, "zero_grad": 3 / 4, "clip": 2, "optimizer": 4}
+    assert rounded == {"forward": 10, "backward": 12, **averaged, **({"load": 1} if has_loader else {})}
+    assert sum(one.step.kind == "training" for one in steps) == pytest.approx(STEPS, abs=1)
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_tensors_that_change_after_a_backward_pass_are_the_update_without_an_optimizer(
+    has_loader: bool,
+) -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        if has_loader:
+            thread.scope("data_loading", 1)
+        thread.scope("forward", 10)
+        thread.scope("backward", 12)
+        thread.scope("in_place", 4)
+    steps = thread.closed()
+    assert ledger_of(steps)[Position.OPTIMIZER, Activity.OPERATOR] == pytest.approx(4 * STEPS, abs=4)
+    assert sum(one.step.kind == "training" for one in steps) == pytest.approx(STEPS, abs=1)
 
 
 def test_a_loss_voids_the_time_between_the_marks_around_it() -> None:

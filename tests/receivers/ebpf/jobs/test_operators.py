@@ -124,6 +124,50 @@ def test_updates_outside_an_optimizer_s_scope_are_a_run_of_their_own(watch: Watc
     assert runs(watch, standin, "_foreach_add_ times=6", BACKWARD) == [], "with gradients they are part of a model"
 
 
+BY_HAND = [GRAD_OFF, "spin work=100000", "mul_ times=2", GRAD_ON]
+IN_PLACE = Run(2, grad=False, end="region", kind="in_place")
+
+
+def test_tensors_that_change_after_a_backward_pass_or_an_optimizer_are_a_run(watch: Watch, standin: Standin) -> None:
+    step = [f"open {STEP}", GRAD_OFF, "_foreach_add_ times=5", "mul_", GRAD_ON, "close"]
+    clip_and_average = ["addmm times=2", BACKWARD, *BY_HAND, *step, *BY_HAND]
+    expected = [Run(2), IN_PLACE, IN_PLACE, Run(1)]
+    assert runs(watch, standin, *BY_HAND, *clip_and_average, "addmm", *BY_HAND, BACKWARD) == expected
+    several = runs(watch, standin, "addmm", BACKWARD, *BY_HAND * 99, "addmm", BACKWARD)
+    assert sum(int(str(run.operators)) for run in several) == 2 * 99 + 2
+    assert len(several) < 99, "they are joined, unless the machine does something else between"
+    loads = [BACKWARD, f"open {LOADING}", "close", *BY_HAND]
+    assert runs(watch, standin, *loads) == [], "it prepares a batch"
+    metric = [GRAD_OFF, "multinomial", "mean", "spin work=100000", GRAD_ON]
+    assert runs(watch, standin, "addmm", BACKWARD, *step, *metric) == [Run(1)]
+
+
+def test_random_numbers_before_a_pass_are_a_batch(watch: Watch, standin: Standin) -> None:
+    batch = Run(3, kind="batch")
+    made = ["random_ times=3"]
+    assert runs(watch, standin, "random_", "normal_", BACKWARD)[-1].kind == "noise"
+    assert runs(watch, standin, *made, "addmm times=2", BACKWARD) == [batch, Run(2)]
+    assert runs(watch, standin, *made, "sleep times=1", *made, "mean", "addmm", BACKWARD) == [batch, batch, Run(1)]
+    assert runs(watch, standin, "addmm", "normal_", "addmm", BACKWARD) == [Run(2)], "the model draws them"
+    elsewhere = [f"open {LOADING}", "normal_", "close", GRAD_OFF, "normal_", GRAD_ON]
+    assert runs(watch, standin, *elsewhere, "addmm", BACKWARD) == [Run(1)]
+
+
+def test_autocast_begins_a_pass_before_its_first_operator(watch: Watch, standin: Standin) -> None:
+    """It casts the weights."""
+    cast = ["autocast.__enter__", "spin work=3000000", "addmm times=2", BACKWARD]
+    batch, program = ran(watch, standin, cast)
+    (run,) = operators_of(batch, program)
+    assert runs_of(batch, program) == [Run(2)]
+    (entry,), (first, _) = program.calls("autocast.__enter__"), program.calls("addmm")
+    assert run.start_time_unix_nano + first["start"] - entry["end"] <= run.end_time_unix_nano
+
+
+def test_a_run_of_losses_alone_says_so(watch: Watch, standin: Standin) -> None:
+    losses = ["cross_entropy_loss", "mean", "cross_entropy_loss"]
+    assert runs(watch, standin, *losses, BACKWARD, *losses, "addmm", BACKWARD) == [Run(3, kind="loss"), Run(4)]
+
+
 def test_a_reduction_or_a_sample_continues_a_run_but_begins_none(watch: Watch, standin: Standin) -> None:
     assert runs(watch, standin, "mean", "multinomial", BACKWARD, "addmm", "mean", "multinomial", BACKWARD) == [Run(3)]
     after_a_region = [GRAD_OFF, "addmm", GRAD_ON, "multinomial"]
@@ -305,8 +349,8 @@ def test_launches_of_autograd_s_threads_are_counted_in_their_backward_pass(watch
 
 def test_a_region_without_a_pass_hides_no_launch(watch: Watch, standin: Standin) -> None:
     launches = ["cudaLaunchKernel", GRAD_OFF, GRAD_ON, "sleep times=2", "cudaLaunchKernel"]
-    batch, program = ran(watch, standin, [BACKWARD, *launches, "addmm", BACKWARD])
-    (run,), (before, _) = operators_of(batch, program), named(batch, program, "backward")
+    batch, program = ran(watch, standin, [f"open {LOADING}", "close", *launches, "addmm", BACKWARD])
+    (run,), (before,) = operators_of(batch, program), named(batch, program, LOADING)
     first, last = snapshots_of(before)[1], snapshots_of(run)[0]
     assert last.launches - first.launches == 2
     assert first.time < last.first_launch < last.last_launch - 2 * MILLISECOND

@@ -559,6 +559,11 @@ PYTORCH(cross_entropy_loss,
         "_ZN2at4_ops18cross_entropy_loss4callERKNS_6TensorES4_RKSt8optionalIS2_ElN3c106SymIntEd")
 PYTORCH(mean, "_ZN2at4_ops4mean4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEE")
 PYTORCH(multinomial, "_ZN2at4_ops11multinomial4callERKNS_6TensorElbSt8optionalINS_9GeneratorEE")
+PYTORCH(normal, "_ZN2at4_ops7normal_4callERNS_6TensorEddSt8optionalINS_9GeneratorEE")
+PYTORCH(draw, "_ZN2at4_ops7random_4callERNS_6TensorESt8optionalINS_9GeneratorEE")
+PYTORCH(gloo_send, "_ZN4c10d16ProcessGroupGloo4sendERSt6vectorIN2at6TensorESaIS3_EEii")
+PYTORCH(enter_autocast, "_ZN2at8autocast17increment_nestingEv")
+PYTORCH(scale, "_ZN2at4_ops11mul__Tensor4callERNS_6TensorERKS2_")
 PYTORCH(foreach_add, "_ZN2at4_ops18_foreach_add__List4callEN3c108ArrayRefINS_6TensorEEES5_RKNS2_6ScalarE")
 
 static void set_grad_enabled(const struct options *o, struct record *r)
@@ -684,6 +689,11 @@ static const struct { const char *name; function *call; } functions[] = {
     {"cross_entropy_loss", cross_entropy_loss},
     {"mean", mean},
     {"multinomial", multinomial},
+    {"normal_", normal},
+    {"random_", draw},
+    {"ProcessGroupGloo::send", gloo_send},
+    {"autocast.__enter__", enter_autocast},
+    {"mul_", scale},
     {"_foreach_add_", foreach_add},
     {"set_grad_enabled", set_grad_enabled},
     {"inference_mode.__enter__", enter_inference_mode},

@@ -22,6 +22,11 @@ int cross_entropy_loss(void *tensor)
 int mean(void *tensor) SYMBOL("_ZN2at4_ops4mean4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEE");
 int multinomial(void *tensor)
     SYMBOL("_ZN2at4_ops11multinomial4callERKNS_6TensorElbSt8optionalINS_9GeneratorEE");
+int normal(void *tensor) SYMBOL("_ZN2at4_ops7normal_4callERNS_6TensorEddSt8optionalINS_9GeneratorEE");
+int draw(void *tensor) SYMBOL("_ZN2at4_ops7random_4callERNS_6TensorESt8optionalINS_9GeneratorEE");
+int gloo_send(void *tensor) SYMBOL("_ZN4c10d16ProcessGroupGloo4sendERSt6vectorIN2at6TensorESaIS3_EEii");
+int enter_autocast(void *tensor) SYMBOL("_ZN2at8autocast17increment_nestingEv");
+int scale(void *tensor) SYMBOL("_ZN2at4_ops11mul__Tensor4callERNS_6TensorERKS2_");
 int foreach_add(void *tensors)
     SYMBOL("_ZN2at4_ops18_foreach_add__List4callEN3c108ArrayRefINS_6TensorEEES5_RKNS2_6ScalarE");
 static int run_backward(void *self) SYMBOL("_ZL22THPEngine_run_backwardP7_objectS0_S0_");
@@ -94,6 +99,36 @@ int multinomial(void *tensor)
 {
     NOTHING;
     return 4;
+}
+
+int normal(void *tensor)
+{
+    NOTHING;
+    return 9;
+}
+
+int draw(void *tensor)
+{
+    NOTHING;
+    return 10;
+}
+
+int gloo_send(void *tensor)
+{
+    NOTHING;
+    return 11;
+}
+
+int enter_autocast(void *tensor)
+{
+    NOTHING;
+    return 12;
+}
+
+int scale(void *tensor)
+{
+    NOTHING;
+    return 13;
 }
 
 int foreach_add(void *tensors)
