@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
 override VENV := $(VENV)
 # Versions of PyTorch that are in use, each installed in its own environment; CI trains with OLD_TORCH.
-TORCHES := 2.1.2 2.4.1 2.6.0 2.9.1
+TORCHES := 2.1.2 2.6.0 2.13.0 2.15.0
 OLD_TORCH := 2.6.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.training.runs import Run
 from tests.frameworks.programs import PROGRAMS
 from tests.frameworks.report import keep, result_of, result_of_states
-from tests.frameworks.running import run, save, saved
+from tests.frameworks.running import TORCH, run, save, saved
 from tests.frameworks.scoring import job_in, lines, scores
 from tests.frameworks.thread_states import share_of_waits, states_of
 
@@ -18,10 +18,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.frameworks", description=__doc__)
     parser.add_argument("programs", nargs="*", metavar="NAME", help=f"default: all of {', '.join(PROGRAMS)}")
     parser.add_argument("--slow", default="", help="loader, forward, optimizer or rank: takes longer in each step")
+    parser.add_argument("--torch", default=TORCH, metavar="VERSION", help=f"of `make torches`; default: {TORCH}")
     parser.add_argument("--runs", type=Path, help="folder: score the runs in it, and add those that are missing")
     parser.add_argument("--keep", action="store_true", help="write the results to docs/frameworks.md")
     options = parser.parse_args()
-    good = [_scored(name, options) for name in options.programs or PROGRAMS]
+    usual = [name for name, program in PROGRAMS.items() if options.torch == TORCH or program.package == "torch"]
+    good = [_scored(name, options) for name in options.programs or usual]
     return int(not all(good))
 
 
@@ -54,11 +56,11 @@ def _scored_states(name: str, watched: Run, *, keeps: bool) -> bool:
 
 def _run(name: str, options: argparse.Namespace) -> Run:
     """A new run, or the kept one of the same job."""
-    job = f"{PROGRAMS[name].job}-{PROGRAMS[name].ranks}-{options.slow}".replace(":", ".")
+    job = f"{PROGRAMS[name].job}-{PROGRAMS[name].ranks}-{options.slow}-{options.torch}".replace(":", ".")
     path = options.runs / f"{job}.json.gz" if options.runs else None
     if path and path.exists():
         return saved(path)
-    made = run(name, options.slow)
+    made = run(name, options.slow, options.torch)
     if path:
         save(made, path)
     return made

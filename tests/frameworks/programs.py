@@ -104,6 +104,16 @@ PROGRAMS = {
         soak=True,
         fails="95.44 and 96.72 %: the send is found as clipping, the batch after the step",
     ),
+    "detection": _by_loader("strangers:detection", soak=True),
+    "diffusion": _by_loader("strangers:diffusion", soak=True),
+    "contrastive learning": _by_loader("strangers:contrastive", soak=True),
+    "Q-learning": _by_hand("strangers:q_learning", soak=True),
+    "critics": _by_loader("strangers:critics", soak=True),
+    "mixed precision": _by_loader("strangers:mixed_precision", soak=True),
+    "activation checkpoints": _by_hand("strangers:checkpointed", soak=True),
+    "DDP that accumulates": Program("strangers:accumulated_ranks", floor=WITHOUT_LOADER, ranks=2, soak=True),
+    "two tasks": _by_loader("strangers:tasks_of_two", soak=True),
+    "meta-learning": _by_hand("strangers:meta_learning", soak=True),
     "DeepSpeed": Program("distributed:deepspeed", "deepspeed", soak=True),
 }
 SCORED = {name: program for name, program in PROGRAMS.items() if program.scopes}

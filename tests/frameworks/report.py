@@ -8,11 +8,15 @@ from datetime import date
 from pathlib import Path
 
 from tests.frameworks.programs import PROGRAMS
+from tests.frameworks.running import TORCH
 from tests.frameworks.scoring import Score
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEPT, PAGE = DOCS / "frameworks.csv", DOCS / "frameworks.md"
-_FENCE = re.compile(r"(<!-- programs: [^>]*-->\n).*?(<!-- end of programs -->)", re.DOTALL)
+_FENCES = {
+    name: re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    for name in ("programs", "versions")
+}
 _HEAD = ("program", "versions", "steps true", "steps found", "by", "agreement", "at least", "verdict", "scored")
 
 
@@ -35,6 +39,12 @@ class Result:
     verdict: str
     scored: str
     """The day."""
+
+    @property
+    def torch(self) -> str:
+        """The version of PyTorch; empty without it."""
+        found = re.search(r"torch ([\d.]+)", self.versions)
+        return found[1] if found else ""
 
 
 def result_of(name: str, scores: Sequence[Score], day: date) -> Result:
@@ -61,9 +71,11 @@ def kept() -> list[Result]:
 
 
 def keep(results: Iterable[Result]) -> None:
-    """Adds results to the file, or replaces those of the same programs, and writes the page."""
-    found = {result.program: result for result in [*(kept() if KEPT.exists() else ()), *results]}
-    ordered = [found[name] for name in PROGRAMS if name in found]
+    """Adds results to the file, or replaces those of the same programs and versions, and writes the page."""
+    found = {(result.program, result.torch): result for result in [*(kept() if KEPT.exists() else ()), *results]}
+    names = list(PROGRAMS)
+    some = (result for result in found.values() if result.program in PROGRAMS)
+    ordered = sorted(some, key=lambda result: (names.index(result.program), _numbers(result.torch)))
     with KEPT.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(field.name for field in fields(Result))
@@ -72,10 +84,25 @@ def keep(results: Iterable[Result]) -> None:
 
 
 def written_into(page: str, results: Sequence[Result]) -> str:
-    """The text of the page with the table of these results."""
-    rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, results)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return _FENCE.sub(lambda fence: f"{fence[1]}\n{table}\n\n{fence[2]}", page)
+    """The text of the page with the tables of these results."""
+    usual = [_row(result) for result in results if result.torch in (TORCH, "")]
+    for name, rows in (("programs", [_HEAD, *usual]), ("versions", _by_version(results))):
+        table = "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ("---",) * len(rows[0]), *rows[1:]])
+        page = _FENCES[name].sub(rf"\1\n{table}\n\n\2", page)
+    return page
+
+
+def _by_version(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """The agreement of the programs on PyTorch alone, by its version."""
+    versions = sorted({result.torch for result in results if result.torch}, key=_numbers)
+    shares = {(result.program, result.torch): f"{float(result.agreement):.2%}" for result in results}
+    names = dict.fromkeys(result.program for result in results if PROGRAMS[result.program].package == "torch")
+    rows = [(name, *(shares.get((name, version), "-") for version in versions)) for name in names]
+    return [("program", *versions), *rows]
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".") if number]
 
 
 def _row(result: Result) -> tuple[str, ...]:

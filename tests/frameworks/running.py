@@ -16,6 +16,8 @@ from tests.frameworks.programs import PROGRAMS, Program
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".frameworks/bin/python"
+TORCH = "2.13.0"
+"""The version of PyTorch there. `make torches` installs the others."""
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
@@ -25,27 +27,35 @@ _ENVIRONMENT = {
 }
 
 
-def require_frameworks() -> None:
-    """Skips the test if the frameworks are not installed."""
-    if not PYTHON.exists():
-        missing = "the frameworks are not installed: REQUIRE_PEERS=1 make peers"
+def require_frameworks(torch: str = TORCH) -> None:
+    """Skips the test if the frameworks, or another version of PyTorch, are not installed."""
+    if not python_with(torch).exists():
+        what = "the frameworks are not installed: REQUIRE_PEERS=1 make peers"
+        missing = what if torch == TORCH else f"PyTorch {torch} is not installed: make torches"
         (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)(missing)
 
 
-def run(name: str, slow: str = "") -> Run:
-    """Runs a program. `slow` is a part of its steps to slow down."""
+def python_with(torch: str) -> Path:
+    """The interpreter with a version of PyTorch. Only TORCH has the other frameworks, too."""
+    return PYTHON if torch == TORCH else ROOT / ".torch" / torch / "bin/python"
+
+
+def run(name: str, slow: str = "", torch: str = TORCH) -> Run:
+    """Runs a program on a version of PyTorch. `slow` is a part of its steps to slow down."""
     program = PROGRAMS[name]
     kinds = frozenset({"user" if program.scopes else "sync"})
     environment = {**_ENVIRONMENT, "SLOW": slow}
-    return watched(Job(_command(name, program), program.ranks, kinds, environment, gpu=not program.scopes))
+    return watched(
+        Job(_command(name, program, python_with(torch)), program.ranks, kinds, environment, gpu=not program.scopes)
+    )
 
 
-def _command(name: str, program: Program) -> list[str]:
+def _command(name: str, program: Program, python: Path) -> list[str]:
     job = ["-m", "tests.frameworks.jobs", name]
     if program.ranks == 1:
-        return [str(PYTHON), *job]
+        return [str(python), *job]
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={program.ranks}"]
-    return [str(PYTHON), *several, *job]
+    return [str(python), *several, *job]
 
 
 def without(batches: Iterable[Batch], kinds: frozenset[str]) -> Iterator[Batch]:

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks.training.runs import Run
 from tests.frameworks.programs import PROGRAMS, SCORED
-from tests.frameworks.running import require_frameworks, run
+from tests.frameworks.running import TORCH, require_frameworks, run
 from tests.frameworks.scoring import lines, scores
+from tests.receivers.ebpf.jobs.pytorch.torches import OWN, versions
 from tests.receivers.ebpf.watching import require_ebpf
 
 BUSY = 0.9
@@ -27,9 +28,10 @@ SHORT = [_marked(name, *([pytest.mark.soak] if program.soak else [])) for name, 
 
 
 @lru_cache(maxsize=1)
-def run_of(job: str, ranks: int) -> Run:
+def run_of(job: str, ranks: int, torch: str) -> Run:
     """A run of a job. Programs of the same job, which follow each other, share it."""
-    return run(next(name for name, program in PROGRAMS.items() if (program.job, program.ranks) == (job, ranks)))
+    name = next(name for name, program in PROGRAMS.items() if (program.job, program.ranks) == (job, ranks))
+    return run(name, torch=torch)
 
 
 @pytest.mark.timeout(400)
@@ -45,12 +47,20 @@ def test_on_a_quiet_machine_the_phases_agree_up_to_the_floor(name: str) -> None:
     assert_agreement(name, PROGRAMS[name].floor)
 
 
-def assert_agreement(name: str, floor: float) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", [_marked(name) for name, program in SCORED.items() if program.package == "torch"])
+@pytest.mark.parametrize("torch", [version for version in versions() if version not in (OWN, TORCH)])
+def test_on_other_versions_of_pytorch_the_phases_agree_up_to_the_floor(torch: str, name: str) -> None:
+    assert_agreement(name, PROGRAMS[name].floor, torch)
+
+
+def assert_agreement(name: str, floor: float, torch: str = TORCH) -> None:
     """Runs the program, and compares the live phases with its log."""
     require_ebpf()
-    require_frameworks()
+    require_frameworks(torch)
     program = replace(PROGRAMS[name], floor=floor)
-    found = scores(run_of(program.job, program.ranks), program)
+    found = scores(run_of(program.job, program.ranks, torch), program)
     report = "\n".join(lines(name, found, program.floor))
     assert found, "the program has no loop"
     assert all(one.agrees_with(program) for one in found), report
