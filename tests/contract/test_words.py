@@ -157,6 +157,14 @@ def test_an_alert_has_the_advice_of_the_table(verdict: str) -> None:
     assert [one["annotations"]["description"] for one in alerts] == [" ".join(words.VERDICT_WORDS[verdict].advice)]
 
 
+def test_the_document_on_phases_has_the_words_of_the_table() -> None:
+    document = (ROOT / "docs" / "phases.md").read_text("utf-8").partition("## In words")[2]
+    of_positions, _, of_activities = document.partition("| `zernel.activity` |")
+    row = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+    assert dict(row.findall(of_positions)) == {position: kept.name for position, kept in words.POSITION_WORDS.items()}
+    assert dict(row.findall(of_activities)) == words.ACTIVITY_WORDS
+
+
 @pytest.mark.usefixtures("coined")
 def test_the_dashboards_have_the_words_of_the_table() -> None:
     boards = {board.uid: text_of(board) for board in DASHBOARDS}

@@ -29,7 +29,7 @@ _LONGEST_START = 60.0
 """Seconds for the probes to be in place: a busy machine takes long to read large libraries."""
 MOST_COST = 0.15
 """The share of a job's time that the watch may take. Probes are sampled from two thirds of it on."""
-_FIRST_COST = 5.0
+_FIRST_COST = 10.0
 """Seconds until that is known."""
 _LOOK = 0.1
 """Seconds between two looks whether they are."""

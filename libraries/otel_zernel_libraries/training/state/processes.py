@@ -24,6 +24,8 @@ _NS: Final = 1e9
 _SOURCES: Final = ("scopes", "threads", "signals")
 _DETAIL: Final = (semconv.PHASE, semconv.PHASE_DETAIL, semconv.PHASE_SOURCE)
 _EVENT: Final = (semconv.STEP_EVENT, semconv.POSITION, semconv.NCCL_OPERATION, semconv.COLLECTIVE_SIZE)
+_KNOWN_AFTER: Final = 3.0
+"""Seconds: the first report on probes is about the time before the process appeared, too."""
 _MOST_MARKS: Final = 16
 _MOST_SERIES: Final = 256
 """Series of one sum of a process: `phases` has at most 5 phases x 3 sources x 16 details."""
@@ -222,9 +224,10 @@ class SeenProcess:
 
     @property
     def probe_share(self) -> float | None:
-        """The time that probes took, as a share of its training time; None if one of them is not known."""
-        trained = sum(self.ledger.values())
-        return sum(self.probe_times.values()) / trained if trained and self.probe_times else None
+        """The time that probes took on all its threads, as a share of the time since it appeared; None if too little of
+        it has passed."""
+        passed = self.touched - self.appeared
+        return sum(self.probe_times.values()) / passed if passed >= _KNOWN_AFTER and self.probe_times else None
 
     @property
     def trained(self) -> int:
