@@ -2,11 +2,12 @@
 
 Only facts decide. Data moves in reads of at least 4 KiB, in page faults on mapped files, and in copies to the device. A
 wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself. A
-read from a pipe is a wait for a process that prepares them, unless that ends: then it is a command. Sleeps, waits for a
-child, and I/O that reads nothing move no data. docs/phases.md has the limits.
+read from a pipe is a wait for a process that prepares them, unless the thread has just started one: then it is a
+command. Sleeps, waits for a child, and writes move no data. docs/phases.md has the limits.
 """
 
 from itertools import pairwise
+from operator import sub
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.interval_spans import Evidence
@@ -16,8 +17,9 @@ from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
 _BATCH: Final = 4096
 """Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, an answer to a
 request, or a learning rate."""
-_MESSAGE: Final = 8192
-"""Fewer bytes from a socket may be those that open an encrypted connection."""
+_ANSWER, _ASKED = 1024, 8
+"""Bytes that a thread receives from a socket if it loads data, and how many times as many as it sends. A log sends
+more. Opening an encrypted connection sends about a fifth of what it receives."""
 _LARGE: Final = 16_384
 """If a thread reads fewer bytes than this, as from /proc, only its waits for them are a load."""
 _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
@@ -63,11 +65,10 @@ def load_before(
         first, last = clock.at(since), clock.at(until)
         if not (first and last):
             continue
-        others = _states_before_load(first, last, few=few, has_feeder=has_feeder)
-        if others is None:
+        part = _part_of_load(first, last, few=few, has_feeder=has_feeder)
+        if part is None:
             continue
-        pairs = zip(first.times, last.times, strict=True)
-        times = tuple(after if at in others else before for at, (before, after) in enumerate(pairs))
+        times = tuple(map(sub, last.times, part))
         lasted = min(sum(times) - sum(first.times), until - since)
         if since + lasted - start < bridge_ns:
             return Load(start)
@@ -83,7 +84,7 @@ def prepares_batch(start: int, end: int, clock: ThreadClock) -> bool:
     first, last = clock.at(start), clock.at(end)
     if not (first and last):
         return False
-    is_moved = _states_before_load(first, last, few=False, has_feeder=False, takes_pipes=False) is not None
+    is_moved = _part_of_load(first, last, few=False, has_feeder=False, takes_pipes=False) is not None
     return is_moved or _time_in((0,), start, end, clock) > _time_in(_BLOCKED, start, end, clock)
 
 
@@ -119,27 +120,40 @@ def _time_in(states: tuple[int, ...], start: int, end: int, clock: ThreadClock) 
     return sum(last.times[at] - first.times[at] for at in states) if first and last else 0
 
 
-def _states_before_load(
+def _part_of_load(
     first: Snapshot, last: Snapshot, *, few: bool, has_feeder: bool, takes_pipes: bool = True
-) -> frozenset[int] | None:
-    """The states of a gap that come before its load; None without a load."""
-    spent = [end - begin for begin, end in zip(first.times, last.times, strict=True)]
-    read = last.read - first.read
-    is_read = read >= (_MESSAGE if spent[_SOCKET] >= _SHORTEST_NS else _BATCH)
-    is_moved = last.copied - first.copied >= _BATCH or _maps_files(
-        _faults(first, last), 0 if few else last.time - first.time
-    )
-    if read >= _LARGE or (is_read and is_moved):
-        return _IDLE
-    if is_moved:
-        return _IDLE | _TRANSFERS
-    if is_read and sum(spent[state] for state in _INPUT) >= _SHORTEST_NS:
-        return _ALL - _INPUT - {_CPU_WAIT}
-    if has_feeder and spent[_LOCK] >= _SHORTEST_NS:
-        return _ALL - {_LOCK, _CPU_WAIT}
-    if takes_pipes and spent[_PIPE] >= _SHORTEST_NS and read and spent[_CHILD] < _SHORTEST_NS:
-        return _ALL - {_PIPE, _CPU_WAIT}
-    return None
+) -> list[int] | None:
+    """The ns of a gap in each state that belong to its load; None without a load."""
+    spent = list(map(sub, last.times, first.times))
+    reading = _without_writes(spent, last.writing - first.writing)
+    waits = sum(reading[state] for state in _INPUT) >= _SHORTEST_NS
+    read, asks = last.read - first.read, reading[_SOCKET] >= _SHORTEST_NS
+    is_read = read >= (max(_ANSWER, _ASKED * (last.written - first.written)) if asks else _BATCH)
+    is_copied = last.copied - first.copied >= _BATCH
+    is_moved = is_copied or _maps_files(_faults(first, last), 0 if few else last.time - first.time)
+    if is_read and (is_moved or read >= _LARGE):
+        states = _ALL - _IDLE
+    elif is_moved:
+        states = _ALL - _IDLE - _TRANSFERS
+    elif is_read and waits:
+        states = _INPUT | {_CPU_WAIT}
+    elif has_feeder and spent[_LOCK] >= _SHORTEST_NS:
+        states = frozenset({_LOCK, _CPU_WAIT})
+    elif takes_pipes and reading[_PIPE] >= _SHORTEST_NS and read and first.forks == last.forks:
+        states = frozenset({_PIPE, _CPU_WAIT})
+    else:
+        return None
+    return [lasted if state in states else 0 for state, lasted in enumerate(reading)]
+
+
+def _without_writes(spent: list[int], writing: int) -> list[int]:
+    """The time in each state without that in system calls that write. A socket seldom holds up its sender."""
+    left = list(spent)
+    for state in sorted(_TRANSFERS, key=lambda state: (state == _SOCKET, -left[state])):
+        part = min(left[state], writing)
+        left[state] -= part
+        writing -= part
+    return left
 
 
 def _faults(first: Snapshot, last: Snapshot) -> Evidence:

@@ -54,11 +54,10 @@ WAITS = {
 }
 """What the thread waits for. For a command, this is its output, and then its end. A page from swap may count as either
 kind of fault."""
-MOVE_DATA = ("cold_file", "cold_map", "receive", "resolve", "pipe", "queue")
+MOVE_DATA = ("cold_file", "cold_map", "receive", "resolve", "pipe")
 """These show a load without a DataLoader."""
-LIKE_LOADS = (*MOVE_DATA, "swap", "lock", "lock_file", "database", "full_pipe")
-"""Without a DataLoader, these count as loads between two steps. The program reads its clock from a file, so a wait for
-a pipe is one, too."""
+LIKE_LOADS = (*MOVE_DATA, "swap", "queue", "lock", "lock_file", "database")
+"""Without a DataLoader, these may count as loads between two steps. The limits in docs/phases.md say why."""
 LEAST = 0.98
 _ON_CPU = (Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 

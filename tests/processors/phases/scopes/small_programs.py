@@ -43,13 +43,15 @@ class Program:
         *,
         operators: int = 0,
         compiled: int = 0,
+        writes: float = 0,
         **counted: int,
     ) -> None:
-        """Spends about these times on a CPU and in waits. Compiled operators are not counted."""
+        """Spends about these times on a CPU and in waits. Compiled operators are not counted. `writes` is the part
+        of the waits in system calls that write."""
         scale = self.random.uniform(0.7, 1.5)
         waits = {name: time * scale for name, time in waits.items()}
         start = START + self.thread.snapshot.time
-        self.thread.spend(on_cpu * scale, waits, operators=operators, **counted)
+        self.thread.spend(on_cpu * scale, waits, operators=operators, writing=round(writes * scale * MS), **counted)
         computes = operators or compiled or position is Position.BACKWARD
         spent = {Activity.OPERATOR if computes else Activity.PYTHON: round(on_cpu * scale * MS)}
         spent |= {Activity(name): round(time * MS) for name, time in waits.items()}
@@ -160,21 +162,21 @@ def metric_and_fsync(program: Program) -> None:
     """After the step a metric is computed in Python, and written to a file by fsync."""
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 6, {"file": 9})
+    program.part(Position.AFTER_STEP, 6, {"file": 9}, writes=9, read=4096, written=2000)
 
 
 def http_log(program: Program) -> None:
-    """After the step a request sends the loss to a server, which answers with 200 bytes."""
+    """After the step a request sends the loss to a server, which answers with 1,200 bytes."""
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 0.4, {"socket": 11}, read=200)
+    program.part(Position.AFTER_STEP, 0.4, {"socket": 11}, read=1_200, written=500)
 
 
 def https_log(program: Program) -> None:
-    """As `http_log`, over a new encrypted connection: 6,000 bytes are certificates."""
+    """As `http_log`, over a new encrypted connection: 8,000 bytes are certificates."""
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 2, {"socket": 25}, read=6_200)
+    program.part(Position.AFTER_STEP, 2, {"socket": 25}, read=8_600, written=1_400)
 
 
 def memory_use(program: Program) -> None:
@@ -185,10 +187,10 @@ def memory_use(program: Program) -> None:
 
 
 def full_pipe(program: Program) -> None:
-    """After the step a line is written to a pipe that is full."""
+    """After the step a line is written to a pipe that is full. The line has the use of memory, from /proc."""
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 0.1, {"pipe": 14})
+    program.part(Position.AFTER_STEP, 0.1, {"pipe": 14}, writes=14, read=40, written=100)
 
 
 def sleeping_logger(program: Program) -> None:
@@ -217,6 +219,21 @@ def child_process(program: Program) -> None:
     program.forward()
     program.learn()
     program.part(Position.AFTER_STEP, 1, {"child": 14})
+
+
+def output_of_a_command(program: Program) -> None:
+    """After the step a command runs. It prints 2,000 bytes, and has ended when the program waits for its end."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 1, {"pipe": 14}, read=2_000, forks=1)
+
+
+def log_before_features(program: Program) -> None:
+    """After the step a line is synchronized to the disk. Then a server sends 4,000 bytes."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 0.05, {"file": 12}, writes=12, written=100)
+    program.part(Position.LOAD, 0.05, {"socket": 9}, read=4_000)
 
 
 def log_before_files(program: Program) -> None:
@@ -349,7 +366,16 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
         prefetched_to_the_device,
     ),
     *(metric_in_python, metric_and_fsync, http_log, https_log, memory_use, full_pipe, sleeping_logger, flushing_logger),
-    *(copied_learning_rate, child_process, log_before_files, sleep_in_the_pass, request_in_the_pass, compiled_pass),
+    *(
+        copied_learning_rate,
+        child_process,
+        output_of_a_command,
+        log_before_files,
+        log_before_features,
+        sleep_in_the_pass,
+        request_in_the_pass,
+        compiled_pass,
+    ),
     *(environments_in_processes, game_server, requests_in_the_dataset, tokenizing_in_the_loop, fetching_in_the_loop),
     *(sleep_before_the_pass, http_log_with_a_loader, metric_and_fsync_with_a_loader, full_pipe_with_a_loader),
     *(sleep_in_the_pass_with_a_loader, workers),
