@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-BATCH, WIDTH = 64, 768
+BATCH, WIDTH = 256, 1024
 now = time.monotonic_ns
 
 
@@ -57,7 +58,7 @@ class Places:
         self.each_epoch = nothing
         self.workers = 0
         self.persistent = False
-        self.batches = 200
+        self.batches = 50
         """Batches of an epoch."""
 
 
@@ -83,21 +84,23 @@ def growing() -> Callable[[], None]:
     return work
 
 
-CAUSES: dict[str, tuple[str, object]] = {
-    "tokenizer in the loop": ("before_forward", lambda: spin(0.012)),
-    "collate in the main process": ("collate", lambda: spin(0.010)),
-    "sleep in the forward pass": ("in_forward", lambda: time.sleep(0.010)),
-    "metric before the backward pass": ("before_backward", lambda: spin(0.008)),
-    "metric after the step": ("after_step", lambda: spin(0.009)),
-    "sleep after the step": ("after_step", lambda: time.sleep(0.012)),
-    "file written after the step": ("after_step", write_and_sync),
-    "checkpoint every 20 steps": ("after_step", every(20, lambda: write_and_sync(64 << 20))),
-    "garbage collector every 25 steps": ("after_step", every(25, lambda: spin(0.2))),
-    "samples that sleep": ("sample", lambda: time.sleep(0.0002)),
-    "first batch of an epoch": ("each_epoch", lambda: time.sleep(0.4)),
-    "growing list": ("after_step", growing()),
+CAUSES: dict[str, tuple[str, Callable[[], object], int | None]] = {
+    "tokenizer in the loop": ("before_forward", lambda: spin(0.012), None),
+    "collate in the main process": ("collate", lambda: spin(0.010), None),
+    "sleep in the forward pass": ("in_forward", lambda: time.sleep(0.010), None),
+    "metric before the backward pass": ("before_backward", lambda: spin(0.008), None),
+    "metric after the step": ("after_step", lambda: spin(0.009), None),
+    "sleep after the step": ("after_step", lambda: time.sleep(0.012), None),
+    "file written after the step": ("after_step", write_and_sync, None),
+    "write every 20 steps": ("after_step", every(20, lambda: write_and_sync(64 << 20)), None),
+    "Python every 25 steps": ("after_step", every(25, lambda: spin(0.2)), None),
+    "samples that sleep": ("sample", lambda: time.sleep(0.0002), None),
+    "first batch of an epoch": ("each_epoch", lambda: time.sleep(0.4), None),
+    "growing list": ("after_step", growing(), None),
+    "sleep on rank 1": ("in_forward", lambda: time.sleep(0.015), 1),
+    "Python on rank 1": ("before_forward", lambda: spin(0.012), 1),
 }
-"""By name: the place, and the work there."""
+"""By name: the place, the work there, and the rank that does it (None: all)."""
 
 
 class Model(nn.Module):  # type: ignore[misc]
@@ -133,12 +136,13 @@ def batches(places: Places) -> Iterable[list[torch.Tensor]]:
 def steps(places: Places) -> Iterator[int]:
     """Trains; yields the end of each step (ns)."""
     torch.manual_seed(0)
-    model = Model(places)
+    model: nn.Module = Model(places)
+    if dist.is_initialized():
+        model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for values, labels in batches(places):
         places.before_forward()
-        for _ in range(3):
-            loss = nn.functional.cross_entropy(model(values), labels) if _ == 2 else model.layers(values).sum() * 0
+        loss = nn.functional.cross_entropy(model(values), labels)
         places.before_backward()
         loss.backward()
         places.before_step()
@@ -151,15 +155,25 @@ def steps(places: Places) -> Iterator[int]:
 def main(cause: str, count: int, folder: Path) -> None:
     torch.set_num_threads(1)
     gc.disable()
+    rank = int(os.environ.get("RANK", "0"))
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group("gloo")
     places = Places()
     if cause != "nothing":
-        place, work = CAUSES[cause]
-        setattr(places, place, work)
+        place, work, on_rank = CAUSES[cause]
+        if on_rank in (None, rank):
+            setattr(places, place, work)
     running = steps(places)
-    while not (folder / "go").exists():
+    while True:
         next(running)
+        go = torch.tensor(float((folder / "go").exists()))
+        if dist.is_initialized():
+            dist.broadcast(go, 0)
+        if go:
+            break
     loop = [next(running) for _ in range(count)]
-    (folder / "truth.0.json").write_text(json.dumps({"pid": os.getpid(), "loop": loop, "marks": []}))
+    truth = {"pid": os.getpid(), "loop": loop, "marks": [], "rank": rank}
+    (folder / f"truth.{rank}.json").write_text(json.dumps(truth))
 
 
 if __name__ == "__main__":

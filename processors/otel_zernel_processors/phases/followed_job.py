@@ -176,7 +176,7 @@ class FollowedJob:
             {rank: report.process for rank, report in ranks.items()},
             {rank for rank in present if ranks[rank].has_new_verdict},
         )
-        if now - self._answered >= ANSWERS_NS:
+        if self._last_answer is None or now - self._answered >= ANSWERS_NS:
             self._answered = now
             yield from self._answer(now)
         if len(ranks) < 2:
@@ -201,7 +201,7 @@ class FollowedJob:
         """The causes of the job; those of each rank if their steps have not met."""
         processes = {rank: one.process for host in self._latest.values() for rank, one in host.ranks.items()}
         measured = {rank: one.measured for rank, one in sorted(processes.items())}
-        since = now - ns(self._config.window)
+        since = now - 3 * ns(self._config.window)
         several = len(measured) > 1
         self._last_answer = answer_over_ranks(measured, self._meetings, self._size, since) if several else None
         if self._last_answer:

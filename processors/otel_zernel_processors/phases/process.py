@@ -160,11 +160,11 @@ class TrainingProcess:
 
     def answers(self, now: int) -> Iterator[Batch]:
         """The causes of the process as if it trained alone, every few seconds and at its end."""
-        if now - self._answered < ANSWERS_NS and not self.phases.device.is_over:
+        if self._answer and now - self._answered < ANSWERS_NS and not self.phases.device.is_over:
             return
         self._answered = now
         size = self.attributes.get(semconv.WORLD_SIZE, 1)
-        since = now - self._window_ns
+        since = now - 3 * self._window_ns  # as long as the window of a process with slow steps
         self._answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since)
         if self._answer:
             yield answer_batch(self._answer, self.resource, now)

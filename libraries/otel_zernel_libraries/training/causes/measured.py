@@ -28,7 +28,9 @@ _LATEST: Final = 2**62
 _MOST_EVENTS: Final = 64
 """Different events that are counted: operations of collectives are named by their sender."""
 _MOST: Final = 4_096
-"""Steps that are kept."""
+"""Steps that are kept, at most."""
+_FEWEST: Final = 16
+"""Steps that are kept even if they are older than the window: they may take long."""
 
 
 class StepFlags:
@@ -104,6 +106,7 @@ class MeasuredSteps:
         """Forgets the steps that ended before a time."""
         steps = self.steps
         gone = max(int(np.searchsorted(steps[:, 1], before)), len(steps) - _MOST * 4 // 5)
+        gone = max(min(gone, len(steps) - _FEWEST), 0)
         first = int(steps[gone, 0]) if gone < len(steps) else before
         rows = int(np.searchsorted(self._table(self._rows, _COLUMNS)[:, 0], first))
         del self._steps[: gone * _FIELDS]

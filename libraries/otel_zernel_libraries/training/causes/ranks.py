@@ -42,54 +42,66 @@ def _is_of_ranks(job: Job) -> Flags:
     return is_of_ranks
 
 
-def _excess(job: Job, rank: int) -> Floats:
-    """By moment: the seconds of an interval by which a rank is slower than the median of the others."""
+def _excess(job: Job, rank: int, others: Floats | None) -> Floats:
+    """By moment: the seconds of an interval by which a rank is slower than others; None: than the other one of two."""
     means = job.spent[:, ~job.is_lossy].mean(axis=1)
-    others = np.median(np.delete(means, rank, axis=0), axis=0)
-    excess: Floats = (means[rank] - others) * _is_of_ranks(job)
+    excess: Floats = (means[rank] - (means[1 - rank] if others is None else others)) * _is_of_ranks(job)
     return excess
 
 
 def _stragglers(job: Job) -> Iterator[WhatIf]:
+    """All late ranks are as fast as the median rank. One of several alone would save little."""
     own = job.spent[:, ~job.is_lossy][:, :, _is_of_ranks(job)].sum(axis=2)
     intervals = own.shape[1]
     if intervals < _FEW:
         return
+    late: dict[int, float] = {}
+    middle = np.median(own, axis=0) if len(own) > 2 else own.min(axis=0)
     for rank in range(len(own)):
-        others = np.median(np.delete(own, rank, axis=0), axis=0)
-        late = own[rank] - others
-        error = float(late.std()) / max(intervals, 1) ** 0.5
-        if late.mean() < max(_SMALL * float(job.seconds.mean()), _SURE * error):
-            continue
-        by_moment = _excess(job, rank)
-        positive = np.maximum(by_moment, 0.0)
-        positive *= min(float(late.mean()) / max(float(positive.sum()), 1e-12), 1.0)
-        spent = job.spent[rank, ~job.is_lossy].mean(axis=0)
-        removed = np.divide(positive, spent, out=np.zeros_like(spent), where=spent > 0)
-        moment = job.moments[int(by_moment.argmax())]
-        steps = intervals / job.steps
-        longest, lateness = float(by_moment.max()) * steps, float(late.mean()) * steps
-        yield WhatIf(
-            cause=CauseName.STRAGGLER,
-            position=moment.position,
-            activity=moment.activity,
-            rank=job.ranks[rank].rank,
-            removed={rank: np.clip(removed, 0.0, 1.0)[None, :]},
-            evidence=(
-                Evidence(
-                    f"Rank {job.ranks[rank].rank} needs {amount(lateness)} more for each step than the others "
-                    f"({amount(float(others.mean()) * steps)}).",
-                    lateness,
-                    "s",
-                ),
-                Evidence(
-                    f"It {activity_words(moment.activity)} for {amount(longest)} longer "
-                    f"{POSITION_WORDS[moment.position].where}.",
-                    longest,
-                    "s",
-                ),
-            ),
-        )
+        excess = own[rank] - middle
+        error = float(excess.std()) / intervals**0.5
+        if excess.mean() >= max(_SMALL * float(job.seconds.mean()), _SURE * error):
+            late[rank] = float(excess.mean())
+    if not late:
+        return
+    removed = {}
+    spent = job.spent[:, ~job.is_lossy].mean(axis=1)
+    others = np.median(spent, axis=0) if len(own) > 2 else None
+    for rank, seconds in late.items():
+        positive = np.maximum(_excess(job, rank, others), 0.0)
+        positive *= min(seconds / max(float(positive.sum()), 1e-12), 1.0)
+        part = np.divide(positive, spent[rank], out=np.zeros_like(positive), where=spent[rank] > 0)
+        removed[rank] = np.clip(part, 0.0, 1.0)[None, :]
+    latest = max(late, key=late.__getitem__)
+    by_moment = _excess(job, latest, others)
+    moment = job.moments[int(by_moment.argmax())]
+    steps = intervals / job.steps
+    longest, lateness = float(by_moment.max()) * steps, late[latest] * steps
+    number, where = job.ranks[latest].rank, POSITION_WORDS[moment.position].where
+    evidence = [
+        Evidence(
+            f"Rank {number} needs {amount(lateness)} more for each step than the others "
+            f"({amount(float(middle.mean()) * steps)}).",
+            lateness,
+            "s",
+        ),
+        Evidence(
+            f"It {activity_words(moment.activity)} for {amount(longest)} longer {where}.",
+            longest,
+            "s",
+        ),
+    ]
+    if len(late) > 1:
+        names = ", ".join(str(job.ranks[rank].rank) for rank in late if rank != latest)
+        evidence.append(Evidence(f"Late, too: {names}.", len(late) - 1, "{rank}"))
+    yield WhatIf(
+        cause=CauseName.STRAGGLER,
+        position=moment.position,
+        activity=moment.activity,
+        rank=number,
+        removed=removed,
+        evidence=tuple(evidence),
+    )
 
 
 def _imbalance(job: Job) -> Iterator[WhatIf]:

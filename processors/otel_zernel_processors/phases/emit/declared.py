@@ -87,6 +87,7 @@ METRICS = by_name(
         semconv.POSITION,
         semconv.ACTIVITY,
         semconv.RANK,
+        _SOURCE,
     ),
     _gauge(semconv.VERDICT, "", "1 for the current verdict, 0 for the others.", "always", semconv.VERDICT, _SOURCE),
     _gauge(semconv.JOB_VERDICT, "", "1 for the job's current verdict, 0 for the others.", _JOB, semconv.JOB_VERDICT),

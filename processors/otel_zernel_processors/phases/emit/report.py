@@ -60,7 +60,8 @@ class ProcessReport:
             self._write_steps(writer)
             labels = {**self.labels, **_BY_SCOPES}
             writer.histogram(self.durations.metric(self.traced, labels, self.interval_start, now))
-        writer.gauge(semconv.CAUSE_GAIN, "s", gains(self.answer))
+        found: list[Value] = [({**labels, **_BY_SCOPES}, gain) for labels, gain in gains(self.answer)]
+        writer.gauge(semconv.CAUSE_GAIN, "s", found)
         states = state_set(semconv.VERDICT, VERDICTS, self.verdict)
         writer.gauge(semconv.VERDICT, "", [({**labels, **self._source}, value) for labels, value in states])
         return writer.metrics

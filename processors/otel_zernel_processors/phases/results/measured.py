@@ -18,6 +18,7 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     training_ends,
 )
+from otel_zernel_libraries.training.device.streams import Integers
 from otel_zernel_libraries.training.ledger import StepEvent
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.device import DeviceTimes
@@ -29,6 +30,9 @@ _OF_WORKERS: Final = StepEvent("worker_batch")
 _TAKERS: Final = 16
 _FEWEST: Final = 4
 """Meetings of ranks."""
+_BLOCK: Final = 5
+_MOST_BLOCKS: Final = 40
+"""Steps of a block, and blocks, of ranks whose meetings are not known."""
 _OWN: Final = "another thread of the process"
 
 
@@ -169,8 +173,22 @@ def answer_over_ranks(
         if len(step) == len(ranks) and known and min(known) >= begin:
             rows.append([time or min(known) for time in met])
     rows.sort()
-    edges = [row for at, row in enumerate(rows) if at == 0 or all(map(operator.gt, row, rows[at - 1]))]
-    if len(edges) < _FEWEST or max(edges[-1]) < since:
+    kept = [row for at, row in enumerate(rows) if at == 0 or all(map(operator.gt, row, rows[at - 1]))]
+    edges = np.array(kept, dtype=np.int64) if len(kept) >= _FEWEST else _blocks(ranks.values())
+    if len(edges) < _FEWEST or edges[-1].max() < since:
         return None
-    inputs = [measured.input(rank) for rank, measured in ranks.items()]
-    return answer_on(Job(inputs, np.array(edges, dtype=np.int64), expected))
+    return answer_on(Job([measured.input(rank) for rank, measured in ranks.items()], edges, expected))
+
+
+def _blocks(ranks: Iterable[MeasuredProcess]) -> Integers:
+    """Edges of the same time on all ranks, a few steps apart: ranks step together, also if it is not known where they
+    meet. Clocks of hosts differ by far less."""
+    ends = [training_ends(one.steps)[:, 0] for one in ranks]
+    begin, end = (
+        max((one[0] for one in ends if len(one)), default=0),
+        min((one[-1] if len(one) else 0 for one in ends), default=0),
+    )
+    count = min(min(map(len, ends), default=0) // _BLOCK, _MOST_BLOCKS)
+    if count < _FEWEST or begin >= end:
+        return np.empty((0, len(ends)), dtype=np.int64)
+    return np.repeat(np.linspace(begin, end, count + 1).astype(np.int64)[:, None], len(ends), axis=1)

@@ -10,6 +10,7 @@ import numpy as np
 from otel_zernel_libraries.training import device
 from otel_zernel_libraries.training.causes import Facts, Job, MeasuredSteps, RankInput, StepFlags, training_ends
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment, StepEvent
+from tests.libraries.training.device.simulated import Loop
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
@@ -141,3 +142,30 @@ def _segments(spent: Sequence[tuple[Position, Activity, int]], begin: int) -> li
         segments.append(Segment(begin, begin + ns, MOMENTS[position][activity]))
         begin += ns
     return segments
+
+
+def job_on_device(loop: Loop, use: device.DeviceUse, facts: Facts | None = None) -> Job:
+    """The job of a loop on a simulated device. Each phase launches in operators."""
+    measured, size = MeasuredSteps(WINDOW), len(loop.phases)
+    for at in range(0, len(use.segments), size):
+        parts = use.segments[at : at + size]
+        segments = [
+            Segment(
+                part.begin,
+                part.end,
+                MOMENTS[part.position][Activity.UNKNOWN],
+                tuple((MOMENTS[part.position][activity], time) for activity, time in part.activities.items()),
+            )
+            for part in parts
+        ]
+        measured.add((parts[0].begin, parts[-1].end), segments, {}, StepFlags.TRAINED, at // size + 1)
+    rank = RankInput(None, measured, facts or Facts(optimizer="AdamW"), use.segments, use.works)
+    return Job([rank], training_ends(measured))
+
+
+def with_operators(part: device.Segment) -> device.Segment:
+    """Launches are made in operators."""
+    times = dict[Activity, int]()
+    for activity, time in part.activities.items():
+        times[Activity.OPERATOR if activity is Activity.PYTHON and part.launches else activity] = time
+    return replace(part, activities=times)

@@ -6,20 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from otel_zernel_libraries.training import device, ledger
+from otel_zernel_libraries.training import device
 from otel_zernel_libraries.training.causes import (
     CauseName,
     Facts,
     Job,
-    MeasuredSteps,
-    RankInput,
-    StepFlags,
     answer_on,
-    training_ends,
 )
-from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, StepEvent
+from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 from tests.libraries.training.causes.planted import draw
-from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated, step_of
+from tests.libraries.training.causes.simulated import (
+    HEALTHY,
+    Part,
+    Plan,
+    job_on_device,
+    simulated,
+    step_of,
+    with_operators,
+)
 from tests.libraries.training.device.simulated import Loop, Phase, simulate
 
 POINT = 0.01
@@ -131,32 +135,9 @@ def on_device(
         noise=0.02,
     )
     run = simulate(loop, random.Random(1))
-    seen = [_with_operators(part) if part.launches else part for part in run.segments]
-    use = device.device_use(seen, run.busy_share)
+    use = device.device_use([with_operators(part) for part in run.segments], run.busy_share)
     assert use
-    measured, size = MeasuredSteps(10**12), len(loop.phases)
-    for at in range(0, len(seen), size):
-        parts = seen[at : at + size]
-        segments = [
-            ledger.Segment(
-                part.begin,
-                part.end,
-                MOMENTS[part.position][Activity.UNKNOWN],
-                tuple((MOMENTS[part.position][activity], time) for activity, time in part.activities.items()),
-            )
-            for part in parts
-        ]
-        measured.add((parts[0].begin, parts[-1].end), segments, {}, StepFlags.TRAINED, at // size + 1)
-    job = Job([RankInput(None, measured, Facts(optimizer="AdamW"), use.segments, use.works)], training_ends(measured))
-    return job, run.seconds / loop.steps
-
-
-def _with_operators(part: device.Segment) -> device.Segment:
-    """Launches are made in operators."""
-    times = dict[Activity, int]()
-    for activity, time in part.activities.items():
-        times[Activity.OPERATOR if activity is Activity.PYTHON else activity] = time
-    return replace(part, activities=times)
+    return job_on_device(loop, use), run.seconds / loop.steps
 
 
 def test_data_that_a_busy_device_hides_gains_nothing() -> None:
