@@ -107,15 +107,18 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
         assert status == 0, errors
         text_status, text, _ = await why("--job", "slow_loader.py", "--for", "5s")
     [job] = json.loads(output)["jobs"]
-    assert (job["title"], job["verdict"]) == ("slow_loader.py", "input_bound")
+    assert job["title"] == "slow_loader.py"
     assert job["ranks"][0]["pid"] == pid
     assert job["step"]["p50"] > 0.032  # 8 samples of 4 ms
-    assert next(row["share"] for row in job["time"] if (row["position"], row["activity"]) == ("load", "timer")) > 0.5
-    assert job["causes"][0]["gain"] == pytest.approx(8 * 0.004, rel=0.3)
-    assert any("num_workers" in one for one in job["try"])
+    sleeps = next(row["per_step"] for row in job["time"] if (row["position"], row["activity"]) == ("load", "timer"))
+    assert sleeps >= 8 * 0.004  # longer if the machine is busy
+    # On a busy machine, other programs cost the job more.
+    [cause] = [one for one in job["causes"] if (one["position"], one["activity"]) == ("load", "timer")]
+    assert cause["gain"] == pytest.approx(sleeps, rel=0.3)
+    assert any("num_workers" in one for one in cause["advice"])
     jsonschema.validate(json.loads(output), json.loads(PATH.read_text("utf-8")))
     assert text_status == 0
-    assert "The training thread sleeps while it loads data: this costs " in " ".join(text.split())
+    assert "data loading: sleeps" in text
     assert "\x1b" not in text
 
     assert (tmp_path / "why.html").stat().st_uid == 65534
@@ -141,11 +144,10 @@ async def test_a_slow_rank_is_named() -> None:
             status, output, errors = await why(str(launcher), "--for", WATCH, "--json")
             assert status == 0, errors
             [job] = json.loads(output)["jobs"]
-            if job["why"].startswith("Rank 1 delays the others"):
+            late = [cause["rank"] for cause in job["causes"] if cause["cause"] == "straggler"]
+            if late == [1]:
                 break
-    assert job["verdict"] == "straggler"
-    assert job["why"].startswith("Rank 1 delays the others by ")
-    assert job["why"].endswith(" more than the other ranks do in data loading (DataLoader).")
+    assert late == [1]
     assert [rank["rank"] for rank in job["ranks"]] == [0, 1, 2]
     assert max(job["ranks"], key=lambda rank: rank["lateness"])["rank"] == 1
 
@@ -196,7 +198,7 @@ async def test_a_signal_ends_early_with_the_report_so_far(number: signal.Signals
     assert status == 0
     title = r"slow_loader\.py · pid \d+ on \S+ · \d+ steps in \S+ m?s,\s+ended early"
     assert re.match(title, output)
-    assert "while it loads data: this costs " in " ".join(output.split())
+    assert "data loading: sleeps" in output
 
 
 async def test_the_end_of_the_job_ends_the_watch() -> None:
