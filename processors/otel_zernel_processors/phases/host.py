@@ -101,12 +101,12 @@ class Host:
         if process is None:
             is_dead = self._registry.ended.is_dead(key)
             self._context.drop(spans.count - spans.malformed.total(), "late" if is_dead else "max_processes")
-            ends = [one.end for one in spans.intervals] if is_dead else []
+            ends = [interval.end for interval in spans.intervals] if is_dead else []
             self._late.add(key[0], len(ends), self.clock.now - min(ends, default=0))
             return
         process.update_resource(resource)
         process.ended = spans.process_end or process.ended
-        intervals = [one for one in spans.intervals if self.clock.accept(one.start, one.end)]
+        intervals = [interval for interval in spans.intervals if self.clock.accept(interval.start, interval.end)]
         late = process.add_intervals(intervals)
         self._late.add(key[0], len(late), self.clock.now - min(late, default=0))
         if invalid := spans.invalid + len(spans.intervals) - len(intervals):
@@ -175,7 +175,7 @@ class Host:
         for key in [key for key, process in self.processes.items() if process.is_over(now)]:
             self._retire(key, now)
         ended, self._ended = self._ended, []
-        followed = [one for one in (*self.processes.values(), *ended) if 0 < one.first_seen <= now]
+        followed = [process for process in (*self.processes.values(), *ended) if 0 < process.first_seen <= now]
         self.reported = followed
         self._losses.keep_only({pid for pid, _ in self.processes})
         self._share_out(followed, now - ns(self._config.idle_timeout))
@@ -264,8 +264,8 @@ class Host:
     def _report_tasks(self, now: int) -> Iterator[Batch]:
         """The metrics of the host as a whole."""
         processes = self.processes.values()
-        tasks = [Task(one.phases.is_ml, one.phases.totals.phase, one.window) for one in processes]
-        transitions = self._transitions + sum(one.phases.totals.transitions.total() for one in processes)
+        tasks = [Task(process.phases.is_ml, process.phases.totals.phase, process.window) for process in processes]
+        transitions = self._transitions + sum(process.phases.totals.transitions.total() for process in processes)
         metrics = scheduler_metrics(tasks, transitions, self.clock.since, now)
         about = {"host.name": self.name, "service.name": OWN_SERVICE, "service.instance.id": self.name}
         resource = Resource(attributes=key_values(about))

@@ -58,7 +58,7 @@ class JobLog:
             if name in self._seen or len(ranks) == next(iter(ranks.values())).attributes.get(semconv.WORLD_SIZE)
         }
         self._seen = set(jobs)
-        alone = {one.identity: _process(one) for one in single if one.phases.totals.steps}
+        alone = {process.identity: _process(process) for process in single if process.phases.totals.steps}
         self._log_changes(self._jobs, known)
         self._log_changes(self._processes, alone)
         self._jobs, self._processes = known, alone

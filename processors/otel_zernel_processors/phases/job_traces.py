@@ -61,7 +61,8 @@ class JobTraces:
     def of_ranks(self, alone: Mapping[int, Iterable[RankStep]]) -> Iterator[Batch]:
         """The traces of steps that could not be aligned, with links between those of the same time."""
         held = {
-            rank: [one for step in some for one in self._held_by({rank: step}).values()] for rank, some in alone.items()
+            rank: [traced for step in some for traced in self._held_by({rank: step}).values()]
+            for rank, some in alone.items()
         }
         chosen = {
             rank: (some[0][0], chosen_alone((candidate for _, candidate in some), self._config))
@@ -69,15 +70,15 @@ class JobTraces:
             if some
         }
         for rank, (process, candidates) in sorted(chosen.items()):
-            others = [one for other, (_, some) in sorted(chosen.items()) if other != rank for one in some]
-            links = {one.seed: _links(one, others) for one in candidates}
+            others = [held_step for other, (_, some) in sorted(chosen.items()) if other != rank for held_step in some]
+            links = {candidate.seed: _links(candidate, others) for candidate in candidates}
             yield from process.steps.traces(process.resource, candidates, links=links)
 
     def _held_by(self, steps: Mapping[int, RankStep]) -> dict[int, _Held]:
         """Those of a step's ranks that hold it."""
         keys = {rank: (rank, step.start) for rank, step in sorted(steps.items())}
-        found = {rank: self._held.get(key) or self._held_before.get(key) for rank, key in keys.items()}
-        return {rank: one for rank, one in found.items() if one}
+        held = {rank: self._held.get(key) or self._held_before.get(key) for rank, key in keys.items()}
+        return {rank: traced for rank, traced in held.items() if traced}
 
     def _is_chosen(self, step: JobStep, held: Mapping[int, _Held]) -> bool:
         """Whether its number selects it on every rank, or its duration on any."""

@@ -61,7 +61,7 @@ class Jobs:
             reports = {
                 rank: rank_report(rank, process) for rank, process in ranks.items() if process.identity.host == name
             }
-            before = [rank_report(rank, one) for rank, one in former[job] if one.identity.host == name]
+            before = [rank_report(rank, process) for rank, process in former[job] if process.identity.host == name]
             followed.add(HostReport(clock, now, is_whole, reports, before))
 
     def advance(self) -> Iterator[Batch]:

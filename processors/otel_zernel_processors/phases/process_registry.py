@@ -51,7 +51,9 @@ class EndedProcesses:
     def pop_expired(self, now: int) -> Iterator[StalenessTracker]:
         """Removes the processes that ended a minute before `now` (ns) or earlier; yields their series."""
         self._dead = {key: since for key, since in self._dead.items() if since > now - LINGER_NS}
-        self._processed = {key: one for key, one in self._processed.items() if one[1] > now - LINGER_NS}
+        self._processed = {
+            key: processed for key, processed in self._processed.items() if processed[1] > now - LINGER_NS
+        }
         while self._series and self._series[0][0] <= now - LINGER_NS:
             yield self._series.popleft()[1]
 
@@ -94,13 +96,17 @@ class ProcessRegistry:
         if that trains. Ranks of a launcher do not serve it: a worker has its trainer's rank or none."""
         named = scalars(resource.attributes)
         parent = named.get("process.parent_pid")
-        found = self.find((parent, "")) if isinstance(parent, int) and parent else None
-        is_same_rank = found and named.get(semconv.RANK) in (None, found.attributes.get(semconv.RANK))
-        return found if found and found.phases.is_ml and is_same_rank else None
+        trainer = self.find((parent, "")) if isinstance(parent, int) and parent else None
+        is_same_rank = trainer and named.get(semconv.RANK) in (None, trainer.attributes.get(semconv.RANK))
+        return trainer if trainer and trainer.phases.is_ml and is_same_rank else None
 
     def dismiss_workers(self) -> list[TrainingProcess]:
         """Removes the processes that only serve one that trains, and were added before that was known."""
-        served = {key: self.trainer_of(one.resource) for key, one in self.processes.items() if not one.phases.is_ml}
+        served = {
+            key: self.trainer_of(process.resource)
+            for key, process in self.processes.items()
+            if not process.phases.is_ml
+        }
         return [self.processes.pop(key) for key, trainer in served.items() if trainer]
 
     def retire(self, key: ProcessKey, now: int) -> TrainingProcess:

@@ -76,9 +76,13 @@ class ProcessSteps:
         if rank is None:
             return self._traced
         run = self._run
-        firsts = [(one, first_number(one.closed)) for one in self._traced if one.is_sampled and run is not None]
-        named = [(one, first) for one, first in firsts if first and first.communicator]
-        return [one.of_rank(rank, seed_of(0, first, "", run or "")) for one, first in named]
+        firsts = [
+            (candidate, first_number(candidate.closed))
+            for candidate in self._traced
+            if candidate.is_sampled and run is not None
+        ]
+        named = [(candidate, first) for candidate, first in firsts if first and first.communicator]
+        return [candidate.of_rank(rank, seed_of(0, first, "", run or "")) for candidate, first in named]
 
     def pop(self) -> tuple[list[RankStep], list[TraceCandidate]]:
         """The steps as a rank since the last call, and those of the last interval that may become traces."""
@@ -96,7 +100,7 @@ class ProcessSteps:
     def merged(self, resource: Resource) -> Iterator[Batch]:
         """The spans of the merged steps of the interval."""
         if self._merger:
-            yield from trace_batches((iter([one]) for one in self._merger.pop(self._pid)), resource)
+            yield from trace_batches((iter([span]) for span in self._merger.pop(self._pid)), resource)
 
     def own_traces(self, resource: Resource) -> Iterator[Batch]:
         """The traces of the last interval if no other rank is known."""
@@ -114,5 +118,8 @@ class ProcessSteps:
         """The spans of these steps. `job_number` is that of the job's step, 0 without one. `links` are by the step's
         seed."""
         if sampler := self._sampler:
-            spans = (sampler.trace_of(one, self._pid, job_number, links.get(one.seed, ())) for one in chosen)
+            spans = (
+                sampler.trace_of(candidate, self._pid, job_number, links.get(candidate.seed, ()))
+                for candidate in chosen
+            )
             yield from trace_batches(spans, resource)

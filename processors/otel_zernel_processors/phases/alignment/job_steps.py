@@ -113,9 +113,9 @@ class JobSteps:
         contradicts = _contradicts(steps, origins)
         self._is_contradicted = self._is_contradicted if contradicts is None else contradicts
         described = self._counted if _are_counted(steps) and not self._is_contradicted else self._inferred
-        for rank, step, found in described(steps, origins, now):
-            if found:
-                self._waiting.setdefault(found.key, found).ranks[rank] = step
+        for rank, step, of_job in described(steps, origins, now):
+            if of_job:
+                self._waiting.setdefault(of_job.key, of_job).ranks[rank] = step
             else:
                 alone[rank].append(step)
         complete = [key for key, step in self._waiting.items() if step.since < now or self._is_whole(step, origins)]
@@ -170,7 +170,7 @@ class JobSteps:
         for ranks in _by_host(origins, meetings):
             reference, *others = ranks
             offsets = {rank: offset(meetings[reference], meetings[rank]) for rank in others}
-            aligned = {rank: found for rank, found in offsets.items() if found is not None}
+            aligned = {rank: offset for rank, offset in offsets.items() if offset is not None}
             if aligned:
                 self.offsets |= {reference: 0, **aligned}
                 references |= dict.fromkeys((reference, *aligned), reference)

@@ -28,9 +28,9 @@ def first_number(closed: ClosedStep) -> CollectiveNumber | None:
     first: dict[tuple[int, str, str], int] = {}
     """By communicator: its size, the id that its ranks share, and its address in the process."""
     for collective in closed.collectives:
-        if (one := collective.collective) and one.sequence > 0:
-            communicator = one.world_size, one.shared_communicator, one.communicator
-            first[communicator] = min(one.sequence, first.get(communicator, one.sequence))
+        if (call := collective.collective) and call.sequence > 0:
+            communicator = call.world_size, call.shared_communicator, call.communicator
+            first[communicator] = min(call.sequence, first.get(communicator, call.sequence))
     return max((CollectiveNumber(key[0], sequence, key[1]) for key, sequence in first.items()), default=None)
 
 
@@ -39,4 +39,4 @@ def issued_by_end(closed: ClosedStep) -> int:
 
     Only spans that every step of every rank has carry it. A wait has a span only if it was long.
     """
-    return next((one.issued for one in reversed(closed.step.intervals) if one.kind in _ISSUED_BY), 0)
+    return next((interval.issued for interval in reversed(closed.step.intervals) if interval.kind in _ISSUED_BY), 0)

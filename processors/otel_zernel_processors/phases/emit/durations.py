@@ -46,7 +46,7 @@ class StepHistogram:
     def encode(self, attributes: Labels, period: Period) -> bytes:
         """One of the `data_points` of the metric, in s. Only used counters have a bucket."""
         index = sorted(self.counts)
-        counts = np.array([self.counts[one] for one in index])
+        counts = np.array([self.counts[duration] for duration in index])
         [buckets] = hdr_buckets(_LAYOUT, [np.array(index)], [counts], _NS)
         return encode_histogram_point(
             encode_attributes(attributes, HISTOGRAM_ATTRIBUTES),

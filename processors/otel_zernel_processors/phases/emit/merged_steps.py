@@ -62,16 +62,16 @@ class StepMerger:
         """Adds the next step of a thread."""
         step = candidate.closed.step
         at = step.thread, "trained" if step.kind in TRAINED else step.kind
-        found = self._newest.get(at)
-        if found is None or not self._fits(found, step.end):
-            found = self._newest[at] = _MergedSteps(candidate, step.end, step.kind)
-            self._merged.append(found)
-        found.add(candidate)
+        newest = self._newest.get(at)
+        if newest is None or not self._fits(newest, step.end):
+            newest = self._newest[at] = _MergedSteps(candidate, step.end, step.kind)
+            self._merged.append(newest)
+        newest.add(candidate)
 
     def pop(self, pid: int) -> Iterator[Span]:
         """The spans since the last call, in order. `pid` is that of their process."""
         merged, self._merged, self._newest = self._merged, [], {}
-        return (one.span(pid) for one in merged)
+        return (steps.span(pid) for steps in merged)
 
     def _fits(self, merged: _MergedSteps, end: int) -> bool:
         return end - merged.first.closed.step.start <= self._longest_ns and len(merged.durations_ns) < _MOST

@@ -88,12 +88,12 @@ class ProcessReport:
         ]
         writer.sum(semconv.LEDGER_TIME, "s", ledger)
         if window.phase_ns.total():  # without any time there are no shares
-            shares: list[Value] = [({semconv.PHASE: one, **self._source}, window.fraction(one)) for one in PHASES]
+            shares: list[Value] = [({semconv.PHASE: phase, **self._source}, window.fraction(phase)) for phase in PHASES]
             writer.gauge(semconv.PHASE_FRACTION, "1", shares)
         counts: list[Value] = [({semconv.PHASE_SOURCE: by}, n) for by, n in sorted(totals.transitions.items())]
         writer.sum(semconv.PHASE_TRANSITIONS, "{transition}", counts)
         usage = self.gpu_usage.items()
-        writer.sum(semconv.PHASE_ENERGY, "J", _by_phase({source: one.joules for source, one in usage}))
+        writer.sum(semconv.PHASE_ENERGY, "J", _by_phase({source: share.joules for source, share in usage}))
 
     def _write_device(self, writer: MetricWriter) -> None:
         starved: list[Value] = [

@@ -33,6 +33,6 @@ def scheduler_metrics(tasks: Sequence[Task], transitions: int, since: int, now: 
     writer.gauge(semconv.SCHEDULER_TASKS, "", counts)
     writer.sum(semconv.SCHEDULER_PHASE_TRANSITIONS, "", [({}, transitions)])
     writer.gauge(semconv.SCHEDULER_PHASE_TASKS, "", [({"phase": phase}, phases[phase]) for phase in PHASES])
-    shares: list[Value] = [({"phase": one}, 100.0 * spent[one] / whole if whole else 0.0) for one in PHASES]
+    shares: list[Value] = [({"phase": phase}, 100.0 * spent[phase] / whole if whole else 0.0) for phase in PHASES]
     writer.gauge(semconv.SCHEDULER_PHASE_TIME_PCT, "", shares)
     return writer.metrics

@@ -67,9 +67,13 @@ class TraceCandidate:
 def chosen_alone(candidates: Iterable[TraceCandidate], config: TracesConfig) -> list[TraceCandidate]:
     """The candidates that become traces of their own: a rank holds more of the slowest steps than its job chooses."""
     some = list(candidates)
-    slow = [one for one in some if not one.is_sampled and not 0 < ns(config.slow_step) < one.duration_ns]
-    spare = sorted(slow, key=lambda one: -one.duration_ns)[config.slowest :]
-    return [one for one in some if one not in spare]
+    slow = [
+        candidate
+        for candidate in some
+        if not candidate.is_sampled and not 0 < ns(config.slow_step) < candidate.duration_ns
+    ]
+    spare = sorted(slow, key=lambda candidate: -candidate.duration_ns)[config.slowest :]
+    return [candidate for candidate in some if candidate not in spare]
 
 
 def root_span_id(trace_seed: str) -> bytes:
@@ -228,9 +232,15 @@ def _child(parent: Span, position: int, segment: Segment) -> Span:
 
 def _repeated(closed: ClosedStep, long_sync_ns: int) -> list[ThreadInterval]:
     """The collectives and the long syncs that began in the step, in order: the trace repeats their spans."""
-    syncs = [one for one in closed.step.intervals if one.kind == "sync" and one.end - one.start > long_sync_ns]
+    syncs = [
+        interval
+        for interval in closed.step.intervals
+        if interval.kind == "sync" and interval.end - interval.start > long_sync_ns
+    ]
     begin, end = closed.step.start, closed.step.end
-    repeated = [one for one in (*closed.collectives, *syncs) if one.span and begin <= one.start < end]
+    repeated = [
+        interval for interval in (*closed.collectives, *syncs) if interval.span and begin <= interval.start < end
+    ]
     return sorted(repeated, key=lambda interval: interval[:5])
 
 

@@ -122,7 +122,7 @@ class SpanInput:
     @property
     def trains(self) -> bool:
         """Whether the spans show that the process loads data or trains."""
-        return any(one.kind in _TRAINING for one in self.intervals)
+        return any(interval.kind in _TRAINING for interval in self.intervals)
 
 
 def read_spans(spans: Sequence[Span]) -> SpanInput:

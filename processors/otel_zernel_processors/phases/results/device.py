@@ -88,7 +88,7 @@ class DeviceTimes:
         if step.thread != self._thread:
             return
         self._until = step.end
-        drains = {one.end: _DRAINS.get(one.name, frozenset()) for one in step.intervals if one.kind == "sync"}
+        drains = {wait.end: _DRAINS.get(wait.name, frozenset()) for wait in step.intervals if wait.kind == "sync"}
         for part in parts:
             if self._segments and self._segments[-1].end != part.start:
                 self._solve()

@@ -134,7 +134,9 @@ class GpuEnergy:
                     _add(user.usage, sample, user.history.shares(sample.start, sample.end), len(users))
             elif len(users) == 1:
                 users[0].device.add_reading(sample.start, sample.end, sample.amount)
-        needed = min([*(one.start for one in self._samples), *(time for time, _ in self._last.values())], default=0)
+        needed = min(
+            [*(sample.start for sample in self._samples), *(time for time, _ in self._last.values())], default=0
+        )
         for user in users:
             user.history.forget(needed)
 

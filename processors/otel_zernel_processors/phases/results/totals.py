@@ -168,7 +168,7 @@ class Totals:
         self._interval = PhaseTotals()
         latest = list(self._intervals)
         window = latest[-self._window_intervals :]
-        trained = sum(one.trained for one in window)
+        trained = sum(interval.trained for interval in window)
         while 0 < trained < FEWEST_STEPS and len(window) < len(latest):
             window = latest[-len(window) - 1 :]
             trained += window[0].trained
@@ -233,6 +233,6 @@ class Totals:
 def sum_of(totals: Iterable[PhaseTotals]) -> PhaseTotals:
     """The sum over several intervals, with an entry for every phase."""
     whole = PhaseTotals(phase_ns=Counter(dict.fromkeys(PHASES, 0)))
-    for one in totals:
-        whole.add(one)
+    for of_interval in totals:
+        whole.add(of_interval)
     return whole
