@@ -74,40 +74,27 @@ PROGRAMS = {
     "FSDP2": Program("distributed:fsdp", ranks=2),
     "JAX": Program("jax_:run", "jax", floor=WITHOUT_LOADER, boundary="", scopes=False),
     "Lightning, teacher": _by_loader("lightning_:fit_with_teacher", "lightning", soak=True),
-    "tokenizing in the loop": _by_loader(
-        "positions:tokenizing", soak=True, fails="90.97 %: the lookup is found as the forward pass"
-    ),
-    "average of the weights": _by_loader(
-        "positions:averaged", soak=True, fails="97.26 %: the average is found as clipping"
-    ),
+    "tokenizing in the loop": _by_loader("positions:tokenizing", soak=True),
+    "average of the weights": _by_loader("positions:averaged", soak=True),
     "compiled optimizer step": _by_loader("positions:compiled_step", soak=True),
     "cold torch.compile": _by_loader("positions:cold_compile", soak=True),
-    "logger that sleeps": _by_hand(
-        "positions:sleeping_logger", soak=True, fails="95.99 %: the batch made by hand is found after the step"
-    ),
-    "logger that synchronizes": _by_hand(
-        "positions:syncing_logger", soak=True, fails="97.38 %: the batch made by hand is found after the step"
-    ),
-    "logger to a full pipe": _by_hand(
-        "positions:piping_logger", soak=True, fails="96.90 %: the batch made by hand is found after the step"
-    ),
-    "slices of a tensor": _by_hand(
-        "positions:slices", soak=True, fails="55.67 %: the update by hand is no optimizer, so there is no step"
-    ),
+    "logger that sleeps": _by_hand("positions:sleeping_logger", soak=True),
+    "logger that synchronizes": _by_hand("positions:syncing_logger", soak=True),
+    "logger to a full pipe": _by_hand("positions:piping_logger", soak=True),
+    "slices of a tensor": _by_hand("positions:slices", soak=True),
     "rollouts": _by_hand(
-        "positions:rollouts", soak=True, fails="91.88 %: short passes and steps of the environment are merged"
+        "positions:rollouts", soak=True, fails="96.94 %: of passes of 55 us, each edge misses some us"
     ),
     "environments behind pipes": _by_hand("positions:piped_environments", soak=True),
-    "pipeline by send and recv": _by_hand(
-        "positions:pipeline",
-        ranks=2,
-        soak=True,
-        fails="95.44 and 96.72 %: the send is found as clipping, the batch after the step",
-    ),
+    "pipeline by send and recv": _by_hand("positions:pipeline", ranks=2, soak=True),
     "detection": _by_loader("strangers:detection", soak=True),
     "diffusion": _by_loader("strangers:diffusion", soak=True),
     "contrastive learning": _by_loader("strangers:contrastive", soak=True),
-    "Q-learning": _by_hand("strangers:q_learning", soak=True),
+    "Q-learning": _by_hand(
+        "strangers:q_learning",
+        soak=True,
+        fails="94.81 %: nothing shows where a step of the environment ends and Python samples a batch",
+    ),
     "critics": _by_loader("strangers:critics", soak=True),
     "mixed precision": _by_loader("strangers:mixed_precision", soak=True),
     "activation checkpoints": _by_hand("strangers:checkpointed", soak=True),

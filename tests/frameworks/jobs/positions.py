@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,29 +26,43 @@ ENVIRONMENTS, PIPED_S = 2, 0.003
 PIPE_BYTES = 4_096
 
 
-def _train(run: TorchRun, after_step: Callable[[int], None]) -> None:
-    """A loop without a loader, which does something after each step."""
-    model = layers()
-    run.watch_model(model)
-    optimizer = torch.optim.AdamW(model.parameters())
+def _train(
+    run: TorchRun,
+    model: Callable[[torch.Tensor], torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[Any],
+    after_step: Callable[[int], None] = lambda _: None,
+) -> None:
+    """The loop that most of these programs share."""
     run.get_ready()
     with run.truth.loop():
-        for number in range(STEPS):
-            with run.truth.region("data"):
-                inputs, targets = random_batch()
+        for number, (inputs, targets) in enumerate(batches):
             with run.truth.region("forward"):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            with run.truth.region("host"):
-                after_step(number)
+            after_step(number)
             run.truth.stepped()
+
+
+def _log(run: TorchRun, log: Callable[[int], None]) -> None:
+    """A loop without a loader, which logs after each step."""
+    model = layers()
+    run.watch_model(model)
+    _train(run, model, torch.optim.AdamW(model.parameters()), _made(run), run.truth.wrapped("host", log))
+
+
+def _made(run: TorchRun) -> Iterator[Any]:
+    for _ in range(STEPS):
+        with run.truth.region("data"):
+            batch = random_batch()
+        yield batch
 
 
 def sleeping_logger(run: TorchRun) -> None:
     """After each step, the program sleeps, for example to limit its rate of requests."""
-    _train(run, lambda _: time.sleep(LOG_S))
+    _log(run, lambda _: time.sleep(LOG_S))
 
 
 def syncing_logger(run: TorchRun) -> None:
@@ -63,7 +77,7 @@ def syncing_logger(run: TorchRun) -> None:
                 file.flush()
                 os.fsync(file.fileno())
 
-    _train(run, log)
+    _log(run, log)
 
 
 def piping_logger(run: TorchRun) -> None:
@@ -81,7 +95,7 @@ def piping_logger(run: TorchRun) -> None:
         for _ in range(2):
             os.write(writer, bytes(PIPE_BYTES))
 
-    _train(run, log)
+    _log(run, log)
 
 
 def averaged(run: TorchRun) -> None:
@@ -89,39 +103,30 @@ def averaged(run: TorchRun) -> None:
     model = layers()
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99))
     run.watch_model(model)
+
+    def update(_: int) -> None:
+        with run.truth.region("average"):
+            for _ in range(4):
+                average.update_parameters(model)
+
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    run.get_ready()
-    with run.truth.loop():
-        for inputs, targets in DataLoader(run.samples(), batch_size=BATCH):
-            with run.truth.region("forward"):
-                loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            with run.truth.region("average"):
-                for _ in range(4):
-                    average.update_parameters(model)
-            run.truth.stepped()
+    _train(run, model, optimizer, DataLoader(run.samples(), batch_size=BATCH), update)
 
 
 def tokenizing(run: TorchRun) -> None:
     """Words are looked up in Python after the loader has given a batch of text."""
     model = nn.Sequential(nn.EmbeddingBag(10_000, 512), *layers(10, 512))
     run.watch_model(model)
-    optimizer = torch.optim.AdamW(model.parameters())
+    _train(run, model, torch.optim.AdamW(model.parameters()), _tokenized(run))
+
+
+def _tokenized(run: TorchRun) -> Iterator[Any]:
     lines = [" ".join(f"word{(number * 7 + at) % 9_973}" for at in range(200)) for number in range(STEPS * 64)]
-    run.get_ready()
-    with run.truth.loop():
-        for texts in DataLoader(lines, batch_size=64):
-            with run.truth.region("prepare"):
-                tokens = [[_token(word) for word in text.lower().split()] for text in texts for _ in range(2)]
-                inputs, targets = torch.tensor(tokens), torch.zeros(len(tokens), dtype=torch.long)
-            with run.truth.region("forward"):
-                loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.truth.stepped()
+    for texts in DataLoader(lines, batch_size=64):
+        with run.truth.region("prepare"):
+            tokens = [[_token(word) for word in text.lower().split()] for text in texts for _ in range(2)]
+            batch = torch.tensor(tokens), torch.zeros(len(tokens), dtype=torch.long)
+        yield batch
 
 
 def _token(word: str) -> int:
@@ -179,18 +184,9 @@ def cold_compile(run: TorchRun) -> None:
     """A model that is compiled in the loop's first step, without a cache."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.truth.folder / "inductor")
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
-    model = torch.compile(layers())
-    plain = model.parameters()
-    optimizer = torch.optim.AdamW(plain)
-    run.get_ready()
-    with run.truth.loop():
-        for inputs, targets in DataLoader(run.samples(), batch_size=BATCH):
-            with run.truth.region("forward"):
-                loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.truth.stepped()
+    plain = layers()
+    loader = DataLoader(run.samples(), batch_size=BATCH)
+    _train(run, torch.compile(plain), torch.optim.AdamW(plain.parameters()), loader)
 
 
 def rollouts(run: TorchRun) -> None:

@@ -13,7 +13,7 @@ from tests.processors.phases.training import MS, START
 
 STEPS = 24
 _NOTHING: Mapping[str, float] = MappingProxyType({})
-_RUNS = ("forward", "inference")
+_RUNS = ("forward", "inference", "in_place", "noise", "batch")
 
 
 @dataclass(frozen=True)
@@ -353,6 +353,59 @@ def workers(program: Program) -> None:
     program.learn()
 
 
+def metric_without_gradients(program: Program) -> None:
+    """An accuracy under `torch.no_grad` after the step, which adds to two sums."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 9, operators=3)
+    with program.span("in_place", 2):
+        program.part(Position.AFTER_STEP, 0.2, operators=2)
+
+
+def metric_with_a_loader(program: Program) -> None:
+    """The same, with a DataLoader."""
+    program.load()
+    metric_without_gradients(program)
+
+
+def decision_at_random(program: Program) -> None:
+    """A random number of PyTorch decides what a long step of a game does, after the optimizer."""
+    program.forward()
+    program.learn()
+    with program.span("batch", 1):
+        program.part(Position.AFTER_STEP, 0.002)
+    program.part(Position.AFTER_STEP, 12)
+
+
+def synthetic_batch(program: Program) -> None:
+    """A batch of random vectors and classes, after a pause."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 0, {"timer": 5})
+    with program.span("noise", 2):
+        program.part(Position.LOAD, 3)
+    program.part(Position.LOAD, 0.1)
+
+
+def noise_after_a_loader(program: Program) -> None:
+    """Diffusion: noise at random times is a part of the pass."""
+    program.load()
+    with program.span("noise", 2):
+        program.part(Position.FORWARD, 1.5, compiled=2)
+    program.part(Position.FORWARD, 1, compiled=2)
+    program.forward()
+    program.learn()
+
+
+def averages_by_hand(program: Program) -> None:
+    """An exponential average of the weights, by hand."""
+    program.load()
+    program.forward()
+    program.learn()
+    with program.span("in_place", 8):
+        program.part(Position.AVERAGE, 2, operators=8)
+
+
 PROGRAMS: tuple[Callable[[Program], None], ...] = (
     *(
         feature_server,
@@ -365,6 +418,8 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
         prefetching_process,
         prefetched_to_the_device,
     ),
+    *(metric_without_gradients, metric_with_a_loader, decision_at_random, synthetic_batch, noise_after_a_loader),
+    averages_by_hand,
     *(metric_in_python, metric_and_fsync, http_log, https_log, memory_use, full_pipe, sleeping_logger, flushing_logger),
     *(
         copied_learning_rate,
