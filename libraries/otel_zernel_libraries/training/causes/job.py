@@ -99,8 +99,12 @@ class Job:
     @property
     def misses_device(self) -> bool:
         """Whether a thread waits for a GPU whose work is not known: then nothing is known about gains."""
+        if self.has_device:
+            return False
         waits = [moment.activity in (Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED) for moment in self.moments]
-        return not self.has_device and float(self.spent[:, :, waits].sum()) > _NEGLIGIBLE * float(self.seconds.sum())
+        has_waited = float(self.spent[:, :, waits].sum()) > _NEGLIGIBLE * float(self.seconds.sum())
+        # waits of a process with a GPU may be called waits for its peers
+        return has_waited or any(one.facts.has_device for one in self.ranks)
 
     @property
     def alone(self) -> bool:

@@ -154,7 +154,7 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
     small = [
         (event, counts.sum() / max(job.trained.sum(), 1))
         for event, counts in job.all_events(0).items()
-        if event.name == "collective" and event.position != Position.BACKWARD and event.size != "large"
+        if event.name == "collective" and event.position != Position.BACKWARD and event.size == "small"
     ]
     count = sum(number for _, number in small)
     if count >= _MANY:

@@ -13,6 +13,7 @@ from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS
 from otel_zernel_libraries.training.causes.job import FOR_CPU, Job, WhatIf
+from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
 
@@ -60,8 +61,17 @@ def segments(job: Job) -> Iterator[WhatIf]:
             position=moment.position,
             activity=moment.activity,
             removed=dict.fromkeys(range(len(job.ranks)), removed),
-            evidence=(Evidence(sentence, mean, "s"),),
+            evidence=(Evidence(sentence, mean, "s"), *_waits_with(job, longest, removed)),
         )
+
+
+def _waits_with(job: Job, rank: int, removed: Floats) -> Iterator[Evidence]:
+    """The waits for a CPU that a thread would not have without this."""
+    gone = job.with_waits({rank: removed})[rank]
+    for_cpu = np.array([moment.activity in FOR_CPU for moment in job.moments])
+    waits = job.a_step((job.spent[rank] * gone * for_cpu).sum(axis=1))
+    if waits >= _SMALL * job.step:
+        yield Evidence(f"For this, it waits {amount(waits)} for a CPU.", waits, "s")
 
 
 def _part(job: Job, moment: Moment, at: int) -> float:
@@ -126,5 +136,6 @@ def _takers(job: Job) -> Iterator[Evidence]:
         if one.facts.runnable and one.facts.cpus and one.facts.runnable > one.facts.cpus + 0.5:
             text = f"{one.facts.runnable:.0f} threads{who} want to run on {one.facts.cpus:g} CPUs."
             yield Evidence(text, one.facts.runnable, "{thread}")
+        total = sum(one.facts.takers.values())
         for name, seconds in sorted(one.facts.takers.items(), key=lambda pair: -pair[1])[:2]:
-            yield Evidence(f"{name} had the CPU for {amount(seconds)} of these waits{who}.", seconds, "s")
+            yield Evidence(f"{name} had the CPU for {percent(seconds / total)} of them{who}.", seconds / total, "1")

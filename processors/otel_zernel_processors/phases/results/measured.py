@@ -30,6 +30,9 @@ _OF_WORKERS: Final = StepEvent("worker_batch")
 _TAKERS: Final = 16
 _FEWEST: Final = 4
 """Meetings of ranks."""
+_CELLS: Final = 16_000
+_FEWEST_EDGES: Final = 100
+"""The latest meetings are enough: so many by the number of ranks, but not fewer than this."""
 _BLOCK: Final = 5
 _MOST_BLOCKS: Final = 40
 """Steps of a block, and blocks, of ranks whose meetings are not known."""
@@ -177,6 +180,7 @@ def answer_over_ranks(
     edges = np.array(kept, dtype=np.int64) if len(kept) >= _FEWEST else _blocks(ranks.values())
     if len(edges) < _FEWEST or edges[-1].max() < since:
         return None
+    edges = edges[-max(_CELLS // len(ranks), _FEWEST_EDGES) :]
     return answer_on(Job([measured.input(rank) for rank, measured in ranks.items()], edges, expected))
 
 

@@ -211,6 +211,7 @@ def test_waits_for_a_cpu_belong_to_one_cause() -> None:
     assert answer
     (cause,) = answer.causes
     assert cause.gain == pytest.approx(0.0202, abs=POINT * answer.step)
+    assert sum(one.value for one in cause.evidence) == pytest.approx(cause.gain, rel=0.05)
 
 
 def test_workers_that_use_little_cpu_are_not_said_to_compute() -> None:
@@ -233,3 +234,9 @@ def test_a_replay_that_misses_the_measured_steps_gives_no_answer() -> None:
 
 def test_waits_for_a_gpu_whose_work_is_unknown_give_no_answer() -> None:
     assert answer_on(simulated(Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.GPU_WAIT, 0.03))))) is None
+
+
+def test_ranks_with_gpus_whose_work_is_unknown_give_no_answer() -> None:
+    """Their waits for a GPU may be called waits for their peers."""
+    plan = Plan(HEALTHY, ranks=2, transfer=0.03, facts=Facts(has_device=True))
+    assert answer_on(simulated(plan)) is None
