@@ -87,6 +87,15 @@ SMALL: Final = 65_536
 """Bytes of the largest small collective: latency decides how long it takes."""
 
 
+OPERATIONS: Final = frozenset(
+    {
+        *("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "send", "receive"),
+        *("all_to_all", "gather", "scatter", "barrier"),
+    }
+)
+"""The names of collectives that are kept apart. A sender of spans may name others at will."""
+
+
 class StepEvent(NamedTuple):
     """Something that happens in steps."""
 
@@ -96,11 +105,12 @@ class StepEvent(NamedTuple):
     position: str = ""
     """Of a collective: the position of the training thread when it began; else empty."""
     operation: str = ""
-    """Of a collective: `all_reduce`; empty if it is not known."""
+    """Of a collective: one of `OPERATIONS`, or `other`; empty if it is not known."""
     size: str = ""
     """Of a collective: `small` up to 64 KiB, else `large`; empty if it is not known."""
 
 
 def collective_event(position: Position, operation: str, size: int) -> StepEvent:
     """The event of a collective with so many bytes."""
-    return StepEvent("collective", position, operation, "small" if size <= SMALL else "large")
+    known = operation if operation in OPERATIONS else "other"
+    return StepEvent("collective", position, known, "small" if size <= SMALL else "large")

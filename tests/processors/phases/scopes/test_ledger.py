@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
+from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent, collective_event
 from otel_zernel_processors.phases.alignment.rank_step import RankSteps
 from otel_zernel_processors.phases.results.energy import EnergyHistory
 from otel_zernel_processors.phases.results.totals import Totals
@@ -350,6 +350,11 @@ def test_every_view_of_the_ledger_counts_waits_for_other_ranks() -> None:
     meetings = [ranks.next(closed).met for closed in steps if closed.step.trains]
     backwards = [interval.end for interval in thread.intervals if interval.kind == "backward"]
     assert meetings == backwards
+
+
+def test_names_of_operations_that_a_sender_invents_are_one_event() -> None:
+    events = {collective_event(Position.BACKWARD, f"mine {number}", 8) for number in range(99)}
+    assert events == {StepEvent("collective", Position.BACKWARD, "other", "small")}
 
 
 def test_segments_of_a_step_fill_it_and_so_do_their_activities() -> None:
