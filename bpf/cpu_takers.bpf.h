@@ -78,19 +78,19 @@ static __always_inline void charge_taker(const struct thread *thread, const stru
 	bpf_map_update_elem(&cpu_takers, &key, &first, BPF_NOEXIST);
 }
 
-/* The thread leaves this CPU: now its wait for it is known. */
-static __always_inline void charge_takers(struct thread *thread, struct task_struct *task)
+/* The thread leaves this CPU: now its wait for it is known, up to `now` (ns) in all. Not static: see `lose`. */
+__noinline int charge_takers(struct thread *thread, __u64 now)
 {
-	__u64 before = thread->run_delay, now, end, start;
+	__u64 before, end, start;
 	__u32 zero = 0;
 	struct cpu_runs *cpu = bpf_map_lookup_elem(&cpu_runs, &zero);
 
-	if (!__builtin_preserve_field_info(task->sched_info.run_delay, FIELD_EXISTS))
-		return;
-	now = task->sched_info.run_delay;
+	if (!thread)
+		return 0;
+	before = thread->run_delay;
 	thread->run_delay = now;
 	if (!cpu || !before || now < before + LEAST_CPU_WAIT || thread->is_worker)
-		return;
+		return 0;
 	end = cpu->runs[(cpu->count - 1) & (RUNS - 1)].since; /* its own run */
 	start = end - (now - before);
 	for (int i = 2; i < RUNS; i++) {
@@ -101,6 +101,7 @@ static __always_inline void charge_takers(struct thread *thread, struct task_str
 			charge_taker(thread, run, end - since);
 		end = run->since;
 		if (!end || end <= start)
-			return;
+			break;
 	}
+	return 0;
 }

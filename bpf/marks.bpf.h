@@ -125,6 +125,12 @@ static __always_inline void note_launch(struct thread *thread, __u64 begin)
 		thread->first_launch_after_begin = begin;
 }
 
+/* The thread is in an interval of this kind, or after it. */
+static __always_inline void note_place(struct thread *thread, __u32 interval, int is_over)
+{
+	thread->place = (interval + 1) * 2 + is_over;
+}
+
 /* `thread->mark` is the snapshot of a new mark. */
 static __always_inline void note_mark(struct thread *thread)
 {

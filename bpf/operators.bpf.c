@@ -334,6 +334,7 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 	}
 	if (joins) {
 		note_end_of_run(thread, now);
+		note_place(thread, INTERVAL_OPERATORS, 0);
 		thread->run.last = thread->mark.time;
 	}
 	return 0;
@@ -355,6 +356,7 @@ static __always_inline void end_region(struct thread *thread, struct process *pr
 		return;
 	note_end_of_run(thread, bpf_ktime_get_ns());
 	run->over = thread->mark.time;
+	note_place(thread, INTERVAL_OPERATORS, 1);
 	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
 		set_phase(process, PHASE_UNKNOWN);
 }

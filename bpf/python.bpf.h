@@ -45,12 +45,27 @@ struct place {
 	__u64 instruction; /* its address, or its number */
 };
 
+/* A function that shows the position of a thread in its loop. */
+struct code_key {
+	__u64 code; /* the address of its code object */
+	__u32 tgid;
+	__u32 reserved;
+};
+
+/* enum frame_position. User space adds the functions that it knows, once it has seen them in a stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct code_key);
+	__type(value, __u32);
+} frame_positions SEC(".maps");
+
 /* The innermost frame is the first. */
 struct stack {
 	__u32 depth;
 	__u32 is_cut;	 /* it has more frames */
 	__u32 is_broken; /* a frame could not be read */
-	__u32 reserved;
+	__u32 position;	 /* enum frame_position, of the innermost frame that shows one */
 	struct place places[PLACES];
 };
 
@@ -62,10 +77,17 @@ struct {
 	__type(value, struct stack);
 } stacks SEC(".maps");
 
-/* Where a stack is collected: it is larger than a program's stack. Only a clock's interrupt uses it. */
+/* A clock's interrupt may come while another program collects. */
+enum collector {
+	COLLECTS_BY_CLOCK,
+	COLLECTS_AFTER_WAIT,
+	COLLECTORS,
+};
+
+/* Where a stack is collected: it is larger than a program's stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, COLLECTORS);
 	__type(key, __u32);
 	__type(value, struct stack);
 } collected SEC(".maps");
@@ -129,13 +151,22 @@ static __always_inline __u64 hashed(__u64 hash, __u64 value)
 	return hash ^ hash >> 29;
 }
 
+static __always_inline __u32 position_of_code(__u64 code, __u32 tgid)
+{
+	struct code_key key = { .code = code, .tgid = tgid };
+	__u32 *position = bpf_map_lookup_elem(&frame_positions, &key);
+
+	return position ? *position : FRAMES_OF_ELSE;
+}
+
 /* Collects the frames from `frame` on. Returns their hash. */
-static __always_inline __u64 collect(const struct python *python, __u64 frame, struct stack *stack)
+static __always_inline __u64 collect(const struct python *python, __u64 frame, struct stack *stack, __u32 tgid)
 {
 	__u64 hash = 1, mask = python->is_number ? 0xffffffff : ~0ULL;
 	__u32 depth;
 
 	stack->is_broken = 0;
+	stack->position = FRAMES_OF_ELSE;
 	for (depth = 0; depth < PLACES && frame; depth++) {
 		struct place *place = &stack->places[depth & (PLACES - 1)];
 		__u64 code, instruction, called = frame;
@@ -151,6 +182,8 @@ static __always_inline __u64 collect(const struct python *python, __u64 frame, s
 		instruction &= mask;
 		place->code = code;
 		place->instruction = instruction;
+		if (stack->position == FRAMES_OF_ELSE)
+			stack->position = position_of_code(code, tgid);
 		hash = hashed(hashed(hash, code), instruction);
 	}
 	stack->depth = depth;
@@ -160,11 +193,10 @@ static __always_inline __u64 collect(const struct python *python, __u64 frame, s
 
 /* The hash of the Python frames of the current thread, which are then in `stacks`; 0 if it runs no Python, or if they cannot be
  * read. */
-__noinline __u64 python_stack(__u32 tgid)
+__noinline __u64 python_stack(__u32 tgid, __u32 collector)
 {
 	struct python *python = bpf_map_lookup_elem(&pythons, &tgid);
-	__u32 zero = 0;
-	struct stack *stack = bpf_map_lookup_elem(&collected, &zero);
+	struct stack *stack = bpf_map_lookup_elem(&collected, &collector);
 	__u64 state, frame, hash;
 
 	if (!python || !stack)
@@ -173,8 +205,16 @@ __noinline __u64 python_stack(__u32 tgid)
 	frame = state ? innermost_frame(python, state) : 0;
 	if (!frame)
 		return 0;
-	hash = collect(python, frame, stack);
+	hash = collect(python, frame, stack, tgid);
 	if (!bpf_map_lookup_elem(&stacks, &hash))
 		bpf_map_update_elem(&stacks, &hash, stack, BPF_ANY);
 	return hash;
+}
+
+/* The position that the latest stack shows. */
+static __always_inline __u32 position_of_stack(__u64 hash, __u32 collector)
+{
+	struct stack *stack = bpf_map_lookup_elem(&collected, &collector);
+
+	return hash && stack ? stack->position & (FRAME_POSITIONS - 1) : FRAMES_OF_ELSE;
 }

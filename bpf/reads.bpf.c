@@ -87,6 +87,7 @@ int system_call_exit(__u64 *ctx)
 	const struct registers *regs = (const struct registers *)ctx[0];
 	__s64 result = ctx[1];
 
+	sample_wait();
 	if (result < 0)
 		return 0;
 	switch (system_call_of(regs)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* A clock on each CPU samples the code that the threads of training processes run: PyTorch's, Python's or another library's. */
+/* A clock on each CPU samples the code that the threads of training processes run: PyTorch's, Python's or another library's. After
+ * a wait, the thread collects its own stack at the end of the system call. */
 
 #define CODE_RANGES 256 /* a power of two */
 #define CODE_STEPS 9	/* of a binary search in so many ranges */
@@ -30,13 +31,16 @@ struct sample_key {
 	__u32 row;
 	__u32 generation;
 	__u32 tid; /* in the collector's pid namespace; 0 for all threads that make no probed calls */
-	__u32 code;
+	__u16 place; /* of the thread: the kind of its latest mark */
+	__u8 code;   /* CODE_NONE after a wait */
+	__u8 state;  /* enum thread_state: of the wait, or of the call that runs */
 	__u64 stack; /* its hash in `stacks`; 0 without Python frames */
 };
 
 struct sample_count {
 	__u64 count;
 	__u64 ns; /* that taking the samples took */
+	__u64 waited; /* ns */
 };
 
 /* User space removes what it reads. */
@@ -104,12 +108,13 @@ static __always_inline __u32 running_code(const struct executable *executable)
 	return is_own(code) ? code : CODE_NATIVE;
 }
 
-static __always_inline void count_sample(const struct sample_key *key, __u64 began)
+static __always_inline void count_sample(const struct sample_key *key, __u64 began, __u64 waited)
 {
-	struct sample_count *counted = bpf_map_lookup_elem(&samples, key), first = { .count = 1 };
+	struct sample_count *counted = bpf_map_lookup_elem(&samples, key), first = { .count = 1, .waited = waited };
 
 	if (counted) {
 		__sync_fetch_and_add(&counted->count, 1);
+		__sync_fetch_and_add(&counted->waited, waited);
 		__sync_fetch_and_add(&counted->ns, bpf_ktime_get_ns() - began);
 		return;
 	}
@@ -118,16 +123,33 @@ static __always_inline void count_sample(const struct sample_key *key, __u64 beg
 		lose(NO_SAMPLE);
 }
 
-/* Adds a sample to the counters of its thread. In most calls of CUDA and NCCL the state of the thread says what it does. */
-static __always_inline void count_in_thread(struct thread *thread, __u32 code, __u64 period)
+static __always_inline __u32 state_of(const struct thread *thread)
 {
 	struct thread_times *times = times_of(thread);
-	__u32 state = times ? times->state : THREAD_ON_CPU;
 
+	return times ? times->state : THREAD_ON_CPU;
+}
+
+/* Adds a sample to the counters of its thread. In most calls of CUDA and NCCL the state of the thread says what it does. */
+static __always_inline void count_in_thread(struct thread *thread, __u32 state, __u32 code, __u32 position, __u64 ns)
+{
 	if (state != THREAD_ON_CPU && state != THREAD_CALLING && state != THREAD_LAUNCHING)
 		code = CODE_NONE;
 	thread->samples[code & (CODES - 1)]++;
-	thread->frame_times[FRAMES_OF_ELSE] += period / 1000;
+	thread->frame_times[position & (FRAME_POSITIONS - 1)] += ns / 1000;
+}
+
+/* The training process of the current thread; null if it is not sampled. */
+static __always_inline struct process *sampled_process(__u32 tgid, struct sample_key *key)
+{
+	__u32 *row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+	struct process *process = row ? process_in(*row) : 0;
+
+	if (!process || process->state != LIVE || !process->trains)
+		return 0;
+	key->row = *row;
+	key->generation = process->generation;
+	return process;
 }
 
 /* `struct bpf_perf_event_data` of linux/bpf_perf_event.h */
@@ -140,26 +162,107 @@ SEC("perf_event")
 int sample(struct tick *tick)
 {
 	__u64 began = bpf_ktime_get_ns();
-	__u32 tgid = current_tgid(), *row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	struct process *process = row ? process_in(*row) : 0;
-	struct executable *executable;
+	__u32 tgid = current_tgid();
 	struct sample_key key = {};
+	struct process *process = sampled_process(tgid, &key);
+	struct executable *executable = process ? bpf_map_lookup_elem(&executables, &tgid) : 0;
 	struct thread *thread;
 
-	if (!process || process->state != LIVE || !process->trains)
-		return 0;
-	executable = bpf_map_lookup_elem(&executables, &tgid);
 	if (!executable)
 		return 0;
 	thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
-	key.row = *row;
-	key.generation = process->generation;
 	key.code = running_code(executable);
-	if (thread && thread->generation == process->generation) {
+	key.stack = python_stack(tgid, COLLECTS_BY_CLOCK);
+	if (thread && thread->generation == key.generation) {
 		key.tid = thread->tid;
-		count_in_thread(thread, key.code, tick->period);
+		key.place = thread->place;
+		key.state = state_of(thread);
+		count_in_thread(thread, key.state, key.code, position_of_stack(key.stack, COLLECTS_BY_CLOCK), tick->period);
 	}
-	key.stack = python_stack(tgid);
-	count_sample(&key, began);
+	count_sample(&key, began, 0);
 	return 0;
+}
+
+#define SHORTEST_WAIT 1000000 /* ns: shorter waits are added up */
+#define WAIT_INTERVAL 5000000 /* ns: at most 200 stacks a second of one thread, */
+#define WAIT_BURST 100000000  /* ns: after a pause that many at once as fit into this time */
+
+/* 1 while the clock runs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} samples_waits SEC(".maps");
+
+/* Whether the thread on this CPU has waited. Every system call of the machine asks this. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} has_waited SEC(".maps");
+
+static __always_inline void note_wait(struct thread *thread, __u64 ns)
+{
+	if (thread->off_in_system_call)
+		thread->waited += ns;
+}
+
+/* The thread gets this CPU. It may be null. */
+static __always_inline void announce_wait(const struct thread *thread)
+{
+	__u32 zero = 0, *waited = bpf_map_lookup_elem(&has_waited, &zero);
+
+	if (waited)
+		*waited = thread && thread->waited >= SHORTEST_WAIT;
+}
+
+/* A token bucket. What a refused stack would have stood for, the next one stands for. */
+static __always_inline int may_collect(struct thread *thread, __u64 now)
+{
+	__u64 next = thread->next_wait > now ? thread->next_wait : now;
+
+	if (next > now + WAIT_BURST)
+		return 0;
+	thread->next_wait = next + WAIT_INTERVAL;
+	return 1;
+}
+
+/* Counts the stack of the current thread for the time that it has waited. Not static: see `lose`. */
+__noinline int count_wait(void)
+{
+	__u64 began = bpf_ktime_get_ns(), waited;
+	__u32 tgid = current_tgid(), zero = 0, *is_sampled = bpf_map_lookup_elem(&samples_waits, &zero);
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+	struct sample_key key = {};
+
+	if (!thread)
+		return 0;
+	waited = thread->waited;
+	if (!is_sampled || !*is_sampled || !sampled_process(tgid, &key) || thread->generation != key.generation) {
+		thread->waited = 0;
+		return 0;
+	}
+	if (!may_collect(thread, began))
+		return 0;
+	thread->waited = 0;
+	key.tid = thread->tid;
+	key.place = thread->place;
+	key.state = thread->off_state;
+	key.stack = python_stack(tgid, COLLECTS_AFTER_WAIT);
+	thread->frame_times[position_of_stack(key.stack, COLLECTS_AFTER_WAIT)] += waited / 1000;
+	count_sample(&key, began, waited);
+	return 0;
+}
+
+/* A system call ends. */
+static __always_inline void sample_wait(void)
+{
+	__u32 zero = 0, *waited = bpf_map_lookup_elem(&has_waited, &zero);
+
+	if (!waited || !*waited)
+		return;
+	*waited = 0;
+	count_wait();
 }

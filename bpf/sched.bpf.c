@@ -92,8 +92,10 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 		return;
 	}
 	thread->off_cpu += off;
-	if (thread->off_why != OFF_PREEMPTED)
+	if (thread->off_why != OFF_PREEMPTED) {
 		thread->blocked += off;
+		note_wait(thread, off);
+	}
 	if (thread->is_off_writing)
 		thread->writing += off;
 	__sync_fetch_and_add(&process->off_cpu, off);
@@ -112,10 +114,15 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 		__u64 now = bpf_ktime_get_ns();
 		__u32 why = why_off_cpu(previous, is_preempted, state);
 
-		if (has_state_on_cpu(thread))
-			leave_cpu_state(thread, state_off_cpu(previous, why), has_yielded(previous), now);
+		thread->off_state = running_state(thread);
+		if (has_state_on_cpu(thread)) {
+			thread->off_state = state_off_cpu(previous, why);
+			leave_cpu_state(thread, thread->off_state, has_yielded(previous), now);
+		}
+		thread->off_in_system_call = is_in_system_call((struct registers *)bpf_task_pt_regs(previous));
 		leave_cpu(thread, now, why);
-		charge_takers(thread, previous);
+		if (__builtin_preserve_field_info(previous->sched_info.run_delay, FIELD_EXISTS))
+			charge_takers(thread, previous->sched_info.run_delay);
 	} else if (is_named_worker(previous)) {
 		current_worker();
 	}
@@ -126,6 +133,7 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 		enter_cpu_state(thread, now);
 		enter_cpu(thread, now);
 	}
+	announce_wait(thread);
 	note_run(next);
 	return 0;
 }

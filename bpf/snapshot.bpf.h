@@ -49,7 +49,7 @@ enum frame_position {
 	FRAMES_OF_CHECKPOINT,
 	FRAMES_OF_COMPILE,
 	FRAMES_OF_ENVIRONMENT,
-	FRAME_POSITIONS,
+	FRAME_POSITIONS, /* a power of two */
 };
 
 struct snapshot {

@@ -93,6 +93,7 @@ struct thread {
 	__u32 foreign;	  /* 1 if it is outside the collector's pid namespace */
 	__u32 tid;	  /* in the collector's pid namespace */
 	__u32 phase;	  /* of its innermost scope that has one, or 0 */
+	__u32 place;	  /* the kind of its latest mark, see `note_place`; 0 if none */
 	__u32 group_depth; /* calls of ncclGroupStart without their ncclGroupEnd */
 	__u32 depth; /* frames in use */
 	__u32 is_uncounted; /* its latest call was not counted: the process has no row, or is ignored */
@@ -102,6 +103,10 @@ struct thread {
 	__u64 off_since; /* when it left the CPU, ns */
 	__u64 on_since; /* when it last woke up and got a CPU, ns; 0 while it sleeps */
 	__u64 off_why; /* enum off_cpu */
+	__u32 off_state; /* enum thread_state */
+	__u32 off_in_system_call;
+	__u64 waited; /* ns off the CPU by its own will in system calls, since its stack was collected: see sampler.bpf.c */
+	__u64 next_wait; /* when its stack may be collected again, ns */
 	__u64 off_cpu; /* ns, the sum so far */
 	__u64 transfer; /* see distributed.bpf.c */
 	__u64 work_begun;

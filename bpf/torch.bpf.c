@@ -126,6 +126,7 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 
 		if (scope->phase) {
 			ended = scope->phase;
+			note_place(thread, scope->interval, 1);
 			clears_only &= scope->interval == INTERVAL_ZERO_GRAD;
 		}
 		outer = scope->outer_phase;
@@ -200,6 +201,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 		end_run(hit->thread, 0);
 		hit->thread->is_after_work &= scope->phase != PHASE_DATA_LOADING;
 		enter_phase(hit->thread, process, scope->phase);
+		note_place(hit->thread, scope->interval, 0);
 	}
 	take_boundary(hit->thread, &scope->snapshot, hit->time);
 	scope->counted_phase = phase_of(hit->thread, process);
@@ -236,6 +238,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 		process->backward_first_launch = 0;
 	}
 	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
+	note_place(hit->thread, INTERVAL_BACKWARD, 0);
 }
 
 static __always_inline void end_backward(struct hit *hit, struct frame *frame)
@@ -251,6 +254,7 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 			process->backward_thread = 0;
 		hit->thread->is_after_work = 1;
 		note_mark(hit->thread);
+		note_place(hit->thread, INTERVAL_BACKWARD, 1);
 	}
 	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->begin.time, hit->thread->mark.time);
 	if (!event)

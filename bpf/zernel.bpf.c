@@ -36,11 +36,11 @@
 #include "torch.bpf.c"
 #include "blocking.bpf.h"
 #include "cpu_takers.bpf.h"
+#include "sampler.bpf.c"
 #include "sched.bpf.c"
 #include "reads.bpf.c"
 #include "faults.bpf.c"
 #include "lifetime.bpf.c"
-#include "sampler.bpf.c"
 #include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

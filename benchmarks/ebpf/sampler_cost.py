@@ -53,17 +53,18 @@ def _busy() -> float:
 
 
 def _sample(loaded: LoadedProbes) -> BenchmarkRow:
-    rows, pid = loaded.tables.rows, os.getpid()
+    rows, samples, pid = loaded.tables.rows, loaded.tables.samples, os.getpid()
     rows.array[0]["pid"] = rows.array[0]["tgid"] = pid
     rows.array[0]["trains"], rows.array[0]["state"] = 1, State.LIVE
     loaded.bpf.maps["row_of_tgid"].put(NUMBER.pack(pid), NUMBER.pack(0))
     logger = make_context().logger
-    sampler = Sampler(loaded.bpf, rows, lambda one: ProcessFolder(Path("/proc"), one), 997, logger)
+    sampler = Sampler(loaded.bpf, rows, samples, lambda one: ProcessFolder(Path("/proc"), one), 997, logger)
     with closing(sampler):
         sampler.refresh()
         sampler.set_running(is_allowed=True)
         _deep(FRAMES)
-    (reading,) = loaded.tables.samples.read()
+    samples.gather()
+    (reading,) = samples.read()
     ns = reading.seconds * 1e9 / sum(reading.counts.values()) - INTERRUPT_NS
     return BenchmarkRow("eBPF: a sample with 16 Python frames", f"{ns / 1e3:.1f} us")
 

@@ -54,9 +54,8 @@ class Session:
         self._identities = Identities(loaded.tables.rows, loaded.tables.workers, selection_of(config))
         self._scanning = Scanning(config, files, self._identities, context.logger)
         self._was_without_runs = False
-        self._sampler = Sampler(
-            loaded.bpf, loaded.tables.rows, self._identities.folder, config.sampler_frequency, context.logger
-        )
+        tables = loaded.tables.rows, loaded.tables.samples
+        self._sampler = Sampler(loaded.bpf, *tables, self._identities.folder, config.sampler_frequency, context.logger)
         overhead = Overhead(config.max_overhead, loaded.cost)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
@@ -113,12 +112,14 @@ class Session:
         process has ended.
         """
         has_acted = self._sampling.act()
+        self._sampler.gather()
         return self._tables.ring.gather() or has_acted
 
     def read(self) -> EncodedReading:
         """Everything counted since the last reading."""
         self._identities.learn()
         self._sampler.learn()
+        self._sampler.gather()
         coverage = self._sampling.finish_reading()
         readings = self._tables.read()
         self._sampling.update(readings, coverage)

@@ -4,7 +4,6 @@ The five phases are a view of it, with a fixed table.
 """
 
 from otel_zernel_libraries.training.ledger.clock import ThreadClock, TimedSnapshot
-from otel_zernel_libraries.training.ledger.cpu_shares import CpuShares
 from otel_zernel_libraries.training.ledger.moments import (
     MOMENTS,
     Activity,
@@ -16,12 +15,12 @@ from otel_zernel_libraries.training.ledger.moments import (
 )
 from otel_zernel_libraries.training.ledger.segments import Segment, StepEvent, Work, collective_event
 from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot, joined_snapshots, read_snapshots
+from otel_zernel_libraries.training.ledger.thread_samples import ThreadSamples
 
 __all__ = [
     "MOMENTS",
     "STATES",
     "Activity",
-    "CpuShares",
     "Moment",
     "Phase",
     "Position",
@@ -29,6 +28,7 @@ __all__ = [
     "Snapshot",
     "StepEvent",
     "ThreadClock",
+    "ThreadSamples",
     "TimedSnapshot",
     "Work",
     "collective_event",

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from operator import itemgetter, sub
 from typing import Final
 
-from otel_zernel_libraries.training.ledger.cpu_shares import CpuShares
 from otel_zernel_libraries.training.ledger.moments import MOMENTS, Activity, Moment, Position
 from otel_zernel_libraries.training.ledger.segments import NO_WORK, Segment, Work
 from otel_zernel_libraries.training.ledger.snapshots import COUNTS, SAMPLES, STATES, Snapshot
+from otel_zernel_libraries.training.ledger.thread_samples import ThreadSamples
 
 _ROUNDING: Final = 100
 """If snapshots miss at most one part in so many of a segment, or repeat it, the longest activity gets or gives it."""
+_CPU_WAIT: Final = STATES.index(Activity.CPU_WAIT)
 _EDGE_NS: Final = 10_000
 """A snapshot may be taken so long before or after the edge of its span (docs/spans.md)."""
 TimedSnapshot = tuple[int, Snapshot]
@@ -21,9 +22,9 @@ TimedSnapshot = tuple[int, Snapshot]
 class ThreadClock:
     """The counters of one thread over time. Between two snapshots they grow evenly."""
 
-    def __init__(self, snapshots: Iterable[TimedSnapshot], shares: CpuShares | None = None) -> None:
-        """`shares` has the samples of earlier steps."""
-        self._shares = shares or CpuShares()
+    def __init__(self, snapshots: Iterable[TimedSnapshot], samples: ThreadSamples | None = None) -> None:
+        """`samples` has the samples of earlier steps."""
+        self._samples = samples or ThreadSamples()
         ordered = sorted(snapshots, key=itemgetter(0))
         self._times = [time for time, _ in ordered]
         self._snapshots = [snapshot for _, snapshot in ordered]
@@ -83,6 +84,7 @@ class ThreadClock:
         if first is None or last is None or not last.follows(first):
             return (Segment(start, end, moment),)
         work = self._work(start, end, first, last)
+        moment = MOMENTS[self._position(moment.position, first, last)][moment.activity]
         if moment.activity is not Activity.UNKNOWN or not (first.knows_times and last.knows_times):
             return (Segment(start, end, moment, (), work),)
         spent = self._by_activity(moment.position, first, last, end - start)
@@ -97,6 +99,14 @@ class ThreadClock:
         times = tuple([(moments[activity], lasted) for activity, lasted in spent.items()])
         return Segment(start, own, moments[max(spent, key=spent.__getitem__)], times, work), *meeting
 
+    def _position(self, position: Position, first: Snapshot, last: Snapshot) -> Position:
+        """The position that the Python frames of the segment show, or this one."""
+        frame_times = [
+            (after - before) % COUNTS for before, after in zip(first.frame_times, last.frame_times, strict=True)
+        ]
+        time = last.time - first.time - (last.times[_CPU_WAIT] - first.times[_CPU_WAIT])
+        return self._samples.position(position, time // 1000, frame_times)
+
     def _by_activity(self, position: Position, first: Snapshot, last: Snapshot, lasted: int) -> dict[Activity, int]:
         """The time (ns) in each activity; the sum is `lasted`."""
         spent = _by_state(_difference(first, last), lasted)
@@ -105,7 +115,7 @@ class ThreadClock:
         if not on_cpu:
             return states
         samples = [(after - before) % SAMPLES for before, after in zip(first.samples, last.samples, strict=True)]
-        divided = self._shares.divide(position, on_cpu, samples) or _by_operators(position, first, last, on_cpu)
+        divided = self._samples.divide(position, on_cpu, samples) or _by_operators(position, first, last, on_cpu)
         return divided | states
 
     def _work(self, start: int, end: int, first: Snapshot, last: Snapshot) -> Work:

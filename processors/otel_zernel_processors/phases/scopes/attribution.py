@@ -24,7 +24,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from otel_zernel_libraries.training.ledger import MOMENTS, CpuShares, Moment, Position, Segment, ThreadClock
+from otel_zernel_libraries.training.ledger import MOMENTS, Moment, Position, Segment, ThreadClock, ThreadSamples
 from otel_zernel_processors.phases.intake.intervals import AVERAGE, BATCH, NOISE, RUNS, ThreadInterval
 from otel_zernel_processors.phases.scopes.cuts import (
     COLLECTIVE,
@@ -83,12 +83,12 @@ class Attribution(NamedTuple):
 
 
 def attribute(
-    step: Step, in_flight: Sequence[TimeRange], bridge_ns: int, shares: CpuShares | None = None
+    step: Step, in_flight: Sequence[TimeRange], bridge_ns: int, samples: ThreadSamples | None = None
 ) -> Attribution:
-    """The attribution of a step. `in_flight` are the times of the process's collectives. `shares` has the samples of
+    """The attribution of a step. `in_flight` are the times of the process's collectives. `samples` has the samples of
     the thread's earlier steps, and takes those of this one."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
-    clock = ThreadClock(step.snapshots, shares)
+    clock = ThreadClock(step.snapshots, samples)
     gaps = Gaps(step, clock, bridge_ns) if step.has_runs or step.boundary != "loader" else None
     covered = _covered(step, gaps.marks if gaps and step.has_runs else None)
     if flights:

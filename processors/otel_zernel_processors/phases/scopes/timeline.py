@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from statistics import median_low
 
-from otel_zernel_libraries.training.ledger import CpuShares, StepEvent, TimedSnapshot, read_snapshots
+from otel_zernel_libraries.training.ledger import StepEvent, ThreadSamples, TimedSnapshot, read_snapshots
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
 from otel_zernel_processors.phases.scopes.compilation import FirstSteps
@@ -40,7 +40,7 @@ class ClosedStep:
     in_flight: list[TimeRange]
     """When collectives were in flight."""
     bridge_ns: int
-    shares: CpuShares | None = None
+    samples: ThreadSamples | None = None
     """The samples of its thread in the steps before."""
     throttling: Throttling | None = field(default=None, compare=False)
     """For how long quotas stopped the process."""
@@ -51,7 +51,7 @@ class ClosedStep:
     def attribution(self) -> Attribution:
         """The phases of the step, computed once, in the order of the steps."""
         if self._attribution is None:
-            segments, overlap_ns = attribute(self.step, self.in_flight, self.bridge_ns, self.shares)
+            segments, overlap_ns = attribute(self.step, self.in_flight, self.bridge_ns, self.samples)
             if self.throttling:
                 segments = self.throttling.divided(segments)
             self._attribution = Attribution(segments, overlap_ns)
@@ -92,7 +92,7 @@ class Timeline:
         """By thread: the kind of its last step so far."""
         self._snapshots: dict[int, TimedSnapshot] = {}
         """By thread: the last snapshot of its steps so far."""
-        self._shares: dict[int, CpuShares] = {}
+        self._samples: dict[int, ThreadSamples] = {}
         """By thread."""
         self._doubtful: list[TimeRange] = []
         self._began = self._closed_until = 0
@@ -220,13 +220,13 @@ class Timeline:
         self._add_snapshots(step)
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
-            return ClosedStep(step, [], [], self._bridge_ns, self._shares.get(step.thread), self.throttling)
+            return ClosedStep(step, [], [], self._bridge_ns, self._samples.get(step.thread), self.throttling)
         in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
         began = [one for one in self._collectives if step.start <= one.start < step.end]
         begins = min(self._threads.begins or step.end, step.end)
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
-        return ClosedStep(step, began, in_flight, self._bridge_ns, self._shares.get(step.thread), self.throttling)
+        return ClosedStep(step, began, in_flight, self._bridge_ns, self._samples.get(step.thread), self.throttling)
 
     def _add_snapshots(self, step: Step) -> None:
         """Adds the snapshots of its intervals to a step, and the last one before it: it begins where another ends."""
@@ -239,9 +239,9 @@ class Timeline:
         self._snapshots[step.thread] = max(within, key=itemgetter(0), default=snapshots[0])
         if len(self._snapshots) > _THREADS:
             del self._snapshots[next(iter(self._snapshots))]
-        self._shares[step.thread] = self._shares.pop(step.thread) if step.thread in self._shares else CpuShares()
-        if len(self._shares) > _THREADS:
-            del self._shares[next(iter(self._shares))]
+        self._samples[step.thread] = self._samples.pop(step.thread) if step.thread in self._samples else ThreadSamples()
+        if len(self._samples) > _THREADS:
+            del self._samples[next(iter(self._samples))]
 
 
 def _snapshots_in(intervals: Sequence[ThreadInterval]) -> list[TimedSnapshot]:

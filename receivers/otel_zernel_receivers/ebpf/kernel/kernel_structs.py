@@ -270,7 +270,28 @@ CODE_RANGES = 256
 CODE_RANGE = np.dtype([("begin", "<u8"), ("size", "<u4"), ("code", "<u4")])
 EXECUTABLE = np.dtype([("count", "<u4"), ("reserved", "<u4"), ("ranges", CODE_RANGE, (CODE_RANGES,))])
 
-SAMPLE_KEY = np.dtype([("row", "<u4"), ("generation", "<u4"), ("tid", "<u4"), ("code", "<u4"), ("stack", "<u8")])
+
+class FramePosition(IntEnum):
+    """The position in the loop that Python frames show."""
+
+    ELSE = 0
+    CHECKPOINT = 1
+    COMPILE = 2
+    ENVIRONMENT = 3
+
+
+SAMPLE_KEY = np.dtype(
+    [
+        ("row", "<u4"),
+        ("generation", "<u4"),
+        ("tid", "<u4"),
+        ("place", "<u2"),
+        ("code", "u1"),
+        ("state", "u1"),
+        ("stack", "<u8"),
+    ]
+)
+CODE_KEY = np.dtype([("code", "<u8"), ("tgid", "<u4"), ("reserved", "<u4")])
 PYTHON = np.dtype(
     [
         ("thread_id", "<u4"),
@@ -289,10 +310,10 @@ PYTHON_THREAD = np.dtype([("id", "<u8"), ("tgid", "<u4"), ("reserved", "<u4")])
 PLACES = 32
 PLACE = np.dtype([("code", "<u8"), ("instruction", "<u8")])
 STACK = np.dtype(
-    [("depth", "<u4"), ("is_cut", "<u4"), ("is_broken", "<u4"), ("reserved", "<u4"), ("places", PLACE, (PLACES,))]
+    [("depth", "<u4"), ("is_cut", "<u4"), ("is_broken", "<u4"), ("position", "<u4"), ("places", PLACE, (PLACES,))]
 )
 
-SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8")])
+SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8"), ("waited", "<u8")])
 
 
 class ThreadState(IntEnum):
@@ -355,6 +376,7 @@ STRUCTS = {
     "executable": EXECUTABLE,
     "sample_key": SAMPLE_KEY,
     "sample_count": SAMPLE_COUNT,
+    "code_key": CODE_KEY,
     "python": PYTHON,
     "python_thread": PYTHON_THREAD,
     "place": PLACE,

@@ -25,6 +25,18 @@ class Frames(NamedTuple):
     shim: int = 0
 
 
+class Codes(NamedTuple):
+    """How a code object and its texts are read: offsets in bytes."""
+
+    file: int
+    """In a code object: the address of its file's name. The name of the function follows, and the qualified name."""
+    has_qualified_name: bool
+    text: int
+    """In a `str` of ASCII characters: the first one."""
+    wide_text: int
+    """In any other `str`."""
+
+
 class Layout(NamedTuple):
     """Offsets in bytes."""
 
@@ -38,13 +50,21 @@ class Layout(NamedTuple):
     next_thread: int
     """In that state: the address of the next one."""
     frames: Frames
+    codes: Codes
 
 
+_CODES: Final = {
+    (3, 9): Codes(104, False, 48, 72),
+    (3, 10): Codes(104, False, 48, 72),
+    (3, 11): Codes(112, True, 48, 72),
+    (3, 12): Codes(112, True, 40, 56),
+    (3, 13): Codes(112, True, 40, 56),
+}
 LAYOUTS: Final = {
-    (3, 9): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 104, 1)),
-    (3, 10): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 96, 1)),
-    (3, 11): Layout(48, 360, True, 16, 8, Frames(152, 56, 1, 8, 48, 32, 56, 0)),
-    (3, 12): Layout(48, 384, False, 72, 8, Frames(136, 56, 1, 0, 8, 0, 56, 0, owner=70, shim=3)),
+    (3, 9): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 104, 1), _CODES[3, 9]),
+    (3, 10): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 96, 1), _CODES[3, 10]),
+    (3, 11): Layout(48, 360, True, 16, 8, Frames(152, 56, 1, 8, 48, 32, 56, 0), _CODES[3, 11]),
+    (3, 12): Layout(48, 384, False, 72, 8, Frames(136, 56, 1, 0, 8, 0, 56, 0, owner=70, shim=3), _CODES[3, 12]),
 }
 GIL_SIZE: Final = 208
 """Bytes of `struct _gil_runtime_state`, in all these versions."""
@@ -100,7 +120,8 @@ def debug_offsets(runtime: bytes) -> DebugOffsets | None:
     frames = Frames(
         at.thread_id, at.current_frame, 0, 0, at.previous, at.executable, at.instruction, 0, at.owner, _SHIM
     )
-    layout = Layout(at.interpreters_head + 8, at.ceval_gil, False, at.threads_head, at.next_thread, frames)
+    places = at.interpreters_head + 8, at.ceval_gil, False, at.threads_head, at.next_thread
+    layout = Layout(*places, frames, _CODES[version])
     return DebugOffsets(version, is_free_threaded, layout)
 
 

@@ -15,6 +15,7 @@ from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping, executa
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.sampler.clock import attach_clock
 from otel_zernel_receivers.ebpf.sampler.executables import executable_of
+from otel_zernel_receivers.ebpf.sampler.frame_positions import FramePositions
 from otel_zernel_receivers.ebpf.sampler.runtimes import (
     PythonRuntime,
     UnreadablePython,
@@ -23,6 +24,7 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     threads_of,
 )
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.samples import SampleTable
 from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS
 
 
@@ -46,6 +48,7 @@ class Sampler:
         self,
         bpf: Object,
         rows: ProcessRows,
+        samples: SampleTable,
         folder_of: Callable[[int], ProcessFolder],
         frequency: int,
         logger: Logger,
@@ -54,6 +57,9 @@ class Sampler:
         """`folder_of` gives the folder in /proc of a process by its pid. `frequency`: samples a second; 0 for none."""
         self._rows, self._folder_of, self._frequency, self._logger = rows, folder_of, frequency, logger
         self._proc_root = proc_root
+        self._samples = samples
+        self._positions = FramePositions(bpf.maps["frame_positions"], samples.frames)
+        self._samples_waits = bpf.maps["samples_waits"]
         self._by_tgid = {name: bpf.maps[name] for name in ("executables", "gils", "pythons")}
         self._threads = bpf.maps["python_threads"]
         self._program = bpf.programs.get(SAMPLER)
@@ -69,6 +75,7 @@ class Sampler:
     def close(self) -> None:
         """Stops the clock; safe to call twice."""
         if self._clock:
+            self._samples_waits.put(NUMBER.pack(0), NUMBER.pack(0))
             self._clock.close()
             self._clock = None
 
@@ -82,6 +89,7 @@ class Sampler:
         elif is_allowed and not self._clock and self._frequency and self._program:
             try:
                 self._clock = attach_clock(self._program, self._frequency)
+                self._samples_waits.put(NUMBER.pack(0), NUMBER.pack(1))
             except OSError as error:
                 self._program = None
                 self._logger.warning("Cannot sample the code that threads run: %s", str(error).partition("\n")[0])
@@ -93,6 +101,13 @@ class Sampler:
     def refresh(self) -> None:
         """Reads all training processes again: they may have loaded libraries and started threads."""
         self._update(self._training())
+
+    def gather(self) -> None:
+        """Moves the samples out of the kernel, and tells it which of their functions show a position."""
+        for process, stacks in self._samples.gather().items():
+            known = self._known.get(process)
+            if known and known.runtime:
+                self._positions.add(known.tgid, process.pid, known.runtime.layout.codes, stacks)
 
     def _training(self) -> list[WatchedProcess]:
         """The processes that train. Forgets the others first: a process with a new row has the same keys as before."""
@@ -140,6 +155,7 @@ class Sampler:
         for thread in known.threads:
             self._threads.delete(_key(known, thread))
         if known.tgid not in {one.tgid for one in self._known.values()}:  # by exec, a process keeps its tgid
+            self._positions.forget(known.tgid)
             for table in self._by_tgid.values():
                 table.delete(NUMBER.pack(known.tgid))
 

@@ -14,11 +14,35 @@ from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, Watched
 
 INTERRUPT_NS: Final = 25_000
 """Of the clock's interrupt around each sample, on a nested virtual machine: `python -m benchmarks sampler_cost`."""
-_ACTIVITIES: Final = {
+_ACTIVITIES: Final[Mapping[int, Activity]] = {
     Code.OPERATOR: Activity.OPERATOR,
     Code.PYTHON: Activity.PYTHON,
     Code.NATIVE: Activity.NATIVE,
 }
+
+
+class SampledStack(NamedTuple):
+    """The Python frames of a thread at one place in its loop."""
+
+    thread: int
+    """Its id; 0 for all threads that make no probed calls."""
+    place: int
+    """The kind of its latest mark: (an `Interval` + 1) * 2, + 1 after its end. 0 without one."""
+    code: int
+    """`Code`: the owner of the code that ran; `NONE` if the thread waited."""
+    state: int
+    """`ThreadState`: of the wait, or of the call that ran."""
+    stack: int
+    """For `SampleTable.frames`."""
+
+
+class StackCount(NamedTuple):
+    """How often a stack was seen."""
+
+    samples: int
+    """On the CPU, or at the end of a wait."""
+    waited_ns: int
+    """The length of the waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +51,11 @@ class SamplesReading:
 
     process: WatchedProcess
     counts: Mapping[tuple[int, str], int]
-    """By thread id and activity. The threads that make no probed calls have the id 0 together."""
+    """By thread id and activity. The threads that make no probed calls have the id 0 together. Waits are missing."""
     seconds: float
     """The time that they took of the process."""
-    stacks: Mapping[int, int] = field(default_factory=dict)
-    """By the stack of Python frames, for `SampleTable.frames`. Samples without Python frames are missing."""
+    stacks: Mapping[SampledStack, StackCount] = field(default_factory=dict)
+    """Samples without Python frames are missing."""
 
 
 class Place(NamedTuple):
@@ -53,30 +77,46 @@ class Frames(NamedTuple):
     """The last frame could not be read."""
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """The samples of a process since the last reading."""
+
+    counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    stacks: dict[SampledStack, StackCount] = field(default_factory=dict)
+    cost_ns: int = 0
+
+
 class SampleTable:
     """The samples of all processes. One thread at a time may use it."""
 
     def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
         self._samples, self._stacks, self._rows = maps["samples"], maps["stacks"], rows
+        self._gathered: defaultdict[WatchedProcess, _Gathered] = defaultdict(_Gathered)
 
-    def read(self) -> list[SamplesReading]:
-        """The samples of every process since the last call."""
+    def gather(self) -> dict[WatchedProcess, set[int]]:
+        """Moves the samples out of the kernel. Returns the stacks of each process, for `frames`."""
+        stacks: defaultdict[WatchedProcess, set[int]] = defaultdict(set)
         keys, values = self._samples.drain(SAMPLE_KEY, SAMPLE_COUNT)
-        counts: defaultdict[WatchedProcess, Counter[tuple[int, str]]] = defaultdict(Counter)
-        stacks: defaultdict[WatchedProcess, Counter[int]] = defaultdict(Counter)
-        cost_ns: Counter[WatchedProcess] = Counter()
-        for (row, generation, tid, code, stack), (count, ns) in zip(keys.tolist(), values.tolist(), strict=True):
+        for (row, generation, *fields), (count, cost_ns, waited_ns) in zip(keys.tolist(), values.tolist(), strict=True):
             process = self._rows[row]
             if process.generation == generation:
-                counts[process][tid, _ACTIVITIES[code]] += count
-                cost_ns[process] += ns
-                if stack:
-                    stacks[process][stack] += count
+                sampled = SampledStack(*fields)
+                gathered = self._gathered[process]
+                gathered.cost_ns += cost_ns
+                if sampled.code in _ACTIVITIES:
+                    gathered.counts[sampled.thread, _ACTIVITIES[sampled.code]] += count
+                if sampled.stack:
+                    stacks[process].add(sampled.stack)
+                    before = gathered.stacks.get(sampled, StackCount(0, 0))
+                    gathered.stacks[sampled] = StackCount(before.samples + count, before.waited_ns + waited_ns)
+        return stacks
+
+    def read(self) -> list[SamplesReading]:
+        """The gathered samples of every process since the last call."""
+        gathered, self._gathered = self._gathered, defaultdict(_Gathered)
         return [
-            SamplesReading(
-                process, of_process, (cost_ns[process] + of_process.total() * INTERRUPT_NS) / 1e9, stacks[process]
-            )
-            for process, of_process in counts.items()
+            SamplesReading(process, of.counts, (of.cost_ns + of.counts.total() * INTERRUPT_NS) / 1e9, of.stacks)
+            for process, of in gathered.items()
         ]
 
     def frames(self, stack: int) -> Frames | None:

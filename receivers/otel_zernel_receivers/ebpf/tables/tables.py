@@ -38,6 +38,8 @@ WORKERS_OF_PROCESS = 32
 """Room in the kernel for so many workers of each process: about 64 bytes each."""
 THREADS_OF_PROCESS = 16
 """Room in the kernel for so many threads of each process that make marks, call CUDA or NCCL, or run Python."""
+FUNCTIONS_OF_PROCESS = 64
+"""Room in the kernel for so many functions of each process that show a position. A compiler has some hundreds."""
 
 
 def counted_layout(significant_figures: int = 2) -> HdrLayout:
@@ -65,6 +67,7 @@ class Limits:
         for name in ("thread_times", "free_thread_times"):
             maps[name].max_entries = self.max_processes * THREADS_OF_PROCESS
         maps["python_threads"].max_entries = self.max_processes * THREADS_OF_PROCESS
+        maps["frame_positions"].max_entries = self.max_processes * FUNCTIONS_OF_PROCESS
         maps["memory"].max_entries = self.max_processes * DEVICES
         maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES
         maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT

@@ -106,10 +106,16 @@ def c_enum(name: str) -> dict[str, int]:
         ("thread_state", "THREAD_", kernel_structs.ThreadState),
         ("ending", "", kernel_structs.Ending),
         ("loss", "", kernel_structs.Loss),
+        ("code", "CODE_", kernel_structs.Code),
+        ("frame_position", "FRAMES_OF_", kernel_structs.FramePosition),
     ],
 )
 def test_both_sides_have_the_same_enums(enum: str, prefix: str, ours: type[IntEnum]) -> None:
-    theirs = {name.removeprefix(prefix): value for name, value in c_enum(enum).items() if name != "LOSSES"}
+    theirs = {
+        name.removeprefix(prefix): value
+        for name, value in c_enum(enum).items()
+        if name not in ("LOSSES", "FRAME_POSITIONS")
+    }
     assert theirs == {member.name: member.value for member in ours}
 
 

@@ -5,7 +5,7 @@ import platform
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,9 +17,9 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.training.ledger.snapshots import SAMPLED
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER, PLACES
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER, PLACES, ThreadState
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
-from otel_zernel_receivers.ebpf.tables.samples import Frames
+from otel_zernel_receivers.ebpf.tables.samples import Frames, SampledStack, StackCount
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 from tests.receivers.ebpf.jobs.operator_runs import snapshots_of
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
@@ -27,7 +27,9 @@ from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading, spans_of
 
-JOB, DEEP_JOB = (str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py"))
+JOB, DEEP_JOB, WAITING_JOB = (
+    str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py", "waiting_job.py")
+)
 CONFIG = EbpfConfig(sampler_frequency=997)
 """997 is prime: the clock does not beat with the job."""
 CLOSE = 0.04
@@ -62,11 +64,26 @@ class Job(NamedTuple):
     def frames(self) -> Counter[Frames]:
         """How often it was in which Python frames, until its next line."""
         assert self.process.stdout
-        self.tables.samples.read()
+        self.stacks()
         self.process.stdout.readline()
-        (reading,) = [one for one in self.tables.samples.read() if one.process.pid == self.process.pid]
-        found = ((self.tables.samples.frames(stack), count) for stack, count in reading.stacks.items())
-        return Counter({frames: count for frames, count in found if frames})
+        found: Counter[Frames] = Counter()
+        for sampled, count in self.stacks().items():
+            if frames := self.tables.samples.frames(sampled.stack):
+                found[frames] += count.samples
+        return found
+
+    def waits(self) -> list[tuple[int, SampledStack, StackCount]]:
+        """Its waits until its next line, with the code of the innermost frame."""
+        self.stacks()
+        told(self.process)
+        innermost = ((self.tables.samples.frames(of.stack), of, count) for of, count in self.stacks().items())
+        return [(frames.places[0].code, of, count) for frames, of, count in innermost if frames and not of.code]
+
+    def stacks(self) -> Mapping[SampledStack, StackCount]:
+        """Those since the last call."""
+        self.tables.samples.gather()
+        readings = self.tables.samples.read()
+        return next((one.stacks for one in readings if one.process.pid == self.process.pid), {})
 
 
 def told(process: "subprocess.Popen[str]") -> str:
@@ -130,7 +147,9 @@ def test_snapshots_have_the_samples_of_their_thread(loadable: None, python: str)
     total = sum(spent.values())
     for activity, count in zip(SAMPLED[1:], samples[1:], strict=True):
         assert count / sum(samples) == pytest.approx(spent[str(activity)] / total, abs=CLOSE)
-    assert last.frame_times[0] - first.frame_times[0] == pytest.approx(sum(samples) / 997 * 1e6, rel=0.01)
+    waits = sum(last.times[1:]) - sum(first.times[1:])
+    known_us = last.frame_times[0] - first.frame_times[0]
+    assert 0.99e6 * sum(samples) / 997 < known_us < 1.01e6 * sum(samples) / 997 + waits / 1000
 
 
 @pytest.mark.parametrize("minor", MINORS)
@@ -160,6 +179,21 @@ def test_the_python_frames_of_a_thread_are_found(loadable: None, standin: Standi
         ((deep, _),) = job.frames().most_common(1)
         assert (len(deep.places), deep.is_cut) == (PLACES, True)
         assert deep.places[0].code == codes[0][0]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, minor: int) -> None:
+    with training(python_of(minor), WAITING_JOB, str(standin.cudart)) as job:
+        address = int(told(job.process))
+        waits = [(of, count) for code, of, count in job.waits() if code == address]
+        assert {of.state for of, _ in waits} == {ThreadState.TIMER}
+        assert sum(count.samples for _, count in waits) == 3
+        assert sum(count.waited_ns for _, count in waits) / 1e9 == pytest.approx(0.6, rel=0.1)
+        waits = [(of, count) for code, of, count in job.waits() if code == address]
+        waited = sum(count.waited_ns for _, count in waits) / 1e9
+        assert waited > 1500 * 0.001
+        assert sum(count.samples for _, count in waits) <= 200 * waited * 1.5 + 21, "at most 200 stacks a second"
 
 
 def test_nothing_is_sampled_without_a_frequency(loadable: None, standin: Standin) -> None:

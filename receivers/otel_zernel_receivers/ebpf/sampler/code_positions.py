@@ -1,0 +1,61 @@
+"""The functions that show the position of a thread in its loop, because no mark does."""
+
+import re
+from typing import Final, NamedTuple
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import FramePosition
+from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject
+
+_CHECKPOINT, _COMPILE, _ENVIRONMENT = FramePosition.CHECKPOINT, FramePosition.COMPILE, FramePosition.ENVIRONMENT
+_ANY: Final = ""
+
+
+class _Rule(NamedTuple):
+    position: FramePosition
+    file: str
+    """A pattern that the end of a file's path matches."""
+    name: str = _ANY
+    """A pattern that the whole name of a function matches, without its class; empty for all."""
+
+
+_RULES: Final = (
+    _Rule(_CHECKPOINT, "/torch/serialization[.]py", "_?(legacy_)?save|persistent_id"),
+    _Rule(_CHECKPOINT, "/torch/distributed/checkpoint/(?!state_dict_loader)[^/]+[.]py"),
+    _Rule(_CHECKPOINT, "/safetensors/[a-z]+[.]py", "_?(save|serialize|flatten).*"),
+    _Rule(_CHECKPOINT, "/accelerate/(accelerator|checkpointing)[.]py", "save_.*"),
+    _Rule(_CHECKPOINT, "/callbacks/model_checkpoint[.]py", "_?save_.*"),  # of Lightning and Keras
+    _Rule(_CHECKPOINT, "/(pytorch_lightning|lightning|lightning_fabric)/.*[.]py", "(save|dump)_.*"),
+    _Rule(_CHECKPOINT, "/transformers/(.*/)?[a-z0-9_]+[.]py", "_?save_.*|_save"),
+    _Rule(_CHECKPOINT, "/deepspeed/.*[.]py", "_?save_.*|_?create_.*_checkpoint"),
+    _Rule(_CHECKPOINT, "/keras/src/saving/.*[.]py", "_?(save|write|serialize)_.*"),
+    _Rule(_CHECKPOINT, "[.]py", "_?save_(checkpoint|ckpt|model|pretrained|state|weights)s?"),
+    _Rule(_COMPILE, "/torch/_dynamo/(?!eval_frame|external_utils|utils|decorators|callback).*[.]py"),
+    _Rule(_COMPILE, "/torch/_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler).*[.]py"),
+    _Rule(
+        _COMPILE,
+        "/torch/_inductor/runtime/[a-z_]+[.]py",
+        "(autotune|benchmark|precompile|_?make_launcher|coordinate).*",
+    ),
+    _Rule(_COMPILE, "/torch/_functorch/_aot_autograd/(?!runtime_wrappers|utils|subclass).*[.]py"),
+    _Rule(_COMPILE, "/torch/fx/(passes|experimental)/.*[.]py"),
+    _Rule(_COMPILE, "/torch/_subclasses/.*[.]py"),
+    _Rule(_COMPILE, "/triton/(compiler|backends/[a-z]+)/compiler[.]py"),
+    _Rule(_COMPILE, "/triton/runtime/autotuner[.]py", "_bench|prune_configs"),
+    _Rule(
+        _ENVIRONMENT,
+        "/(gym|gymnasium|pettingzoo|supersuit|dm_env|dm_control|brax|procgen|envpool|pufferlib)/.*[.]py",
+        "step.*|reset.*",
+    ),
+    _Rule(_ENVIRONMENT, "/(vec_env|envs?|environments?)/[^/]+[.]py", "(async_)?(step|reset)(_.*)?"),
+    _Rule(_ENVIRONMENT, "/([a-z0-9_]+_)?env(ironment)?s?[.]py", "step|reset"),
+)
+_PATTERNS: Final = [(rule.position, re.compile(f".*{rule.file}"), re.compile(rule.name or ".*")) for rule in _RULES]
+
+
+def position_of(code: CodeObject) -> FramePosition:
+    """The position that a frame of this function shows; `ELSE` for most."""
+    file, name = code.file.replace("\\", "/"), code.name.rpartition(".")[2]
+    for position, files, names in _PATTERNS:
+        if names.fullmatch(name) and files.fullmatch(file):
+            return position
+    return FramePosition.ELSE

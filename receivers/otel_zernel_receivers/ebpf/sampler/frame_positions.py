@@ -1,0 +1,70 @@
+"""Tells the kernel which functions show a position in the loop, once they were seen in a stack."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import CODE_KEY, NUMBER, FramePosition
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+from otel_zernel_receivers.ebpf.sampler.code_objects import read_code
+from otel_zernel_receivers.ebpf.sampler.code_positions import position_of
+from otel_zernel_receivers.ebpf.sampler.layouts import Codes
+from otel_zernel_receivers.ebpf.tables.samples import Frames
+
+_MOST: Final = 8192
+"""Stacks, and functions, of a process that are known at a time. A program that compiles makes ever new ones, in memory
+that it uses again."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a process."""
+
+    stacks: set[int] = field(default_factory=set)
+    codes: dict[int, FramePosition] = field(default_factory=dict)
+    """By the address of the code object."""
+
+
+class FramePositions:
+    """The functions of all processes, by the tgid of each."""
+
+    def __init__(self, table: Map, frames: Callable[[int], Frames | None]) -> None:
+        """`table` is the kernel's. `frames` gives the frames of a stack."""
+        self._table, self._frames = table, frames
+        self._known: dict[int, _Known] = {}
+
+    def add(self, tgid: int, own_pid: int, layout: Codes, stacks: Iterable[int]) -> None:
+        """Adds the functions in these stacks of a process. `own_pid` is its pid in the collector's pid namespace."""
+        known = self._known.setdefault(tgid, _Known())
+        if max(len(known.stacks), len(known.codes)) > _MOST:
+            self.forget(tgid)
+            known = self._known.setdefault(tgid, _Known())
+        for stack in set(stacks) - known.stacks:
+            known.stacks.add(stack)
+            frames = self._frames(stack)
+            for place in frames.places if frames else ():
+                if place.code not in known.codes:
+                    with suppress(OSError):  # the process has ended
+                        known.codes[place.code] = self._put(tgid, own_pid, place.code, layout)
+
+    def _put(self, tgid: int, own_pid: int, address: int, layout: Codes) -> FramePosition:
+        code = read_code(own_pid, address, layout)
+        position = position_of(code) if code else FramePosition.ELSE
+        if position is not FramePosition.ELSE:
+            with suppress(OSError):  # the table is full
+                self._table.put(_key(tgid, address), NUMBER.pack(position))
+        return position
+
+    def forget(self, tgid: int) -> None:
+        """Forgets the functions of a process."""
+        known = self._known.pop(tgid, _Known())
+        for address, position in known.codes.items():
+            if position is not FramePosition.ELSE:
+                self._table.delete(_key(tgid, address))
+
+
+def _key(tgid: int, address: int) -> bytes:
+    return np.array((address, tgid, 0), CODE_KEY).tobytes()

@@ -1,0 +1,65 @@
+"""The functions that show a position in the loop."""
+
+import pytest
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import FramePosition
+from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject
+from otel_zernel_receivers.ebpf.sampler.code_positions import position_of
+
+SITE = "/opt/env/lib/python3.11/site-packages"
+ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = FramePosition
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "position"),
+    [
+        (f"{SITE}/torch/serialization.py", "save", CHECKPOINT),
+        (f"{SITE}/torch/serialization.py", "_legacy_save.<locals>.persistent_id", CHECKPOINT),
+        (f"{SITE}/torch/serialization.py", "load", ELSE),
+        (f"{SITE}/torch/distributed/checkpoint/state_dict_saver.py", "save", CHECKPOINT),
+        (f"{SITE}/torch/distributed/checkpoint/filesystem.py", "FileSystemWriter.write_data", CHECKPOINT),
+        (f"{SITE}/torch/distributed/checkpoint/state_dict_loader.py", "load", ELSE),
+        (f"{SITE}/safetensors/torch.py", "save_file", CHECKPOINT),
+        (f"{SITE}/safetensors/torch.py", "load_file", ELSE),
+        (f"{SITE}/accelerate/accelerator.py", "Accelerator.save_state", CHECKPOINT),
+        (f"{SITE}/accelerate/accelerator.py", "Accelerator.backward", ELSE),
+        (f"{SITE}/lightning/pytorch/callbacks/model_checkpoint.py", "ModelCheckpoint._save_checkpoint", CHECKPOINT),
+        (f"{SITE}/lightning/pytorch/callbacks/model_checkpoint.py", "ModelCheckpoint.on_train_batch_end", ELSE),
+        (f"{SITE}/pytorch_lightning/trainer/trainer.py", "Trainer.save_checkpoint", CHECKPOINT),
+        (f"{SITE}/pytorch_lightning/trainer/trainer.py", "Trainer.fit", ELSE),
+        (f"{SITE}/transformers/trainer.py", "Trainer._save_checkpoint", CHECKPOINT),
+        (f"{SITE}/transformers/trainer.py", "Trainer.training_step", ELSE),
+        (f"{SITE}/transformers/models/gpt2/tokenization_gpt2.py", "GPT2Tokenizer.save_vocabulary", CHECKPOINT),
+        (f"{SITE}/deepspeed/runtime/engine.py", "DeepSpeedEngine.save_checkpoint", CHECKPOINT),
+        ("/work/train.py", "save_checkpoint", CHECKPOINT),
+        ("/work/train.py", "save", ELSE),
+        (f"{SITE}/torch/_dynamo/convert_frame.py", "_compile", COMPILE),
+        (f"{SITE}/torch/_dynamo/variables/tensor.py", "TensorVariable.call_method", COMPILE),
+        (f"{SITE}/torch/_dynamo/eval_frame.py", "_TorchDynamoContext.__call__.<locals>.compile_wrapper", ELSE),
+        (f"{SITE}/torch/_inductor/graph.py", "GraphLowering.run", COMPILE),
+        (f"{SITE}/torch/_inductor/async_compile.py", "AsyncCompile.wait", COMPILE),
+        (f"{SITE}/torch/_inductor/output_code.py", "CompiledFxGraph.__call__", ELSE),
+        (f"{SITE}/torch/_inductor/runtime/triton_heuristics.py", "CachingAutotuner.run", ELSE),
+        (f"{SITE}/torch/_inductor/runtime/triton_heuristics.py", "CachingAutotuner.autotune_to_one_config", COMPILE),
+        (f"{SITE}/torch/_functorch/_aot_autograd/runtime_wrappers.py", "runtime_wrapper", ELSE),
+        ("/tmp/torchinductor_root/ab/cabc.py", "call", ELSE),
+        (f"{SITE}/triton/compiler/compiler.py", "compile", COMPILE),
+        (f"{SITE}/triton/runtime/jit.py", "JITFunction.run", ELSE),
+        (f"{SITE}/gymnasium/wrappers/common.py", "TimeLimit.step", ENVIRONMENT),
+        (f"{SITE}/gymnasium/vector/async_vector_env.py", "AsyncVectorEnv.step_wait", ENVIRONMENT),
+        (f"{SITE}/gymnasium/spaces/box.py", "Box.sample", ELSE),
+        (f"{SITE}/pettingzoo/utils/wrappers/base.py", "BaseWrapper.reset", ENVIRONMENT),
+        (f"{SITE}/stable_baselines3/common/vec_env/dummy_vec_env.py", "DummyVecEnv.step_wait", ENVIRONMENT),
+        ("/work/envs/maze.py", "Maze.step", ENVIRONMENT),
+        ("/work/trading_env.py", "TradingEnv.reset", ENVIRONMENT),
+        ("/home/ana/env/lib/python3.11/site-packages/torch/optim/sgd.py", "SGD.step", ELSE),
+        ("/work/environments.py", "step", ENVIRONMENT),
+        ("/work/env/lib/train.py", "step", ELSE),
+    ],
+)
+def test_the_file_and_the_name_of_a_function_show_the_position(file: str, name: str, position: FramePosition) -> None:
+    assert position_of(CodeObject(file, name)) is position
+
+
+def test_before_python_3_11_the_name_has_no_class() -> None:
+    assert position_of(CodeObject(f"{SITE}/gymnasium/core.py", "step")) is ENVIRONMENT
