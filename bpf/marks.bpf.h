@@ -135,7 +135,7 @@ static __always_inline void note_place(struct thread *thread, __u32 interval, in
 static __always_inline void note_mark(struct thread *thread)
 {
 	thread->active = thread->mark.time;
-	thread->active_off_cpu = thread->off_cpu;
+	thread->active_cpu_wait = thread->off_cpu - thread->blocked;
 	thread->marked_blocked = thread->blocked;
 	if (thread->work_wait_since) { /* an exception ended the wait */
 		thread->work_wait_since = 0;
@@ -157,6 +157,6 @@ static __always_inline void note_result(struct thread *thread, __u64 now, __u64 
 {
 	thread->run.has_result = 1;
 	thread->active = now;
-	thread->active_off_cpu = thread->off_cpu;
+	thread->active_cpu_wait = thread->off_cpu - thread->blocked;
 	thread->marked_blocked += thread->blocked - blocked;
 }

@@ -153,11 +153,12 @@ static __always_inline int is_continuing(__u32 kind)
 static __always_inline int leaves_pass(const struct thread *thread, __u32 kind, __u64 now)
 {
 	const struct run *run = &thread->run;
-	__u64 ran = now - thread->active - (thread->off_cpu - thread->active_off_cpu);
+	__u64 ran = now - thread->active - (thread->off_cpu - thread->blocked - thread->active_cpu_wait);
+	__u64 pass = thread->active - run->pass - (thread->active_cpu_wait - run->pass_cpu_wait);
 
 	return run->has_result && kind == OPERATOR &&
 	       (thread->blocked - thread->marked_blocked > SHORTEST_HOST ||
-		(ran > SHORTEST_HOST && ran > thread->active - run->pass));
+		(ran > SHORTEST_HOST && ran > pass));
 }
 
 /* Whether the thread's run ended before this operator. */
@@ -308,8 +309,10 @@ static __always_inline int join_run(struct thread *thread, struct process *proce
 	}
 	if (kind == AUTOCAST)
 		return 1;
-	if (!run->count++ || (run->has_result && kind == OPERATOR))
+	if (!run->count++ || (run->has_result && kind == OPERATOR)) {
 		run->pass = now;
+		run->pass_cpu_wait = thread->off_cpu - thread->blocked;
+	}
 	if ((run->kind == OF_LOSS && kind == OPERATOR) || (run->kind == OF_BATCH && kind == NOISE) ||
 	    (run->kind == OF_IN_PLACE && kind == UPDATE))
 		run->kind = run_kind_of(kind);

@@ -69,6 +69,7 @@ struct run {
 	__u64 last;
 	__u64 part;    /* entry of the first operator in its latest no-grad region */
 	__u64 pass;    /* entry of the first operator after its latest result */
+	__u64 pass_cpu_wait; /* the time that the thread had waited for a CPU by then, ns */
 	__u64 over;    /* the end of that region; 0 while it is open */
 	__u64 covered; /* ns of the earlier regions */
 	__u64 emitted; /* the end of the run before */
@@ -151,7 +152,7 @@ struct thread {
 	__u16 samples[CODES]; /* see sampler.bpf.c */
 	__u32 frame_times[FRAME_POSITIONS];
 	__u64 active; /* when it last made a mark or got a result, ns */
-	__u64 active_off_cpu; /* its `off_cpu` then */
+	__u64 active_cpu_wait; /* the time that it had waited for a CPU by then, ns */
 	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */
 	struct snapshot now;
 	struct run run;

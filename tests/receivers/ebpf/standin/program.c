@@ -16,7 +16,7 @@
  *     cudaFree times=3
  *
  * `AsyncWork::AsyncWork count=N ranks=M` issues the collective N of a group of gloo with M ranks.
- * `spin work=N` computes for N ns. `set_grad_enabled count=0` switches gradients off.
+ * `spin work=N` computes for N ns of CPU time. `set_grad_enabled count=0` switches gradients off.
  * `THPEngine_run_backward count=N size=M work=W` calls N operators on a thread of autograd, M on the calling thread, and switches
  * gradients off, as backward does. With work, the thread of autograd then launches N kernels. Without count, it calls nothing.
  *
@@ -577,10 +577,17 @@ static void set_grad_enabled(const struct options *o, struct record *r)
 static void enter_inference_mode(const struct options *o, struct record *r) { CALL(r, inference_mode, 1); }
 static void exit_inference_mode(const struct options *o, struct record *r) { CALL(r, inference_mode, 0); }
 
+static long cpu_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
 static void spin(const struct options *o, struct record *r)
 {
     r->start = now();
-    while (now() < r->start + o->work)
+    for (long end = cpu_time() + o->work; cpu_time() < end;)
         ;
     r->end = now();
 }
