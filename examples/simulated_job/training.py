@@ -14,6 +14,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training.interval_spans import CollectiveSpan, Ending, ProcessSpan, ThreadSpan
 from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import (
+    KNOWS_FILE_FAULTS,
+    KNOWS_READ,
+    KNOWS_TIMES,
+    LAYOUT,
+    read_snapshots,
+)
 
 RANKS, RANKS_OF_HOST = 8, 4
 STRAGGLER = 5
@@ -24,7 +31,7 @@ COMMUNICATOR = "5a17c0de5a17c0de"
 SECOND = 1_000_000_000
 LAUNCHES = 400
 """CUDA launches of a step by the training thread."""
-_BEFORE = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4))._replace(known=7)
+_BEFORE = read_snapshots(bytes(LAYOUT.size))[0]._replace(known=KNOWS_TIMES | KNOWS_READ | KNOWS_FILE_FAULTS)
 """The counters of a thread that has done nothing."""
 
 

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -79,9 +79,13 @@ async def training(*words: str) -> AsyncIterator[int]:
         await job.wait()
 
 
-async def why(*words: str) -> tuple[int, str, str]:
-    """The status, the output and the errors of a finished command that user 65534 has called by sudo."""
-    environment = {**os.environ, "SUDO_UID": "65534", "SUDO_GID": "65534"}
+OF_SUDO = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
+"""The environment of a command that user 65534 has called by sudo."""
+
+
+async def why(*words: str, caller: Mapping[str, str] = OF_SUDO) -> tuple[int, str, str]:
+    """The status, the output and the errors of a finished command."""
+    environment = {**os.environ, **caller}
     command = await asyncio.create_subprocess_exec(
         *WHY, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
@@ -219,7 +223,7 @@ async def test_the_end_of_the_job_ends_the_watch() -> None:
 async def test_a_started_job_is_watched_from_its_first_step_and_gives_its_exit_status() -> None:
     require_torch()
     program = (sys.executable, str(JOBS / "slow_loader.py"), "30", "20", "7")
-    status, output, errors = await why("--json", "--", *program)
+    status, output, errors = await why("--json", "--", *program, caller={})
     assert status == 7, "that of the program"
     assert "done after 20 steps" in errors, "its output is not in the JSON"
     [job] = json.loads(output)["jobs"]
@@ -243,7 +247,8 @@ async def test_ctrl_c_stops_a_started_job_and_prints_the_report() -> None:
 
 async def test_a_started_program_without_steps_has_a_report_too() -> None:
     require_ebpf()
-    status, output, errors = await why("--", sys.executable, "-c", "import time; time.sleep(2); print('out')")
+    sleeping = (sys.executable, "-c", "import time; time.sleep(2); print('out')")
+    status, output, errors = await why("--", *sleeping, caller={})
     assert status == 0, errors
     assert output.startswith("out\n")
     assert "This program has not loaded PyTorch" in output
