@@ -338,10 +338,17 @@ async def through(agent: Release, gateway: Release, folder: Path, ports: Callabl
 
 
 def training_of(state: dict[str, Any]) -> dict[str, Any]:
-    """The processes, jobs and steps of a live state, without the times of their arrival."""
-    arrivals = ("seen", "phase_since", "step", "step_rate")
-    ranks = {id_: {key: rank[key] for key in rank if key not in arrivals} for id_, rank in state["ranks"].items()}
-    return {"ranks": ranks, "jobs": state["jobs"], "timeline": state["timeline"]}
+    """The processes, jobs and steps of a live state, without the times of their arrival.
+
+    The last release has no view of causes.
+    """
+    arrivals = {"seen", "phase_since", "step", "step_rate"}
+
+    def without(left_out: set[str], entities: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {id_: {key: seen[key] for key in seen.keys() - left_out} for id_, seen in entities.items()}
+
+    ranks, jobs = without(arrivals, state["ranks"]), without({"answer"}, state["jobs"])
+    return {"ranks": ranks, "jobs": jobs, "timeline": state["timeline"]}
 
 
 def agent_settings(folder: Path, port: int) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def test_a_pass_goes_on_while_another_process_has_the_cpu(watch: Watch, standin:
             program.do(f"load {library}")
         watch.attach()
         os.sched_setaffinity(program.pid, {CPU})
-        os.setpriority(os.PRIO_PROCESS, program.pid, 5)
+        os.setpriority(os.PRIO_PROCESS, program.pid, os.getpriority(os.PRIO_PROCESS, 0) + 5)
         program.process.send_signal(signal.SIGSTOP)  # until all commands are there, so that it waits for none
         for command in [GRAD_OFF, *token * tokens, GRAD_ON]:
             program.send(command)
