@@ -26,6 +26,8 @@ _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 """Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
 _FAULTS, _FAULT_NS = 8, 250_000
 """The same if only the number of all page faults is known: new memory causes faults, too."""
+_WAITING: Final = 50
+"""A thread makes no batch itself if it waits for others so many times as long as it computes."""
 _SHORTEST_NS: Final = 50_000
 """Shorter waits show nothing."""
 _COUNTS: Final = 2**32
@@ -56,11 +58,13 @@ def load_before(
     """The load at the end of a gap (ns); None if the thread loads nothing. What comes before it is other code.
 
     `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough. `is_fed`:
-    whether another thread of the process loads data. A thread that computes for less than `bridge_ns` makes no batch.
+    whether another thread of the process loads data. A thread that computes for less than `bridge_ns`, or for a small
+    part of its wait, makes no batch.
     """
     if not clock.knows(start, end):
         return _by_evidence(evidence, start, end, bridge_ns, few=few)
-    has_feeder = is_fed or own_work(start, end, clock) < bridge_ns
+    little = max(bridge_ns, _time_in((_LOCK,), start, end, clock) // _WAITING)
+    has_feeder = is_fed or own_work(start, end, clock) < little
     for since, until in pairwise([start, *clock.times_between(start, end), end]):
         first, last = clock.at(since), clock.at(until)
         if not (first and last):
