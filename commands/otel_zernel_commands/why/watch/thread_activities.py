@@ -205,8 +205,6 @@ class _Program:
             self._threads[tid] = SampledThread(tid, name), _Before(now, cpu, cpu_wait)
             return
         thread, before = self._threads[tid]
-        if tid == self._pid:  # a launcher may have become another program
-            thread.name = (folder / "comm").read_text(errors="replace").strip()
         thread.watched = now - before.at
         thread.cpu = (cpu - before.cpu) / 1e9
         thread.cpu_wait = (cpu_wait - before.cpu_wait) / 1e9
@@ -214,6 +212,8 @@ class _Program:
     def _sample(self, tid: int) -> None:
         folder = self._folder / "task" / str(tid)
         thread, _ = self._threads[tid]
+        # A thread gets its name after its start, and a launcher may have become another program.
+        thread.name = (folder / "comm").read_text(errors="replace").strip()
         words = (folder / "syscall").read_text().split()
         if words[0] == "running":
             return
