@@ -143,10 +143,13 @@ def test_the_runs_of_another_thread_have_its_id(watch: Watch, trainer: Trainer) 
 
 
 def test_marks_take_less_than_a_half_percent_of_a_step(watch: Watch, trainer: Trainer) -> None:
-    """Counted, not timed: a hit takes about 0.8 us, and a step of 30 ms allows 150 us."""
+    """Counted, not timed: a hit takes about 0.8 us, and a step of 30 ms allows 150 us.
+
+    On the CPU, AdamW changes each tensor on its own, with four hits for each.
+    """
     ran = done(watch, trainer, "nano")
     hits = sum(numbers(ran.batch, "zernel.probe.hits", process_pid=ran.pid))
-    assert hits / ran.made.count("step") < 2 * 60, "warm-up and measured part"
+    assert hits / ran.made.count("step") < 2 * 110, "warm-up and measured part"
 
 
 def test_a_process_lacks_no_mark(watch: Watch, trainer: Trainer) -> None:
