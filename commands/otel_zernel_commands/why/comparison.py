@@ -25,7 +25,7 @@ SLOWER = 3
 _MOST_BYTES = 64 << 20
 _FEWEST_BLOCKS = 3
 _FEWEST_MERGED = 6
-"""Blocks of which each is several neighbours."""
+"""Each of these blocks joins several neighbours."""
 _SURELY = 0.5
 """A step that takes longer by this share is slower, even if the noise is not known."""
 _FLOOR = 0.02
@@ -229,7 +229,7 @@ def _lines(job: JobComparison, tolerance: float, width: int) -> Iterator[str]:
 
 
 def _verdict(job: JobComparison, tolerance: float) -> str:
-    """One sentence: `slower by 4.30 ms a step (10 %), of which 4.10 ms in data loading.`"""
+    """One sentence: `slower by 4.30 ms a step (10 %), mainly in data loading (4.10 ms).`"""
     step = job.step
     before = step.before.mean if step.before else 0.0
     if step.noise is None and not job.is_slower(tolerance):
@@ -238,7 +238,7 @@ def _verdict(job: JobComparison, tolerance: float) -> str:
     if step.noise is not None and not step.is_real:
         return f"no change beyond the noise of {amount(step.noise)} a step."
     same_way = [one for one in job.positions if one.is_real and one.difference * step.difference > 0]
-    where = f", of which {amount(abs(same_way[0].difference))} in {same_way[0].name}" if same_way else ""
+    where = f", mainly in {same_way[0].name} ({amount(abs(same_way[0].difference))})" if same_way else ""
     within = (
         "" if step.difference <= 0 or job.is_slower(tolerance) else f", within the tolerance of {percent(tolerance)}"
     )

@@ -47,7 +47,7 @@ def test_a_slower_position_is_named_with_its_time() -> None:
     text = comparison_text([job], TOLERANCE, Terminal(80))
     assert " a step (1" in text.splitlines()[0]
     assert "slower by " in text
-    assert " in data loading." in text
+    assert ", mainly in data loading (" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -41,7 +41,7 @@ BATCH: Final = "batch"
 NOISE: Final = "noise"
 """The kinds of runs of random numbers, with which the program makes a batch. After a loader, noise begins a pass."""
 IN_PLACE: Final = "in_place"
-"""The kind of a run of operators without gradients, each of which changes one tensor."""
+"""The kind of a run of operators without gradients. Each operator changes one tensor."""
 
 _SNAPSHOTS = (semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END)
 _new = tuple.__new__

@@ -1,4 +1,4 @@
-"""Tells the kernel which functions show a position in the loop, once they were seen in a stack."""
+"""Gives the kernel the functions that show a position in the loop, once a stack had them."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress

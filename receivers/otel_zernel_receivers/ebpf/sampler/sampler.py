@@ -103,7 +103,7 @@ class Sampler:
         self._update(self._training())
 
     def gather(self) -> None:
-        """Moves the samples out of the kernel, and tells it which of their functions show a position."""
+        """Moves the samples out of the kernel, and gives it those of their functions that show a position."""
         for process, stacks in self._samples.gather().items():
             known = self._known.get(process)
             if known and known.runtime:

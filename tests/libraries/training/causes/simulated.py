@@ -48,7 +48,7 @@ class Plan:
     transfer: float = 0.0
     """Seconds."""
     accumulate: int = 1
-    """Steps of which only the last one updates the weights."""
+    """Steps before the last one do not update the weights."""
     no_sync: bool = False
     """Whether the ranks meet only in steps that update the weights. Else they meet in all."""
     meets_in: Position = Position.BACKWARD

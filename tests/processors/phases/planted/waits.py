@@ -110,7 +110,7 @@ def cold_map(helper: Helper) -> Wait:
 
 
 def _cold(helper: Helper) -> int:
-    """A file of which the page cache has nothing."""
+    """A file that the page cache does not have."""
     file = os.open(helper.folder / "cold", os.O_RDWR | os.O_CREAT)
     if not os.fstat(file).st_size:
         os.write(file, os.urandom(SIZE))
