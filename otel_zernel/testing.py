@@ -37,6 +37,13 @@ class FakeClock:
         await asyncio.sleep(0)
 
 
+class StandingClock(FakeClock):
+    """Only `advance` moves it: a `sleep` never returns. For code that sleeps in a loop beside the tested one."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.Event().wait()
+
+
 class ImpatientClock(SystemClock):
     """The clock of the operating system, whose `sleep` returns after 50 ms at the latest."""
 

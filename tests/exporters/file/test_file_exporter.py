@@ -1,6 +1,5 @@
 """Files of the file exporter, read back."""
 
-import asyncio
 import json
 import resource
 import struct
@@ -19,25 +18,15 @@ from pydantic import ValidationError
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.otlp.json import parse_metrics_json
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.testing import StandingClock, make_context
 from otel_zernel_exporters.file import FileExporter
 
 MEBIBYTE = 2**20
 
 
-class StandingClock(FakeClock):
-    """A clock stopped at 2023-11-14T22:13:20.123Z: sleeps do not end."""
-
-    def __init__(self) -> None:
-        super().__init__(1_700_000_000_123_000_000)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.Event().wait()
-
-
 def file_exporter(path: Path, **settings: object) -> FileExporter:
     config = FileExporter.Config.model_validate({"path": str(path), **settings})
-    return FileExporter(config, make_context("exporters", "file", clock=StandingClock()))
+    return FileExporter(config, make_context("exporters", "file", clock=StandingClock(1_700_000_000_123_000_000)))
 
 
 def metrics_batch(value: int = 1, name: str = "steps") -> Batch:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.testing import FakeClock, StandingClock, make_context
 from otel_zernel_extensions.tasks.engines.engine import Observed, TaskSpec
 from otel_zernel_extensions.tasks.engines.slurm import SlurmConfig, SlurmEngine
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
@@ -23,7 +23,7 @@ async def slurm() -> FakeSlurm:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    return FakeClock()
+    return StandingClock()
 
 
 @pytest.fixture
