@@ -172,5 +172,7 @@ def _log_mode(loaded: LoadedProbes, context: Context) -> None:
     for reason in loaded.reasons:
         logger.info("A faster way to attach does not work on this kernel: %s", reason)
     logger.info("Attaching by %s; a probe adds %d ns to each latency", loaded.mode, loaded.cost.floor_ns)
-    if loaded.not_counted:
-        logger.warning("Not counted, because this kernel refuses the programs: %s", " and ".join(loaded.not_counted))
+    if loaded.refused:
+        refused, lost = ", ".join(loaded.refused), " and ".join(loaded.not_counted) or "nothing"
+        logger.warning("This kernel refuses BPF programs: %s. Not counted without them: %s", refused, lost)
+        context.drop(len(loaded.refused), "program_refused")

@@ -20,6 +20,8 @@ CHEAPEST: Version = (6, 13)
 """Sessions, with one program for both ends of a call."""
 SESSION_CONTEXT: Version = (7, 0)
 """bpf_session_is_return() has an argument, so sessions need another object."""
+FOUR_ARGUMENTS: Version = (5, 18)
+"""The tracepoint sched_switch has the state of the task that leaves the CPU."""
 SIMULATED_NOP: Version = (6, 13)
 """The kernel simulates `nop` on arm64: commit ac4ad5c09b34, "arm64: insn: Simulate nop instruction"."""
 

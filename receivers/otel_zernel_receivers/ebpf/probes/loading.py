@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import SETTINGS
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import BpfError, missing
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable, explain
-from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, SESSION_CONTEXT
+from otel_zernel_receivers.ebpf.kernel.versions import FOUR_ARGUMENTS, RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.probes.attach_modes import (
     SAMPLER,
     AttachPoint,
@@ -44,7 +44,14 @@ _OMITTED = (
 the time off the CPU and the page faults on files, then also reads.
 """
 
-TIME_OFF_CPU = "time off the CPU"
+_TIME_OFF_CPU = "time off the CPU"
+_COUNTED = {
+    **dict.fromkeys(_SCHEDULER, _TIME_OFF_CPU),
+    "pages_mapped": "page faults on files",
+    SAMPLER: "samples of the code that threads run",
+    "system_call_exit": "reads",
+}
+"""The quantities that these programs count, in words for messages."""
 _TRIAL_CALLS = 7
 _CALIBRATION_CALLS = 2000
 _BURSTS = 20
@@ -63,13 +70,14 @@ class LoadedProbes:
     reasons: tuple[str, ...] = ()
     """The errors of better modes, and of programs that were left out."""
 
+    refused: tuple[str, ...] = ()
+    """The programs that this kernel should accept, but has refused."""
+
     @property
     def not_counted(self) -> tuple[str, ...]:
         """The quantities that cannot be counted on this kernel, in words for messages."""
-        programs = self.bpf.programs
-        scheduler = () if set(_SCHEDULER) & programs.keys() else (TIME_OFF_CPU,)
-        samples = () if SAMPLER in programs else ("samples of the code that threads run",)
-        return scheduler + samples + (() if "system_call_exit" in programs else ("reads",))
+        counted = {_COUNTED.get(name) for name in self.bpf.programs}
+        return tuple(words for words in dict.fromkeys(_COUNTED.values()) if words not in counted)
 
     def close(self) -> None:
         """Detaches and unloads."""
@@ -120,7 +128,7 @@ def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequ
                 raise
             refused.append(f"{mode} ({variant}, without {', '.join(omitted) or 'none'}): {error}")
         else:
-            return replace(loaded, reasons=tuple(refused) if loaded.not_counted else ())
+            return replace(loaded, reasons=tuple(refused) if loaded.refused else ())
     return replace(_load(limits, mode, variant, different[-1]), reasons=tuple(refused))
 
 
@@ -156,7 +164,9 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
         tables = Tables(bpf.maps, layout)
         cost = _calibrate(bpf, mode, tables, layout)
         _forget_collector(tables)
-        return LoadedProbes(bpf, mode, tables, attach_tracepoints(bpf), cost)
+        other = _SCHEDULER[RUNNING >= FOUR_ARGUMENTS]
+        refused = tuple(name for name in omitted if name != other)
+        return LoadedProbes(bpf, mode, tables, attach_tracepoints(bpf), cost, refused=refused)
     except BaseException:
         bpf.close()
         raise

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
+from otel_zernel.testing import Dropped, make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.kernel.libbpf import attach_multi
-from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
+from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER, AttachPoint, Mode, attach
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
-from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load, load_variant, variants
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, best_mode, why_not
@@ -43,6 +43,28 @@ def test_every_mode_counts_every_call(mode: Mode, standin: Standin) -> None:
     assert counted[Operation.RUNTIME_LAUNCH] == 4000
     assert counted[Operation.DRIVER_LAUNCH] == 1, "the runtime's own calls of the driver are not counted again"
     assert readings.losses == {}
+
+
+def test_the_kernel_accepts_every_program(mode: Mode) -> None:
+    with closing(load(Limits(), (mode,))) as loaded:
+        assert loaded.refused == (), loaded.reasons
+        assert loaded.not_counted == ()
+
+
+def test_a_program_that_the_kernel_refuses_is_named_and_counted(
+    loadable: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without_samples(limits: Limits) -> LoadedProbes:
+        mode = best_mode()
+        assert mode
+        return load_variant(limits, mode, variants(mode)[0], [("sched_switch_old", SAMPLER)])
+
+    context = make_context(clock=SystemClock())
+    Watch(EbpfConfig(), context, without_samples).close()
+    lost = "Not counted without them: samples of the code that threads run"
+    assert f"This kernel refuses BPF programs: {SAMPLER}. {lost}" in caplog.text
+    assert isinstance(context.drop, Dropped)
+    assert context.drop.counts == {"program_refused": 1}
 
 
 def test_a_mode_that_is_not_the_best_is_explained_in_one_log_line(
