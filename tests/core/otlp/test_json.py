@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
@@ -77,7 +77,6 @@ def test_text_that_looks_like_an_id_is_unchanged() -> None:
     assert parse_spans_json(spans_json(traces(LOOKS_LIKE_AN_ID))) == traces(LOOKS_LIKE_AN_ID)
 
 
-@settings(max_examples=50)
 @given(st.text(), st.binary(max_size=16), st.binary(max_size=8))
 def test_written_spans_are_read_back_equal(text: str, trace_id: bytes, span_id: bytes) -> None:
     spans = traces(text)

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
@@ -62,7 +62,6 @@ def any_message(signal: Signal) -> st.SearchStrategy[Message]:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=80)
 @given(data=st.data())
 def test_every_message_is_read_back_as_it_was_written(signal: Signal, data: st.DataObject) -> None:
     message = data.draw(any_message(signal))
@@ -115,7 +114,6 @@ def _document(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=80)
 @given(data=st.data())
 def test_a_document_that_protobuf_accepts_means_the_same_here(signal: Signal, data: st.DataObject) -> None:
     document = data.draw(documents(MESSAGE_TYPES[signal].DESCRIPTOR, 10))
@@ -165,7 +163,6 @@ def _text(value: object) -> str:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=80)
 @given(
     text=st.one_of(st.text(), st.binary(), st.recursive(LEAVES, lambda one: st.lists(one, max_size=3)).map(json.dumps))
 )

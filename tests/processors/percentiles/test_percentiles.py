@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from pydantic import ValidationError
@@ -48,7 +48,6 @@ def test_without_extremes_a_summary_has_only_the_configured_quantiles() -> None:
     assert quantiles(running.point()) == pytest.approx({0.5: 0.05, 0.99: 0.099}, rel=1e-3)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.floats(0, 3600), min_size=1, max_size=50), min_size=1, max_size=5),
     st.lists(st.floats(0, 1), min_size=1, max_size=5),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_zernel_libraries.serving.requests.decompression import decompress
@@ -27,7 +27,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("encoding", COMPRESS)
-@settings(max_examples=50)
 @given(body=st.binary(max_size=2000))
 def test_every_encoding_is_undone(encoding: str, body: bytes) -> None:
     assert decompress(encoding, COMPRESS[encoding](body), 2000, "limit") == body
@@ -42,7 +41,6 @@ def test_several_members_are_one_body(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", COMPRESS)
-@settings(max_examples=100)
 @given(data=st.data())
 def test_damaged_bodies_are_undecodable_or_too_large(encoding: str, data: st.DataObject) -> None:
     whole = bytearray(COMPRESS[encoding](b"0123456789" * 20))

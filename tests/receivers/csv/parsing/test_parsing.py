@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel_libraries.files.sources import ReadBytes
@@ -107,7 +107,6 @@ def test_an_overlong_line_is_read_in_bounded_memory() -> None:
 LENGTHS = st.lists(st.integers(0, 20) | st.sampled_from([MAX_LINE - 1, MAX_LINE + 1, 3 * MAX_LINE]), max_size=8)
 
 
-@settings(max_examples=30)
 @given(LENGTHS, st.integers(1, 3), st.integers(50_000, 4 * MAX_LINE), st.booleans())
 def test_reading_from_the_end_of_a_block_yields_the_blocks_after_it(
     lengths: list[int], size: int, piece: int, ended: bool
