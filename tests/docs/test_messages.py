@@ -3,11 +3,17 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from docs import messages as page
 from docs.message_texts import Key, SourceFile, messages, source_files
 
-MESSAGES = messages(source_files())
 TEXT = page.PAGE.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def in_source() -> dict[Key, str]:
+    return messages(source_files())
 
 
 def found(source: str, path: str = "receivers/otel_zernel_receivers/csv/receiver.py") -> dict[str, str]:
@@ -15,17 +21,17 @@ def found(source: str, path: str = "receivers/otel_zernel_receivers/csv/receiver
     return {text: place for (_, text), place in messages([SourceFile(Path(path), ast.parse(source))]).items()}
 
 
-def test_every_message_in_the_code_has_advice() -> None:
+def test_every_message_in_the_code_has_advice(in_source: dict[Key, str]) -> None:
     known = page.advice(TEXT)
-    assert [key for key in MESSAGES if not known.get(key)] == [], "run `make docs` and fill in docs/messages.md"
+    assert [key for key in in_source if not known.get(key)] == [], "run `make docs` and fill in docs/messages.md"
 
 
-def test_every_entry_is_a_message_in_the_code() -> None:
-    assert sorted(page.advice(TEXT).keys() - MESSAGES.keys()) == [], "run `make docs`"
+def test_every_entry_is_a_message_in_the_code(in_source: dict[Key, str]) -> None:
+    assert sorted(page.advice(TEXT).keys() - in_source.keys()) == [], "run `make docs`"
 
 
-def test_the_page_is_as_the_source_says() -> None:
-    assert page.written_into(TEXT, MESSAGES) == TEXT, "run `make docs`"
+def test_the_page_is_as_the_source_says(in_source: dict[Key, str]) -> None:
+    assert page.written_into(TEXT, in_source) == TEXT, "run `make docs`"
 
 
 def test_a_log_call_is_a_message_with_gaps_for_its_values() -> None:

@@ -270,12 +270,9 @@ def test_a_reload_collects_the_objects_of_the_previous_service() -> None:
 
     earlier = Service()
     left = weakref.ref(earlier)
-    try:
-        freeze_all()
-        del earlier
-        gc.collect()
-        assert left() is not None, "frozen objects are excluded from this collection"
-        freeze_all()
-        assert left() is None
-    finally:
-        gc.unfreeze()
+    freeze_all()
+    del earlier
+    gc.collect()
+    assert left() is not None, "frozen objects are excluded from this collection"
+    freeze_all()
+    assert left() is None

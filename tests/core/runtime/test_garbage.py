@@ -1,17 +1,10 @@
 """Python's garbage collector does not run while many objects are made."""
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
 from otel_zernel.runtime.garbage import collection_deferred
-
-
-@pytest.fixture(autouse=True)
-def thawed() -> Iterator[None]:
-    yield
-    gc.unfreeze()
 
 
 def test_no_collection_runs_while_objects_are_made_and_later_ones_do_not_visit_them() -> None:

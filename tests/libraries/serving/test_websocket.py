@@ -218,8 +218,8 @@ def test_a_client_that_reads_nothing_is_disconnected_and_costs_little(run: Run) 
 
 def test_empty_fragments_without_an_end_take_no_memory(run: Run) -> None:
     async def test() -> None:
-        echo = Echo()
-        async with served(echo) as address, raw(address) as (reader, writer):
+        limits = ServerLimits(message_size=1 << 16, ping_interval=60)
+        async with served(Echo(), limits) as address, raw(address) as (reader, writer):
             writer.write(frame(TEXT, b"a", end=False))
             for _ in range(20):
                 writer.write(frame(CONTINUATION, end=False) * 5_000)
