@@ -23,8 +23,6 @@ cluster: $(STAMP)
 
 # Runs two tests at a time, one if JOBS=1. tests/conftest.py says which may run together.
 JOBS ?= 2
-# Many tests start Python: with this variable, each start would compile the collector.
-test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) peers lint
 	$(BIN)/pytest --numprocesses $(JOBS) $(PYTEST_ARGS)
 

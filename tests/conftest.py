@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,9 @@ _GROUPS: Final = {
 for _number in (signal.SIGINT, signal.SIGHUP):  # `nohup make test &` ignores them, and so would the programs of tests
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
+# Many tests start Python: with this variable, each start would compile the collector.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_collection_finish() -> None:
