@@ -6,13 +6,12 @@ how far two runs without the cause differ.
 
 import importlib.util
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from benchmarks import BenchmarkRow
 from benchmarks.causes import error_rows
-from benchmarks.training.runs import Job, watched
+from benchmarks.training.runs import live_planted
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer
 from otel_zernel_libraries.training.ledger import Position
@@ -63,8 +62,7 @@ def run() -> Iterator[BenchmarkRow]:
 
 def _watched(cause: str) -> tuple[float, JobAnswer | None]:
     """The mean seconds of a step by the job's own clock, and the answer on it."""
-    command = [sys.executable, "-m", "benchmarks.training.planted", cause, str(STEPS)]
-    batches, (truth,) = watched(Job(command, 1, frozenset({"backward"}), {"OMP_NUM_THREADS": "1"}))
+    batches, (truth,) = live_planted(cause, STEPS)
     config = PhasesProcessor.Config.model_validate({"window": "600s"})
     processor, state = PhasesProcessor(config, make_context("processors", "phases")), TrainingState()
     for batch in batches:

@@ -1,6 +1,7 @@
 """Runs of the loops of `truth.py`, live under the eBPF receiver or recorded: their spans and their true phases.
 
-`python -m benchmarks.training.runs [SCENARIO ...]`, as root, records one run of each scenario again.
+`python -m benchmarks.training.runs [SCENARIO ...]`, as root, records one run of each scenario again. It also takes the
+causes of PLANTED, whose loops know the ends of their steps only. If others use the machine, call it with `chrt -r 1`.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,15 +21,17 @@ from typing import Any
 from uuid import uuid4
 
 import psutil
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
 
-from benchmarks.training.scenarios import SCENARIOS
+from benchmarks.training.scenarios import PLANTED, PLANTED_STEPS, SCENARIOS
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Receiver
-from otel_zernel.otlp.json import parse_spans_json, spans_json
+from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Downstream, make_context
+from otel_zernel_processors.phases.intake.inputs import FACTS
 from tests.receivers.ebpf.standin import build
 
 SETTLE_S = 3.0
@@ -60,38 +63,73 @@ def source() -> tuple[str, Source]:
 
 
 def recorded(name: str) -> Run:
-    """A recorded scenario."""
+    """A recorded scenario or planted cause."""
     spans, truths = (gzip.decompress(path.read_bytes()) for path in _paths(name))
-    return [Batch(spans=parse_spans_json(line)) for line in spans.splitlines()], json.loads(truths)
+    return list(map(_batch_of, spans.splitlines())), json.loads(truths)
 
 
 def record(name: str) -> None:
-    """Runs a scenario once, and saves it."""
-    batches, truths = live(name)
-    pids = {truth["pid"] for truth in truths}
-    kept = (_kept(batch.spans, pids) for batch in batches if batch.spans)
-    lines = b"".join(spans_json(spans) + b"\n" for spans in kept if spans.resource_spans)
+    """Runs a scenario or a planted cause once, and saves it."""
+    batches, truths = live_planted(name) if name in PLANTED else live(name)
+    # before the loop of a planted cause, its program trains until it is found
+    since = {truth["pid"]: truth["loop"][0] if name in PLANTED else 0 for truth in truths}
     spans, truth = _paths(name)
     spans.parent.mkdir(exist_ok=True)
-    spans.write_bytes(gzip.compress(lines, mtime=0))
+    lines = (line + b"\n" for batch in batches for line in _lines(batch, since))
+    spans.write_bytes(gzip.compress(b"".join(lines), mtime=0))
     truth.write_bytes(gzip.compress(json.dumps(truths).encode(), mtime=0))
 
 
-def _kept(spans: TracesData, pids: set[int]) -> TracesData:
-    """The spans of these processes, without the name of the machine."""
-    kept = TracesData(resource_spans=[one for one in spans.resource_spans if _pid(one) in pids])
+def _lines(batch: Batch, since: Mapping[int, int]) -> Iterator[bytes]:
+    """The spans of a batch, or the facts in it, as OTLP in JSON."""
+    if batch.spans and (spans := _kept_spans(batch.spans, since)).resource_spans:
+        yield spans_json(spans)
+    if batch.metrics and (facts := _kept_facts(batch.metrics, since)).resource_metrics:
+        yield metrics_json(facts)
+
+
+def _batch_of(line: bytes) -> Batch:
+    if line.startswith(b'{"resourceMetrics"'):
+        return Batch(metrics=parse_metrics_json(line))
+    return Batch(spans=parse_spans_json(line))
+
+
+def _kept_spans(spans: TracesData, since: Mapping[int, int]) -> TracesData:
+    """The spans of these processes that begin later than the time (ns) of each."""
+    kept = TracesData(resource_spans=[one for one in spans.resource_spans if _pid(one) in since])
     for resource in kept.resource_spans:
-        for attribute in resource.resource.attributes:
-            if attribute.key == "host.name":
-                attribute.value.string_value = "trainer"
+        _rename_host(resource)
+        for scope in resource.scope_spans:
+            later = [span for span in scope.spans if span.start_time_unix_nano >= since[_pid(resource)]]
+            del scope.spans[:]
+            scope.spans.extend(later)
         for span in (span for scope in resource.scope_spans for span in scope.spans):
             span.ClearField("trace_id")
             span.ClearField("span_id")
     return kept
 
 
-def _pid(spans: ResourceSpans) -> int:
-    return next(one.value.int_value for one in spans.resource.attributes if one.key == "process.pid")
+def _kept_facts(metrics: MetricsData, pids: Collection[int]) -> MetricsData:
+    """The facts about these processes."""
+    kept = MetricsData()
+    for resource in metrics.resource_metrics:
+        facts = [metric for scope in resource.scope_metrics for metric in scope.metrics if metric.name in FACTS]
+        if facts and _pid(resource) in pids:
+            of_process = kept.resource_metrics.add(resource=resource.resource)
+            of_process.scope_metrics.add(metrics=facts)
+            _rename_host(of_process)
+    return kept
+
+
+def _rename_host(resource: ResourceSpans | ResourceMetrics) -> None:
+    """Removes the name of the machine."""
+    for attribute in resource.resource.attributes:
+        if attribute.key == "host.name":
+            attribute.value.string_value = "trainer"
+
+
+def _pid(data: ResourceSpans | ResourceMetrics) -> int:
+    return next((one.value.int_value for one in data.resource.attributes if one.key == "process.pid"), 0)
 
 
 def _paths(name: str) -> tuple[Path, Path]:
@@ -123,6 +161,14 @@ def live(name: str, python: str = sys.executable) -> Run:
     return watched(Job(command, scenario.ranks, frozenset(scenario.intervals), gpu=scenario.gpu))
 
 
+def live_planted(cause: str, steps: int = PLANTED_STEPS) -> Run:
+    """Runs a loop with a planted cause under the eBPF receiver."""
+    ranks, program = PLANTED.get(cause, 1), ["benchmarks.training.planted", cause, str(steps)]
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"] if ranks > 1 else []
+    command = [sys.executable, "-m", *launcher, *program]
+    return watched(Job(command, ranks, frozenset({"backward"}), {"OMP_NUM_THREADS": "1"}))
+
+
 def watched(job: Job) -> Run:
     """Runs a program under the eBPF receiver. Raises RuntimeError with its last output if it fails."""
     return asyncio.run(_watch(job))
@@ -132,8 +178,8 @@ async def _watch(job: Job) -> Run:
     mark = uuid4().hex
     cls = Registry.installed().load("receivers", "ebpf")
     # Without sampling: the scenarios show what the marks say, and some have ten thousand operators a second.
-    settings = {"rescan_interval": "300ms", "processes": {"environment": {MARK: mark}}, "max_overhead": 0}
-    settings["sampler_frequency"] = job.samples
+    settings: dict[str, Any] = {"interval": "500ms", "rescan_interval": "300ms", "max_overhead": 0}
+    settings |= {"processes": {"environment": {MARK: mark}}, "sampler_frequency": job.samples}
     config = cls.Config.model_validate(settings)
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
     assert isinstance(receiver, Receiver)

@@ -1,4 +1,4 @@
-"""The training loops of `truth.py`."""
+"""The training loops of `truth.py`, and those of `planted.py` that are recorded."""
 
 from dataclasses import dataclass
 
@@ -50,3 +50,7 @@ SCENARIOS = {
     "gloo, all_reduce by hand": Scenario(ranks=2, ddp=False, steps=25),
     "asynchronous streams": Scenario(gpu=True),
 }
+
+PLANTED = {"nothing": 1, "collate in the main process": 1, "Python on rank 1": 2}
+"""By planted cause: the ranks of the loop."""
+PLANTED_STEPS = 40

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.training.runs import recorded
 from otel_zernel_commands.why.findings import JobFindings, JobGroup, report_on
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
 from otel_zernel_commands.why.findings.shares import time_shares
@@ -25,6 +26,39 @@ def test_a_slow_loader_is_named() -> None:
     assert job.answer is not None
     assert job.diagnosis.advice == job.answer.causes[0].advice, "none: the recording does not say who loads"
     assert job.answer.causes[0].position == "load"
+
+
+def step_by_its_own_clock(name: str) -> float:
+    """The mean seconds of a step of a planted job, without the receiver."""
+    loop = recorded(name)[1][0]["loop"]
+    return float(loop[-1] - loop[0]) / (len(loop) - 1) / 1e9
+
+
+def test_batches_that_the_main_process_makes_are_named_with_the_step_of_the_job_without_them() -> None:
+    job = job_of("collate in the main process")
+    assert job.answer is not None
+    lead = job.answer.causes[0]
+    assert (lead.cause, lead.position, lead.activity) == ("segment", "load", "python")
+    took, without = map(step_by_its_own_clock, ("collate in the main process", "nothing"))
+    assert job.answer.step == pytest.approx(took, rel=0.03)
+    assert job.answer.step - lead.gain == pytest.approx(without, abs=0.06 * took)
+    assert job.diagnosis.advice[0].startswith("Load batches in worker processes")
+
+
+def test_the_job_without_a_cause_has_nothing_worth_changing() -> None:
+    job = job_of("nothing")
+    assert job.answer is not None
+    assert job.answer.causes == ()
+    assert job.answer.best == pytest.approx(job.answer.step, rel=0.1)
+
+
+def test_a_rank_that_runs_more_python_is_named_with_what_it_does() -> None:
+    job = job_of("Python on rank 1")
+    assert job.answer is not None
+    lead = job.answer.causes[0]
+    assert (lead.cause, lead.rank, lead.position, lead.activity) == ("straggler", 1, "load", "python")
+    assert lead.gain == pytest.approx(0.012, rel=0.1), "the Python that was planted"
+    assert job.diagnosis.sentence.startswith("The other ranks wait for rank 1, which runs Python while it loads data: ")
 
 
 def test_a_late_rank_is_named_with_its_position() -> None:

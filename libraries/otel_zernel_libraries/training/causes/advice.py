@@ -80,8 +80,12 @@ _ADVICE: Final = (
         "Load batches in worker processes: `DataLoader(..., num_workers=2, persistent_workers=True)`.", _loads_itself
     ),
     Advice(
+        "Or do this work once, before training, and store its result.",
+        lambda case: _loads_itself(case) and _at(Position.LOAD, doing=_COMPUTES)(case),
+    ),
+    Advice(
         "Do this work once, before training, and store its result; or do it in worker processes.",
-        _at(Position.LOAD, doing=_COMPUTES),
+        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and not _loads_itself(case),
     ),
     Advice(
         "Let workers return one tensor for a whole batch: the main process unpacks each tensor that they return.",
