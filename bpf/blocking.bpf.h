@@ -14,6 +14,11 @@
 #define FILE_DIRECTORY 0040000
 #define FILE_PIPE 0010000
 
+#define PROC_MAGIC 0x9fa0 /* linux/magic.h */
+#define SYSFS_MAGIC 0x62656572
+#define CGROUP_MAGIC 0x27e0eb
+#define CGROUP2_MAGIC 0x63677270
+
 #define READ_KERNEL(value, place) bpf_probe_read_kernel(&(value), sizeof(value), &(place))
 
 /* The file of a descriptor; null if it cannot be read. */
@@ -44,6 +49,18 @@ static __always_inline __u32 state_of_file(struct file *file)
 	case FILE_REGULAR: case FILE_BLOCK: case FILE_DIRECTORY: return THREAD_FILE;
 	default: return THREAD_UNKNOWN;
 	}
+}
+
+/* Whether the kernel makes the contents of a file: they are facts about the machine, and no data. */
+static __always_inline int is_of_kernel(struct file *file)
+{
+	struct inode *inode = 0;
+	struct super_block *super = 0;
+	unsigned long magic = 0;
+
+	if (!file || READ_KERNEL(inode, file->f_inode) || READ_KERNEL(super, inode->i_sb) || READ_KERNEL(magic, super->s_magic))
+		return 0;
+	return magic == PROC_MAGIC || magic == SYSFS_MAGIC || magic == CGROUP_MAGIC || magic == CGROUP2_MAGIC;
 }
 
 static __always_inline __u32 state_of_descriptor(struct task_struct *task, __u32 number)

@@ -49,7 +49,7 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 	__builtin_memcpy(snapshot->frame_times, thread->frame_times, sizeof(snapshot->frame_times));
 	snapshot->read = 0;
 	if (knows_bytes_read(task)) {
-		snapshot->read = task->ioac.rchar + thread->received;
+		snapshot->read = task->ioac.rchar + thread->received - thread->read_of_kernel;
 		known |= KNOWS_READ;
 	}
 	snapshot->written = thread->sent;
@@ -57,16 +57,10 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 		snapshot->written += task->ioac.wchar;
 	snapshot->writing = thread->writing;
 	snapshot->forks = thread->forks;
-	snapshot->backward_blocked = 0;
-	snapshot->backward_first_launch = 0;
-	snapshot->backward_last_launch = 0;
-	snapshot->backward_launches = 0;
-	if (process) {
-		snapshot->backward_blocked = process->backward_blocked;
-		snapshot->backward_first_launch = process->backward_first_launch;
-		snapshot->backward_last_launch = process->backward_last_launch;
-		snapshot->backward_launches = process->backward_launches;
-	}
+	snapshot->backward_blocked = thread->backward.blocked;
+	snapshot->backward_first_launch = thread->backward.first;
+	snapshot->backward_last_launch = thread->backward.last;
+	snapshot->backward_launches = thread->backward.count;
 	snapshot->known = known | (knows_file_faults(task) ? KNOWS_FILE_FAULTS : 0);
 	return 0;
 }
@@ -106,10 +100,10 @@ static __always_inline void note_launch_in_backward(const struct thread *thread,
 
 	if (!process)
 		return;
-	__sync_fetch_and_add(&process->backward_launches, 1);
-	process->backward_last_launch = begin;
-	if (!process->backward_first_launch)
-		process->backward_first_launch = begin;
+	__sync_fetch_and_add(&process->backward.count, 1);
+	process->backward.last = begin;
+	if (!process->backward.first)
+		process->backward.first = begin;
 }
 
 static __always_inline void note_launch(struct thread *thread, __u64 begin)

@@ -50,11 +50,7 @@ struct process {
 	__u32 numbered_ranks; /* NUMBERED | the ranks of the group that gave the latest number in `works`; 0 if they are counted */
 	__u32 origin; /* see `origins`; 0 if the process has executed its program itself */
 	__u32 issued; /* collectives of c10d, whether or not `works` counts them */
-	__u64 backward_blocked; /* of launches by autograd's threads: see thread_state.bpf.h */
-	__u64 backward_first_launch;
-	__u64 backward_last_launch;
-	__u32 backward_launches;
-	__u32 reserved;
+	struct other_launches backward; /* of the latest backward pass */
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
@@ -134,8 +130,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->trains = 0;
 	process->works = 0;
 	process->issued = 0;
-	process->backward_first_launch = 0;
-	process->backward_last_launch = 0;
+	process->backward = (struct other_launches){};
 	process->numbered_ranks = 0;
 	origin = bpf_map_lookup_elem(&origins, &tgid);
 	process->origin = origin ? *origin : 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Incoming data: reads of more than a page, by any thread of a process that has made probed calls, or of a worker. Smaller reads are
- * mostly wake-ups and messages. And all bytes that a thread receives from sockets and sends to them: the kernel's count of a task's
+ * mostly wake-ups and messages. Bytes that a thread reads from /proc and the like. And all bytes that a thread receives from sockets and sends to them: the kernel's count of a task's
  * bytes has only those of read(2), write(2) and the like. */
 
 #define SMALL_READ 4096
+#define SHORT_READ 256 /* an event, a message or a line */
 
 /* A thread of a worker that makes no probed call has a state, too, so that its waits for I/O are counted. */
 static __always_inline void note_worker_thread(void)
@@ -29,6 +30,16 @@ static __always_inline void note_read(__s64 bytes)
 		note_worker_thread();
 	__sync_fetch_and_add(row ? &process->reads : &process->worker_reads, 1);
 	__sync_fetch_and_add(row ? &process->bytes_read : &process->worker_bytes_read, bytes);
+}
+
+/* The bytes that a thread reads from /proc and the like are no load of data: its snapshots leave them out. */
+static __always_inline void note_read_of_kernel(const struct registers *regs, __u64 bytes)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
+
+	if (thread && is_of_kernel(file_of_descriptor(task, first_argument_of_system_call(regs))))
+		thread->read_of_kernel += bytes;
 }
 
 #define MESSAGES 16 /* whose lengths are added; a call with more has the bytes of the first ones */
@@ -92,6 +103,8 @@ int system_call_exit(__u64 *ctx)
 		return 0;
 	switch (system_call_of(regs)) {
 	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV:
+		if (result >= SHORT_READ)
+			note_read_of_kernel(regs, result);
 		if (result > SMALL_READ)
 			note_read(result);
 		break;

@@ -72,11 +72,20 @@ struct snapshot {
 	__u32 frame_times[FRAME_POSITIONS]; /* us */
 	__u64 written;
 	__u64 writing; /* ns off the CPU in system calls that write */
-	__u64 backward_blocked; /* ns; of autograd's threads, as the next three */
-	__u64 backward_first_launch; /* of the latest backward pass */
+	__u64 backward_blocked; /* as in other_launches, of the thread's backward passes */
+	__u64 backward_first_launch;
 	__u64 backward_last_launch;
 	__u32 backward_launches;
 	__u32 forks; /* processes that the thread has started */
+};
+
+/* Launches by autograd's threads for a backward pass that another thread has begun. */
+struct other_launches {
+	__u64 blocked; /* ns in launches that a full queue blocked */
+	__u64 first;   /* their begins, ns; 0 without one */
+	__u64 last;
+	__u32 count;
+	__u32 reserved;
 };
 
 /* The bits of `known`. */

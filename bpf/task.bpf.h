@@ -25,8 +25,13 @@ struct sched_info {
 
 struct mm_struct;
 
+struct super_block {
+	unsigned long s_magic;
+} __attribute__((preserve_access_index));
+
 struct inode {
 	unsigned short i_mode;
+	struct super_block *i_sb;
 } __attribute__((preserve_access_index));
 
 struct file {

@@ -125,6 +125,8 @@ struct thread {
 	__u64 marked_blocked;  /* its `blocked` at its latest mark, and in waits for results since then */
 	__u64 received;	       /* bytes, from sockets; see reads.bpf.c */
 	__u64 sent;	       /* bytes, to sockets */
+	__u64 read_of_kernel;  /* bytes, from /proc and the like */
+	struct other_launches backward; /* of its backward passes that are over */
 	__u64 writing;	       /* ns off the CPU in system calls that write, the sum so far */
 	__u32 is_off_writing;  /* whether it left the CPU in one */
 	__u32 forks;

@@ -188,12 +188,15 @@ static __always_inline void settle_time(struct thread *thread, __u32 state, __u3
 	times->updates++;
 }
 
-/* The process, if the thread computes for a backward pass that another thread has begun. */
+/* The process, if the thread computes for a backward pass that another thread has begun. See is_for_backward: a thread that has
+ * computed outside of such passes does not. */
 static __always_inline struct process *process_in_backward(const struct thread *thread)
 {
 	struct process *process = process_in(thread->row);
 
-	return process && process->backward_thread && process->backward_thread != thread->tid ? process : 0;
+	if (!process || !process->backward_thread || process->backward_thread == thread->tid)
+		return 0;
+	return thread->is_autograd || !thread->is_own ? process : 0;
 }
 
 /* A launch has returned: now its length is known. The first launch of a kernel loads it, into new memory. */
@@ -205,7 +208,7 @@ static __always_inline void settle_launch(struct thread *thread)
 	struct process *process = is_blocked ? process_in_backward(thread) : 0;
 
 	if (process)
-		__sync_fetch_and_add(&process->backward_blocked, *time_in(times, THREAD_LAUNCHING));
+		__sync_fetch_and_add(&process->backward.blocked, *time_in(times, THREAD_LAUNCHING));
 	settle_time(thread, THREAD_LAUNCHING, is_blocked ? THREAD_LAUNCH_BLOCKED : THREAD_CALLING);
 }
 

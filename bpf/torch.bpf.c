@@ -224,6 +224,17 @@ static __always_inline void close_scope(struct hit *hit)
 
 /* THPEngine_run_backward */
 
+/* The launches for a backward pass that is over count in the snapshots of the thread that has waited for it. */
+static __always_inline void take_launches(struct thread *thread, const struct other_launches *pass)
+{
+	thread->backward.blocked += pass->blocked;
+	if (!pass->count)
+		return;
+	thread->backward.count += pass->count;
+	thread->backward.first = pass->first;
+	thread->backward.last = pass->last;
+}
+
 static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 {
 	struct process *process = process_of(hit->thread);
@@ -235,7 +246,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 	take_boundary(hit->thread, &frame->begin, bpf_ktime_get_ns());
 	if (!process->backward_thread) {
 		process->backward_thread = hit->thread->tid;
-		process->backward_first_launch = 0;
+		process->backward = (struct other_launches){};
 	}
 	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
 	note_place(hit->thread, INTERVAL_BACKWARD, 0);
@@ -247,11 +258,13 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	struct event *event;
 
 	if (process) {
+		if (process->backward_thread == hit->thread->tid && !is_inside(hit->thread, BACKWARD)) {
+			process->backward_thread = 0;
+			take_launches(hit->thread, &process->backward);
+		}
 		take_boundary(hit->thread, &hit->thread->mark, hit->time);
 		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->backward.outer_phase);
 		end_reducer(hit->thread, process, frame->start, hit->thread->mark.time);
-		if (process->backward_thread == hit->thread->tid && !is_inside(hit->thread, BACKWARD))
-			process->backward_thread = 0;
 		hit->thread->is_after_work = 1;
 		note_mark(hit->thread);
 		note_place(hit->thread, INTERVAL_BACKWARD, 1);

@@ -67,7 +67,7 @@ class Snapshot(NamedTuple):
     last_launch: int
     """The last launch, ns; 0 without one."""
     read: int
-    """Bytes that its system calls have read, or received from sockets."""
+    """Bytes that its system calls have read, or received from sockets, without files that the kernel makes."""
     copied: int
     """Bytes of its copies from the host to a device."""
     operators: int
@@ -95,9 +95,9 @@ class Snapshot(NamedTuple):
     writing: int = 0
     """ns off the CPU in system calls that write. They also count in `times`."""
     backward_blocked: int = 0
-    """ns in blocked launches of other threads that computed for backward passes of the process, as the next three."""
+    """ns in blocked launches of other threads that computed for this thread's backward passes, as the next three."""
     backward_first_launch: int = 0
-    """The first launch of the latest backward pass, ns; 0 without one."""
+    """The first launch in the latest pass that has one, ns; 0 without one."""
     backward_last_launch: int = 0
     backward_launches: int = 0
     forks: int = 0

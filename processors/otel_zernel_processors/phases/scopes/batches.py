@@ -1,6 +1,7 @@
 """Which part of a gap between two marks is the load of a batch, in a loop without a DataLoader.
 
-Only facts decide. Data moves in reads of at least 4 KiB, in page faults on mapped files, and in copies to the device. A
+Only facts decide. Data moves in reads, in page faults on mapped files, and in copies to the device. A log moves it in
+the other direction, so a thread that loads reads several times as much as it writes. Files of /proc have no data. A
 wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself. A
 read from a pipe is a wait for a process that prepares them, unless the thread has just started one: then it is a
 command. Sleeps, waits for a child, and writes move no data. docs/phases.md has the limits.
@@ -15,13 +16,13 @@ from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, Th
 from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
 
 _BATCH: Final = 4096
-"""Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, an answer to a
-request, or a learning rate."""
-_ANSWER, _ASKED = 1024, 8
-"""Bytes that a thread receives from a socket if it loads data, and how many times as many as it sends. A log sends
-more. Opening an encrypted connection sends about a fifth of what it receives."""
-_LARGE: Final = 16_384
-"""If a thread reads fewer bytes than this, as from /proc, only its waits for them are a load."""
+"""Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, a header or a
+learning rate."""
+_ANSWER: Final = 1024
+"""The same if it receives them from a socket. Fewer are an answer to a request."""
+_DIRECTION: Final = 8
+"""A thread that loads data reads so many times as much as it writes. Opening an encrypted connection sends about a
+fifth of what it receives."""
 _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 """Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
 _FAULTS, _FAULT_NS = 8, 250_000
@@ -39,7 +40,6 @@ _ALL: Final = frozenset(range(len(STATES)))
 _COMPUTING: Final = (0, *(_STATE[activity] for activity in (Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED)))
 _IDLE: Final = frozenset({_STATE[Activity.TIMER], _CHILD})
 _TRANSFERS: Final = frozenset({_STATE[Activity.FILE], _STATE[Activity.SOCKET], _PIPE})
-_INPUT: Final = frozenset({_SOCKET, *(_STATE[one] for one in (Activity.FILE, Activity.FAULT, Activity.SWAP))})
 _BLOCKED: Final = (*sorted(_IDLE | _TRANSFERS), _LOCK)
 
 
@@ -130,17 +130,13 @@ def _part_of_load(
     """The ns of a gap in each state that belong to its load; None without a load."""
     spent = list(map(sub, last.times, first.times))
     reading = _without_writes(spent, last.writing - first.writing)
-    waits = sum(reading[state] for state in _INPUT) >= _SHORTEST_NS
     read, asks = last.read - first.read, reading[_SOCKET] >= _SHORTEST_NS
-    is_read = read >= (max(_ANSWER, _ASKED * (last.written - first.written)) if asks else _BATCH)
-    is_copied = last.copied - first.copied >= _BATCH
-    is_moved = is_copied or _maps_files(_faults(first, last), 0 if few else last.time - first.time)
-    if is_read and (is_moved or read >= _LARGE):
+    if read >= max(_ANSWER if asks else _BATCH, _DIRECTION * (last.written - first.written)):
         states = _ALL - _IDLE
-    elif is_moved:
+    elif last.copied - first.copied >= _BATCH or _maps_files(
+        _faults(first, last), 0 if few else last.time - first.time
+    ):
         states = _ALL - _IDLE - _TRANSFERS
-    elif is_read and waits:
-        states = _INPUT | {_CPU_WAIT}
     elif has_feeder and spent[_LOCK] >= _SHORTEST_NS:
         states = frozenset({_LOCK, _CPU_WAIT})
     elif takes_pipes and reading[_PIPE] >= _SHORTEST_NS and read and first.forks == last.forks:

@@ -98,6 +98,9 @@ class Loss(IntEnum):
     NO_SAMPLE = 12
 
 
+OTHER_LAUNCHES = np.dtype(
+    [("blocked", "<u8"), ("first", "<u8"), ("last", "<u8"), ("count", "<u4"), ("reserved", "<u4")]
+)
 PROCESS = np.dtype(
     [
         ("began", "<u8"),
@@ -133,11 +136,7 @@ PROCESS = np.dtype(
         ("numbered_ranks", "<u4"),
         ("origin", "<u4"),
         ("issued", "<u4"),
-        ("backward_blocked", "<u8"),
-        ("backward_first_launch", "<u8"),
-        ("backward_last_launch", "<u8"),
-        ("backward_launches", "<u4"),
-        ("reserved", "<u4"),
+        ("backward", OTHER_LAUNCHES),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -359,6 +358,7 @@ THREAD_TIMES = np.dtype(
 PENDING_COLLECTIVES = 64
 
 STRUCTS = {
+    "other_launches": OTHER_LAUNCHES,
     "process": PROCESS,
     "slot": SLOT,
     "memory": MEMORY,

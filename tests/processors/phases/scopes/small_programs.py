@@ -179,11 +179,25 @@ def https_log(program: Program) -> None:
     program.part(Position.AFTER_STEP, 2, {"socket": 25}, read=8_600, written=1_400)
 
 
-def memory_use(program: Program) -> None:
-    """After the step the program reads 9,000 bytes of /proc, and computes what they mean."""
+def parsed_answer(program: Program) -> None:
+    """A batch of 4,000 bytes from a server, which takes 4 ms to parse."""
+    program.part(Position.LOAD, 4, {"socket": 9}, read=4_000, written=300)
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 6, read=9_000)
+
+
+def few_texts(program: Program) -> None:
+    """A batch of 12,000 bytes of cached files, beside a line of progress."""
+    program.part(Position.LOAD, 6, read=12_000, written=150)
+    program.forward()
+    program.learn()
+
+
+def report_with_its_template(program: Program) -> None:
+    """After the step a report of 6,000 bytes is written, by a template of 20,000 bytes from a file."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 6, {"file": 4}, writes=4, read=20_000, written=6_000)
 
 
 def full_pipe(program: Program) -> None:
@@ -412,6 +426,8 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
         small_features,
         parsed_features,
         cached_texts,
+        few_texts,
+        parsed_answer,
         files,
         mapped_tokens,
         prefetching_thread,
@@ -420,7 +436,16 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
     ),
     *(metric_without_gradients, metric_with_a_loader, decision_at_random, synthetic_batch, noise_after_a_loader),
     averages_by_hand,
-    *(metric_in_python, metric_and_fsync, http_log, https_log, memory_use, full_pipe, sleeping_logger, flushing_logger),
+    *(
+        metric_in_python,
+        metric_and_fsync,
+        http_log,
+        https_log,
+        report_with_its_template,
+        full_pipe,
+        sleeping_logger,
+        flushing_logger,
+    ),
     *(
         copied_learning_rate,
         child_process,

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,7 @@ from tests.receivers.ebpf.jobs.operator_runs import (
     runs_of,
     snapshots_of,
 )
+from tests.receivers.ebpf.jobs.python_job import gap_of, python_job
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
 
@@ -345,6 +347,36 @@ def test_launches_of_autograd_s_threads_are_counted_in_their_backward_pass(watch
     assert after.backward_launches == end.backward_launches
     assert begin.time < end.backward_first_launch < end.backward_last_launch < end.time
     assert end.backward_blocked - begin.backward_blocked > 0.5 * 40 * work, "a queue has room for 1,024 launches"
+
+
+def test_launches_of_autograd_s_threads_count_only_for_the_thread_that_waits(watch: Watch, standin: Standin) -> None:
+    commands = [f"{BACKWARD} count=7 work=1000", "addmm times=2 threads=2", "addmm", BACKWARD]
+    batch, program = ran(watch, standin, commands)
+    _, (own, _) = map(snapshots_of, named(batch, program, "backward"))
+    assert own.backward_launches == 7
+    others = [one for one in map(snapshots_of, operators_of(batch, program)) if one[1].backward_launches != 7]
+    assert [end.backward_launches for _, end in others] == [0, 0]
+
+
+READS = """
+def read_facts():
+    for _ in range(20):
+        with open("/proc/self/smaps", "rb") as file:
+            file.read()
+
+def read_data():
+    with open(sys.argv[2], "rb") as file:
+        file.read()
+"""
+
+
+def test_facts_of_the_kernel_are_no_data(watch: Watch, standin: Standin, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(bytes(100_000))
+    with python_job(standin, READS, str(data)) as process:
+        watch.attach()
+        assert gap_of(watch, process, "read_facts").read < 4096
+        assert 100_000 <= gap_of(watch, process, "read_data").read < 110_000
 
 
 def test_a_region_without_a_pass_hides_no_launch(watch: Watch, standin: Standin) -> None:
