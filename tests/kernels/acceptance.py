@@ -6,8 +6,6 @@ SHORT = tuple(
     f"{_FOLDER}/{test}"
     for test in (
         "probes/test_modes.py",
-        "jobs/test_scope_nesting.py",
-        "jobs/test_operators.py::test_runs_are_the_same_in_every_mode",
         "jobs/test_launches.py::test_every_launch_of_every_thread_is_counted",
         "jobs/test_nccl.py::test_a_collective_is_counted_with_its_bytes[ncclAllReduce-all_reduce-1]",
         "tables/test_lifecycle.py::test_the_last_counts_of_a_process_are_read_after_its_end",
@@ -16,7 +14,7 @@ SHORT = tuple(
         "test_collector.py::test_few_capabilities_suffice",
     )
 )
-"""`make test` runs these on one kernel of each architecture: one or two minutes in an emulator."""
+"""`make test` runs these on one kernel: a minute in an emulator."""
 
 FULL = tuple(
     f"{_FOLDER}/{test}"
