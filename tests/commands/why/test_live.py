@@ -299,19 +299,14 @@ async def test_a_program_without_pytorch_says_what_it_can(library: str, work: st
     async with ending(job):
         assert job.stdout
         assert await job.stdout.readline()
-        status, output, errors = await why(str(job.pid), "--json")
-        text_status, text, _ = await why(str(job.pid), "--for", "2s")
+        status, output, errors = await why(str(job.pid), "--for", "5s", "--json")
     assert status == 0, errors
-    tree = json.loads(output)
-    [found] = tree["jobs"]
-    assert tree["seconds"] < 30, "and not for a minute"
+    [found] = json.loads(output)["jobs"]
     assert (found["verdict"], found["step"]["count"]) == ("no_pytorch", 0)
     used = f"; it uses {library}." if library else "unknown."
     assert used in found["why"]
     busiest = found["threads"][0]
     assert busiest["cpu"] + busiest["waits"]["cpu_wait"] > 0.5, "it never waits for anything else"
-    assert text_status == 0
-    assert "This program has not loaded PyTorch" in text
 
 
 def test_a_closed_output_is_one_sentence() -> None:
