@@ -28,7 +28,8 @@ _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 _FAULTS, _FAULT_NS = 8, 250_000
 """The same if only the number of all page faults is known: new memory causes faults, too."""
 _WAITING: Final = 50
-"""A thread makes no batch itself if it waits for others so many times as long as it computes."""
+"""A thread makes no batch itself if it waits for others so many times as long as it computes. Measured for a thread
+that takes batches from a `queue.Queue` on a busy machine: in 9 of 10 waits of 5 ms at least 67 times, of 20 ms 709."""
 _SHORTEST_NS: Final = 50_000
 """Shorter waits show nothing."""
 _COUNTS: Final = 2**32

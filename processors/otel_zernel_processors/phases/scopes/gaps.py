@@ -78,6 +78,8 @@ class Gaps:
         """When (ns) the program draws random numbers for a batch: from the first operator to the begin of the last."""
         self._noise = [one.start for one in step.intervals if one.kind == NOISE]
         """The same, of noise: after a load, the pass begins with it."""
+        self._iterators = [start for start, _ in self._batches if self._starts_workers(start)]
+        """When (ns) the thread begins to make an iterator of a DataLoader with workers: it draws their base seed."""
         marks = _outside_of_loads(sorted(_marks(step.intervals), key=_order))
         self._extend_to_next(marks)
         self.marks = self._extended_back(marks)
@@ -95,7 +97,8 @@ class Gaps:
         return gaps
 
     def before_pass(self) -> list[Cut]:
-        """With a loader: the work on a batch in the training thread, between the load and the pass."""
+        """With a loader: the work on a batch in the training thread, between the load and the pass. If each step makes
+        an iterator, the thread also waits there for the end of the workers before."""
         first = self.marks[0] if self.marks else None
         start = self._step.start
         if first is None or first.kind not in _PASSES or not self._clock.knows(start, first.start):
@@ -106,9 +109,18 @@ class Gaps:
         is_short = until - start < max(self._bridge_ns, (first.end - first.start) // _SHORT_GAP)
         work = self._clock.work_between(start, until)
         is_pass = work is None or work.operators or work.launches or self._is_compiled(0, start)
-        if is_short or is_pass or not prepares_batch(start, until, self._clock):
+        frees = self._iterators and is_blocked(start, until, self._clock)
+        if is_short or is_pass or not (frees or prepares_batch(start, until, self._clock)):
             return []
         return [(start, until, UNKNOWN[Position.LOAD])]
+
+    def _starts_workers(self, since: int) -> bool:
+        """Whether the thread starts processes from a time (ns) on, up to its next load."""
+        load = min(
+            (one.start for one in self._step.intervals if one.kind == "data_loading" and one.start >= since), default=0
+        )
+        work = self._clock.work_between(since, load) if load else None
+        return work is not None and work.forks > 0
 
     def _own_time(self, start: int, end: int, around: Sequence[ThreadMark]) -> int:
         """The time (ns) without that in which the thread waits for a CPU. In a scope, the wait belongs to the scope."""
@@ -120,6 +132,10 @@ class Gaps:
         marks, mark = self.marks, self.marks[position]
         if begin in self._loads:
             return [(begin, mark.start, self._loads[begin])]
+        rest = UNKNOWN[Position.BETWEEN if self._step.kind == "between" else Position.AFTER_STEP]
+        if made := next((start for start in self._iterators if begin <= start < mark.start), 0):
+            before_load: list[Cut] = [(begin, made, rest)] if made > begin else []
+            return [*before_load, (made, mark.start, UNKNOWN[Position.LOAD])]
         if mark.kind == "backward":
             return [(begin, mark.start, UNKNOWN[Position.FORWARD])]
         is_short = own_time(begin, mark.start, self._clock) < self._bridge_ns
@@ -132,7 +148,7 @@ class Gaps:
             return [(begin, mark.start, UNKNOWN[Position.CLIP])]
         of_run = next((at for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
         run = None if of_run is None else marks[of_run]
-        other = UNKNOWN[Position.ENVIRONMENT if run and before == "inference" else Position.AFTER_STEP]
+        other = UNKNOWN[Position.ENVIRONMENT] if run and before == "inference" else rest
         if of_run is None or run is None or run.operators is None:
             return [(begin, mark.start, other)]
         is_rollout = before == "inference" or run.kind == "inference"
@@ -142,7 +158,7 @@ class Gaps:
         if before != "inference":
             load = self._made(begin, mark.start, load)
         if load:
-            before_load: list[Cut] = [(begin, load.start, other)] if load.start > begin else []
+            before_load = [(begin, load.start, other)] if load.start > begin else []
             return [*before_load, (load.start, mark.start, MOMENTS[Position.LOAD][load.activity])]
         is_pass = run.kind == "forward" and self._is_compiled(of_run, begin)
         return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_pass else other)]

@@ -119,14 +119,19 @@ def _cold(helper: Helper) -> int:
     return file
 
 
-def swap(_: Helper) -> Wait:
+def swap(_: Helper, flags: int = mmap.MAP_PRIVATE) -> Wait:
     """Pages that the kernel has moved to a swap file."""
-    pages = mmap.mmap(-1, SIZE)
+    pages = mmap.mmap(-1, SIZE, flags | mmap.MAP_ANONYMOUS)
     for at in range(0, SIZE, PAGE):
         pages[at] = 1
     address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(pages)))
     ctypes.CDLL(None).madvise(address, ctypes.c_size_t(SIZE), MADV_PAGEOUT)
     return lambda: sum(pages[at] for at in range(0, SIZE, PAGE))
+
+
+def shared_swap(helper: Helper) -> Wait:
+    """The same, of memory that processes share."""
+    return swap(helper, mmap.MAP_SHARED)
 
 
 def receive(helper: Helper) -> Wait:
@@ -335,6 +340,7 @@ WAITS: dict[str, Preparation] = {
             cold_file,
             cold_map,
             swap,
+            shared_swap,
             receive,
             resolve,
             pipe,

@@ -367,6 +367,18 @@ def workers(program: Program) -> None:
     program.learn()
 
 
+def iterator_in_each_step(program: Program) -> None:
+    """`next(iter(loader))`: the loop makes an iterator with workers for each batch, and waits for their end."""
+    program.load({"pipe": 4}, read=300)
+    program.part(Position.LOAD, 0.3, {"pipe": 9, "child": 0.5})
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 2)
+    with program.span("batch", 1):
+        program.part(Position.LOAD, 0.01)
+    program.part(Position.LOAD, 12, {"child": 2}, forks=2)
+
+
 def metric_without_gradients(program: Program) -> None:
     """An accuracy under `torch.no_grad` after the step, which adds to two sums."""
     program.forward()
@@ -458,6 +470,6 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
     ),
     *(environments_in_processes, game_server, requests_in_the_dataset, tokenizing_in_the_loop, fetching_in_the_loop),
     *(sleep_before_the_pass, http_log_with_a_loader, metric_and_fsync_with_a_loader, full_pipe_with_a_loader),
-    *(sleep_in_the_pass_with_a_loader, workers),
+    *(sleep_in_the_pass_with_a_loader, workers, iterator_in_each_step),
 )
 """One step of each."""
