@@ -1,7 +1,7 @@
 """Runs of the loops of `truth.py`, live under the eBPF receiver or recorded: their spans and their true phases.
 
 `python -m benchmarks.training.runs [SCENARIO ...]`, as root, records one run of each scenario again. It also takes the
-causes of PLANTED, whose loops know the ends of their steps only. If others use the machine, call it with `chrt -r 1`.
+causes of PLANTED, whose loops know the ends of their steps only. The machine must be quiet.
 """
 
 import asyncio
@@ -96,11 +96,11 @@ def _batch_of(line: bytes) -> Batch:
 
 def _kept_spans(spans: TracesData, since: Mapping[int, int]) -> TracesData:
     """The spans of these processes that begin later than the time (ns) of each."""
-    kept = TracesData(resource_spans=[one for one in spans.resource_spans if _pid(one) in since])
+    kept = TracesData(resource_spans=[one for one in spans.resource_spans if pid_of(one) in since])
     for resource in kept.resource_spans:
         _rename_host(resource)
         for scope in resource.scope_spans:
-            later = [span for span in scope.spans if span.start_time_unix_nano >= since[_pid(resource)]]
+            later = [span for span in scope.spans if span.start_time_unix_nano >= since[pid_of(resource)]]
             del scope.spans[:]
             scope.spans.extend(later)
         for span in (span for scope in resource.scope_spans for span in scope.spans):
@@ -114,7 +114,7 @@ def _kept_facts(metrics: MetricsData, pids: Collection[int]) -> MetricsData:
     kept = MetricsData()
     for resource in metrics.resource_metrics:
         facts = [metric for scope in resource.scope_metrics for metric in scope.metrics if metric.name in FACTS]
-        if facts and _pid(resource) in pids:
+        if facts and pid_of(resource) in pids:
             of_process = kept.resource_metrics.add(resource=resource.resource)
             of_process.scope_metrics.add(metrics=facts)
             _rename_host(of_process)
@@ -128,7 +128,8 @@ def _rename_host(resource: ResourceSpans | ResourceMetrics) -> None:
             attribute.value.string_value = "trainer"
 
 
-def _pid(data: ResourceSpans | ResourceMetrics) -> int:
+def pid_of(data: ResourceSpans | ResourceMetrics) -> int:
+    """The pid of a resource; 0 if it has none."""
     return next((one.value.int_value for one in data.resource.attributes if one.key == "process.pid"), 0)
 
 
@@ -233,8 +234,8 @@ def _intervals(downstream: Downstream, pid: int) -> Iterable[set[str]]:
         found |= {child.pid: set() for child in psutil.Process(pid).children(recursive=True)}
     for batch in downstream.batches:
         for resource in batch.spans.resource_spans if batch.spans else ():
-            if _pid(resource) in found:
-                found[_pid(resource)] |= {interval(span) for scope in resource.scope_spans for span in scope.spans}
+            if pid_of(resource) in found:
+                found[pid_of(resource)] |= {interval(span) for scope in resource.scope_spans for span in scope.spans}
     return found.values()
 
 
@@ -251,7 +252,7 @@ def _ended(downstream: Downstream) -> set[int]:
     """The pids of the processes that have ended, and have no more spans."""
     resources = (resource for batch in downstream.batches for resource in batch.spans.resource_spans)
     spans = ((resource, span) for resource in resources for scope in resource.scope_spans for span in scope.spans)
-    return {_pid(resource) for resource, span in spans if interval(span) == "process"}
+    return {pid_of(resource) for resource, span in spans if interval(span) == "process"}
 
 
 def interval(span: Span) -> str:

@@ -59,7 +59,8 @@ class WhyCommand(Command):
             nargs=2,
             type=Path,
             metavar=("BEFORE", "AFTER"),
-            help="watch nothing: compare two files of --json. The exit status is 3 if a job has become slower",
+            help="watch nothing: compare two files of --json. The exit status is 3 if a job has become slower, 4 if it "
+            "has too few steps to know",
         )
         parser.add_argument(
             "--baseline", type=Path, metavar="FILE", help="also compare the report with this file of --json"
@@ -74,7 +75,7 @@ class WhyCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.cli.output import print_result
-        from otel_zernel_commands.why.comparison import SLOWER, read_report
+        from otel_zernel_commands.why.comparison import read_report
         from otel_zernel_commands.why.rendering import (
             Terminal,
             page,
@@ -108,25 +109,25 @@ class WhyCommand(Command):
             if slices and slices.is_full:
                 print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
             print_result(text)
-            is_slower = baseline is not None and _print_comparison(baseline, report_tree(report), options)
+            compared = _print_comparison(baseline, report_tree(report), options) if baseline else 0
             if program and program.is_running:
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
             status = program.wait() if program else 0
-            return status or (SLOWER if is_slower else 0)
+            return status or compared
 
 
 def _compare(options: argparse.Namespace) -> int:
     """Compares two files."""
-    from otel_zernel_commands.why.comparison import SLOWER, read_report
+    from otel_zernel_commands.why.comparison import read_report
 
     before, after = map(read_report, options.compare)
-    return SLOWER if _print_comparison(before, after, options) else 0
+    return _print_comparison(before, after, options)
 
 
-def _print_comparison(before: "Report", after: "Report", options: argparse.Namespace) -> bool:
-    """Prints the comparison, beside a report in JSON to standard error. Returns whether a job has become slower."""
+def _print_comparison(before: "Report", after: "Report", options: argparse.Namespace) -> int:
+    """Prints the comparison, beside a report in JSON to standard error. Returns the exit status."""
     from otel_zernel.cli.output import print_result
-    from otel_zernel_commands.why.comparison import compared, comparison_text
+    from otel_zernel_commands.why.comparison import compared, comparison_text, status_of
     from otel_zernel_commands.why.rendering import Terminal
 
     jobs = compared(before, after)
@@ -135,7 +136,7 @@ def _print_comparison(before: "Report", after: "Report", options: argparse.Names
         print(text, end="", file=sys.stderr)
     else:
         print_result(text)
-    return any(job.is_slower(options.tolerance) for job in jobs)
+    return status_of(jobs, options.tolerance)
 
 
 @contextlib.contextmanager

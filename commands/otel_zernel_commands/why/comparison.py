@@ -20,8 +20,8 @@ from otel_zernel_libraries.training import position_name
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import Cause
 
-SLOWER = 3
-"""The exit status if a job has become slower."""
+SLOWER, UNKNOWN = 3, 4
+"""The exit status if a job has become slower, and if too few steps show whether one has."""
 _MOST_BYTES = 64 << 20
 _FEWEST_BLOCKS = 3
 _FEWEST_MERGED = 6
@@ -81,6 +81,19 @@ class JobComparison(NamedTuple):
         before = self.step.before.mean if self.step.before else 0.0
         is_real = self.step.is_real or (self.step.noise is None and self.step.difference > _SURELY * before)
         return is_real and self.step.difference > tolerance * before
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the steps are enough to tell a change from noise."""
+        return self.step.noise is not None
+
+
+def status_of(jobs: Iterable[JobComparison], tolerance: float) -> int:
+    """The exit status of a comparison: 0 only if no job has become slower."""
+    compared_jobs = list(jobs)
+    if any(job.is_slower(tolerance) for job in compared_jobs):
+        return SLOWER
+    return 0 if all(job.is_known for job in compared_jobs) else UNKNOWN
 
 
 def read_report(path: Path) -> Report:
@@ -232,7 +245,7 @@ def _verdict(job: JobComparison, tolerance: float) -> str:
     """One sentence: `slower by 4.30 ms a step (10 %), mainly in data loading (4.10 ms).`"""
     step = job.step
     before = step.before.mean if step.before else 0.0
-    if step.noise is None and not job.is_slower(tolerance):
+    if not job.is_known and not job.is_slower(tolerance):
         return "too few steps to tell a change from noise: watch longer, with `--for`."
     size = f"{amount(abs(step.difference))} a step ({percent(abs(step.difference) / before if before else 0.0)})"
     if step.noise is not None and not step.is_real:

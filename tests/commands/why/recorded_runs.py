@@ -1,10 +1,20 @@
-"""Reports on recorded training runs: real spans of the ebpf receiver, through the real phases processor."""
+"""Reports on recorded training runs: real spans of the ebpf receiver, through the real phases processor.
 
+`simulated` is the job of examples/simulated_job in place of a recording: eight ranks on GPUs.
+"""
+
+import random
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from benchmarks.training.runs import recorded
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from benchmarks.training.runs import pid_of, recorded
+from examples.simulated_job.__main__ import SimulatedJob
+from examples.simulated_job.training import SECOND
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import key_values
 from otel_zernel.registry import Registry
@@ -15,6 +25,7 @@ from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 SECONDS = 60.0
+START_NS = 1_800_000_000 * SECOND
 SETTINGS = watch_settings(SECONDS, collecting(watched_state()), Registry.installed())
 
 
@@ -29,18 +40,35 @@ def circumstances(**more: Any) -> Circumstances:
     return Circumstances(**{**usual, **more})
 
 
-def processed(name: str, *, is_job: bool = False) -> list[Batch]:
+def processed(name: str, *, is_job: bool = False, ranks: int | None = None) -> list[Batch]:
     """The output of phases, as the command configures it, for a recorded run.
 
-    The recordings have no ranks. With `is_job`, its processes are the ranks of one job, in the order of their pids.
+    The recordings of scenarios have no ranks. With `is_job`, their processes are the ranks of one job, in the order of
+    their pids. `ranks`: only the first ones are seen.
     """
+    batches, truths = recorded(name)
+    pids = sorted(truth["pid"] for truth in truths)
+    if is_job:
+        batches = list(map(partial(_with_ranks, pids=pids), batches))
+    if ranks is not None:
+        batches = list(map(partial(_without, pids=set(pids[ranks:])), batches))
+    return through_phases(batches)
+
+
+def through_phases(batches: Iterable[Batch]) -> list[Batch]:
+    """The output of phases, as the command configures it."""
     settings = SETTINGS.processors["phases"]
     processor: Any = settings.cls(settings.config, make_context("processors", "phases"))
-    batches, truths = recorded(name)
-    if is_job:
-        batches = list(map(partial(_with_ranks, pids=sorted(truth["pid"] for truth in truths)), batches))
-    results = chain(chain.from_iterable(map(processor.process, batches)), processor.flush())
-    return list(results)
+    return list(chain(chain.from_iterable(map(processor.process, batches)), processor.flush()))
+
+
+def _without(batch: Batch, pids: set[int]) -> Batch:
+    """Without the data of these processes."""
+    data: Any = batch.edit_spans().resource_spans if batch.has_spans else batch.edit_metrics().resource_metrics
+    left = [one for one in data if pid_of(one) not in pids]
+    del data[:]
+    data.extend(left)
+    return batch
 
 
 def _with_ranks(batch: Batch, pids: list[int]) -> Batch:
@@ -51,13 +79,34 @@ def _with_ranks(batch: Batch, pids: list[int]) -> Batch:
     return batch
 
 
-def seen(name: str, command: tuple[str, ...] = ("python", "train.py"), *, is_job: bool = False) -> TrainingState:
+def seen(
+    name: str, command: tuple[str, ...] = ("python", "train.py"), *, is_job: bool = False, ranks: int | None = None
+) -> TrainingState:
     """Everything that the command has seen of a recorded run."""
+    return state_of(processed(name, is_job=is_job, ranks=ranks), command)
+
+
+def state_of(batches: Iterable[Batch], command: tuple[str, ...] = ("python", "train.py")) -> TrainingState:
+    """Everything that the command has seen in these batches."""
     state = watched_state(lambda _: command)
-    for batch in processed(name, is_job=is_job):
+    for batch in batches:
         state.add(batch, 0.0)
     state.settle(0.0)
     return state
+
+
+def simulated(seconds: int = 12) -> TrainingState:
+    """Everything that the command has seen of the simulated job in so many seconds."""
+    random.seed(1)
+    job = SimulatedJob(START_NS)
+    requests = list(chain.from_iterable(job.read(START_NS + second * SECOND) for second in range(1, seconds + 1)))
+    batches = [
+        Batch(spans=TracesData.FromString(request.SerializeToString()))
+        if hasattr(request, "resource_spans")
+        else Batch(metrics=MetricsData.FromString(request.SerializeToString()))
+        for request in requests
+    ]
+    return state_of([*batches, *through_phases(batches)])
 
 
 def first_process(state: TrainingState) -> SeenProcess:
@@ -65,6 +114,8 @@ def first_process(state: TrainingState) -> SeenProcess:
     return min(state.processes, key=lambda process: process.pid)
 
 
-def report(name: str, choice: JobChoice | None = None, *, is_job: bool = False, **more: Any) -> WhyReport:
+def report(
+    name: str, choice: JobChoice | None = None, *, is_job: bool = False, ranks: int | None = None, **more: Any
+) -> WhyReport:
     """The report on a recorded run."""
-    return report_on(seen(name, is_job=is_job), choice or JobChoice(), circumstances(**more))
+    return report_on(seen(name, is_job=is_job, ranks=ranks), choice or JobChoice(), circumstances(**more))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.errors import CannotStart
-from otel_zernel_commands.why.comparison import compared, comparison_text, read_report
+from otel_zernel_commands.why.comparison import SLOWER, UNKNOWN, compared, comparison_text, read_report, status_of
 from otel_zernel_commands.why.findings import JobStart, WhyReport
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_tree
 from otel_zernel_commands.why.watch import StepBlock
@@ -93,13 +93,13 @@ def test_a_faster_job_is_called_so() -> None:
 
 def test_a_step_that_is_so_slow_that_few_fit_into_the_watch_is_slower() -> None:
     [job] = compared(report_tree(run()), report_tree(run(0.5, blocks=2)))
-    assert job.is_slower(TOLERANCE)
+    assert status_of([job], TOLERANCE) == SLOWER
     assert "slower by 4" in comparison_text([job], TOLERANCE, Terminal(80))
 
 
 def test_too_few_blocks_say_nothing_about_a_small_change() -> None:
     [job] = compared(report_tree(run(blocks=2)), report_tree(run(0.015, blocks=2)))
-    assert not job.is_slower(TOLERANCE)
+    assert status_of([job], TOLERANCE) == UNKNOWN
     assert "too few steps to tell a change from noise" in comparison_text([job], TOLERANCE, Terminal(80))
 
 

@@ -1,5 +1,7 @@
 """The sentence about a job, from recorded runs with a known cause."""
 
+import re
+
 import pytest
 
 from benchmarks.training.runs import recorded
@@ -11,7 +13,7 @@ from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import percent
 from otel_zernel_libraries.training.state import SeenProcess
 from tests.commands.why.gpus import throttled
-from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
+from tests.commands.why.recorded_runs import circumstances, first_process, report, seen, simulated
 
 
 def job_of(name: str, *, is_job: bool = False) -> JobFindings:
@@ -180,8 +182,24 @@ def test_a_job_whose_causes_are_not_known_names_its_largest_positions() -> None:
     [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == "no_verdict"
     assert job.diagnosis.sentence == (
-        "There is no verdict yet: most of the time goes to data loading (67 %) and backward pass (14 %)."
+        "No cause can be named, because a replay of its steps does not take as long as they did. "
+        "Most of the time goes to data loading (67 %) and backward pass (14 %)."
     )
+    first_process(state).gpu_undetermined.take("scopes", 1.0)
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
+    assert job.diagnosis.sentence.startswith(
+        "No cause can be named, because too little is known about the work of its GPU. "
+    )
+
+
+def test_a_late_rank_without_a_cause_is_said() -> None:
+    [job] = report_on(simulated(), JobChoice(), circumstances()).jobs
+    assert job.answer is not None
+    assert not any(cause.rank == 5 for cause in job.answer.causes)
+    assert re.search(
+        r"Rank 5 is late by 3\d\.\d ms in each step, for a reason that is not known\.", job.diagnosis.sentence
+    )
+    assert "is throttled 100 % of the time (heat)" in job.diagnosis.sentence
 
 
 def test_steps_with_lost_events_give_no_verdict() -> None:

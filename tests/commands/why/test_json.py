@@ -10,15 +10,18 @@ import pytest
 from docs.why_schema import PATH, schema
 from otel_zernel_commands.why.findings import WhyReport
 from otel_zernel_commands.why.rendering import report_json
+from otel_zernel_libraries.job_choice import JobChoice
+from tests.commands.why import test_text
 from tests.commands.why.answers import SLOW, TOKENIZES, healthy_report, slow_report
 from tests.commands.why.recorded_runs import report
-from tests.commands.why.test_programs import program, reported, thread
 
 REPORTS: dict[str, Callable[[], WhyReport]] = {
     "causes": slow_report,
-    "healthy": healthy_report,
-    "recorded": lambda: report("stalls of 150 ms"),
-    "a program without steps": lambda: reported(program(10, thread(10, 0.5, socket=99))),
+    "nothing": healthy_report,
+    "no times of activities": lambda: report("stalls of 150 ms"),
+    "a GPU without steps": lambda: report("GPU, CUDA graph"),
+    "no job": lambda: report("nothing", JobChoice(pid=1)),
+    **test_text.REPORTS,
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 from otel_zernel_commands.why.findings import JobFindings, WhyReport
 from otel_zernel_commands.why.rendering import page
 from otel_zernel_commands.why.rendering.drawing import MOST_BARS, MOST_SEGMENTS
+from otel_zernel_commands.why.rendering.times import time_rows
 from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.amounts import amount, percent
 from tests.commands.why.chromium import Tab, browsing, require_chromium
@@ -55,7 +56,7 @@ def test_the_numbers_are_those_of_the_report(browser: tuple[Tab, Path]) -> None:
         str(job.steps.count),
     ]
     assert texts(tab, ".tiles span")[-1] == "steps of all ranks"
-    shares = [percent(row.share) for row in job.times]
+    shares = [percent(row.share) for row in time_rows(job) if not row.is_detail]
     assert texts(tab, ".times tr:not(.detail) td:nth-child(2)") == shares
     assert texts(tab, ".ranks td:nth-child(4)") == [amount(rank.lateness or 0.0) for rank in job.ranks]
     assert texts(tab, ".ranks tr.late td:first-child") == ["1"]

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from otel_zernel_commands.why.rendering import Terminal, report_json, report_tex
 from otel_zernel_commands.why.rendering.text import gpu_text
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import amount, percent
-from tests.commands.why.answers import healthy_report, slow_report
 from tests.commands.why.gpus import throttled
-from tests.commands.why.recorded_runs import circumstances, first_process, report, seen
+from tests.commands.why.recorded_runs import circumstances, first_process, report, seen, simulated
+from tests.commands.why.test_programs import BUSY, program, reported, thread
 
 GOLDEN = Path(__file__).parent / "golden"
 NOTE = "GPU utilisation and throttling: libnvidia-ml.so.1 was not found; install NVIDIA's driver."
@@ -28,13 +29,24 @@ def with_gpu() -> WhyReport:
     return report_on(state, JobChoice(), circumstances())
 
 
-REPORTS = {
-    "slow_loader": lambda: report("stalls of 150 ms", notes=(NOTE,)),
-    "late_rank": lambda: report("gloo, DDP, a late rank", is_job=True, is_interrupted=True),
+def refused() -> WhyReport:
+    state = seen("nothing")
+    first_process(state).answer = None
+    return report_on(state, JobChoice(), circumstances())
+
+
+REPORTS: dict[str, Callable[[], WhyReport]] = {
+    "slow_loader": lambda: report("collate in the main process", notes=(NOTE,)),
+    "late_rank": lambda: report("Python on rank 1", is_interrupted=True),
+    "missing_rank": lambda: report("Python on rank 1", ranks=1),
+    "healthy": lambda: report("nothing"),
     "gpu": with_gpu,
-    "causes": slow_report,
-    "healthy": healthy_report,
+    "gpus": lambda: report_on(simulated(), JobChoice(), circumstances()),
+    "refused": refused,
+    "program": lambda: reported(program(10, thread(10, 0.0, lock=99), BUSY, cpus=0.9)),
 }
+FORMED = ("slow_loader", "late_rank")
+"""The reports in all forms."""
 TERMINALS = {
     "40": Terminal(40),
     "80": Terminal(80),
@@ -42,7 +54,7 @@ TERMINALS = {
     "ascii": Terminal(80, is_unicode=False),
     "coloured": Terminal(100, is_coloured=True),
 }
-CASES = [(name, form) for name in REPORTS for form in TERMINALS]
+CASES = [(name, form) for name in REPORTS for form in TERMINALS if name in FORMED or form in ("80", "120")]
 
 
 def text_of(name: str, form: str) -> str:
@@ -66,7 +78,7 @@ def test_the_reason_is_on_the_first_screen(name: str) -> None:
     assert result.jobs[0].diagnosis.sentence in re.sub(r"\s+", " ", first)
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", FORMED)
 def test_colours_change_nothing_but_colours(name: str) -> None:
     plain = report_text(REPORTS[name](), Terminal(100))
     assert re.sub("\x1b\\[[0-9;]*m", "", text_of(name, "coloured")) == plain
@@ -172,5 +184,7 @@ def test_an_output_without_unicode_gets_ascii() -> None:
 
 
 if __name__ == "__main__":
+    for path in GOLDEN.glob("*.txt"):
+        path.unlink()
     for name, form in CASES:
         (GOLDEN / f"{name}.{form}.txt").write_text(text_of(name, form), "utf-8")

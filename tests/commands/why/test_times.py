@@ -1,5 +1,7 @@
 """The time of a step by position and activity, and what the GPU did meanwhile."""
 
+import re
+
 import pytest
 
 from otel_zernel_commands.why.findings import report_on
@@ -60,8 +62,11 @@ def test_the_report_of_a_gpu_job_has_a_second_bar() -> None:
     first_process(state).gpu_busy.take("scopes", 1.0)
     first_process(state).gpu_starved.take(("load", "file"), 0.25)
     text = report_text(report_on(state, JobChoice(), circumstances(gpu_notes=("No NVML.",))), Terminal(80))
-    assert "What the GPU does meanwhile\n  busy" in text
-    assert "  has no work: data loading              20 %" in text
+    assert "What the GPU does meanwhile: busy 80 % of the time\n  busy" in text
+    assert re.search(r"  has no work: data loading +20 %", text)
+    first_process(state).gpu_undetermined.take("scopes", 0.75)
+    text = report_text(report_on(state, JobChoice(), circumstances(gpu_notes=("No NVML.",))), Terminal(80))
+    assert "What the GPU does meanwhile: busy 50 % to 88 % of the time\n  busy" in text
     assert "No NVML." in text
 
 
@@ -84,7 +89,7 @@ def test_the_report_says_what_the_watch_cost() -> None:
     process.probe_times.take("3636", 0.04, is_delta=True)
     job = report_on(state, JobChoice(), circumstances()).jobs[0]
     assert job.cost == pytest.approx(0.004)
-    assert "This watch\n  It slowed the job by about 0.4 %.\n" in report_text(
+    assert "; jitter 89 %\n  Watching slowed the job by about 0.4 %.\n" in report_text(
         report_on(state, JobChoice(), circumstances()), Terminal(80)
     )
     process.appeared = 109.0

@@ -13,11 +13,19 @@ from otel_zernel_libraries.training import (
     throttle_name,
     verdict_words,
 )
-from otel_zernel_libraries.training.amounts import percent
-from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
+from otel_zernel_libraries.training.amounts import amount, percent
+from otel_zernel_libraries.training.causes import CauseName, JobAnswer, lead_of, verdict_of
+from otel_zernel_libraries.training.ledger import Activity
 
+_GPU_WAITS = frozenset({Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
+_NEGLIGIBLE = 0.01
 _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a sentence."""
+_USUAL = "sw_power_cap"
+"""A GPU that computes all the time meets its power limit."""
+_OF_RANKS = frozenset({CauseName.STRAGGLER, CauseName.IMBALANCE})
+_LATE = 0.03
+"""The lateness of a rank, as a share of a step, that is worth a sentence."""
 
 
 def answer_of(group: JobGroup) -> JobAnswer | None:
@@ -37,15 +45,27 @@ def diagnosis_of(
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)
     advice = answer.causes[0].advice if answer.causes else ()
-    return Diagnosis(verdict_of(answer), lead_of(answer) + _throttled(gpus), advice=advice)
+    return Diagnosis(verdict_of(answer), lead_of(answer) + _late(group, answer) + _throttled(gpus), advice=advice)
+
+
+def _late(group: JobGroup, answer: JobAnswer) -> str:
+    """A sentence on the latest rank, if no cause says why the others wait for it; empty if none is late."""
+    lateness = group.job.lateness if group.job else {}
+    if not lateness or any(cause.cause in _OF_RANKS or cause.rank is not None for cause in answer.causes):
+        return ""
+    rank = max(lateness, key=lambda one: lateness[one])
+    if lateness[rank] < _LATE * answer.step:
+        return ""
+    return f" Rank {rank} is late by {amount(lateness[rank])} in each step, for a reason that is not known."
 
 
 def _throttled(gpus: Sequence[GpuRow]) -> str:
-    """A sentence on the GPU whose clocks are lowered for the longest time; empty if none is."""
+    """A sentence on the GPU whose clocks are lowered for the longest time, by heat first; empty if none is."""
     slowed = [(share, gpu.index, reason) for gpu in gpus for reason, share in (gpu.slowed or {}).items()]
-    if not slowed or max(slowed)[0] < _THROTTLED:
+    slowed = [one for one in slowed if one[0] >= _THROTTLED]
+    if not slowed:
         return ""
-    share, index, reason = max(slowed)
+    share, index, reason = max(slowed, key=lambda one: (one[2] != _USUAL, one))
     return f" GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})."
 
 
@@ -63,7 +83,17 @@ def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[Ti
         return _sentence("lost_events", f"{lossy}. Their phases are in part unknown, and give no verdict")
     rows = sorted(times, key=lambda row: -row.share)[:2]
     largest = " and ".join(f"{position_name(row.position)} ({percent(row.share)})" for row in rows)
-    return _sentence("no_verdict", f"most of the time goes to {largest}")
+    reason = (
+        "too little is known about the work of its GPU"
+        if _uses_gpu(group, times)
+        else "a replay of its steps does not take as long as they did"
+    )
+    return "no_verdict", f"No cause can be named, because {reason}. Most of the time goes to {largest}."
+
+
+def _uses_gpu(group: JobGroup, times: Sequence[PositionTime]) -> bool:
+    waits = sum(one.share for at in times for one in at.activities if one.activity in _GPU_WAITS)
+    return waits >= _NEGLIGIBLE or any(one.gpu or one.gpu_busy or one.gpu_undetermined for one in group.processes)
 
 
 def _sentence(verdict: str, rest: str) -> tuple[str, str]:

@@ -219,8 +219,8 @@ def _notes(group: JobGroup) -> Iterable[str]:
             "Probes took more than a tenth of a CPU, so operators were sampled for some time. Unknown in it: "
             "forward passes without a DataLoader, losses, evaluation and inference."
         )
-    size, ranks = _world_size(group.processes[0]), len(group.processes)
-    if ranks < size:
+    size, ranks, answer = _world_size(group.processes[0]), len(group.processes), answer_of(group)
+    if ranks < size and not (answer and answer.ranks_seen < answer.ranks_expected):  # else the answer says it
         yield f"Found {ranks} of its {size} ranks on this machine. For ranks on other machines, run the command there."
     steps, lossy = group.trained, group.lossy
     if lossy:

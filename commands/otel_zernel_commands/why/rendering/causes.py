@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from otel_zernel_libraries.training import activity_words, cause_name, position_name
 from otel_zernel_libraries.training.amounts import amount, percent
-from otel_zernel_libraries.training.causes import Cause, CauseName, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, Hidden, JobAnswer
 from otel_zernel_libraries.training.ledger import Activity, Position
 
 
@@ -29,10 +29,16 @@ def cause_rows(answer: JobAnswer) -> list[CauseRow]:
             bounds=f"{amount(max(cause.gain_low, 0.0))} to {amount(cause.gain_high)}",
             share=percent(cause.share),
             advice=cause.advice,
-            evidence=tuple(one.text for one in cause.evidence),
+            evidence=tuple(one.text for one in cause.evidence if not _repeats(one, cause, answer)),
         )
         for cause in answer.causes
     ]
+
+
+def _repeats(evidence: Evidence, cause: Cause, answer: JobAnswer) -> bool:
+    """Whether the evidence has only the time that its cause saves."""
+    is_same = evidence.unit == "s" and amount(evidence.value) == amount(cause.gain)
+    return is_same and cause.cause is CauseName.SEGMENT and answer.ranks_expected == 1
 
 
 def about_texts(answer: JobAnswer) -> Iterator[str]:

@@ -15,7 +15,7 @@ from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, h
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import cost_text, gpu_text, job_title, report_text, start_text, thread_text
-from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
+from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer
@@ -79,7 +79,7 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
         yield from _list("Hidden, and not worth touching", tuple(hidden_texts(job.answer)), "hidden")
     yield from _table(times_heading(job), time_rows(job))
     if job.device:
-        yield from _table(DEVICE_HEADING, device_rows(job.device))
+        yield from _table(device_heading(job.device), device_rows(job.device))
     threads = [f"{row.name} ({row.tid}): {thread_text(row)}" for row in job.threads]
     yield from _list("Threads", tuple(threads), "threads")
     if job.start:
@@ -87,7 +87,7 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     if job.steps.count:
         yield from _step_times(job)
     if job.cost is not None:
-        yield f'<h2>This watch</h2><p class="cost">{escape(cost_text(job.cost))}</p>'
+        yield f'<p class="hint cost">{escape(cost_text(job.cost))}</p>'
     if any(rank.bars for rank in job.ranks):
         yield from _plots(job)
     if len(job.ranks) > 1:

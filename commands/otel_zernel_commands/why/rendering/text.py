@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from otel_zernel_commands.why.findings import GpuRow, JobFindings, JobStart, RankRow, ThreadRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_commands.why.rendering.times import DEVICE_HEADING, TimeRow, device_rows, time_rows, times_heading
+from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import (
     PHASE_WORDS,
     PHASES,
@@ -20,8 +20,8 @@ from otel_zernel_libraries.training.causes import JobAnswer
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
 _UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
 """The space between a number and its unit."""
-_LABEL = 38
-"""Columns of a label in the table of times."""
+_LONGEST_LABEL = 52
+"""Columns of a label in the tables of times."""
 _COSTS = 0.001
 _LONGEST_NAME = 44
 """Columns of the name of a cause."""
@@ -71,16 +71,16 @@ def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Itera
         yield "Hidden, and not worth touching", _listed(hidden_texts(job.answer), terminal)
     if job.threads:
         yield "Threads", _threads(job, terminal)
-    if rows := time_rows(job):
-        yield times_heading(job), _bars(rows, terminal)
+    rows, device = time_rows(job), device_rows(job.device) if job.device else []
+    label = _label([*rows, *device], terminal)
+    if rows:
+        yield times_heading(job), _bars(rows, label, terminal)
     if job.device:
-        yield DEVICE_HEADING, _bars(device_rows(job.device), terminal)
+        yield device_heading(job.device), _bars(device, label, terminal)
     if job.start:
         yield "Start", _wrapped(start_text(job.start), terminal, "  ", "  ")
     if job.steps.count:
-        yield "Step time", _wrapped(_step_times(job), terminal, "  ", "  ")
-    if job.cost is not None:
-        yield "This watch", _wrapped(cost_text(job.cost), terminal, "  ", "  ")
+        yield "Step time", _step_times(job, terminal)
     if len(job.ranks) > 1:
         yield "Ranks", _ranks(job, terminal)
     if job.gpus:
@@ -119,15 +119,23 @@ def _listed(texts: Iterable[str], terminal: Terminal, lead: str = "  - ") -> Ite
         yield from _wrapped(text, terminal, lead if number == 0 else " " * (len(lead) - 2) + "- ", " " * len(lead))
 
 
-def _bars(rows: Iterable[TimeRow], terminal: Terminal) -> Iterator[str]:
+def _label(rows: Iterable[TimeRow], terminal: Terminal) -> int:
+    """The columns of the labels of these rows."""
+    longest = max((len(_name(row)) for row in rows), default=0)
+    return min(longest, _LONGEST_LABEL, terminal.width - 20)
+
+
+def _name(row: TimeRow) -> str:
+    return f"    {row.name}" if row.is_detail else f"  {row.name}"
+
+
+def _bars(rows: Iterable[TimeRow], label: int, terminal: Terminal) -> Iterator[str]:
     """A line for each row, with a bar."""
-    label = min(_LABEL, terminal.width - 20)
     bar = min(_LONGEST_BAR, terminal.width - label - 22)
     for row in rows:
-        name = f"    {row.name}" if row.is_detail else f"  {row.name}"
         numbers = f"{percent(row.share):>6} {amount(row.per_step) if row.per_step else '':>9}"
         drawn = terminal.bar(row.share, bar) if bar >= _FEWEST_BAR else ""
-        line = f"{_cut(name, label):<{label}} {numbers}  "
+        line = f"{_cut(_name(row), label):<{label}} {numbers}  "
         colour = str(PHASE_WORDS[row.phase].terminal) if row.phase and not row.is_detail else _DIM
         yield (line + terminal.coloured(drawn, colour)).rstrip()
 
@@ -136,15 +144,18 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _step_times(job: JobFindings) -> str:
+def _step_times(job: JobFindings, terminal: Terminal) -> Iterator[str]:
+    """The durations of steps, and what the watch added to them."""
     steps = job.steps
     parts = (("p50", steps.p50), ("p90", steps.p90), ("p99", steps.p99), ("longest", steps.longest))
-    return ", ".join(f"{name} {amount(value)}" for name, value in parts) + f"; jitter {percent(steps.jitter)}"
+    times = ", ".join(f"{name} {amount(value)}" for name, value in parts) + f"; jitter {percent(steps.jitter)}"
+    for text in [times] if job.cost is None else [times, cost_text(job.cost)]:
+        yield from _wrapped(text, terminal, "  ", "  ")
 
 
 def cost_text(cost: float) -> str:
     """What the watch cost the job."""
-    return f"It slowed the job by about {percent(cost)}." if cost >= _COSTS else "It slowed the job by less than 0.1 %."
+    return f"Watching slowed the job by {f'about {percent(cost)}' if cost >= _COSTS else 'less than 0.1 %'}."
 
 
 def start_text(start: JobStart) -> str:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from otel_zernel_commands.why.findings import DeviceTime, JobFindings
 from otel_zernel_libraries.training import activity_words, detail_name, phase_name, position_name
+from otel_zernel_libraries.training.amounts import percent
 
 
 class TimeRow(NamedTuple):
@@ -17,24 +18,29 @@ class TimeRow(NamedTuple):
     is_detail: bool = False
 
 
-DEVICE_HEADING = "What the GPU does meanwhile"
-_SMALL = 0.005
-"""Activities below this share have no line of their own."""
+_SMALL = 0.01
+"""Parts below this share have no line of their own."""
+_WHOLE = 0.95
+"""An activity that takes so much of its position is named beside it."""
 
 
 def time_rows(job: JobFindings) -> list[TimeRow]:
     """The positions with their activities. A program without PyTorch's scopes has phases and their details."""
     rows: list[TimeRow] = []
     for at in job.times:
-        rows.append(TimeRow(position_name(at.position), at.per_step, at.share, at.phase))
-        shown = [one for one in at.activities if one.share >= _SMALL]
-        if [one.activity for one in shown] == ["unknown"]:
+        name, first = position_name(at.position), at.activities[0]
+        if first.share >= _WHOLE * at.share:
+            name += f": {activity_words(first.activity)}" if first.activity != "unknown" else ""
+            rows.append(TimeRow(name, at.per_step, at.share, at.phase))
             continue
+        rows.append(TimeRow(name, at.per_step, at.share, at.phase))
         rows += [
-            TimeRow(activity_words(one.activity), one.per_step, one.share, at.phase, is_detail=True) for one in shown
+            TimeRow(activity_words(one.activity), one.per_step, one.share, at.phase, is_detail=True)
+            for one in at.activities
+            if one.share >= _SMALL
         ]
     if rows:
-        return rows
+        return _with_small_ones_joined(rows, "unknown")
     several = {row.phase for row in job.shares if sum(1 for one in job.shares if one.phase == row.phase) > 2}
     return [
         TimeRow(
@@ -49,11 +55,33 @@ def time_rows(job: JobFindings) -> list[TimeRow]:
 
 def device_rows(device: DeviceTime) -> list[TimeRow]:
     """What the GPU does: the time in which it certainly works, in which it certainly waits, and the rest."""
-    parts = [("busy", device.busy)]
-    parts += [(f"has no work: {position_name(at)}", spent) for at, spent in device.starved.items()]
-    parts += [("busy or not, which is unknown", device.undetermined)] if device.undetermined else []
-    step = sum(spent for _, spent in parts) or 1.0
-    return [TimeRow(name, spent, spent / step, "") for name, spent in parts]
+    step = _whole(device)
+    starved = [
+        TimeRow(f"has no work: {position_name(at)}", spent, spent / step, "") for at, spent in device.starved.items()
+    ]
+    rows = [TimeRow("busy", device.busy, device.busy / step, ""), *_with_small_ones_joined(starved, "")]
+    unknown = TimeRow("busy or not, which is unknown", device.undetermined, device.undetermined / step, "")
+    return [*rows, unknown] if device.undetermined else rows
+
+
+def device_heading(device: DeviceTime) -> str:
+    """The heading of the table of a GPU's time, with the bounds of its use."""
+    least, most = (percent(busy / _whole(device)) for busy in (device.busy, device.busy + device.undetermined))
+    return f"What the GPU does meanwhile: busy {least if least == most else f'{least} to {most}'} of the time"
+
+
+def _whole(device: DeviceTime) -> float:
+    return device.busy + sum(device.starved.values()) + device.undetermined or 1.0
+
+
+def _with_small_ones_joined(rows: list[TimeRow], phase: str) -> list[TimeRow]:
+    """Several small rows become one, at the end."""
+    small = [row for row in rows if row.share < _SMALL]
+    if len(small) < 2:
+        return rows
+    spent, share = sum(row.per_step for row in small), sum(row.share for row in small)
+    name = f"{'has no work: ' if not phase else ''}{len(small)} smaller parts"
+    return [*(row for row in rows if row.share >= _SMALL), TimeRow(name, spent, share, phase)]
 
 
 def times_heading(job: JobFindings) -> str:
