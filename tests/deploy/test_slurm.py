@@ -1,7 +1,6 @@
 """The prolog and the epilog of Slurm: a real slurmd runs them around a real PyTorch job, which a gateway then knows."""
 
 import asyncio
-import os
 import shutil
 import stat
 import sys
@@ -11,12 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from docs.catalogue import ROOT
 from otel_zernel.config.schema import read_settings
 from otel_zernel.registry import Registry
 from otel_zernel.testing import until
+from tests.collectors import collector
 from tests.extensions.tasks.engines.slurm.cluster import Slurm, running
 from tests.free_ports import free_port
 from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
@@ -96,16 +95,9 @@ async def gateway(folder: Path, port: int, received: Path) -> AsyncIterator[None
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": f"127.0.0.1:{port}"}}}},
         "exporters": {"file": {"path": str(received)}},
         "service": {
-            "telemetry": {"metrics": {"level": "none"}},
             "pipelines": {"all": {"receivers": ["otlp"], "exporters": ["file"]}},
         },
     }
-    command = (sys.executable, "-m", "otel_zernel", "run", "--config", f"yaml:{yaml.safe_dump(config)}")
-    with (folder / "gateway.log").open("w") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env=os.environ)
-    try:
+    async with collector(folder / "gateway", config, port):
         await until(received.exists, PATIENCE)
         yield
-    finally:
-        process.terminate()
-        await process.wait()

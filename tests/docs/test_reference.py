@@ -6,7 +6,6 @@ Links between documents lead to files.
 import asyncio
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -34,7 +33,7 @@ from otel_zernel_extensions.api import ApiExtension
 from otel_zernel_extensions.health_check import HealthCheckExtension
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.otlp import OtlpReceiver
-from tests.interop.test_collector import collector
+from tests.collectors import collector
 
 PAGE = (ROOT / "docs" / "reference.md").read_text("utf-8")
 NOUNS = ("metric_points", "spans", "log_records")
@@ -180,11 +179,10 @@ def test_commands_exit_as_documented(case: str) -> None:
 
 @pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_exits_with_0(tmp_path: Path, received: signal.Signals) -> None:
-    log = tmp_path / "collector.log"
-    async with collector(tmp_path, yaml.safe_load(MINIMAL.removeprefix("yaml:"))) as process:
-        await until(lambda: "Everything is ready" in log.read_text(), within=60)
-        process.send_signal(received)
-        assert await asyncio.wait_for(process.wait(), 60) == 0
+    async with collector(tmp_path, yaml.safe_load(MINIMAL.removeprefix("yaml:"))) as running:
+        await until(lambda: "Everything is ready" in running.log, within=60)
+        running.process.send_signal(received)
+        assert await running.ended() == 0
 
 
 @pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
@@ -195,16 +193,14 @@ async def test_a_second_signal_exits_with_128_and_its_number(tmp_path: Path, rec
     settings["receivers"]["csv"] = {"files": [str(tmp_path / "in.csv")], "follow": True}
     settings["exporters"]["otlp_http"] = {"endpoint": "http://127.0.0.1:1"}
     settings["service"]["pipelines"]["m"] = {"receivers": ["csv"], "exporters": ["otlp_http"]}
-    log = tmp_path / "collector.log"
-    async with collector(tmp_path, settings) as process:
-        await until(lambda: "otlp_http" in log.read_text(), within=60)  # the first attempt has failed
-        process.send_signal(received)
-        await until(lambda: "shutting down" in log.read_text(), within=60)
-        while process.returncode is None:  # a signal right after the first one is ignored
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, received)  # `send_signal` may take the exit status that `returncode` waits for
+    async with collector(tmp_path, settings) as running:
+        await until(lambda: "otlp_http" in running.log, within=60)  # the first attempt has failed
+        running.process.send_signal(received)
+        await until(lambda: "shutting down" in running.log, within=60)
+        while running.process.poll() is None:  # a signal right after the first one is ignored
+            running.process.send_signal(received)
             await asyncio.sleep(0.02)
-        assert process.returncode == 128 + received
+        assert running.process.returncode == 128 + received
     assert str(128 + received) in {row[0] for row in rows("Exit codes")}
 
 

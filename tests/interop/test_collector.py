@@ -2,21 +2,19 @@
 
 import asyncio
 import csv
-import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import points
+from tests.collectors import collector
 from tests.interop.prometheus import promtool, scraping, until_ready
 from tests.interop.recording import recording
 from tests.interop.rotel import LAST_BIT, Rotel, without_zstd
@@ -67,22 +65,6 @@ def identity_labels(row: Mapping[str, str]) -> dict[str, str]:
     """The labels that say which GPU a row is about, by the default of `resource_constant_labels`."""
     gpu = {"hw_type": "gpu", "hw_model": row["modelName"], "zernel_gpu_index": row["gpu_id"]}
     return {"host_name": row["Hostname"], **gpu}
-
-
-@asynccontextmanager
-async def collector(folder: Path, settings: Any, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A running `otel-zernel run`. Its log is in the folder."""
-    config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump(settings))
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config), *options]
-    with (folder / "collector.log").open("w") as log:
-        process = await asyncio.create_subprocess_exec(*command, stderr=log)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
 
 
 def reading(folder: Path) -> dict[str, Any]:
@@ -139,9 +121,8 @@ async def test_rotels_sink_has_every_recorded_value_by_every_route(rotel: Rotel,
             "otlp_http/proto_zstd": {"endpoint": gateway, "compression": "zstd"},
             "otlp_http/json_zstd": {"endpoint": gateway, "compression": "zstd", "encoding": "json"},
         }
-        async with collector(tmp_path, marked(tmp_path, exporters), "--exit-when-done") as process:
-            async with asyncio.timeout(60):
-                assert await process.wait() == 0, (tmp_path / "collector.log").read_text()
+        async with collector(tmp_path, marked(tmp_path, exporters), options=["--exit-when-done"]) as running:
+            assert await running.ended() == 0, running.log
             came = await arrived(rotel, len(exporters) * len(values))
     assert came.keys() == exporters.keys()
     for exporter, its in came.items():

@@ -15,7 +15,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.otlp.points import key_values
-from tests.exporters.otlp.collectors import collector, request, send
+from tests.collectors import collector
+from tests.exporters.otlp.collectors import request, send
 from tests.interop.with_prometheus.sending.test_moving_bounds import DURATIONS, P90, REPORTS, SECOND, STEPS, of_phases
 from tests.libraries.histograms.temporality.test_moving_bounds import counts_of
 

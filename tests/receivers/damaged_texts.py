@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.testing import until
-from tests.exporters.otlp.collectors import collector
+from tests.collectors import collector
 
 POINTS: Final = 100
 BAD: Final = b"\xc3(\xfe"

@@ -27,20 +27,13 @@ class Collector:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
         command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(folder / "config.yaml"), *arguments]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.lines: list[str] = []
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr
-        with self.process.stderr as log:
-            for line in log:
-                self.lines.append(line)  # each line at once
+        self._log = folder / "log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, stderr=log)
 
     @property
     def log(self) -> str:
-        return "".join(self.lines)
+        return self._log.read_text()
 
     def configure(self, text: str) -> None:
         """Writes the configuration as a new file, as editors and Kubernetes do."""
@@ -63,7 +56,6 @@ class Collector:
             return self.process.wait(LONG)
         finally:
             self.process.kill()
-            self._reading.join()
 
     def resources(self) -> dict[str, int]:
         """The open descriptors and the threads."""

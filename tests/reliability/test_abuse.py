@@ -15,7 +15,6 @@ import grpc
 import httpx
 import psutil
 import pytest
-import yaml
 import zstandard
 
 from otel_zernel.batch import Batch
@@ -39,7 +38,7 @@ from otel_zernel_libraries.serving.http2.wire import (
     settings,
     window_update,
 )
-from tests.exporters.otlp.collectors import listening
+from tests.collectors import collector
 from tests.exporters.otlp.peers import GrpcSink
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, opening, request
 from tests.receivers.otlp.serving import call, gauge
@@ -121,28 +120,14 @@ async def gateway(folder: Path, port: Callable[[], int], **receiver: Any) -> Asy
             "receivers": {"otlp": {"protocols": protocols, **receiver}},
             "exporters": {"otlp_grpc": {"endpoint": f"http://localhost:{sink_port}", "compression": "none"}},
             "service": {
-                "telemetry": {"metrics": {"level": "none"}},
                 "pipelines": {"metrics": {"receivers": ["otlp"], "exporters": ["otlp_grpc"]}},
             },
         }
-        config = folder / "config.yaml"
-        config.write_text(yaml.safe_dump(settings))
-        command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
-        with (folder / "collector.log").open("w") as log:
-            process = await asyncio.create_subprocess_exec(*command, stderr=log)
-        try:
-            for one in ports:
-                await listening(one, process, folder / "collector.log")
-            running = Gateway(*ports, psutil.Process(process.pid), sink)
-            await running.still_serves()
-            yield running
-            assert process.returncode is None, (folder / "collector.log").read_text()
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
-        text = (folder / "collector.log").read_text()
-        assert "Traceback" not in text, text
+        async with collector(folder, settings, *ports) as running:
+            serving = Gateway(*ports, running.process, sink)
+            await serving.still_serves()
+            yield serving
+            assert running.process.poll() is None, running.log
 
 
 MEMORY = 200

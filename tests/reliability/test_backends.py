@@ -11,8 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -20,6 +19,7 @@ import psutil
 import pytest
 
 from otel_zernel.testing import until
+from tests.collectors import collector
 from tests.exporters.otlp.certificates import Authority
 from tests.reliability.odd_backends import NEVER, PERMANENT, Backends
 
@@ -35,7 +35,7 @@ SOME_LOST = {"exhausted_without_retry_info": 3 * BATCH}
 def configuration(folder: Path, backends: Backends, port: int) -> str:
     rows = (f"2026-01-01T00:00:{row % 60:02}Z,{row},node,{row % 101}\n" for row in range(ROWS))
     (folder / "in.csv").write_text("timestamp,gpu_id,hostname,gpu_utilization\n" + "".join(rows))
-    return "yaml:" + json.dumps(
+    return json.dumps(
         {
             "receivers": {
                 "csv": {"files": [f"{folder}/in.csv"], "layout": "wide", "batch_size": BATCH, "follow": True},
@@ -55,10 +55,10 @@ def configuration(folder: Path, backends: Backends, port: int) -> str:
     )
 
 
-class Collector:
+class Measured:
     """A running collector and its own metrics."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+    def __init__(self, process: psutil.Popen, port: int) -> None:
         self.process = process
         self.memory: list[tuple[float, float]] = []
         """Seconds since the start of the process, and its resident memory in MiB."""
@@ -70,8 +70,8 @@ class Collector:
 
     async def read(self) -> None:
         """Reads the metrics and the memory."""
-        process = psutil.Process(self.process.pid)
-        self.memory.append((time.time() - process.create_time(), process.memory_info().rss / 2**20))
+        seconds = time.time() - self.process.create_time()
+        self.memory.append((seconds, self.process.memory_info().rss / 2**20))
         async with httpx.AsyncClient(trust_env=False) as client:
             page = (await client.get(self._page, timeout=30)).text
         self.counts, self.rejected = {}, Counter()
@@ -95,24 +95,10 @@ class Collector:
         return self.of(exporter, "sent") + self.of(exporter, "send_failed")
 
 
-@asynccontextmanager
-async def running(config: str, port: int, log: Path) -> AsyncIterator[Collector]:
-    with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "otel_zernel", "run", "--config", config, stderr=stderr
-        )
-        try:
-            yield Collector(process, port)
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
-async def wait_until_settled(collector: Collector, exporters: set[str]) -> None:
-    while any(collector.settled(exporter) < ROWS for exporter in exporters):
+async def wait_until_settled(measured: Measured, exporters: set[str]) -> None:
+    while any(measured.settled(exporter) < ROWS for exporter in exporters):
         await asyncio.sleep(0.5)
-        await collector.read()
+        await measured.read()
 
 
 @pytest.mark.timeout(240)
@@ -127,44 +113,43 @@ async def test_every_point_for_every_odd_backend_is_sent_or_counted_or_queued(
 async def test_the_memory_meanwhile_is_bounded_and_kept_for_the_documents(
     tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    collector = await campaign(tmp_path, unused_tcp_port_factory)
-    rows = (f"{seconds:.1f},{rss:.1f}\n" for seconds, rss in collector.memory)
+    measured = await campaign(tmp_path, unused_tcp_port_factory)
+    rows = (f"{seconds:.1f},{rss:.1f}\n" for seconds, rss in measured.memory)
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text("seconds,rss_mib\n" + "".join(rows))
 
 
-async def campaign(tmp_path: Path, port_factory: Callable[[], int]) -> Collector:
+async def campaign(tmp_path: Path, port_factory: Callable[[], int]) -> Measured:
     """Runs all backends, and checks the counts of each."""
     port = port_factory()
     authority, backends = Authority(tmp_path), Backends()
     expired = authority.issue("localhost", expired=True).server_context()
-    log = tmp_path / "log"
     async with backends.serve(expired, authority.ca_file):
         settings = configuration(tmp_path, backends, port)
-        async with running(settings, port, log) as collector:
+        async with collector(tmp_path, settings) as running:
+            measured = Measured(running.process, port)
             kept = "otlp_http/down_kept"
-            await until(lambda: "Everything is ready" in log.read_text(), within=60)
-            await collector.read()
-            await asyncio.wait_for(wait_until_settled(collector, backends.exporters.keys() - {kept}), 200)
-            collector.process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(collector.process.wait(), 60)
-    text = log.read_text()
-    sys.stdout.write(f"{report(collector, backends)}\nresident memory: {collector.largest:.0f} MiB at most\n")
+            await until(lambda: "Everything is ready" in running.log, within=60)
+            await measured.read()
+            await asyncio.wait_for(wait_until_settled(measured, backends.exporters.keys() - {kept}), 200)
+            running.process.send_signal(signal.SIGTERM)
+            await running.ended()
+    text = running.log
+    sys.stdout.write(f"{report(measured, backends)}\nresident memory: {measured.largest:.0f} MiB at most\n")
     for exporter in backends.exporters.keys() - {kept}:
-        check(exporter, collector, backends)
-    assert collector.settled(kept) == 0
+        check(exporter, measured, backends)
+    assert measured.settled(kept) == 0
     for exporter in ("otlp_http/partial", "otlp_grpc/partial"):
-        assert collector.rejected[exporter] == backends.tallies[exporter].requests  # a point of each
+        assert measured.rejected[exporter] == backends.tallies[exporter].requests  # a point of each
     assert f"{kept} could not deliver {ROWS} metric points" in text
-    assert collector.largest < LARGEST_MIB
-    assert "Traceback" not in text
-    return collector
+    assert measured.largest < LARGEST_MIB
+    return measured
 
 
-def check(exporter: str, collector: Collector, backends: Backends) -> None:
+def check(exporter: str, measured: Measured, backends: Backends) -> None:
     """The collector's counts are exact, and agree with those of the backend."""
     name = exporter.partition("/")[2]
-    sent, failed = collector.of(exporter, "sent"), collector.of(exporter, "send_failed")
+    sent, failed = measured.of(exporter, "sent"), measured.of(exporter, "send_failed")
     acknowledged = backends.tallies[exporter].acknowledged if exporter in backends.tallies else set()
     assert sent + failed == ROWS, exporter
     assert len(acknowledged) == sent, exporter
@@ -174,10 +159,10 @@ def check(exporter: str, collector: Collector, backends: Backends) -> None:
         assert failed <= SOME_LOST.get(name, 0), exporter
 
 
-def report(collector: Collector, backends: Backends) -> str:
+def report(measured: Measured, backends: Backends) -> str:
     lines = [f"{'exporter':45} {'sent':>6} {'lost':>6} {'received':>8} {'requests':>8}"]
     for exporter in sorted(backends.exporters):
-        sent, failed = collector.of(exporter, "sent"), collector.of(exporter, "send_failed")
+        sent, failed = measured.of(exporter, "sent"), measured.of(exporter, "send_failed")
         tally = backends.tallies.get(exporter)
         lines.append(
             f"{exporter:45} {sent:6} {failed:6} {tally.received if tally else 0:8} {tally.requests if tally else 0:8}"

@@ -12,7 +12,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.testing import until
-from tests.exporters.otlp.collectors import collector, send
+from tests.collectors import collector
+from tests.exporters.otlp.collectors import send
 from tests.reliability.odd_backends import answered, refused_at_first, serve_grpc
 from tests.reliability.odd_http import OK, Tally, always, serve_http, status
 
@@ -86,21 +87,19 @@ async def test_every_acknowledged_point_arrives_when_the_endpoint_is_corrected(
         right = {id_: await working(stack, id_) for id_ in wrong}
         before = settings(wrong, own, health, queue, tmp_path)
         after = settings({id_: port for id_, (port, _) in right.items()}, own, health, queue, tmp_path)
-        log = tmp_path / "log"
-        async with collector(tmp_path, before, own, health) as process:
+        async with collector(tmp_path, before, own, health) as running:
             await send(own, *map(request, range(REQUESTS)))
             longest = "until you correct this" if queue else "for at most 5 m"
             kept = f"; the data are kept {longest}; {REQUESTS * POINTS:,} metric points are waiting"
             await until(lambda: sum(kept in one for one in problems(health).values()) == len(wrong), within=60)
-            assert log.read_text().count("The server does not take the data, which are kept ") == len(wrong)
+            assert running.log.count("The server does not take the data, which are kept ") == len(wrong)
             if way == "kill and restart":
-                process.kill()
-                await process.wait()
+                running.kill()
                 await stack.enter_async_context(collector(tmp_path, after, own, health))
             else:
                 (tmp_path / "config.yaml").write_text(json.dumps(after))
-                process.send_signal(signal.SIGHUP)
+                running.process.send_signal(signal.SIGHUP)
             await until(
                 lambda: all(len(tally.acknowledged) == REQUESTS * POINTS for _, tally in right.values()), within=60
             )
-            assert "Dropped" not in log.read_text()
+            assert "Dropped" not in running.log

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,11 +13,11 @@ from typing import Any
 import grpc
 import psutil
 import pytest
-import yaml
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint, ResourceMetrics
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ScopeMetrics as Scope
 
 from otel_zernel.testing import until
+from tests.collectors import collector
 from tests.receivers.otlp.serving import call, gauge
 
 POINTS = 200
@@ -98,23 +97,13 @@ async def durable_collector(folder: Path, port: int, backend: int) -> AsyncItera
         "exporters": {"otlp_grpc": exporter},
         "service": {
             "extensions": ["file_storage"],
-            "telemetry": {"metrics": {"level": "none"}},
             "pipelines": {"metrics": {"receivers": ["otlp"], "exporters": ["otlp_grpc"]}},
         },
     }
-    config, log = folder / "config.yaml", folder / "log"
-    config.write_text(yaml.safe_dump(settings))
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
-    with log.open("w") as stderr:
-        process = await asyncio.create_subprocess_exec(*command, stderr=stderr)
-    try:
-        yield psutil.Process(process.pid)
-        process.terminate()
-        assert await process.wait() == 0, log.read_text()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with collector(folder, settings, port) as running:
+        yield running.process
+        running.process.terminate()
+        assert await running.ended() == 0, running.log
 
 
 @dataclass

@@ -182,7 +182,7 @@ def test_two_components_swap_their_ports(tmp_path: Path) -> None:
         assert (status(one), status(other)) == (404, 200)
 
 
-def awaits_sighup(process: "subprocess.Popen[str]") -> bool:
+def awaits_sighup(process: "subprocess.Popen[bytes]") -> bool:
     """Whether SIGHUP is blocked or handled: from the first line of the program on."""
     states = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     masks = [int(line.split()[1], 16) for line in states if line.startswith(("SigBlk", "SigCgt"))]
@@ -257,7 +257,7 @@ service:
 """
 
 
-def bpf_objects(process: "subprocess.Popen[str]") -> int:
+def bpf_objects(process: "subprocess.Popen[bytes]") -> int:
     """The open programs, maps and links of the kernel."""
     number = 0
     for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():

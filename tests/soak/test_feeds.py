@@ -22,8 +22,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from docs.catalogue import ROOT
+from tests.collectors import collector
 from tests.examples.seed_data import recorded
-from tests.exporters.otlp.collectors import collector
 from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(86_400)]
@@ -121,11 +121,11 @@ async def test_a_thousand_workers_and_two_hundred_readers_take_no_more_with_time
     fleet = Readers(f"ws://localhost:{ports.api}/ws", FLEET_READERS)
     run = settings(ports, tmp_path / "data.jsonl")
     async with (
-        collector(tmp_path / "collector", run, ports.workers, ports.api, ports.feed) as process,
+        collector(tmp_path / "collector", run, ports.workers, ports.api, ports.feed) as running,
         workers(ports.workers, WORKERS, "worker"),
     ):
         tasks = [asyncio.create_task(work) for work in (feed.run(), fleet.run(), come_and_go(ports.workers))]
-        rows = await sampled(psutil.Process(process.pid))
+        rows = await sampled(running.process)
         async with httpx.AsyncClient(timeout=60) as client:
             known = (await client.get(f"http://localhost:{ports.api}/telemetry")).json()
         for task in tasks:

@@ -12,12 +12,12 @@ import httpx
 from otel_zernel.otlp.json import metrics_json, spans_json
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.styled import Surface, plain
+from tests.collectors import collector
 from tests.commands.watch.test_terminal import assert_restored, start
 from tests.commands.watch.tmux import Tmux, terminal
 from tests.examples.seed_data import recorded
 from tests.exporters.live.live_runs import SECOND
 from tests.exporters.live.page.generated_job import GeneratedJob
-from tests.exporters.otlp.collectors import collector
 from tests.free_ports import free_port
 
 SIZE = 80, 24

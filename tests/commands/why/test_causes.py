@@ -10,7 +10,8 @@ from otel_zernel_commands.why.rendering import Terminal, report_text
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, where_text
 from otel_zernel_libraries.training.causes import Cause, CauseName, JobAnswer, lead_of, verdict_of, verdict_of_cause
 from otel_zernel_libraries.training.words import CAUSE_WORDS, VERDICT_WORDS
-from tests.commands.why.answers import HEALTHY, LATE, SLOW, TOKENIZES, healthy_report, slow_report
+from tests.commands.why.answers import healthy_report, slow_report
+from tests.libraries.training.causes.made_answers import HEALTHY, LATE, SLOW, TOKENIZES
 
 
 def slow() -> JobFindings:

@@ -15,7 +15,8 @@ from otel_zernel_commands.why.comparison import SLOWER, UNKNOWN, compared, compa
 from otel_zernel_commands.why.findings import JobStart, WhyReport
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_tree
 from otel_zernel_commands.why.watch import StepBlock
-from tests.commands.why.answers import LATE, SLOW, TOKENIZES, slow_report
+from tests.commands.why.answers import slow_report
+from tests.libraries.training.causes.made_answers import LATE, SLOW, TOKENIZES
 
 TOLERANCE = 0.05
 

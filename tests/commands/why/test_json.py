@@ -12,8 +12,9 @@ from otel_zernel_commands.why.findings import WhyReport
 from otel_zernel_commands.why.rendering import report_json
 from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why import test_text
-from tests.commands.why.answers import SLOW, TOKENIZES, healthy_report, slow_report
+from tests.commands.why.answers import healthy_report, slow_report
 from tests.commands.why.recorded_runs import report
+from tests.libraries.training.causes.made_answers import SLOW, TOKENIZES
 
 REPORTS: dict[str, Callable[[], WhyReport]] = {
     "causes": slow_report,

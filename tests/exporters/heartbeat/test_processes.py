@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_zernel.testing import until
-from tests.exporters.otlp.collectors import collector
+from tests.collectors import collector
 from tests.free_ports import free_port
 
 MASTER = Path(__file__).with_name("master.py")
@@ -81,10 +81,9 @@ async def test_a_foreign_master_gets_valid_heartbeats_and_a_new_one_a_registrati
 async def test_a_worker_that_is_killed_registers_again_when_it_is_back(tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log"
     async with master(port, log):
-        async with collector(tmp_path / "worker", worker(port)) as process:
+        async with collector(tmp_path / "worker", worker(port)) as running:
             await until(lambda: len(beats(log)) > 1, within=60)
-            process.kill()
-            await process.wait()
+            running.kill()
         seen = len(requests(log))
         async with collector(tmp_path / "worker", worker(port)):
             await until(lambda: len(beats(log)) > seen + 1, within=60)

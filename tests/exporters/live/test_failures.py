@@ -19,9 +19,9 @@ from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_libraries.serving.api.testing import FakeApiServer, FakeConnection
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.serving import serve
+from tests.collectors import collector
 from tests.exporters.live.live_runs import phase_times
 from tests.exporters.live.test_streaming import URL, BareStream, bodies
-from tests.exporters.otlp.collectors import collector
 from tests.free_ports import free_port
 
 
@@ -149,12 +149,11 @@ async def test_after_a_kill_a_reader_that_comes_back_gets_the_whole_state_of_the
     url, last = f"http://127.0.0.1:{port}{URL}", ""
     async with httpx.AsyncClient(timeout=60) as client:
         for _ in range(2):
-            async with collector(tmp_path, settings, port) as process:
+            async with collector(tmp_path, settings, port) as running:
                 headers = {"last-event-id": last} if last else {}
                 async with client.stream("GET", url, headers=headers) as answer:
                     first = await event(answer.aiter_lines())
-                    process.kill()
-                    await process.wait()
+                    running.kill()
             assert first["event"] == "state"
             assert json.loads(first["data"])["seq"] == int(first["id"]) > int(last or 0)
             last = first["id"]

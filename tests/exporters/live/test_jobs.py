@@ -6,7 +6,7 @@ import pytest
 
 from otel_zernel_libraries.training.causes import JobAnswer, lead_of
 from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, durations, phase_times, points
-from tests.libraries.training.causes.made_answers import ANSWER, SLOW_LOAD, answer_batch
+from tests.libraries.training.causes.made_answers import ANSWER, TOKENIZES, answer_batch
 
 
 def rank(number: int) -> Attributes:
@@ -153,7 +153,7 @@ async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> Non
     assert state["jobs"]["4711"]["answer"] == {
         "verdict": "input_bound",
         "sentence": lead_of(ANSWER),
-        "advice": list(SLOW_LOAD.advice),
+        "advice": list(TOKENIZES.advice),
     }
     healthy = JobAnswer(step=0.04, steps=500, best=0.039)
     state = await run.add(answer_batch(healthy, job))

@@ -1,57 +1,14 @@
-"""Real collectors for the tests of the OTLP exporters, and the totals that their backend sees."""
+"""Settings of gateways for the tests of the OTLP exporters, and the totals that their backend sees."""
 
-import asyncio
-import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import grpc
-import yaml
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
 from tests.receivers.otlp.serving import call
-
-
-@asynccontextmanager
-async def collector(
-    folder: Path, settings: Mapping[str, Any], *ports: int
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A running collector that listens on these ports. It ends by SIGTERM, unless the test has ended it."""
-    folder.mkdir(exist_ok=True)  # noqa: ASYNC240  # a moment, before anything runs
-    config = folder / "config.yaml"
-    service = {"telemetry": {"metrics": {"level": "none"}}, **settings["service"]}
-    config.write_text(yaml.safe_dump({**settings, "service": service}))
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
-    with (folder / "log").open("a") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
-    try:
-        for port in ports:
-            await listening(port, process, folder / "log")
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-    text = (folder / "log").read_text()
-    assert "Traceback" not in text, text
-
-
-async def listening(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
-    """Waits until the process accepts connections. Raises an error with its log if it ends."""
-    async with asyncio.timeout(60):
-        while process.returncode is None:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                return
-    raise RuntimeError(await asyncio.to_thread(log.read_text))
 
 
 def gateway(port: int, exporter: Mapping[str, Any], **more: Any) -> dict[str, Any]:

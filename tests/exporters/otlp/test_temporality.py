@@ -19,7 +19,8 @@ from starlette.responses import Response
 
 from otel_zernel.batch import points
 from otel_zernel.testing import until
-from tests.exporters.otlp.collectors import collector, gateway, increase, metrics_in, request, send
+from tests.collectors import collector
+from tests.exporters.otlp.collectors import gateway, increase, metrics_in, request, send
 from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch
 from tests.libraries.histograms.temporality.running import CUMULATIVE, DELTA, sum_of
 
@@ -85,10 +86,9 @@ async def test_after_a_kill_the_queue_on_the_disk_and_new_totals_count_every_del
     storage = {"file_storage": {"directory": str(tmp_path / "storage"), "create_directory": True}}
     options = {"endpoint": f"http://localhost:{sink_port}", "sending_queue": {"storage": "file_storage"}}
     settings = gateway(port, {"otlp_grpc": options}, extensions=storage)
-    async with collector(tmp_path, settings, port) as process:  # its backend is down
+    async with collector(tmp_path, settings, port) as running:  # its backend is down
         await send(port, *deltas(0, 10))
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
+        running.kill()
     async with sink.serve(port=sink_port), collector(tmp_path, settings, port):
         await send(port, *deltas(10, 20))
         await until(lambda: increase(sink.requests, "requests") == 40, within=60)
@@ -100,12 +100,12 @@ async def test_a_reload_keeps_the_totals(tmp_path: Path, unused_tcp_port_factory
     sink, port = GrpcSink(), unused_tcp_port_factory()
     async with sink.serve() as sink_port:
         settings = gateway(port, {"otlp_grpc": {"endpoint": f"http://localhost:{sink_port}"}})
-        async with collector(tmp_path, settings, port) as process:
+        async with collector(tmp_path, settings, port) as running:
             await send(port, *deltas(0, 5))
             config = tmp_path / "config.yaml"
             config.write_text(config.read_text().replace("compression: none", "compression: gzip"))
-            process.send_signal(signal.SIGHUP)
-            await until(lambda: "Reload" in (tmp_path / "log").read_text(), within=60)
+            running.process.send_signal(signal.SIGHUP)
+            await until(lambda: "Reload" in running.log, within=60)
             await send(port, *deltas(5, 10))
             await until(lambda: increase(sink.requests, "requests") == 20, within=60)
     starts = {point.start_time_unix_nano for metric in metrics_in(sink.requests) for point in points(metric)}

@@ -3,7 +3,6 @@
 A durable queue is the write-ahead log: after kill -9 and an outage, every sample arrives, and in order.
 """
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,8 @@ from starlette.responses import Response
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.testing import until
-from tests.exporters.otlp.collectors import collector, send
+from tests.collectors import collector
+from tests.exporters.otlp.collectors import send
 from tests.exporters.prometheusremotewrite.decoding import name_of
 from tests.exporters.prometheusremotewrite.exporting import V1, exporter
 from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
@@ -245,12 +245,11 @@ async def test_every_sample_arrives_in_order_after_kill_9_and_an_outage(
             },
         }
         for first in range(0, 40, 10):
-            async with collector(tmp_path / "collector", settings, port) as process:
+            async with collector(tmp_path / "collector", settings, port) as running:
                 receiver.answers.extend([Response("down", 503)] * 3)
                 await send(port, *map(reading, range(first, first + 10)))
                 if first < 20:  # some samples may be delivered at this moment, and some are only on the disk
-                    process.send_signal(signal.SIGKILL)
-                    await process.wait()
+                    running.kill()
                     continue
                 await until(lambda: _is_complete(receiver, first + 10))  # noqa: B023  # called at once
         assert _is_complete(receiver, 40)

@@ -1,8 +1,6 @@
 """The processor `kubernetes` with a real API server: the health says when it may not read pods."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 
+from tests.collectors import running_collector
 from tests.free_ports import free_port
 from tests.interop.kubernetes import Kubernetes, running_kubernetes, until
 
@@ -44,19 +42,12 @@ def collector(kubernetes: Kubernetes, folder: Path) -> Iterator[int]:
         "exporters": {"debug": {}},
         "service": {
             "extensions": ["health_check"],
-            "telemetry": {"metrics": {"level": "none"}},
             "pipelines": {"metrics": {"receivers": ["otlp"], "processors": ["kubernetes"], "exporters": ["debug"]}},
         },
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "otel_zernel", "run", f"--config={folder / 'config.yaml'}"]
-    with (folder / "collector.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
+    with running_collector(folder, config) as running:
         yield port
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0, (folder / "collector.log").read_text()
+    assert running.process.returncode == 0, running.log
 
 
 def problem(port: int) -> str | None:

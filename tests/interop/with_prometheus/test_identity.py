@@ -36,7 +36,7 @@ async def test_series_of_jobs_and_gpus_have_their_identity_and_target_info_is_un
                 await check_targets(prometheus)
             log = (tmp_path / "prometheus.log").read_text()
             assert not re.search("uplicate|out of order|rror on ingesting", log), log
-            assert "same labels" not in (tmp_path / "collector.log").read_text()
+            assert "same labels" not in (tmp_path / "log").read_text()
 
 
 def config(page: int, run: str) -> dict[str, object]:

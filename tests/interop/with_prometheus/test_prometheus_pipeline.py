@@ -1,14 +1,11 @@
 """The whole process: a collector scrapes a page like dcgm-exporter's and shows it on a page of its own."""
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
-import yaml
 
+from tests.collectors import collector
 from tests.interop.prometheus import until_ready
 from tests.receivers.prometheus.serving import serving
 
@@ -27,35 +24,18 @@ def dcgm_page() -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-@asynccontextmanager
-async def collector(config: dict[str, object], folder: Path) -> AsyncIterator[Path]:
-    """A running collector and its log."""
-    file, log = folder / "config.yaml", folder / "log"
-    file.write_text(yaml.safe_dump(config))
-    with log.open("w") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "otel_zernel", "run", "--config", str(file), stdout=output, stderr=output
-        )
-    try:
-        yield log
-    finally:
-        process.terminate()
-        assert await process.wait() == 0
-
-
 async def test_gpus_of_dcgm_exporter_come_out_under_opentelemetrys_names(tmp_path: Path, unused_tcp_port: int) -> None:
     async with serving(dcgm_page()) as server:
         scrape = {"job_name": "dcgm", "scrape_interval": "1s", "static_configs": [{"targets": [server.address]}]}
-        config: dict[str, object] = {
+        config = {
             "receivers": {"prometheus": {"config": {"scrape_configs": [scrape]}, "presets": ["dcgm-exporter"]}},
             "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{unused_tcp_port}"}},
             "service": {
-                "telemetry": {"metrics": {"level": "none"}},
                 "pipelines": {"metrics": {"receivers": ["prometheus"], "exporters": ["prometheus"]}},
             },
         }
         url = f"http://127.0.0.1:{unused_tcp_port}/metrics"
-        async with collector(config, tmp_path) as log, httpx.AsyncClient() as client, asyncio.timeout(60):
+        async with collector(tmp_path, config) as running, httpx.AsyncClient() as client, asyncio.timeout(60):
             await until_ready(client, url)
             page = ""
             while "hw_gpu_utilization" not in page:
@@ -69,4 +49,4 @@ async def test_gpus_of_dcgm_exporter_come_out_under_opentelemetrys_names(tmp_pat
     assert sum(line.startswith("hw_gpu_memory_usage_bytes{") for line in series) == GPUS
     assert [line.rpartition(" ")[2] for line in series if line.startswith("hw_energy_joules_total{")] == ["5.0"] * GPUS
     assert any(line.startswith("up{") and line.endswith((" 1", " 1.0")) for line in series)
-    assert "warn" not in log.read_text()
+    assert "warn" not in running.log

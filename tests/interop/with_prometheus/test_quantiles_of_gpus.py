@@ -9,8 +9,8 @@ import httpx
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from tests.collectors import collector
 from tests.interop.prometheus import Prometheus, scraping, until_ready
-from tests.interop.test_collector import collector
 from tests.interop.with_prometheus.gpus import FAMILY, Gpus
 
 Peer = Callable[[str], Path]

@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.otlp.points import key_values
+from tests.collectors import collector
 from tests.interop.prometheus import scraping, until_ready
-from tests.interop.test_collector import collector
 from tests.interop.with_prometheus.gpus import Gpus
 from tests.interop.with_prometheus.test_quantiles_of_gpus import GRID, NATIVE, QUANTILES, REPORTED, close, send
 from tests.libraries.prometheus.otlp import NOW, data

@@ -8,7 +8,8 @@ from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExp
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
 
-from tests.exporters.otlp.collectors import collector, gateway
+from tests.collectors import collector
+from tests.exporters.otlp.collectors import gateway
 from tests.interop.prometheus import scraping
 
 DELTAS: dict[type, AggregationTemporality] = dict.fromkeys((Counter, Histogram), AggregationTemporality.DELTA)

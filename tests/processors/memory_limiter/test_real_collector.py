@@ -1,15 +1,13 @@
 """A collector whose backend is dead stays below its limit."""
 
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
+from tests.collectors import Collector, running_collector
 
-ROOT = Path(__file__).parents[3]
 CONFIG = """
 receivers:
   csv: {{files: [{data}], layout: wide, loop: true, interval: 0s, follow: false}}
@@ -27,20 +25,10 @@ SPIKE_MIB = 50
 PATIENCE = 60.0
 
 
-@contextmanager
-def collector(config: Path, log: Path) -> Iterator[psutil.Popen]:
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
-    with log.open("w") as output, psutil.Popen(command, cwd=ROOT, stdout=output, stderr=output) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def wait_for(text: str, log: Path) -> None:
+def wait_for(text: str, running: Collector) -> None:
     deadline = time.monotonic() + PATIENCE
-    while text not in log.read_text():
-        assert time.monotonic() < deadline, log.read_text()
+    while text not in running.log:
+        assert time.monotonic() < deadline, running.log
         time.sleep(0.05)
 
 
@@ -53,13 +41,12 @@ def memory_of_modules() -> int:
 
 def test_a_dead_backend_does_not_fill_the_memory(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(ROWS)
-    limit, log = memory_of_modules() + 3 * SPIKE_MIB, tmp_path / "log"
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG.format(data=tmp_path / "rows.csv", limit=limit, spike=SPIKE_MIB))
-    with collector(config, log) as process:
-        wait_for("Refusing data", log)
+    limit = memory_of_modules() + 3 * SPIKE_MIB
+    config = CONFIG.format(data=tmp_path / "rows.csv", limit=limit, spike=SPIKE_MIB)
+    with running_collector(tmp_path, config, end=signal.SIGKILL) as running:
+        wait_for("Refusing data", running)
         used = []
         for _ in range(30):
-            used.append(process.memory_info().rss >> 20)
+            used.append(running.process.memory_info().rss >> 20)
             time.sleep(0.1)
     assert max(used) < limit, used

@@ -15,7 +15,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataP
 
 from otel_zernel.testing import until
 from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
-from tests.exporters.otlp.collectors import collector, send
+from tests.collectors import collector
+from tests.exporters.otlp.collectors import send
 from tests.processors.percentiles.running import gauge
 
 SIDECARS = 4

@@ -18,7 +18,7 @@ import yaml
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import until
-from tests.interop.test_collector import collector
+from tests.collectors import Collector, collector
 
 BATCH = 100
 STORED = {"storage": "file_storage"}
@@ -61,8 +61,8 @@ async def append_until_seen(path: Path, out: Path) -> int:
 
 async def run_to_end(folder: Path, **options: Any) -> list[int]:
     """Runs a collector until it has read all files, and returns all values in the file."""
-    async with collector(folder, settings(folder, **options), "--exit-when-done") as process:
-        assert await asyncio.wait_for(process.wait(), 60) == 0
+    async with collector(folder, settings(folder, **options), options=["--exit-when-done"]) as running:
+        assert await running.ended() == 0
     return values(folder / "out.json")
 
 
@@ -83,8 +83,8 @@ async def test_without_storage_a_restart_reads_from_where_start_at_says(tmp_path
     path.write_text("t,m,v\n" + rows(0, 10))
     assert await run_until(tmp_path, 10, follow=True) == list(range(10))
     assert await run_until(tmp_path, 20, follow=True) == [*range(10)] * 2
-    async with collector(tmp_path, settings(tmp_path, follow=True, start_at="end")):
-        await until(lambda: "Everything is ready" in (tmp_path / "collector.log").read_text(), within=60)
+    async with collector(tmp_path, settings(tmp_path, follow=True, start_at="end")) as running:
+        await until(lambda: "Everything is ready" in running.log, within=60)
         last = await append_until_seen(path, tmp_path / "out.json")
     *before, first = values(tmp_path / "out.json")[:21]
     assert before == [*range(10)] * 2
@@ -109,21 +109,21 @@ async def test_reloads_with_changed_and_unchanged_configuration_repeat_no_row(
 ) -> None:
     (tmp_path / "a.csv").write_text("t,m,v\n" + rows(0, 4000))
     wanted = settings(tmp_path, follow=follow, interval="10ms", **storage)
-    async with collector(tmp_path, wanted, *([] if follow else ["--exit-when-done"])) as process:
+    async with collector(tmp_path, wanted, options=[] if follow else ["--exit-when-done"]) as running:
         for number in range(4):
             await until(lambda number=number: len(values(tmp_path / "out.json")) >= 300 * number + 100, within=60)  # type: ignore[misc]
             if number % 2:
                 wanted["receivers"]["csv"]["batch_size"] = BATCH + number  # a changed receiver is restarted
                 (tmp_path / "config.yaml").write_text(yaml.safe_dump(wanted))
-            process.send_signal(signal.SIGHUP)
-            await until(lambda number=number: reloads(tmp_path) > number, within=60)  # type: ignore[misc]
+            running.process.send_signal(signal.SIGHUP)
+            await until(lambda number=number: reloads(running) > number, within=60)  # type: ignore[misc]
         await until(lambda: len(values(tmp_path / "out.json")) >= 4000, within=60)
         if follow:  # a row too many comes before this last one
             with (tmp_path / "a.csv").open("a") as file:
                 file.write(rows(LAST, LAST + 1))
             await until(lambda: LAST in values(tmp_path / "out.json"), within=60)
         else:
-            assert await asyncio.wait_for(process.wait(), 60) == 0
+            assert await running.ended() == 0
     assert values(tmp_path / "out.json") == [*range(4000), *([LAST] if follow else [])]
 
 
@@ -155,9 +155,9 @@ async def test_kill_9_loses_no_row_and_repeats_at_most_one_batch_of_the_file_and
         }
         wanted["service"]["pipelines"]["metrics"]["exporters"] = ["otlp_http"]
         for number in range(kills):
-            async with collector(tmp_path, wanted) as process:
+            async with collector(tmp_path, wanted) as running:
                 await until(lambda number=number: len(arrived) >= (number + 1) * total // 8, within=60)  # type: ignore[misc]
-                process.kill()
+                running.kill()
         async with collector(tmp_path, wanted):
             await until(lambda: len(arrived) == total, within=60)
     assert arrived.keys() == set(range(total))
@@ -207,14 +207,14 @@ async def test_reloads_repeat_no_row(tmp_path: Path, storage: dict[str, str]) ->
             "pipelines": {"metrics": {"receivers": ["csv"], "exporters": ["file"]}},
         },
     }
-    async with collector(tmp_path, settings) as process:
+    async with collector(tmp_path, settings) as running:
         for number in range(RELOADS):
             end = 1000 + number
             await until(lambda end=end: len(values(out)) >= end, within=60)  # type: ignore[misc]
             settings["receivers"]["csv"]["batch_size"] = end  # a changed receiver is restarted
             (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
-            process.send_signal(signal.SIGHUP)
-            await until(lambda number=number: reloads(tmp_path) > number, within=60)  # type: ignore[misc]
+            running.process.send_signal(signal.SIGHUP)
+            await until(lambda number=number: reloads(running) > number, within=60)  # type: ignore[misc]
             with path.open("a") as file:
                 file.write(rows(end, end + 1))
         await until(lambda: len(values(out)) >= 1000 + RELOADS, within=60)
@@ -242,5 +242,5 @@ def values(out: Path) -> list[int]:
     ]
 
 
-def reloads(folder: Path) -> int:
-    return (folder / "collector.log").read_text().lower().count("reload")
+def reloads(running: Collector) -> int:
+    return running.log.lower().count("reload")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_zernel.testing import until
+from tests.collectors import running_collector
 from tests.receivers.ebpf.jobs import train_workers
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import TEST_RUN
@@ -82,15 +83,8 @@ def attributes(of: dict[str, Any]) -> dict[str, Any]:
 def collector(folder: Path) -> Iterator[Collector]:
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
-    config = folder / "config.yaml"
-    config.write_text(CONFIG.format(run=TEST_RUN, value=os.environ[TEST_RUN], folder=folder, port=port))
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
-        try:
-            yield Collector(folder, port)
-        finally:
-            process.terminate()
-            process.wait()
+    with running_collector(folder, CONFIG.format(run=TEST_RUN, value=os.environ[TEST_RUN], folder=folder, port=port)):
+        yield Collector(folder, port)
 
 
 def order(rank: "subprocess.Popen[str]", line: str) -> str:

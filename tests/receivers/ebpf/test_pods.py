@@ -4,8 +4,6 @@ The collector is in a pod too: its control group namespace hides the upper part 
 """
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import yaml
 
 from otel_zernel.testing import until
+from tests.collectors import running_collector
 from tests.free_ports import free_port
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.test_ends import Collector
@@ -94,29 +93,22 @@ async def test_a_container_seen_from_another_container_gets_its_pod(
 ) -> None:
     trainer, own = pods
     port = free_port()
-    (tmp_path / "config.yaml").write_text(configuration(tmp_path, port), "utf-8")
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(tmp_path / "config.yaml")]
     enter = ["sh", "-ec", INTO_GROUP + 'exec unshare --cgroup "$@"', "sh", str(own.group)]
     with (
         standin.start(wrapper=trainer.wrapper) as program,
-        (tmp_path / "log").open("w") as log,
-        subprocess.Popen(  # noqa: ASYNC220  # returns at once
-            [*enter, *command], stderr=log, env={**os.environ, "ZERNEL_HOST_NAME": "node-1"}
-        ) as process,
+        running_collector(
+            tmp_path, configuration(tmp_path, port), wrapper=enter, environ={"ZERNEL_HOST_NAME": "node-1"}
+        ),
     ):
-        try:
-            running = Collector(tmp_path, port)
-            program.do("load libcudart.so.12")
-            launches = "zernel_cuda_launch_latency_seconds_count"
+        running = Collector(tmp_path, port)
+        program.do("load libcudart.so.12")
+        launches = "zernel_cuda_launch_latency_seconds_count"
 
-            def launched() -> list[str]:
-                program.do("cudaLaunchKernel")
-                return running.series(launches)
+        def launched() -> list[str]:
+            program.do("cudaLaunchKernel")
+            return running.series(launches)
 
-            await until(launched)
-            assert running.series(launches) == running.series(
-                launches, k8s_namespace_name="train", k8s_pod_name="trainer-0", k8s_container_name="worker"
-            )
-        finally:
-            process.terminate()
-            process.wait()
+        await until(launched)
+        assert running.series(launches) == running.series(
+            launches, k8s_namespace_name="train", k8s_pod_name="trainer-0", k8s_container_name="worker"
+        )

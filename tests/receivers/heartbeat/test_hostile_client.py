@@ -14,8 +14,8 @@ from otel_zernel.types import Address
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_libraries.cluster.messages import WORKER_TOKEN
 from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from tests.collectors import collector
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
-from tests.exporters.otlp.collectors import collector
 from tests.receivers.heartbeat.test_grpc import content
 from tests.receivers.heartbeat.test_worker_and_master import WORKER, Ports, master, worker
 from tests.receivers.heartbeat.workers import connected, connected_to, generated, heartbeat, mastering, registration

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from otel_zernel.testing import until
+from tests.collectors import collector
 from tests.exporters.otlp.certificates import Authority
-from tests.exporters.otlp.collectors import collector
 from tests.free_ports import free_port
 
 WORKER = "worker-1"
@@ -130,10 +130,9 @@ async def test_a_killed_worker_is_unknown_then_inactive_and_active_when_it_is_ba
         return seen[-1]
 
     async with collector(tmp_path / "master", master(ports)):
-        async with collector(tmp_path / "worker", worker(ports)) as process:
+        async with collector(tmp_path / "worker", worker(ports)) as running:
             await until(lambda: state() == "active", 60)
-            process.kill()
-            await process.wait()
+            running.kill()
         await until(lambda: state() == "inactive", 60)
         async with collector(tmp_path / "worker", worker(ports)):
             await until(lambda: state() == "active", 60)
@@ -145,11 +144,10 @@ async def test_a_killed_worker_is_unknown_then_inactive_and_active_when_it_is_ba
 async def test_a_killed_master_knows_the_worker_again_and_the_worker_counts_what_it_skipped(tmp_path: Path) -> None:
     ports = Ports()
     async with collector(tmp_path / "worker", worker(ports)):
-        async with collector(tmp_path / "master", master(ports)) as process:
+        async with collector(tmp_path / "master", master(ports)) as running:
             await until(lambda: ports.state() == "active", 60)
             skipped = ports.own_metric("zernel_heartbeat_skipped")  # the worker may be the first to start
-            process.kill()
-            await process.wait()
+            running.kill()
         await until(lambda: ports.own_metric("zernel_heartbeat_skipped") > skipped, 60)
         async with collector(tmp_path / "master", master(ports)):
             await until(lambda: ports.state() == "active", 60)

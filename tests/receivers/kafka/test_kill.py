@@ -1,10 +1,11 @@
 """A collector that is killed between the fetch and the commit loses nothing: the next one reads the records again."""
 
-import subprocess
+import signal
 import sys
 import time
 from pathlib import Path
 
+from tests.collectors import Collector, running_collector
 from tests.core.parts import batch_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.reliability.backend import UnreliableBackend
@@ -36,30 +37,25 @@ service:
 """
 
 
-def _wait(backend: UnreliableBackend, records: int, program: subprocess.Popen[bytes]) -> None:
+def _wait(backend: UnreliableBackend, records: int, running: Collector) -> None:
     """Returns when the backend has so many different records."""
     deadline = time.monotonic() + 120
     while len(backend.delivered) < records:
-        assert program.poll() is None, program.returncode
+        assert running.process.poll() is None, running.log
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_kills_lose_nothing(cluster: MockCluster, tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
     expected: set[int] = set()
     with UnreliableBackend(seed=1) as backend:
-        config.write_text(CONFIG.format(brokers=", ".join(cluster.brokers), endpoint=backend.endpoint))
+        config = CONFIG.format(brokers=", ".join(cluster.brokers), endpoint=backend.endpoint)
         for kill in range(KILLS + 1):
             numbers = range(kill * RECORDS, (kill + 1) * RECORDS)
             expected |= set(numbers)
             write(cluster.brokers, "otlp_metrics", *(batch_of(float(one)).bytes_of("metrics") for one in numbers))
-            program = subprocess.Popen([sys.executable, "-m", "otel_zernel", "run", "--config", str(config)])
-            try:
-                _wait(backend, len(backend.delivered) + 20 if kill < KILLS else len(expected), program)
-            finally:
-                program.kill()
-                program.wait()
+            with running_collector(tmp_path, config, end=signal.SIGKILL) as running:
+                _wait(backend, len(backend.delivered) + 20 if kill < KILLS else len(expected), running)
     doubled = backend.delivered.total() - len(backend.delivered)
     sys.stdout.write(f"{KILLS} kills: {len(expected)} records, all delivered, {doubled} repeated deliveries\n")
     assert set(backend.delivered) == expected

@@ -7,7 +7,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import until
-from tests.exporters.otlp.collectors import collector
+from tests.collectors import collector
 from tests.exporters.otlp.peers import GrpcSink
 from tests.receivers.damaged_texts import KINDS, POINTS, check_readers, damaged_metrics, pipelines, readers
 from tests.reliability.senders import GrpcSender, HttpSender

@@ -1,32 +1,15 @@
 """kill -9 of either side of a feed: the other one goes on, and both find each other again."""
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import signal
 from pathlib import Path
 
 from otel_zernel.testing import until
+from tests.collectors import running_collector
 from tests.examples.seed_data import recorded
 from tests.exporters.websocket.feeds import feeding, memory
 from tests.receivers.zernel.feeds import receiving, rows_of
 
 TELEMETRY = "  telemetry: {metrics: {level: none}}\n"
-
-
-@contextmanager
-def collector(folder: Path, config: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A collector of its own process, which ends by kill -9."""
-    path = folder / "config.yaml"
-    path.write_text(config)
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(path)]
-    with (folder / "log").open("ab") as log:
-        running = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.wait()
 
 
 async def test_a_feed_that_is_killed_ends_its_series_and_comes_back(tmp_path: Path, unused_tcp_port: int) -> None:
@@ -40,7 +23,7 @@ async def test_a_feed_that_is_killed_ends_its_series_and_comes_back(tmp_path: Pa
     async with receiving(f"ws://localhost:{unused_tcp_port}") as (received, context):
         for _ in range(2):
             received.batches.clear()
-            with collector(tmp_path, config):
+            with running_collector(tmp_path, config, end=signal.SIGKILL):
                 await until(lambda: any(len(rows_of(batch)) > 6 for batch in received.batches))
                 assert not context.health.sentences(0)
             await until(lambda: context.health.sentences(0))
@@ -56,6 +39,6 @@ async def test_a_receiver_that_is_killed_leaves_its_place_and_comes_back(tmp_pat
             "service:\n  pipelines: {metrics: {receivers: [zernel], exporters: [debug]}}\n" + TELEMETRY
         )
         for _ in range(2):
-            with collector(tmp_path, config):
+            with running_collector(tmp_path, config, end=signal.SIGKILL):
                 await until(lambda: len(exporter.readers) == 1)
             await until(lambda: not len(exporter.readers))

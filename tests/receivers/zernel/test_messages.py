@@ -17,7 +17,7 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
 from otel_zernel_receivers.zernel.message import MOST_PROCESSES, FeedMessage, UnreadableMessage, read_message
 from otel_zernel_receivers.zernel.series import FeedSeries
-from tests.exporters.otlp.collectors import collector
+from tests.collectors import collector
 from tests.receivers.damaged_texts import BAD
 from tests.receivers.zernel.feeds import WHOLE, Row, rows_of
 

@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from urllib.request import urlopen
 
 import yaml
 
+from tests.collectors import running_collector
 from tests.deploy.helm.rendering import CHART, program
 from tests.free_ports import free_port
 from tests.interop.conftest import miss
@@ -89,17 +89,11 @@ def webhook(kubernetes: Kubernetes, namespace: str, folder: Path) -> Iterator[No
     injector["tls"] |= {"cert_file": str(folder / "tls.crt"), "key_file": str(folder / "tls.key")}
     config["extensions"]["health_check"]["endpoint"] = f"127.0.0.1:{health}"
     config["service"]["telemetry"] = {"metrics": {"level": "none"}}
-    (folder / "injector.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "otel_zernel", "run", f"--config={folder / 'injector.yaml'}"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
+    with running_collector(folder, config) as running:
         until(lambda: _answers(health), "the webhook runs")
         publish(kubernetes, namespace, SERVICE, port)
         yield
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0, (folder / "log").read_text()
+    assert running.process.returncode == 0, running.log
 
 
 def _answers(port: int) -> bool:

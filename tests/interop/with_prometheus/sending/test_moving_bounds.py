@@ -10,7 +10,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel_processors.phases.emit.durations import StepDurations
-from tests.exporters.otlp.collectors import collector, request, send
+from tests.collectors import collector
+from tests.exporters.otlp.collectors import request, send
 from tests.interop.prometheus import Prometheus, configured, find_prometheus_3
 from tests.libraries.histograms.temporality.test_moving_bounds import counts_of
 

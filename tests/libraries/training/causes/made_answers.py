@@ -1,6 +1,7 @@
 """Answers as `phases` writes them, for the tests of readers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -10,30 +11,44 @@ from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel_libraries.training.causes import Cause, CauseName, DeviceTime, Evidence, Hidden, JobAnswer
 from otel_zernel_libraries.training.ledger import Activity, Position
 
-SLOW_LOAD = Cause(
+TOKENIZES = Cause(
     cause=CauseName.SEGMENT,
     phase="data_loading",
     position=Position.LOAD,
     activity=Activity.PYTHON,
-    rank=1,
-    gain=0.012,
-    gain_low=0.011,
-    gain_high=0.013,
-    share=0.3,
-    evidence=(Evidence("The training thread runs Python for 12.4 ms of each step while it loads data.", 0.0124, "s"),),
-    advice=("Let worker processes load the data: `DataLoader(num_workers=2)`.",),
+    gain=0.0124,
+    gain_low=0.0119,
+    gain_high=0.0129,
+    share=0.0124 / 0.0410,
+    evidence=(Evidence("The training thread runs Python for 12.4 ms of each 41.0 ms (30 %).", 0.0124, "s"),),
+    advice=("Load batches in worker processes: `DataLoader(..., num_workers=2)`.", "Tokenize once, before training."),
 )
-ANSWER = JobAnswer(
-    step=0.04,
-    steps=500,
+LATE = Cause(
+    cause=CauseName.STRAGGLER,
+    phase="gpu_compute",
+    position=Position.FORWARD,
+    activity=Activity.CPU_WAIT,
+    rank=1,
+    gain=0.0034,
+    gain_low=0.0021,
+    gain_high=0.0047,
+    share=0.0034 / 0.0410,
+    evidence=(Evidence("Rank 1 waits for a CPU 4.1 ms longer than the median rank.", 0.0041, "s"),),
+    advice=("Stop the other program on the CPUs of rank 1.",),
+)
+SLOW = JobAnswer(
+    step=0.0410,
+    steps=50,
     ranks_seen=2,
     ranks_expected=4,
-    causes=(SLOW_LOAD,),
-    hidden=(Hidden(position=Position.AFTER_STEP, activity=Activity.FILE, time=0.004),),
-    best=0.028,
+    causes=(TOKENIZES, LATE),
+    hidden=(Hidden(position=Position.AFTER_STEP, activity=Activity.SOCKET, rank=0, time=0.0021),),
+    best=0.0252,
     looked_at=(CauseName.SEGMENT, CauseName.STRAGGLER),
-    device=DeviceTime(busy=0.026, starved={Position.LOAD: 0.012}, undetermined=0.002),
 )
+HEALTHY = JobAnswer(step=0.0410, steps=50, best=0.0402, looked_at=(CauseName.SEGMENT, CauseName.CHECKPOINT))
+ANSWER = replace(SLOW, device=DeviceTime(busy=0.026, starved={Position.LOAD: 0.012}, undetermined=0.002))
+"""An answer with every field."""
 
 
 def answer_batch(answer: JobAnswer, resource: Mapping[str, AttributeValue], time_ns: int = 1) -> Batch:
