@@ -20,7 +20,7 @@ from tests.interop.recording import recorded, recording
 from tests.libraries.store.given import config, flat, read_all
 from tests.postgres import skip_without_postgres
 
-PATIENCE = 120.0
+PATIENCE = 200.0
 """Seconds for all rows on a busy machine."""
 
 
