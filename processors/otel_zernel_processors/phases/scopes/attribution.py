@@ -89,7 +89,8 @@ def attribute(
     the thread's earlier steps, and takes those of this one."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
     clock = ThreadClock(step.snapshots, samples)
-    gaps = Gaps(step, clock, bridge_ns) if step.has_runs or step.boundary != "loader" else None
+    shows_gaps = step.has_runs or step.boundary != "loader" or step.kind == "between"
+    gaps = Gaps(step, clock, bridge_ns) if shows_gaps else None
     covered = _covered(step, gaps.marks if gaps and step.has_runs else None)
     if flights:
         waits = union((start, end) for start, end, at in covered if at == SYNC)

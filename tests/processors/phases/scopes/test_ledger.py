@@ -7,6 +7,7 @@ import pytest
 
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent, collective_event
 from otel_zernel_processors.phases.alignment.rank_step import RankSteps
+from otel_zernel_processors.phases.intake.intervals import Operators
 from otel_zernel_processors.phases.results.energy import EnergyHistory
 from otel_zernel_processors.phases.results.totals import Totals
 from tests.processors.phases.scopes.counted_thread import CountedThread, ledger_of
@@ -99,6 +100,30 @@ def test_a_wait_for_a_thread_with_a_dataloader_is_a_load() -> None:
         thread.train()
     spent = ledger_of(thread.closed())
     assert spent[Position.LOAD, Activity.LOCK] == pytest.approx(9 * STEPS, rel=0.06)
+
+
+@pytest.mark.parametrize("has_pass", [False, True], ids=["nothing else", "a pass"])
+def test_the_iterator_of_the_next_epoch_is_a_load_and_the_time_before_is_between(has_pass: bool) -> None:
+    thread = CountedThread()
+    epochs = 4
+    for _ in range(epochs):
+        for _ in range(5):
+            thread.scope("data_loading", 4)
+            thread.train()
+        thread.scope("data_loading", 0.1)  # the end of the data
+        if has_pass:
+            thread.scope("inference", 3, is_open=False)
+        thread.spend(6)
+        begin = thread.snapshot
+        thread.spend(0.01)
+        thread.add("batch", begin, operators=Operators(1))
+        thread.spend(12, {"child": 2}, forks=2)
+    thread.scope("data_loading", 4)
+    thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.BETWEEN, Activity.PYTHON] == pytest.approx(6 * epochs, rel=0.05)
+    assert spent[Position.LOAD, Activity.CHILD] == pytest.approx(2 * epochs, rel=0.02)
+    assert (Position.AFTER_STEP, Activity.CHILD) not in spent
 
 
 def test_a_wait_for_environments_in_other_processes_is_no_load() -> None:
