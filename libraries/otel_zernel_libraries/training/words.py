@@ -229,7 +229,6 @@ ACTIVITY_WORDS: Final = {
 POSITION_WORDS: Final = {
     "load": PositionWords("data loading", "while it loads data"),
     "forward": PositionWords("forward pass", "in the forward pass"),
-    "loss": PositionWords("loss", "in the loss"),
     "backward": PositionWords("backward pass", "in the backward pass"),
     "clip": PositionWords("before the optimizer", "between the backward pass and the optimizer"),
     "optimizer": PositionWords("optimizer", "in the optimizer"),

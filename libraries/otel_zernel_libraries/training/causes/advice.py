@@ -27,7 +27,7 @@ class Advice(NamedTuple):
 _COMPUTES: Final = frozenset({Activity.PYTHON, Activity.NATIVE, Activity.OPERATOR})
 _STORAGE: Final = frozenset({Activity.FILE, Activity.FAULT})
 _QUEUES: Final = frozenset({Activity.LOCK, Activity.PIPE})
-_PASSES: Final = frozenset({Position.FORWARD, Position.LOSS, Position.BACKWARD})
+_PASSES: Final = frozenset({Position.FORWARD, Position.BACKWARD})
 _AFTER: Final = frozenset({Position.CLIP, Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN})
 _LATE: Final = frozenset({CauseName.SEGMENT, CauseName.PERIODIC, CauseName.SLOW_STEPS})
 """Causes whose position and activity say what to change."""

@@ -10,9 +10,7 @@ from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.ledger import Activity, Position
 
-_PASSES: Final = frozenset(
-    {Position.FORWARD, Position.LOSS, Position.BACKWARD, Position.CLIP, Position.OPTIMIZER, Position.ZERO_GRAD}
-)
+_PASSES: Final = frozenset({Position.FORWARD, Position.BACKWARD, Position.CLIP, Position.OPTIMIZER, Position.ZERO_GRAD})
 _LAUNCHES: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.UNKNOWN})
 """What a thread does while it launches."""
 _SMALL: Final = 0.01

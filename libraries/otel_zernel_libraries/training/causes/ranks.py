@@ -113,8 +113,8 @@ def _imbalance(job: Job) -> Iterator[WhatIf]:
     if own.shape[1] < _FEW or late.max(axis=0).mean() < _SMALL * job.seconds.mean():
         return
     passes = [
-        job.spent[:, :, columns & np.array([moment.position in positions for moment in job.moments])].sum(axis=2)
-        for positions in ((Position.FORWARD, Position.LOSS), (Position.BACKWARD,))
+        job.spent[:, :, columns & np.array([moment.position is position for moment in job.moments])].sum(axis=2)
+        for position in (Position.FORWARD, Position.BACKWARD)
     ]
     pairs = [(part - part.mean(axis=1)[:, None] - (part.mean(axis=0) - part.mean())).ravel() for part in passes]
     spreads = [float(pair.std()) for pair in pairs]

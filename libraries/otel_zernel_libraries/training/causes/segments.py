@@ -19,11 +19,11 @@ from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
 
 PASSES: Final = frozenset(
     {
-        *(Position.FORWARD, Position.LOSS, Position.BACKWARD, Position.CLIP, Position.OPTIMIZER, Position.ZERO_GRAD),
+        *(Position.FORWARD, Position.BACKWARD, Position.CLIP, Position.OPTIMIZER, Position.ZERO_GRAD),
         *(Position.EVALUATION, Position.INFERENCE),
     }
 )
-_COUNTED: Final = frozenset({Position.FORWARD, Position.LOSS, Position.EVALUATION, Position.INFERENCE})
+_COUNTED: Final = frozenset({Position.FORWARD, Position.EVALUATION, Position.INFERENCE})
 """The passes whose operators are counted."""
 _UPDATES: Final = frozenset({Position.OPTIMIZER, Position.ZERO_GRAD})
 _AROUND_OPERATORS: Final = frozenset({Activity.PYTHON, Activity.LOCK, Activity.NATIVE, Activity.FAULT})

@@ -13,7 +13,6 @@ class Position(StrEnum):
 
     LOAD = "load"
     FORWARD = "forward"
-    LOSS = "loss"
     BACKWARD = "backward"
     CLIP = "clip"
     """From the last pass of a step to its last work, outside the optimizer: gradient clipping, loss scaling."""
@@ -76,7 +75,6 @@ class Phase(StrEnum):
 _PHASES: Final = {
     Position.LOAD: Phase.DATA_LOADING,
     Position.FORWARD: Phase.GPU_COMPUTE,
-    Position.LOSS: Phase.GPU_COMPUTE,
     Position.BACKWARD: Phase.GPU_COMPUTE,
     Position.CLIP: Phase.GPU_COMPUTE,
     Position.INFERENCE: Phase.GPU_COMPUTE,
@@ -101,7 +99,6 @@ def phase_of(position: Position, activity: Activity) -> Phase:
 _DETAILS: Final = {
     Position.LOAD: "loader",
     Position.FORWARD: "forward",
-    Position.LOSS: "forward",
     Position.BACKWARD: "backward",
     Position.CLIP: "clip",
     Position.INFERENCE: "inference",

@@ -45,7 +45,7 @@ def segments_of(log: Calls) -> list[Segment]:
             segments.append(Segment(last.begin, until, Position.FORWARD, (launches,)))
         else:
             drains = frozenset({Stream.COMPUTE})
-            segments.append(Segment(end, until, Position.LOSS, wait=until - start, drains=drains))
+            segments.append(Segment(end, until, Position.CLIP, wait=until - start, drains=drains))
         end = until
     return segments
 

@@ -135,11 +135,11 @@ def test_the_device_is_busy_while_any_stream_is() -> None:
         spent = {Activity.PYTHON: MS}
         segments.append(Segment(begin, begin + MS, Position.FORWARD, launches, activities=spent))
         drains = frozenset({Stream.COPY})
-        waited = Segment(begin + MS, begin + 6 * MS, Position.LOSS, wait=5 * MS, drains=drains)
+        waited = Segment(begin + MS, begin + 6 * MS, Position.CLIP, wait=5 * MS, drains=drains)
         segments.append(waited)
         segments.append(Segment(begin + 6 * MS, begin + 10 * MS, Position.LOAD, activities={Activity.FILE: 4 * MS}))
     use = device_use(segments)
     assert use
     assert use.works[Position.FORWARD, Stream.COPY] == pytest.approx(0.006, rel=0.1)
-    assert use.starved(Position.LOSS).high < 0.02 * use.seconds
+    assert use.starved(Position.CLIP).high < 0.02 * use.seconds
     assert use.starved(Position.LOAD).high == pytest.approx(0.4 * use.seconds, rel=0.1)
