@@ -14,7 +14,7 @@ SHORT = tuple(
         "test_collector.py::test_few_capabilities_suffice",
     )
 )
-"""`make test` runs these on one kernel: a minute in an emulator."""
+"""`make test` runs these on one kernel: one or two minutes in an emulator."""
 
 FULL = tuple(
     f"{_FOLDER}/{test}"

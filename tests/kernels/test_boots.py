@@ -49,7 +49,7 @@ def _skip(reason: str) -> NoReturn:
 
 
 SECONDS = 1500.0
-"""A boot and the short list of tests take two minutes alone, and up to eight on a busy machine."""
+"""A boot and the short list of tests take three minutes alone, and up to eight on a busy machine."""
 
 
 @pytest.mark.filterwarnings(f"default:{STOOD_STILL}")
