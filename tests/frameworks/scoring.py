@@ -21,10 +21,9 @@ from tests.frameworks.running import without
 SETTINGS = {
     "interval": "1s",
     "window": "20s",
-    "verdict": {"stability": 1},
     "traces": {"sample": 1, "max_steps": 1_000_000, "max_spans": 1_000_000},
 }
-"""Every step becomes a whole trace. The programs are short: one evaluation of all their steps is the verdict."""
+"""Every step becomes a whole trace."""
 EXPECTED = {
     **PHASES_OF,
     "rollout": {"gpu_compute"},

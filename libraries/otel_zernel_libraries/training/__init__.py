@@ -4,7 +4,6 @@ from otel_zernel_libraries.training.distributions import distribution_of
 from otel_zernel_libraries.training.names import HARMLESS_THROTTLING, PHASES, TRAINED, best_source, launcher_of
 from otel_zernel_libraries.training.points import SeenValue, numbers_of, scalars_of
 from otel_zernel_libraries.training.programs import script_of, title_of
-from otel_zernel_libraries.training.ranks import NOT_COMPARED, JobVerdict, RankTime, compare_ranks
 from otel_zernel_libraries.training.steps import (
     BarSegment,
     Durations,
@@ -12,7 +11,7 @@ from otel_zernel_libraries.training.steps import (
     bar_of,
     joined_durations,
 )
-from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS, FEWEST_STEPS, PHASE_OF, verdict_of_shares
+from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS, FEWEST_STEPS, PHASE_OF
 from otel_zernel_libraries.training.words import (
     DELAYS,
     PHASE_WORDS,
@@ -35,7 +34,6 @@ __all__ = [
     "ESSENTIAL_MARKS",
     "FEWEST_STEPS",
     "HARMLESS_THROTTLING",
-    "NOT_COMPARED",
     "PHASES",
     "PHASE_OF",
     "PHASE_WORDS",
@@ -44,8 +42,6 @@ __all__ = [
     "VERDICT_WORDS",
     "BarSegment",
     "Durations",
-    "JobVerdict",
-    "RankTime",
     "SeenValue",
     "StepBar",
     "activity_words",
@@ -53,7 +49,6 @@ __all__ = [
     "best_source",
     "cause_name",
     "cause_sentence",
-    "compare_ranks",
     "detail_name",
     "distribution_of",
     "joined_durations",
@@ -67,6 +62,5 @@ __all__ = [
     "script_of",
     "throttle_name",
     "title_of",
-    "verdict_of_shares",
     "verdict_words",
 ]

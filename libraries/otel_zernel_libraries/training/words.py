@@ -181,7 +181,6 @@ VERDICT_WORDS: Final = {
         "This program has loaded PyTorch, but took no training step",
         ("Watch for longer, for example with `--for 60s`: a first step may compile, or wait for its data.",),
     ),
-    "no_verdict": VerdictWords("no verdict", "There is no verdict yet", is_fault=False),
     "too_few_steps": VerdictWords("too few steps", "There are too few steps for a verdict", is_fault=False),
     "compute_bound": VerdictWords(
         "compute bound",
@@ -193,15 +192,11 @@ VERDICT_WORDS: Final = {
         is_fault=False,
     ),
     "none": VerdictWords(
-        "none",
-        "No phase stands out",
-        ("A profile of one step (`torch.profiler`) shows the next candidate.",),
-        is_fault=False,
+        "no verdict", "There is no verdict yet", ("Let it take a few more training steps.",), is_fault=False
     ),
-    "balanced": VerdictWords("balanced", "The ranks are balanced", is_fault=False),
 }
-"""By `zernel.verdict` and `zernel.job.verdict`, the worst first, with those that only `why` gives, and the word for
-none. The first advice fits every program and every view."""
+"""By `zernel.verdict` and `zernel.job.verdict`, the worst first, with those that only `why` gives. The first advice
+fits every program and every view."""
 
 ACTIVITY_WORDS: Final = {
     "operator": "runs operators",

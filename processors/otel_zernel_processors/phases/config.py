@@ -1,5 +1,6 @@
 """The configuration of the phases processor."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -51,31 +52,6 @@ class TracesConfig(ComponentConfig):
     """Maximum number of spans per step of a process; more are dropped and counted."""
 
 
-class VerdictConfig(ComponentConfig):
-    """The thresholds of the verdicts, as shares of the window's time unless stated otherwise."""
-
-    input_bound: Ratio = 0.2
-    """Data loading."""
-    communication_bound: Ratio = 0.2
-    """Collectives that the training thread waits for."""
-    optimizer_bound: Ratio = 0.3
-    """The optimizer."""
-    host_bound: Ratio = 0.3
-    """Other code of the program on its training threads."""
-    compute_bound: Ratio = 0.7
-    """Computation, if no other verdict applies."""
-    unstable: Annotated[float, Field(ge=0)] = 0.5
-    """The coefficient of variation of the steps' durations, if none of the first four applies."""
-    straggler: Ratio = 0.1
-    """The lateness of a rank, as a share of a step."""
-    slow_link: Ratio = 0.2
-    """The shortest wait of any rank for collectives, as a share of a step."""
-    margin: Ratio = 0.1
-    """A verdict stands until its value is below its threshold by this share of the threshold."""
-    stability: Annotated[int, Field(ge=1)] = 2
-    """A new verdict is given after it has held for this many intervals in a row."""
-
-
 class PhasesConfig(ComponentConfig):
     """The configuration of the phases processor."""
 
@@ -85,7 +61,7 @@ class PhasesConfig(ComponentConfig):
     interval: PositiveDuration = 10.0
     """Time between reports, in s, by the timestamps of the spans."""
     window: PositiveDuration = 60.0
-    """The last part of the time (s) that fractions, rates and verdicts cover, in whole intervals. While it has only 1
+    """The last part of the time (s) that fractions and rates cover, in whole intervals. While it has only 1
     or 2 training steps, it is up to three times as long."""
     lateness: Duration = 2.0
     """How long (s) to wait for late spans. Spans that arrive later are dropped and counted."""
@@ -99,8 +75,8 @@ class PhasesConfig(ComponentConfig):
     """The rules for processes without scopes."""
     traces: TracesConfig | None = TracesConfig()
     """The choice of the steps that become traces; null for no traces."""
-    verdict: VerdictConfig = VerdictConfig()
-    """The thresholds of the verdicts."""
+    verdict: Mapping[str, float] | None = None
+    """No effect: verdicts follow from causes. Files of older releases have thresholds here."""
     job_by: tuple[str, ...] = (semconv.JOB_ID, "k8s.job.name", "service.name")
     """Resource attributes that name the job of a process. The first one that the process has counts."""
     pass_through: bool = False

@@ -8,7 +8,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.causes import JobAnswer, verdict_of
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
@@ -20,7 +20,7 @@ from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
 from otel_zernel_processors.phases.rank_reports import HostReport, RankReport, Run, by_process
 from otel_zernel_processors.phases.results.measured import answer_over_ranks
-from otel_zernel_processors.phases.results.ranks import JobVerdictTracker
+from otel_zernel_processors.phases.results.ranks import compare
 
 _MEETINGS = 4_096
 """Steps of a job that its causes may follow from."""
@@ -40,7 +40,6 @@ class FollowedJob:
         self._log = log
         self._size = 1
         self._resource = Resource()
-        self._tracker = JobVerdictTracker(config.verdict)
         self._runs = [Run(self._name)]
         """The current run of the job, and before it the one that it has replaced: its last steps may still arrive."""
         self._traces = JobTraces(config.traces) if config.traces else None
@@ -92,6 +91,7 @@ class FollowedJob:
 
     def end(self) -> Iterator[Batch]:
         """The remaining reports, and the traces of the steps that still wait for a rank."""
+        self._answered = 0  # the last report has all steps
         yield from self._report(max(self._due, default=0))
         yield from self._align(max((report.now for report in self._arrived), default=0))
         for run in self._runs:
@@ -171,11 +171,6 @@ class FollowedJob:
         since = now - ns(self._config.interval)
         of_now = (one for one in self._latest.values() if one.now == now and one.is_whole)
         present = {rank for one in of_now for rank, report in one.ranks.items() if report.process.last_seen >= since}
-        self._log.log_ranks(
-            self._value,
-            {rank: report.process for rank, report in ranks.items()},
-            {rank for rank in present if ranks[rank].has_new_verdict},
-        )
         if self._last_answer is None or now - self._answered >= ANSWERS_NS:
             self._answered = now
             yield from self._answer(now)
@@ -183,11 +178,10 @@ class FollowedJob:
             self._last_answer = None
             yield from self._end_gains([], now)
             return
-        if self._tracker.update({rank: report.window for rank, report in ranks.items()}):
-            self._log.log_comparison(self._value, self._tracker.verdict)
         self._since = self._since or min(report.process.first_seen for report in ranks.values())
         counts = RankCounts(len(present), self._size)
-        metrics = job_metrics(self._tracker.verdict, self._last_answer, self._critical, counts, self._since, now)
+        times = compare({rank: report.window for rank, report in ranks.items()})
+        metrics = job_metrics(self._last_answer, times, self._critical, counts, self._since, now)
         yield from self._end_gains([one for one in metrics if one.name == semconv.CAUSE_GAIN], now)
         yield Batch(metrics=metrics_data(self._resource, metrics))
 
@@ -202,13 +196,18 @@ class FollowedJob:
         processes = {rank: one.process for host in self._latest.values() for rank, one in host.ranks.items()}
         measured = {rank: one.measured for rank, one in sorted(processes.items())}
         since = now - 3 * ns(self._config.window)
-        several = len(measured) > 1
+        several, before = len(measured) > 1, verdict_of(self._last_answer)
         self._last_answer = answer_over_ranks(measured, self._meetings, self._size, since) if several else None
         if self._last_answer:
             yield answer_batch(self._last_answer, self._resource, now)
         else:
             for process in processes.values():
                 yield from process.answers(now)
+        changed = {rank for rank, one in processes.items() if one.judge(self._last_answer or one.answer)}
+        if self._last_answer is None:
+            self._log.log_ranks(self._value, processes, changed)
+        elif verdict_of(self._last_answer) != before:
+            self._log.log_job(self._value, self._last_answer)
 
     def _finish(self, steps: list[JobStep]) -> Iterator[Batch]:
         for step in steps:

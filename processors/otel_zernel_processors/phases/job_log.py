@@ -7,7 +7,8 @@ from typing import Any
 
 from otel_zernel.component import Logger
 from otel_zernel.text import printable
-from otel_zernel_libraries.training import JobVerdict, mark_names, semconv, verdict_words
+from otel_zernel_libraries.training import mark_names, semconv, verdict_words
+from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 
 _HOSTS = 8
@@ -68,24 +69,24 @@ class JobLog:
         """Logs the new verdicts on processes that are no rank of a job."""
         for process in processes:
             if process.has_new_verdict:
-                values = _values([process])
-                name = process.verdict.name
-                self._logger.info(
-                    "process %d on %s is %s: %s (%s)",
-                    *(process.identity.pid, process.identity.host, name, _in_words(name), values),
-                )
+                identity, name = process.identity, process.verdict
+                self._logger.info("process %d on %s is %s: %s", identity.pid, identity.host, name, _in_words([process]))
 
     def log_ranks(self, job: str, ranks: Mapping[int, TrainingProcess], changed: Collection[int]) -> None:
-        """Logs the verdicts on the ranks of a job: one line for each that is new for one of the ranks in `changed`,
-        with all ranks that it applies to."""
+        """Logs the verdicts on the ranks of a job without an answer: one line for each that is new for one of the ranks
+        in `changed`, with all ranks that it applies to."""
         of_verdict: defaultdict[str, list[int]] = defaultdict(list)
         for rank, process in sorted(ranks.items()):
-            of_verdict[process.verdict.name].append(rank)
+            of_verdict[process.verdict].append(rank)
         for name, numbers in of_verdict.items():
             if not set(numbers).isdisjoint(changed):
-                values = _values([ranks[rank] for rank in numbers])
+                words = _in_words([ranks[rank] for rank in numbers])
                 which = f"all {len(ranks)} ranks are" if len(numbers) == len(ranks) > 1 else _ranks(numbers)
-                self._logger.info("job %s: %s %s: %s (%s)", printable(job), which, name, _in_words(name), values)
+                self._logger.info("job %s: %s %s: %s", printable(job), which, name, words)
+
+    def log_job(self, job: str, answer: JobAnswer) -> None:
+        """Logs the new verdict on a job."""
+        self._logger.info("job %s is %s: %s", printable(job), verdict_of(answer), _answer_in_words(answer))
 
     def log_late(self, job: str, host: str, lateness: float) -> None:
         """Logs once for each host of a job that its data arrived after a report."""
@@ -110,20 +111,6 @@ class JobLog:
             datetime.fromtimestamp(heard // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
 
-    def log_comparison(self, job: str, verdict: JobVerdict) -> None:
-        """Logs the new verdict of a comparison of the ranks."""
-        if verdict.straggler is not None:
-            late = verdict.lateness_s[verdict.straggler]
-            self._logger.info(
-                "job %s: rank %d delays the other ranks: it is %.1f ms late in each step of %.1f ms",
-                *(printable(job), verdict.straggler, late * 1e3, verdict.step_s * 1e3),
-            )
-        else:
-            self._logger.info(
-                "job %s is %s: every rank waits at least %.1f ms of a step of %.1f ms for collectives",
-                *(printable(job), verdict.name, verdict.transfer_s * 1e3, verdict.step_s * 1e3),
-            )
-
     def _log_changes(self, before: Mapping[Any, str], now: Mapping[Any, str]) -> None:
         for key, description in now.items():
             if key not in before:
@@ -133,22 +120,19 @@ class JobLog:
                 self._logger.info("Lost %s: no process of it is left, or none sends data", description)
 
 
-def _in_words(verdict: str) -> str:
-    """The verdict as a sentence, and the first thing to try."""
-    words = verdict_words(verdict)
-    return ". ".join((words.sentence[0].lower() + words.sentence[1:], *words.advice[:1])).rstrip(".")
+def _in_words(processes: Sequence[TrainingProcess]) -> str:
+    """The verdict on processes, and the first thing to try. Without causes: why there is no verdict."""
+    first = processes[0]
+    if first.answer and first.verdict != "marks_missing":
+        return _answer_in_words(first.answer)
+    words = verdict_words(first.verdict)
+    text = ". ".join((words.sentence[0].lower() + words.sentence[1:], *words.advice[:1])).rstrip(".")
+    marks = frozenset[str]().union(*(process.missing_marks for process in processes))
+    return f"{text} (missing: {mark_names(marks)})" if first.verdict == "marks_missing" else text
 
 
-def _values(processes: Sequence[TrainingProcess]) -> str:
-    """The means of the values that the verdict is based on, or the missing marks."""
-    if processes[0].verdict.name == "marks_missing":
-        marks = frozenset[str]().union(*(process.missing_marks for process in processes))
-        return f"missing: {mark_names(marks)}"
-    names = processes[0].verdict.evidence
-    means = {
-        name: sum(process.verdict.evidence.get(name, 0.0) for process in processes) / len(processes) for name in names
-    }
-    return ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+def _answer_in_words(answer: JobAnswer) -> str:
+    return " ".join((lead_of(answer), *(advice for cause in answer.causes[:1] for advice in cause.advice[:1])))
 
 
 def _ranks(numbers: Sequence[int]) -> str:

@@ -8,8 +8,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training import ESSENTIAL_MARKS, semconv
+from otel_zernel_libraries.training.causes import JobAnswer, verdict_of_rank
+from otel_zernel_libraries.training.words import MARK_NAMES
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
@@ -22,7 +23,6 @@ from otel_zernel_processors.phases.process_phases import ProcessPhases
 from otel_zernel_processors.phases.process_steps import ProcessSteps
 from otel_zernel_processors.phases.results.measured import MeasuredProcess
 from otel_zernel_processors.phases.results.totals import PhaseTotals
-from otel_zernel_processors.phases.results.verdict import MARKS, Verdict, VerdictTracker
 from otel_zernel_processors.phases.signals.rules import PhasePeriod
 
 
@@ -61,26 +61,22 @@ class TrainingProcess:
         self.ended = 0
         """When (ns) it ended; 0 if no span reports its end."""
         self.series = StalenessTracker()
+        self.verdict = "none"
         self.has_new_verdict = False
-        """Whether the last report changed the verdict."""
+        """Whether the last report changed the verdict, if it trains alone."""
         self.missing_marks: frozenset[str] = frozenset()
         """The marks that its PyTorch does not have; docs/spans.md lists them."""
         self._idle_ns, self._window_ns = ns(config.idle_timeout), ns(config.window)
         self._drop = context.drop
-        self._verdict = VerdictTracker(config.verdict)
         self._reported = self._answered = 0
-        self._answer: JobAnswer | None = None
+        self.answer: JobAnswer | None = None
+        """The newest answer on the process as if it trained alone."""
 
     @property
     def rank(self) -> int | None:
         """Its rank in a job of several ranks; None if it trains alone, or if its rank is unknown."""
         rank, size = self.attributes.get(semconv.RANK), self.attributes.get(semconv.WORLD_SIZE, 1)
         return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
-
-    @property
-    def verdict(self) -> Verdict:
-        """The current verdict."""
-        return self._verdict.verdict
 
     def is_over(self, now: int) -> bool:
         """Whether it ended before `now` (ns), or had no data for `idle_timeout`."""
@@ -110,7 +106,7 @@ class TrainingProcess:
         """Adds a point; returns the period that rules evaluated, if any. `gpu`: the utilization of its GPU, 0 to 1."""
         self._update_times(point.time, point.time)
         if point.name == MISSING_MARKS:
-            marks = MARKS & {point.mark}
+            marks = MARK_NAMES.keys() & {point.mark}
             self.missing_marks = self.missing_marks | marks if point.value else self.missing_marks - marks
             return None
         if point.gpu.isdecimal() and point.name in KERNEL | NVML:
@@ -131,9 +127,11 @@ class TrainingProcess:
         """Ends an interval at `now` (ns): staleness points, metrics and merged steps. `steps` has the traces."""
         totals = self.phases.totals
         self.window = totals.close_interval()
-        self.has_new_verdict = self._verdict.update(self.window, self.missing_marks)
         self.phases.device.close()
-        answers = list(self.answers(now)) if self.rank is None else []
+        answers = []
+        if self.rank is None:
+            answers = list(self.answers(now))
+            self.has_new_verdict = self.judge(self.answer)
         durations = self.steps.end_interval()
         report = ProcessReport(
             labels=self._labels,
@@ -146,8 +144,8 @@ class TrainingProcess:
             doubtful_ns=self.phases.doubtful_ns,
             durations=durations,
             traced=self.steps.exemplars(self.rank),
-            verdict=self.verdict.name,
-            answer=self._answer if self.rank is None or now - self._answered < 2 * ANSWERS_NS else None,
+            verdict=self.verdict,
+            answer=self.answer if self.rank is None or now - self._answered < 2 * ANSWERS_NS else None,
         )
         self._reported = now
         metrics = report.metrics(now)
@@ -158,16 +156,24 @@ class TrainingProcess:
         yield from self.steps.merged(self.resource)
         yield from answers
 
+    def judge(self, answer: JobAnswer | None) -> bool:
+        """Sets the verdict by an answer on the process, or on its job; returns whether it changed."""
+        verdict = verdict_of_rank(answer, self.rank)
+        if not (answer and answer.causes) and not ESSENTIAL_MARKS.isdisjoint(self.missing_marks):
+            verdict = "marks_missing"
+        before, self.verdict = self.verdict, verdict
+        return verdict != before
+
     def answers(self, now: int) -> Iterator[Batch]:
         """The causes of the process as if it trained alone, every few seconds and at its end."""
-        if self._answer and now - self._answered < ANSWERS_NS and not self.phases.device.is_over:
+        if self.answer and now - self._answered < ANSWERS_NS and not self.phases.device.is_over:
             return
         self._answered = now
         size = self.attributes.get(semconv.WORLD_SIZE, 1)
         since = now - 3 * self._window_ns  # as long as the window of a process with slow steps
-        self._answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since)
-        if self._answer:
-            yield answer_batch(self._answer, self.resource, now)
+        self.answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since)
+        if self.answer:
+            yield answer_batch(self.answer, self.resource, now)
 
     def _update_times(self, start: int, end: int) -> None:
         self.first_seen = self.first_seen or start

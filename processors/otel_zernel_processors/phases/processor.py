@@ -44,6 +44,11 @@ class PhasesProcessor(Processor):
         self._lateness = ns(config.lateness)
         self._waited = 0.0
         """How long (s) it has waited for data, until it warns."""
+        if config.verdict is not None:
+            context.logger.warning(
+                "verdict has no effect: verdicts follow from causes, ranked by what a step would save without them. "
+                "Remove it from the configuration"
+            )
         if config.source in ("auto", "scopes") and "traces" not in context.signals:
             context.logger.warning(
                 "This pipeline carries no spans, and PyTorch's scopes are spans: to get phases by scopes, rename the "

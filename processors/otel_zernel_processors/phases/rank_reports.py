@@ -21,7 +21,6 @@ class RankReport(NamedTuple):
     rank: int
     process: TrainingProcess
     window: PhaseTotals
-    has_new_verdict: bool
     steps: Sequence[RankStep]
     """Its steps since the report before."""
     candidates: Sequence[TraceCandidate]
@@ -49,7 +48,7 @@ class HostReport(NamedTuple):
 
 def rank_report(rank: int, process: TrainingProcess) -> RankReport:
     """Takes the process's steps since the last call."""
-    return RankReport(rank, process, process.window, process.has_new_verdict, *process.steps.pop())
+    return RankReport(rank, process, process.window, *process.steps.pop())
 
 
 def replaces(process: TrainingProcess, other: TrainingProcess) -> bool:

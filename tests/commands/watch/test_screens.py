@@ -165,7 +165,7 @@ def test_the_first_cause_of_a_job_replaces_its_verdict() -> None:
                 "PyTorch does not show backward passes, waits of DDP."
             ),
         ),
-        ("none", {}, "No phase stands out."),
+        ("none", {}, "There is no verdict yet."),
     ],
 )
 def test_the_verdict_of_some_ranks_says_how_many_they_are(

@@ -1,6 +1,7 @@
 """The sentence about a job, from recorded runs with a known cause."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_late_rank_is_named_with_its_position() -> None:
 
 def test_a_job_that_computes_has_nothing_worth_changing() -> None:
     job = job_of("GPU, 2 workers, pinned")
-    assert job.diagnosis.verdict == "none"
+    assert job.diagnosis.verdict == "compute_bound"
     assert job.diagnosis.sentence.startswith("Nothing that was looked for is worth changing: ")
 
 
@@ -180,7 +181,7 @@ def test_a_job_whose_causes_are_not_known_names_its_largest_positions() -> None:
     state = seen("stalls of 150 ms")
     first_process(state).answer = None
     [job] = report_on(state, JobChoice(), circumstances()).jobs
-    assert job.diagnosis.verdict == "no_verdict"
+    assert job.diagnosis.verdict == "none"
     assert job.diagnosis.sentence == (
         "No cause can be named, because a replay of its steps does not take as long as they did. "
         "Most of the time goes to data loading (67 %) and backward pass (14 %)."
@@ -192,10 +193,15 @@ def test_a_job_whose_causes_are_not_known_names_its_largest_positions() -> None:
     )
 
 
-def test_a_late_rank_without_a_cause_is_said() -> None:
-    [job] = report_on(simulated(), JobChoice(), circumstances()).jobs
-    assert job.answer is not None
-    assert not any(cause.rank == 5 for cause in job.answer.causes)
+def test_a_late_rank_is_a_cause_or_is_said() -> None:
+    state = simulated()
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
+    assert job.diagnosis.verdict == "straggler"
+    assert job.diagnosis.sentence.startswith("The other ranks wait for rank 5, ")
+    [seen_job] = state.jobs
+    assert seen_job.answer is not None
+    seen_job.answer = replace(seen_job.answer, causes=())
+    [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert re.search(
         r"Rank 5 is late by 3\d\.\d ms in each step, for a reason that is not known\.", job.diagnosis.sentence
     )

@@ -70,4 +70,4 @@ def test_a_cause_has_all_that_a_program_needs() -> None:
 
 def test_a_healthy_job_has_no_causes_and_the_best_step() -> None:
     [job] = json.loads(report_json(healthy_report()))["jobs"]
-    assert (job["causes"], job["verdict"], job["best"]) == ([], "none", 0.0402)
+    assert (job["causes"], job["verdict"], job["best"]) == ([], "compute_bound", 0.0402)

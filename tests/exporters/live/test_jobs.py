@@ -157,7 +157,7 @@ async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> Non
     }
     healthy = JobAnswer(step=0.04, steps=500, best=0.039)
     state = await run.add(answer_batch(healthy, job))
-    assert state["jobs"]["4711"]["answer"] == {"verdict": "none", "sentence": lead_of(healthy), "advice": []}
+    assert state["jobs"]["4711"]["answer"] == {"verdict": "compute_bound", "sentence": lead_of(healthy), "advice": []}
 
 
 async def test_a_process_that_trains_alone_has_one_too() -> None:

@@ -2,8 +2,8 @@
 
 import re
 
+from otel_zernel_libraries.training.causes import JOB_VERDICTS, VERDICTS
 from otel_zernel_libraries.training.names import PHASES
-from otel_zernel_libraries.training.ranks import NOT_COMPARED
 from otel_zernel_libraries.training.verdicts import PHASE_OF
 from otel_zernel_libraries.training.words import (
     PHASE_WORDS,
@@ -15,14 +15,12 @@ from otel_zernel_libraries.training.words import (
     throttle_name,
     verdict_words,
 )
-from otel_zernel_processors.phases.results.verdict import MARKS, VERDICTS
 
 
 def test_every_phase_and_every_verdict_has_words() -> None:
     assert tuple(PHASE_WORDS) == PHASES
-    assert {*VERDICTS, NOT_COMPARED.name, "balanced", "straggler", "slow_link"} <= VERDICT_WORDS.keys()
+    assert {*VERDICTS, *JOB_VERDICTS} <= VERDICT_WORDS.keys()
     assert PHASE_OF.keys() <= VERDICT_WORDS.keys()
-    assert not {mark for mark in MARKS if mark_names([mark]) == mark} - {"scopes", "operators"}
 
 
 def test_no_two_phases_look_alike() -> None:

@@ -52,7 +52,7 @@ def test_fractions_cover_the_window() -> None:
 
 def test_without_a_closed_step_in_the_window_there_are_no_fractions() -> None:
     loop = Loop().do("user", 1).wait(4000).steps(50).load()
-    processor, later = make(window="2s"), gauge_batch("hw.power", [(12_000, 100.0)])
+    processor, later = make(window="2s"), gauge_batch("hw.power", [(12_000, 100.0), (20_000, 100.0)])
     made = [out for batch in (batch_of(loop.spans), later) for out in processor.process(batch)]
     shares: dict[int, list[float | None]] = {}
     for point in (point for metric in metrics_of(made, "zernel.phase.fraction") for point in metric.gauge.data_points):

@@ -15,7 +15,9 @@ COUNTED_BY_SIGNALS = 1
 """The first step, which may begin before the first span arrives."""
 
 STABLE = 4
-"""Reports until a new verdict stands."""
+"""Reports until there is an answer."""
+FEW_LOSSY = 0.1
+"""No answer rests on steps with lost spans, or on their neighbours. With more of them, there may be none."""
 
 
 def starved(chance: random.Random, shortest: int, longest: int, seconds: int) -> Loop:
@@ -45,7 +47,7 @@ def arriving(loop: Loop, chance: random.Random, late_ms: float) -> Iterator[Batc
 @pytest.mark.parametrize(
     ("shortest", "longest", "settings"),
     [
-        (1, 3, {"interval": "1s", "window": "75s", "lateness": "1s", "verdict": {"stability": 1}}),
+        (1, 3, {"interval": "1s", "window": "75s", "lateness": "1s"}),
         (1, 3, {"interval": "2s", "window": "4s"}),
         (1, 3, {"interval": "1s", "window": "3s"}),
         (20, 29, {"interval": "10s", "window": "60s"}),
@@ -66,5 +68,7 @@ def test_the_verdict_on_slow_steps_is_that_of_their_sums(
             steps = int(sum(counts))
             reports += steps > FEWEST_STEPS + COUNTED_BY_SIGNALS
             if reports > STABLE:
-                assert state([made], "zernel.verdict") == "input_bound", steps
+                lossy = sum(count for _, count in values_of([made], "zernel.steps.lossy"))
+                may_lack = {"none"} if lossy >= FEW_LOSSY * steps else set()
+                assert state([made], "zernel.verdict") in {"input_bound", *may_lack}, steps
     assert steps > 10

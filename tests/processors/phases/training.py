@@ -125,10 +125,10 @@ class Loop:
         self.wait(forward).do("backward", backward)
         return self.do("optimizer", optimizer).do("zero_grad", 1.0).wait(tail)
 
-    def steps(self, count: int, **lasts: float) -> "Loop":
+    def steps(self, count: int, load: float = 5.0, **lasts: float) -> "Loop":
         """Whole steps."""
         for _ in range(count):
-            self.load().train(**lasts)
+            self.load(load).train(**lasts)
         return self
 
 

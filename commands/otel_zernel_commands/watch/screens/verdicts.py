@@ -18,14 +18,13 @@ def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
     alone = [rank for id_, rank in ranks.items() if id_ not in of_jobs]
     found += _of_ranks(alone)
     if ranks and not found:
-        known = any(text(rank, "verdict", "name") for rank in ranks.values())
-        found = [(f"{verdict_words('none' if known else 'no_verdict').sentence}.", False)]
+        found = [(f"{verdict_words('none').sentence}.", False)]
     return sorted(found, key=lambda one: not one[1])
 
 
 def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
     if lead := text(job, "answer", "sentence"):
-        yield lead, verdict_words(text(job, "answer", "verdict")).is_fault
+        yield lead, bool(rows(job, "answer", "advice"))
         return
     name, evidence = text(job, "verdict", "name"), table(job, "verdict", "evidence")
     step = amounts.seconds(number(job, "step_time"))

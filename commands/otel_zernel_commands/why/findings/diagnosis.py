@@ -88,7 +88,7 @@ def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[Ti
         if _uses_gpu(group, times)
         else "a replay of its steps does not take as long as they did"
     )
-    return "no_verdict", f"No cause can be named, because {reason}. Most of the time goes to {largest}."
+    return "none", f"No cause can be named, because {reason}. Most of the time goes to {largest}."
 
 
 def _uses_gpu(group: JobGroup, times: Sequence[PositionTime]) -> bool:

@@ -61,14 +61,13 @@ def is_reading(batch: Batch) -> bool:
 def watch_settings(
     seconds: float, collector: ComponentClass, installed: Registry, *, starts_program: bool = False
 ) -> Settings:
-    """The settings to watch for `seconds`: the verdicts are those of the whole time. `starts_program`: the libraries of
+    """The settings to watch for `seconds`: the causes are those of the whole time. `starts_program`: the libraries of
     a program must be found before its first step."""
     interval = 1.0 if seconds < _SHORT else 2.0
     phases = {
         "interval": f"{interval:g}s",
         "window": f"{max(seconds + 60, interval):g}s",
         "lateness": "1s",
-        "verdict": {"stability": 1},
         "traces": {"sample": 1, "slowest": 0, "max_steps": _TRACED, "merge_rest": True, "long_sync": "1h"},
     }
     tree = {

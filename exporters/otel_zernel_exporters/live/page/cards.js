@@ -13,7 +13,7 @@ export function showPath(parent, state, id) {
   keyed(parent, parts.length ? [id] : [], () => element("div", { class: "card" }, element("p", { class: "about" }), element("p", { class: "note" }), element("div", { class: "scroll" })), (card) => {
     const [about, note, table] = card.children;
     const late = (job.verdict?.ranks ?? []).map((rank) => state.ranks[rank] ? rankName(state.ranks[rank]) : rank).join(", ");
-    setText(about, [plural((job.ranks ?? []).length, "rank"), job.step_time === undefined ? "" : `mean step ${duration(job.step_time)}`, verdictName(job.verdict?.name ?? "no_verdict") + (late ? `: ${late}` : "")].filter(Boolean).join(" · "));
+    setText(about, [plural((job.ranks ?? []).length, "rank"), job.step_time === undefined ? "" : `mean step ${duration(job.step_time)}`, verdictName(job.verdict?.name ?? "none") + (late ? `: ${late}` : "")].filter(Boolean).join(" · "));
     const whole = parts.reduce((sum, [, , seconds]) => sum + seconds, 0);
     parts.sort((one, other) => other[2] - one[2]);
     setText(note, "The time that each rank and phase made the job wait");

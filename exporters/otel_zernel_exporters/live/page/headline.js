@@ -32,7 +32,7 @@ function ofJob(state, id, job, now) {
   if (worst) return ofVerdict(worst);
   if (name) return finding(name, sentenceOf(name));
   const trains = ranks.some((rank) => state.ranks[rank].steps);
-  return { severity: 80, sentence: trains ? sentenceOf("no_verdict") : "A process is followed, and has made no step yet", advice: "" };
+  return { severity: 80, sentence: trains ? sentenceOf("none") : "A process is followed, and has made no step yet", advice: "" };
 }
 
 function ofVerdict({ name, evidence = {} }) {

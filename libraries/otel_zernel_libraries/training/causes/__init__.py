@@ -6,9 +6,11 @@ from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
 from otel_zernel_libraries.training.causes.lead import lead_of
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
-from otel_zernel_libraries.training.causes.verdicts import verdict_of, verdict_of_cause
+from otel_zernel_libraries.training.causes.verdicts import JOB_VERDICTS, VERDICTS, verdict_of, verdict_of_rank
 
 __all__ = [
+    "JOB_VERDICTS",
+    "VERDICTS",
     "Cause",
     "CauseName",
     "DeviceTime",
@@ -24,5 +26,5 @@ __all__ = [
     "lead_of",
     "training_ends",
     "verdict_of",
-    "verdict_of_cause",
+    "verdict_of_rank",
 ]

@@ -16,6 +16,7 @@ from otel_zernel_libraries.training.causes.steps import stops, uneven
 from otel_zernel_libraries.training.causes.workers import has_workers, workers
 from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import phase_of
+from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 
 _Find = Callable[[Job], Iterator[WhatIf]]
 _WHAT_IFS: Final[Sequence[tuple[_Find, Callable[[Job], bool], Sequence[CauseName]]]] = (
@@ -52,7 +53,6 @@ _ORDER: Final = (
     frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS}),
 )
 """The most specific causes first. The time that one of them explains is no other cause."""
-_FEWEST_STEPS: Final = 3
 _WORTH: Final = 0.03
 """A cause is named if its gain is at least this share of a step."""
 _MOST: Final = 16
@@ -73,7 +73,7 @@ _FAITHFUL: Final = 0.03
 
 def answer_on(job: Job) -> JobAnswer | None:
     """The answer; None if there are too few steps, or if the replay does not take as long as they did."""
-    if job.steps < _FEWEST_STEPS or job.misses_device or abs(job.baseline / job.step - 1) > _FAITHFUL:
+    if job.steps < FEWEST_STEPS or job.misses_device or abs(job.baseline / job.step - 1) > _FAITHFUL:
         return None
     made = [(find, names) for find, fits, names in _WHAT_IFS if fits(job)]
     what_ifs = [what_if for find, _ in made for what_if in find(job)]

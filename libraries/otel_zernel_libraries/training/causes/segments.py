@@ -26,6 +26,8 @@ PASSES: Final = frozenset(
 _COUNTED: Final = frozenset({Position.FORWARD, Position.EVALUATION, Position.INFERENCE})
 """The passes whose operators are counted."""
 _UPDATES: Final = frozenset({Position.OPTIMIZER, Position.ZERO_GRAD})
+THE_WORK: Final = frozenset({Activity.OPERATOR, Activity.UNKNOWN})
+"""In a pass, these activities are the work itself. Without snapshots, nothing more is known."""
 _AROUND_OPERATORS: Final = frozenset({Activity.PYTHON, Activity.LOCK, Activity.NATIVE, Activity.FAULT})
 OF_OTHER_CAUSES: Final = FOR_CPU | {Activity.GIL}
 """Activities that are causes of their own, wherever they are."""
@@ -81,7 +83,7 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return 0.0
     if position not in PASSES:
         return 1.0
-    if activity in (Activity.OPERATOR, Activity.UNKNOWN):
+    if activity in THE_WORK:
         return 0.0
     if activity not in _AROUND_OPERATORS:
         return 1.0

@@ -9,9 +9,9 @@ from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.measured import StepFlags
-from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, PASSES
+from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, PASSES, THE_WORK
 from otel_zernel_libraries.training.device.streams import Flags, Floats
-from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
+from otel_zernel_libraries.training.ledger import Moment, Position, StepEvent
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
 
 _SLOW: Final = 1.5
@@ -82,7 +82,7 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     if growth:
         return
     # longer samples need longer passes: that is the work itself
-    columns &= ~np.array([one.position in PASSES and one.activity is Activity.OPERATOR for one in job.moments])
+    columns &= ~np.array([one.position in PASSES and one.activity in THE_WORK for one in job.moments])
     own = spent[:, :, columns].sum(axis=2).max(axis=0)
     own = own + float(np.median(spent[:, :, ~columns].sum(axis=2).max(axis=0)))
     slow = own > _SLOW * np.median(own)
@@ -174,8 +174,8 @@ def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[Wha
 
 def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
     """Steps as fast as the first one of the process, by a line through them. If forward passes grow, the samples do."""
-    forward = [one.position is Position.FORWARD and one.activity is Activity.OPERATOR for one in job.moments]
-    operators = [one.position in PASSES and one.activity is Activity.OPERATOR for one in job.moments]
+    forward = [one.position is Position.FORWARD and one.activity in THE_WORK for one in job.moments]
+    operators = [one.position in PASSES and one.activity in THE_WORK for one in job.moments]
     columns = columns & ~np.array(operators if _grows(spent[:, :, forward].sum(axis=2).max(axis=0)) else forward)
     own = spent[:, :, columns].sum(axis=2).max(axis=0)
     numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)

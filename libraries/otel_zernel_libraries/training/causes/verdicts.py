@@ -1,4 +1,4 @@
-"""The verdict that alerts match, by the first cause of a job."""
+"""The verdict that alerts match, by the first cause of a job. docs/causes.md has the same table."""
 
 from typing import Final
 
@@ -40,11 +40,28 @@ _OF_PHASES: Final = {
 }
 
 
-def verdict_of(answer: JobAnswer) -> str:
-    """The value of `zernel.verdict` or `zernel.job.verdict`; `none` without a cause."""
-    return verdict_of_cause(answer.causes[0]) if answer.causes else "none"
+_OVER_RANKS: Final = ("straggler", "slow_link")
+JOB_VERDICTS: Final = ("none", *_OVER_RANKS, *dict.fromkeys((*_OF_PHASES.values(), "host_bound", "unstable")))
+VERDICTS: Final = (*(name for name in JOB_VERDICTS if name not in _OVER_RANKS), "marks_missing")
+"""`marks_missing` replaces `none` for a process whose PyTorch does not have an essential mark."""
 
 
-def verdict_of_cause(cause: Cause) -> str:
-    """The verdict of one cause."""
+def verdict_of(answer: JobAnswer | None) -> str:
+    """The value of `zernel.job.verdict`, and of `zernel.verdict` for a process that trains alone: `none` without an
+    answer, `compute_bound` without a cause."""
+    if answer is None:
+        return "none"
+    return _verdict_of_cause(answer.causes[0]) if answer.causes else "compute_bound"
+
+
+def verdict_of_rank(answer: JobAnswer | None, rank: int | None) -> str:
+    """The value of `zernel.verdict`. The other ranks wait for the one that the first cause is about."""
+    late = answer.causes[0].rank if answer and answer.causes else None
+    if answer and late is not None and late == rank:
+        return _OF_PHASES.get(answer.causes[0].phase, "host_bound")
+    verdict = verdict_of(answer)
+    return "communication_bound" if late is not None or verdict in _OVER_RANKS else verdict
+
+
+def _verdict_of_cause(cause: Cause) -> str:
     return _VERDICTS.get(cause.cause) or _OF_PHASES.get(cause.phase, "host_bound")

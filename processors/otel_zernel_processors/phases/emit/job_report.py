@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel_libraries.training import JobVerdict, semconv
-from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.causes import JOB_VERDICTS, JobAnswer, verdict_of
 from otel_zernel_processors.phases.emit.answers import gains
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value, state_set
-from otel_zernel_processors.phases.results.ranks import VERDICTS
+from otel_zernel_processors.phases.results.ranks import RankTimes
 
 CriticalTime = Mapping[tuple[int, str], int]
 """By rank and phase: the time (ns) of critical paths."""
@@ -25,20 +25,20 @@ class RankCounts(NamedTuple):
 
 
 def job_metrics(
-    verdict: JobVerdict, answer: JobAnswer | None, critical: CriticalTime, ranks: RankCounts, start: int, now: int
+    answer: JobAnswer | None, times: RankTimes | None, critical: CriticalTime, ranks: RankCounts, start: int, now: int
 ) -> list[Metric]:
     """The metrics with the time `now` (ns). Cumulative sums start at `start` (ns)."""
     writer = MetricWriter({}, start, now)
-    writer.gauge(semconv.JOB_VERDICT, "", state_set(semconv.JOB_VERDICT, VERDICTS, verdict.name))
+    writer.gauge(semconv.JOB_VERDICT, "", state_set(semconv.JOB_VERDICT, JOB_VERDICTS, verdict_of(answer)))
     writer.gauge(semconv.CAUSE_GAIN, "s", gains(answer))
     states = {"reported": ranks.reported, "missing": max(ranks.size - ranks.reported, 0)}
     counts: list[Value] = [({semconv.JOB_RANK_STATE: state}, count) for state, count in states.items()]
     writer.gauge(semconv.JOB_RANKS, "{rank}", counts)
-    lateness: list[Value] = [({semconv.RANK: rank}, late) for rank, late in verdict.lateness_s.items()]
-    writer.gauge(semconv.JOB_RANK_LATENESS, "s", lateness)
-    if lateness:  # the ranks were compared
-        writer.gauge(semconv.JOB_COLLECTIVE_TRANSFER, "s", [({}, verdict.transfer_s)])
-        writer.gauge(semconv.JOB_STEP_DURATION, "s", [({}, verdict.step_s)])
+    if times:
+        lateness: list[Value] = [({semconv.RANK: rank}, late) for rank, late in times.lateness.items()]
+        writer.gauge(semconv.JOB_RANK_LATENESS, "s", lateness)
+        writer.gauge(semconv.JOB_COLLECTIVE_TRANSFER, "s", [({}, times.transfer)])
+        writer.gauge(semconv.JOB_STEP_DURATION, "s", [({}, times.step)])
     paths: list[Value] = [
         ({semconv.RANK: rank, semconv.PHASE: phase}, spent / 1e9) for (rank, phase), spent in sorted(critical.items())
     ]

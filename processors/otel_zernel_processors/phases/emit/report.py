@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel_libraries.training import PHASES, semconv
-from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.causes import VERDICTS, JobAnswer
 from otel_zernel_libraries.training.ledger import Moment
 from otel_zernel_processors.phases.emit.answers import gains
 from otel_zernel_processors.phases.emit.durations import StepDurations
@@ -15,7 +15,6 @@ from otel_zernel_processors.phases.emit.traces import TraceCandidate
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.energy import GpuUsage
 from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
-from otel_zernel_processors.phases.results.verdict import VERDICTS
 
 _BY_SCOPES: Labels = {semconv.PHASE_SOURCE: "scopes"}
 """Only scopes show steps."""

@@ -1,41 +1,33 @@
-"""Compares the ranks of one job in each interval; `otel_zernel_libraries.training` has the rule."""
+"""How late each rank of a job is, and how long the transfers between ranks take.
+
+No clocks are compared. The ranks of a job step together, so in one time all of them take about the same number of
+steps. A rank that arrives late at a collective waits least, while the others wait for it. Its lateness is the longest
+wait of any rank minus its own. The shortest wait of any rank is the transfer itself: if it is long, the link is slow.
+"""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from otel_zernel_libraries.training import NOT_COMPARED, JobVerdict, RankTime, compare_ranks
-from otel_zernel_processors.phases.config import VerdictConfig
 from otel_zernel_processors.phases.results.totals import PhaseTotals
-from otel_zernel_processors.phases.signals.debounce import Debounce
-
-VERDICTS = ("none", "balanced", "straggler", "slow_link")
 
 
-def compare(windows: Mapping[int, PhaseTotals], config: VerdictConfig, current: str) -> JobVerdict:
-    """The verdict on the sums of each rank's window. `current` is the verdict so far: its threshold is lower by
-    `margin`."""
-    ranks = {
-        rank: RankTime(window.trained, window.phase_ns.total() / 1e9, window.phase_ns["nccl_collective"] / 1e9)
-        for rank, window in windows.items()
-    }
-    straggler, slow_link = (
-        limit * (1 - config.margin) if name == current else limit
-        for name, limit in (("straggler", config.straggler), ("slow_link", config.slow_link))
-    )
-    return compare_ranks(ranks, straggler, slow_link)
+class RankTimes(NamedTuple):
+    """Seconds per training step: all time of the ranks, and their waits in all of it, divided by the number of their
+    training steps."""
+
+    lateness: Mapping[int, float]
+    """By rank."""
+    transfer: float
+    step: float
+    """The time from one training step to the next, with evaluations and other work between them."""
 
 
-class JobVerdictTracker:
-    """Compares the ranks in each interval. A new verdict replaces the old one after `stability` intervals in a row."""
-
-    def __init__(self, config: VerdictConfig) -> None:
-        self._config = config
-        self._name = Debounce(config.stability, "none")
-        self.verdict = NOT_COMPARED
-
-    def update(self, windows: Mapping[int, PhaseTotals]) -> bool:
-        """Compares the sums of each rank's window; returns whether the verdict changed."""
-        verdict = compare(windows, self._config, self._name.state)
-        changed = self._name.update(verdict.name)
-        straggler = verdict.straggler if self._name.state == "straggler" else None
-        self.verdict = verdict._replace(name=self._name.state, straggler=straggler)
-        return changed
+def compare(windows: Mapping[int, PhaseTotals]) -> RankTimes | None:
+    """Compares the sums of each rank's window. At least two ranks must have trained."""
+    trained = {rank: one for rank, one in sorted(windows.items()) if one.trained and one.phase_ns.total()}
+    if len(trained) < 2:
+        return None
+    waits = {rank: one.phase_ns["nccl_collective"] / 1e9 / one.trained for rank, one in trained.items()}
+    step = sum(one.phase_ns.total() / 1e9 / one.trained for one in trained.values()) / len(trained)
+    longest = max(waits.values())
+    return RankTimes({rank: longest - wait for rank, wait in waits.items()}, min(waits.values()), step)

@@ -19,8 +19,6 @@ class PhaseTotals:
     """Sums over one interval or over the window."""
 
     phase_ns: Counter[str] = field(default_factory=Counter)
-    host_ns: int = 0
-    """Time of scopes with the detail `host`, which is a part of the phase `unknown`."""
     steps: Counter[str] = field(default_factory=Counter)
     """By kind."""
     duration_ns: int = 0
@@ -31,7 +29,6 @@ class PhaseTotals:
     def add(self, other: "PhaseTotals") -> None:
         """Adds the sums of another interval."""
         self.phase_ns.update(other.phase_ns)
-        self.host_ns += other.host_ns
         self.steps.update(other.steps)
         self.duration_ns += other.duration_ns
         self.duration_squares += other.duration_squares
@@ -45,12 +42,6 @@ class PhaseTotals:
         """The phase's share of all time, 0 to 1; 0 without any time."""
         total = self.phase_ns.total()
         return self.phase_ns[phase] / total if total else 0.0
-
-    @property
-    def host_fraction(self) -> float:
-        """The share of other code, 0 to 1; 0 without any time."""
-        total = self.phase_ns.total()
-        return self.host_ns / total if total else 0.0
 
     @property
     def jitter(self) -> float:
@@ -103,8 +94,8 @@ class Totals:
         """The latest intervals, the oldest first."""
 
     def add_step(self, closed: ClosedStep) -> None:
-        """Adds a step by scopes. Time that signals have already counted is not counted again, and its step does not
-        decide a verdict."""
+        """Adds a step by scopes. Time that signals have already counted is not counted again, and its step is not
+        in the window."""
         if self.source != "scopes":
             self._forget_signals()
         step, attribution = closed.step, closed.attribution
@@ -161,8 +152,8 @@ class Totals:
         return details
 
     def close_interval(self) -> PhaseTotals:
-        """Ends an interval; returns the sums over the window. While steps take so long that too few of them for a
-        verdict are in it, it begins earlier."""
+        """Ends an interval; returns the sums over the window. While steps take so long that too few of them
+        are in it, it begins earlier."""
         self._sum_up()
         self._intervals.append(self._interval)
         self._interval = PhaseTotals()
@@ -175,7 +166,7 @@ class Totals:
         return sum_of(window)
 
     def _forget_signals(self) -> None:
-        """Empties the window: a job's start, which signals have evaluated, must not decide the verdict on its steps."""
+        """Empties the window: a job's start, which signals have evaluated, is not in the shares of its steps."""
         self._intervals.clear()
         self._interval = PhaseTotals()
 
@@ -211,7 +202,6 @@ class Totals:
         for moment, duration_ns in self._spent.items():
             self.ledger_ns[moment] += duration_ns
             self._add_time({moment.phase: duration_ns}, "scopes")
-            self._interval.host_ns += duration_ns if moment.detail == "host" else 0
         for moment, duration_ns in self._spent_partly.items():
             self.ledger_ns[moment] += duration_ns
             self.phase_ns[moment.phase, "scopes"] += duration_ns

@@ -128,7 +128,7 @@ class shown:  # noqa: N801  # used as a function
     ("verdict", "sentence"),
     [
         (None, "There is no verdict yet"),
-        ("none", "No phase stands out"),
+        ("none", "There is no verdict yet"),
         ("host_bound", "The program's own code takes long"),
     ],
 )
@@ -352,7 +352,7 @@ def test_a_training_without_steps_pauses(browser: tuple[Tab, Path]) -> None:
 
 def test_the_first_cause_of_a_job_is_the_headline_with_its_advice(opened: Opened) -> None:
     answer = {"verdict": "input_bound", "sentence": "It waits for data.", "advice": ["Use workers.", "Use a cache."]}
-    job = {"ranks": ["r"], "answer": answer, "verdict": {"name": "balanced"}}
+    job = {"ranks": ["r"], "answer": answer, "verdict": {"name": "input_bound"}}
     state = {"jobs": {"j": job}, "ranks": {"r": {"rank": 0}}, "timeline": {}, "heat": {"columns": {}}}
     finding = f"import('/live/headline.js').then((one) => one.findingsOf({json.dumps(state)}, 0)[0])"
     found = opened.tab.evaluate(f"{finding}.then((one) => [one.sentence, one.advice])")

@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from otel_zernel_processors.phases.config import VerdictConfig
 from otel_zernel_processors.phases.results.ranks import compare
 from otel_zernel_processors.phases.results.totals import PhaseTotals
 
@@ -24,13 +23,19 @@ def window(wait: float, *, evaluation: float = 0.0, evaluation_wait: float = 0.0
 def test_the_step_has_the_evaluations_whose_waits_count() -> None:
     """48 ms of each 64 ms are training, and 2 of the 16 ms of evaluation are a wait."""
     of_rank = window(8, evaluation=16, evaluation_wait=2)
-    verdict = compare({0: of_rank, 1: of_rank}, VerdictConfig(), "none")
-    assert verdict.step_s == pytest.approx(0.064)
-    assert verdict.transfer_s == pytest.approx(0.010)
+    times = compare({0: of_rank, 1: of_rank})
+    assert times
+    assert (times.step, times.transfer) == pytest.approx((0.064, 0.010))
 
 
 def test_the_rank_that_waits_least_is_late() -> None:
-    verdict = compare({0: window(10), 1: window(2), 2: window(9)}, VerdictConfig(), "none")
-    assert (verdict.name, verdict.straggler) == ("straggler", 1)
-    assert verdict.lateness_s == pytest.approx({0: 0.0, 1: 0.008, 2: 0.001})
-    assert verdict.transfer_s == pytest.approx(0.002)
+    times = compare({0: window(10), 1: window(2), 2: window(9)})
+    assert times
+    assert times.lateness == pytest.approx({0: 0.0, 1: 0.008, 2: 0.001})
+    assert times.transfer == pytest.approx(0.002)
+
+
+def test_one_rank_or_ranks_with_steps_of_no_length_are_not_compared() -> None:
+    instant = PhaseTotals(steps=Counter({"training": 5}))
+    assert compare({0: window(10)}) is None
+    assert compare({0: instant, 1: instant}) is None

@@ -1,0 +1,66 @@
+"""The verdicts that alerts match, by the first cause."""
+
+import pytest
+
+from otel_zernel_libraries.training.causes import (
+    JOB_VERDICTS,
+    VERDICTS,
+    Cause,
+    CauseName,
+    JobAnswer,
+    verdict_of,
+    verdict_of_rank,
+)
+
+LOAD, PASS, OPTIMIZER, OTHER = "data_loading", "gpu_compute", "optimizer_step", "unknown"
+
+
+def answer(*causes: tuple[CauseName, str, int | None]) -> JobAnswer:
+    """An answer with causes by name, phase and rank."""
+    named = tuple(
+        Cause(cause=name, phase=phase, rank=rank, gain=0.01, gain_low=0.009, gain_high=0.011, share=0.1)
+        for name, phase, rank in causes
+    )
+    return JobAnswer(step=0.1, steps=100, best=0.09, causes=named)
+
+
+@pytest.mark.parametrize(
+    ("first", "of_process", "of_job"),
+    [
+        ((CauseName.SEGMENT, LOAD, None), "input_bound", "input_bound"),
+        ((CauseName.SEGMENT, PASS, None), "compute_bound", "compute_bound"),
+        ((CauseName.SEGMENT, OPTIMIZER, None), "optimizer_bound", "optimizer_bound"),
+        ((CauseName.SEGMENT, OTHER, None), "host_bound", "host_bound"),
+        ((CauseName.WORKERS_SLOW, LOAD, None), "input_bound", "input_bound"),
+        ((CauseName.PERIODIC, OTHER, None), "unstable", "unstable"),
+        ((CauseName.EVALUATION, PASS, None), "host_bound", "host_bound"),
+        ((CauseName.SLOW_LINK, "", None), "communication_bound", "slow_link"),
+        ((CauseName.IMBALANCE, "", None), "communication_bound", "straggler"),
+    ],
+)
+def test_the_first_cause_decides(first: tuple[CauseName, str, int | None], of_process: str, of_job: str) -> None:
+    found = answer(first, (CauseName.GIL, PASS, None))
+    assert (verdict_of_rank(found, 0), verdict_of(found)) == (of_process, of_job)
+
+
+def test_the_others_of_a_late_rank_wait_for_it() -> None:
+    late = answer((CauseName.STRAGGLER, LOAD, 1))
+    assert verdict_of(late) == "straggler"
+    assert [verdict_of_rank(late, rank) for rank in (0, 1, None)] == [
+        "communication_bound",
+        "input_bound",
+        "communication_bound",
+    ]
+
+
+def test_no_cause_and_no_answer_are_two_verdicts() -> None:
+    assert (verdict_of_rank(answer(), 0), verdict_of(answer())) == ("compute_bound", "compute_bound")
+    assert (verdict_of_rank(None, 0), verdict_of(None)) == ("none", "none")
+
+
+@pytest.mark.parametrize("name", CauseName)
+def test_every_cause_has_a_verdict_that_alerts_know(name: CauseName) -> None:
+    for rank in (None, 0, 1):
+        found = answer((name, OTHER, rank))
+        assert verdict_of_rank(found, 0) in VERDICTS
+        assert verdict_of(found) in JOB_VERDICTS
