@@ -31,6 +31,8 @@ COMMUNICATOR = "5a17c0de5a17c0de"
 SECOND = 1_000_000_000
 LAUNCHES = 400
 """CUDA launches of a step by the training thread."""
+SAMPLES_A_SECOND = 19
+"""Of a thread on a CPU. All of them see an operator."""
 _BEFORE = read_snapshots(bytes(LAYOUT.size))[0]._replace(known=KNOWS_TIMES | KNOWS_READ | KNOWS_FILE_FAULTS)
 """The counters of a thread that has done nothing."""
 
@@ -96,6 +98,7 @@ class Rank:
             first_launch=begins if launches else 0,
             last_launch=self.now_ns - 1 if launches else before.last_launch,
             launches=before.launches + launches,
+            samples=(0, times[0] * SAMPLES_A_SECOND // SECOND, 0, 0),
         )
         if kind:
             self.add(kind, name, begins, before, phase)

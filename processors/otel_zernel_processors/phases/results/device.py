@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_zernel_libraries.training.device import SHARE_ERROR, DeviceUse, Launches, Segment, Stream, device_use
 from otel_zernel_libraries.training.device.segments import Kind
-from otel_zernel_libraries.training.ledger import Moment, Position
+from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _ONE: Final = frozenset({Stream.COMPUTE})
@@ -92,7 +92,9 @@ class DeviceTimes:
         for part in parts:
             if self._segments and self._segments[-1].end != part.start:
                 self._solve()
-            self._segments.append(Segment.of(part, drains.get(part.end, frozenset())))
+            # a wait for other ranks is as long as they need: it says nothing about the device's own work
+            is_own = part.moment.activity is not Activity.COLLECTIVE
+            self._segments.append(Segment.of(part, drains.get(part.end, frozenset()) if is_own else frozenset()))
             if len(self._segments) >= _MOST:
                 self._solve()
 
@@ -115,7 +117,9 @@ class DeviceTimes:
             self.undetermined_s += (end - begin) / 1e9
             return
         seen, sees_queue = _with_backward(segments)
-        share = self._busy_share(begin, end)
+        # a kernel of NCCL is busy while it waits for other ranks
+        waited = sum(segment.activities.get(Activity.COLLECTIVE, 0) for segment in segments)
+        share = self._busy_share(begin, end) if waited < _CONTRADICTION * (end - begin) else None
         use = device_use(seen, share, sees_queue=sees_queue)
         if use and _contradicts(use, share, sees_queue=sees_queue):
             seen = [replace(segment, drains=frozenset()) if segment.drains == _ONE else segment for segment in seen]
@@ -161,14 +165,16 @@ def _with_backward(segments: Sequence[Segment]) -> tuple[Sequence[Segment], bool
     counts = Counter[Position]()
     for segment in segments:
         counts[segment.position] += sum(launches.count for launches in segment.launches)
-    passes = sum(segment.position is Position.BACKWARD for segment in segments)
+    # a segment of waits alone is no pass
+    is_pass = [segment.position is Position.BACKWARD and segment.own > 0 for segment in segments]
+    passes = sum(is_pass)
     if not passes or counts[Position.BACKWARD] * _RARE >= counts[Position.FORWARD]:
         return segments, True
     count = max(_BACKWARD * counts[Position.FORWARD] // passes, 1)
     added = [
         replace(segment, launches=(Launches(count, segment.begin, segment.end - segment.wait),))
-        if segment.position is Position.BACKWARD
+        if launches
         else segment
-        for segment in segments
+        for segment, launches in zip(segments, is_pass, strict=True)
     ]
     return added, False
