@@ -16,6 +16,7 @@ import termios
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import psutil
@@ -278,6 +279,33 @@ async def test_a_process_that_is_no_training_says_what_its_thread_does() -> None
     assert job["why"].endswith("Its main thread sleeps 100 % of the time.")
 
 
+@asynccontextmanager
+async def fitting(work: str) -> AsyncIterator[str]:
+    """The pid of a program without PyTorch that has called its function `fit` once, and goes on."""
+    require_ebpf()
+    require_frameworks()
+    setup = f"import numpy; X = numpy.random.rand(2000, 40); y = X.sum(1) > 20; {work}; fit(); print(0, flush=True)"
+    source = f"{setup}\nwhile True: fit()"
+    job = await asyncio.create_subprocess_exec(PYTHON, "-c", source, stdout=subprocess.PIPE)
+    async with ending(job):
+        assert job.stdout
+        assert await job.stdout.readline()
+        yield str(job.pid)
+
+
+async def test_a_program_without_pytorch_is_watched_for_less_than_a_minute() -> None:
+    async with fitting("fit = lambda: sum(range(10_000))") as pid:
+        status, output, errors = await why(pid, "--json")
+        text_status, text, _ = await why(pid, "--for", "2s")
+    assert status == 0, errors
+    tree = json.loads(output)
+    assert tree["seconds"] < 30, "and not for a minute"
+    assert "unknown." in tree["jobs"][0]["why"]
+    assert_without_pytorch(tree)
+    assert text_status == 0
+    assert "This program has not loaded PyTorch" in text
+
+
 @pytest.mark.parametrize(
     ("library", "work"),
     [
@@ -287,26 +315,23 @@ async def test_a_process_that_is_no_training_says_what_its_thread_does() -> None
         ),
         ("XGBoost", "import xgboost; D = xgboost.DMatrix(X, y); fit = lambda: xgboost.train({'nthread': 1}, D, 5)"),
         ("JAX", "import jax; J = jax.numpy.array(X); f = jax.jit(lambda: (J @ J.T).sum()); fit = lambda: float(f())"),
-        ("", "fit = lambda: sum(range(10_000))"),
     ],
 )
 async def test_a_program_without_pytorch_says_what_it_can(library: str, work: str) -> None:
-    require_ebpf()
-    require_frameworks()
-    setup = f"import numpy; X = numpy.random.rand(2000, 40); y = X.sum(1) > 20; {work}; fit(); print(0, flush=True)"
-    source = f"{setup}\nwhile True: fit()"
-    job = await asyncio.create_subprocess_exec(PYTHON, "-c", source, stdout=subprocess.PIPE)
-    async with ending(job):
-        assert job.stdout
-        assert await job.stdout.readline()
-        status, output, errors = await why(str(job.pid), "--for", "5s", "--json")
+    async with fitting(work) as pid:
+        status, output, errors = await why(pid, "--for", "5s", "--json")
     assert status == 0, errors
-    [found] = json.loads(output)["jobs"]
+    tree = json.loads(output)
+    assert f"; it uses {library}." in tree["jobs"][0]["why"]
+    assert_without_pytorch(tree)
+
+
+def assert_without_pytorch(tree: dict[str, Any]) -> None:
+    """The report has no step, and a thread that never waits for anything but a CPU."""
+    [found] = tree["jobs"]
     assert (found["verdict"], found["step"]["count"]) == ("no_pytorch", 0)
-    used = f"; it uses {library}." if library else "unknown."
-    assert used in found["why"]
     busiest = found["threads"][0]
-    assert busiest["cpu"] + busiest["waits"]["cpu_wait"] > 0.5, "it never waits for anything else"
+    assert busiest["cpu"] + busiest["waits"]["cpu_wait"] > 0.5
 
 
 def test_a_closed_output_is_one_sentence() -> None:
