@@ -1,68 +1,225 @@
 """How exactly the causes of real jobs on the CPU are named, and their gains: each runs with and without its cause.
 
-The jobs run under the eBPF receiver (as root). Their truth is their own clock. The machine must be quiet: a row shows
-how far two runs without the cause differ.
+`python -m benchmarks.causes.real [NAME ...]` tries the named jobs only. The jobs run under the eBPF receiver (as root).
+Their truth is their own clock. The machine must be quiet: a row shows how far the steps before and after the cause
+differ.
 """
 
-import importlib.util
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from benchmarks import BenchmarkRow
 from benchmarks.causes import error_rows
-from benchmarks.training.runs import live_planted
+from benchmarks.training.runs import Run, Truth, live_planted
+from otel_zernel.batch import Batch
 from otel_zernel.testing import make_context
-from otel_zernel_libraries.training.causes import CauseName, JobAnswer
+from otel_zernel_libraries.training.causes import Cause, CauseName, JobAnswer
 from otel_zernel_libraries.training.ledger import Position
 from otel_zernel_libraries.training.state import TrainingState
 from otel_zernel_processors.phases import PhasesProcessor
 
-SEGMENT: Final = (CauseName.SEGMENT,)
-RARE: Final = (CauseName.PERIODIC, CauseName.SLOW_STEPS)
-FIRST: Final = (CauseName.FIRST_OF_EPOCH,)
-REAL: Final[Mapping[str, tuple[Sequence[CauseName], Position]]] = {
-    "tokenizer in the loop": (SEGMENT, Position.LOAD),
-    "collate in the main process": (SEGMENT, Position.LOAD),
-    "samples that sleep": (SEGMENT, Position.LOAD),
-    "sleep in the forward pass": (SEGMENT, Position.FORWARD),
-    "metric before the backward pass": (SEGMENT, Position.FORWARD),
-    "metric after the step": (SEGMENT, Position.AFTER_STEP),
-    "sleep after the step": (SEGMENT, Position.AFTER_STEP),
-    "write every 20 steps": (RARE, Position.AFTER_STEP),
-    "Python every 25 steps": (RARE, Position.AFTER_STEP),
-    "first batch of an epoch": (FIRST, Position.LOAD),
-    "growing list": ((CauseName.GROWTH,), Position.AFTER_STEP),
+
+@dataclass(frozen=True)
+class Planted:
+    """How the answer names a planted cause."""
+
+    names: Sequence[CauseName]
+    position: Position | None
+    """None: any."""
+    advice: str
+    """A part of its first advice."""
+    ranks: int = 1
+    rank: int | None = None
+    steps: int = 160
+
+
+_SEGMENT: Final = (CauseName.SEGMENT,)
+_RARE: Final = (CauseName.PERIODIC, CauseName.SLOW_STEPS)
+REAL: Final[Mapping[str, Planted]] = {
+    "tokenizer in the loop": Planted(_SEGMENT, Position.LOAD, "worker processes"),
+    "collate in the main process": Planted(_SEGMENT, Position.LOAD, "worker processes"),
+    "samples that sleep": Planted(_SEGMENT, Position.LOAD, "worker processes"),
+    "sleep in the forward pass": Planted(_SEGMENT, Position.FORWARD, "sleep"),
+    "Python in the forward pass": Planted(_SEGMENT, Position.FORWARD, "Python code"),
+    "metric before the backward pass": Planted(_SEGMENT, Position.FORWARD, "Python code"),
+    "metric after the step": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
+    "sleep after the step": Planted(_SEGMENT, Position.AFTER_STEP, "sleep"),
+    "file written after the step": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
+    "log sent after the step": Planted(_SEGMENT, Position.AFTER_STEP, "another thread"),
+    "database after the step": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
+    "norms of gradients": Planted(_SEGMENT, Position.CLIP, "every few steps"),
+    "write every 20 steps": Planted(_RARE, Position.AFTER_STEP, "less often"),
+    "Python every 25 steps": Planted(_RARE, Position.AFTER_STEP, "less often", steps=200),
+    "checkpoint every 20 steps": Planted((CauseName.CHECKPOINT,), Position.CHECKPOINT, "background"),
+    "evaluation every 50 steps": Planted((CauseName.EVALUATION,), Position.EVALUATION, "less often", steps=300),
+    "garbage collection": Planted(_RARE, None, "gc.freeze", steps=200),
+    "average of the weights": Planted(_SEGMENT, Position.AVERAGE, "_foreach_lerp_"),
+    "growing list": Planted((CauseName.GROWTH,), None, "list", steps=300),
+    "growing graph": Planted((CauseName.GROWTH,), None, "list", steps=200),
+    "first batch of an epoch": Planted((CauseName.FIRST_OF_EPOCH,), Position.LOAD, "sampler", steps=200),
+    "workers restarted": Planted((CauseName.WORKERS_RESTART,), Position.LOAD, "persistent_workers", steps=200),
+    "iterator per step": Planted((CauseName.ITERATOR_PER_STEP,), Position.LOAD, "iterator once"),
+    "another Python thread": Planted((CauseName.GIL,), None, "process of its own"),
+    "sleep on rank 1": Planted((CauseName.STRAGGLER,), None, "same work", ranks=2, rank=1),
+    "Python on rank 1": Planted((CauseName.STRAGGLER,), None, "same work", ranks=2, rank=1),
+    "ranks late in turns": Planted((CauseName.IMBALANCE,), None, "similar length", ranks=2),
+    "gradients exchanged while they accumulate": Planted(
+        (CauseName.EXTRA_COLLECTIVES,), None, "no_sync", ranks=2, steps=240
+    ),
+    "small collectives": Planted((CauseName.SMALL_COLLECTIVES,), None, "Join them", ranks=2),
+    "evaluation on rank 0": Planted((CauseName.EVALUATION,), None, "less often", ranks=2, rank=0, steps=300),
+    "checkpoint on rank 0": Planted((CauseName.CHECKPOINT,), None, "background", ranks=2, rank=0),
 }
-"""By planted cause: its names and its position."""
-STEPS = 300
+"""By planted cause."""
+PAIRS: Final = (
+    "tokenizer in the loop and metric after the step",
+    "collate in the main process and log sent after the step",
+    "samples that sleep and metric before the backward pass",
+    "sleep in the forward pass and Python every 25 steps",
+    "sleep after the step and checkpoint every 20 steps",
+    "average of the weights and metric before the backward pass",
+    "evaluation every 50 steps and metric after the step",
+    "file written after the step and tokenizer in the loop",
+    "sleep on rank 1 and metric after the step",
+    "evaluation on rank 0 and sleep in the forward pass",
+)
+HEALTHY: Final = {
+    "nothing": 1,
+    "nothing, with workers": 1,
+    "nothing, on 2 ranks": 2,
+    "nothing, accumulating": 1,
+    "nothing, clipping": 1,
+}
+"""The ranks of jobs without a cause."""
+_AND: Final = " and "
+_ALIKE: Final = 0.01
+"""Gains of two causes that differ by less may come in either order."""
+_VISIBLE: Final = 0.03
+"""Smaller causes are not named."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the answer on a job says of its planted causes, and what is true."""
+
+    name: str
+    answer: JobAnswer | None
+    truths: Mapping[str, float]
+    """By planted cause: its gain, by the step."""
+    drift: float
+    """How far the steps before and after the cause differ, by the step."""
+
+    def cause(self, planted: str) -> Cause | None:
+        """The first cause of the answer that is the planted one."""
+        return next((cause for cause in (self.answer.causes if self.answer else ()) if _is(planted, cause)), None)
+
+    @property
+    def errors(self) -> list[float]:
+        """Of the gains."""
+        found = [(truth, self.cause(planted)) for planted, truth in self.truths.items() if planted in REAL]
+        return [abs((cause.share if cause else 0.0) - truth) for truth, cause in found]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the job really is faster without its causes, by more than the machine drifts."""
+        return self.name in HEALTHY or min(self.truths.values()) > max(_VISIBLE, self.drift)
+
+    @property
+    def lead_is_right(self) -> bool:
+        """Whether the first cause is a planted one, and the larger one of two."""
+        if self.answer is None or not self.answer.causes or self.name in HEALTHY:
+            return self.answer is not None and not self.answer.causes and self.name in HEALTHY
+        largest = max(self.truths.values())
+        leads = [planted for planted, truth in self.truths.items() if truth > largest - _ALIKE]
+        return any(_is(planted, self.answer.causes[0]) for planted in leads)
+
+    @property
+    def advice_is_right(self) -> bool:
+        """Whether the first advice of the lead reaches the place to change."""
+        if self.answer is None or not self.answer.causes:
+            return self.name in HEALTHY
+        lead = self.answer.causes[0]
+        planted = next((REAL[one] for one in self.truths if one in REAL and _is(one, lead)), None)
+        return bool(planted and lead.advice and planted.advice in lead.advice[0])
+
+    @property
+    def text(self) -> str:
+        """`truth, predicted with its bounds, lead and first advice`."""
+        lead = self.answer.causes[0] if self.answer and self.answer.causes else None
+        named = f"{lead.cause}{f'/{lead.position}' if lead.position else ''}" if lead else "nothing"
+        said = named if self.answer else "no answer"
+        gains = "; ".join(_gain(truth, self.cause(planted)) for planted, truth in self.truths.items())
+        marks = [
+            *([] if self.is_valid else ["not valid"]),
+            *([] if self.lead_is_right else ["WRONG LEAD"]),
+            *([] if self.advice_is_right else ["WRONG ADVICE"]),
+        ]
+        advice = lead.advice[0] if lead and lead.advice else "-"
+        return " | ".join([self.name, gains, f"{self.drift:.1%}", said, advice, ", ".join(marks)])
+
+
+def _gain(truth: float, cause: Cause | None) -> str:
+    if cause is None:
+        return f"{truth:.1%}: not named"
+    bounds = (bound * cause.share / cause.gain for bound in (cause.gain_low, cause.gain_high)) if cause.gain else (0, 0)
+    low, high = bounds
+    return f"{truth:.1%}: {cause.share:.1%} ({low:.1%} to {high:.1%})"
+
+
+def _is(planted: str, cause: Cause) -> bool:
+    if planted not in REAL:
+        return False
+    expected = REAL[planted]
+    is_there = expected.position is None or cause.position is expected.position
+    return cause.cause in expected.names and is_there and expected.rank in (None, cause.rank)
 
 
 def run() -> Iterator[BenchmarkRow]:
-    if importlib.util.find_spec("torch") is None or os.geteuid() != 0:
-        yield BenchmarkRow("causes: real jobs", "needs torch and root")
+    return rows([*REAL, *PAIRS, *HEALTHY])
+
+
+def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
+    """The results of the named jobs."""
+    if _python() is None or os.geteuid() != 0:
+        yield BenchmarkRow("causes: real jobs", "needs `make torches` and root")
         return
-    errors, right = [], 0
-    for planted, (names, position) in REAL.items():
-        before, answer = _watched("nothing")[0], _watched(planted)
-        after = _watched("nothing")[0]
-        took, said = answer
-        truth = (took - (before + after) / 2) / took
-        gains = [one for one in said.causes if one.cause in names and one.position in (position, None)] if said else []
-        gain = sum(one.share for one in gains)
-        lead = said.causes[0] if said and said.causes else None
-        right += lead in gains
-        errors.append(abs(gain - truth))
-        drift = abs(before - after) / took
-        text = f"{gain:.1%} for {truth:.1%}, drift {drift:.1%}, lead {lead.cause if lead else 'nothing'}"
-        yield BenchmarkRow(f"causes: {planted}", text)
-    yield from error_rows("causes: real jobs", errors)
-    yield BenchmarkRow("causes: real jobs, the lead is right", f"{right} of {len(REAL)}", "all", right == len(REAL))
+    results = []
+    for name in names:
+        results.append(result_of(name, *watched_plant(name)))
+        yield BenchmarkRow("causes", results[-1].text)
+    valid = [one for one in results if one.is_valid]
+    errors = [error for one in valid for error in one.errors]
+    if errors:
+        yield from error_rows("causes: real jobs", errors)
+    right = sum(one.lead_is_right for one in valid)
+    yield BenchmarkRow("causes: real jobs, the lead is right", f"{right} of {len(valid)}", "all", right == len(valid))
+    advised = sum(one.advice_is_right for one in valid)
+    yield BenchmarkRow(
+        "causes: real jobs, the first advice is right", f"{advised} of {len(valid)}", "all", advised == len(valid)
+    )
+    yield BenchmarkRow("causes: real jobs, not valid", f"{len(results) - len(valid)} of {len(results)}")
 
 
-def _watched(cause: str) -> tuple[float, JobAnswer | None]:
-    """The mean seconds of a step by the job's own clock, and the answer on it."""
-    batches, (truth,) = live_planted(cause, STEPS)
+def watched_plant(name: str) -> Run:
+    """Runs a job: what the receiver emits while it runs with its causes, and the truths of its ranks."""
+    plants = [REAL[one] for one in name.split(_AND) if one in REAL]
+    ranks = max((one.ranks for one in plants), default=HEALTHY.get(name, 1))
+    steps = max((one.steps for one in plants), default=160)
+    return live_planted(name, steps, ranks, str(_python()))
+
+
+def _python() -> Path | None:
+    """A version of `make torches` that every run of CI has."""
+    python = Path(__file__).parents[2] / ".torch/2.6.0/bin/python"
+    return python if python.exists() else None
+
+
+def result_of(name: str, batches: Iterable[Batch], truths: Sequence[Truth]) -> Result:
+    """What the processor answers on a job, beside the truth."""
     config = PhasesProcessor.Config.model_validate({"window": "600s"})
     processor, state = PhasesProcessor(config, make_context("processors", "phases")), TrainingState()
     for batch in batches:
@@ -70,6 +227,17 @@ def _watched(cause: str) -> tuple[float, JobAnswer | None]:
             state.add(out, 0.0)
     for out in processor.flush():
         state.add(out, 0.0)
-    loop = truth["loop"]
-    answers = [one.answer for one in state.processes if one.pid == truth["pid"]]
-    return (loop[-1] - loop[0]) / (len(loop) - 1) / 1e9, answers[0] if answers else None
+    alone = len(truths) == 1
+    answers = [one.answer for one in (state.processes if alone else state.jobs) if one.answer]
+    ends = truths[0]["loop"]
+    took = (ends[-1] - ends[0]) / (len(ends) - 1)
+    without = truths[0]["without"]
+    means = {planted: sum(steps) / len(steps) for planted, steps in without.items()}
+    drifts = [(max(steps) - min(steps)) / took for steps in without.values()]
+    gains = {planted: 1 - mean / took for planted, mean in means.items()}
+    return Result(name, answers[0] if answers else None, gains, max(drifts))
+
+
+if __name__ == "__main__":
+    for row in rows(sys.argv[1:] or [*REAL, *PAIRS, *HEALTHY]):
+        print(f"{row.name}: {row.value} {row.bar}", flush=True)

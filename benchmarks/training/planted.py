@@ -1,42 +1,93 @@
-"""A training loop on the CPU with one planted cause that makes it slower, or without it.
+"""A training loop on the CPU, with planted causes that make it slower, and without them.
 
-`python -m benchmarks.training.planted CAUSE STEPS FOLDER` takes so many steps once the file FOLDER/go exists. Each rank
-writes FOLDER/truth.RANK.json: its `pid`, and `loop`, the ends of its steps. All times are in ns. `CAUSE` is one of
-CAUSES, or `nothing`. Needs torch.
+`python -m benchmarks.training.planted NAME STEPS FOLDER`: NAME is one of CAUSES, two of them with ` and ` between, or
+one of HEALTHY. Once the file FOLDER/go exists, the loop takes half of STEPS without the cause, all with it, and half
+without it; without either of two. Each rank writes FOLDER/truth.RANK.json: its `pid`, `loop` (the ends of its steps
+with all causes), and `without` (by cause: the mean steps without it, before and after). All times are in ns. Needs
+torch.
 """
 
+import contextlib
+import copy
 import gc
 import json
 import os
+import socket
+import sqlite3
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-BATCH, WIDTH = 256, 1024
+BATCH, WIDTH, FEATURES, CLASSES = 768, 512, 64, 10
+AND = " and "
+SETTLING = 0.2
+"""The part of the steps after a change that does not count."""
 now = time.monotonic_ns
 
 
-class Samples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
-    def __init__(self, count: int, prepare: Callable[[], None]) -> None:
-        self._count = count
-        self._prepare = prepare
+class Training:
+    """The model, and what it is trained with."""
 
-    def __len__(self) -> int:
-        return self._count
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.places = Places()
+        self.model: nn.Module = Model(self)
+        self.average = copy.deepcopy(self.model.layers)
+        if dist.is_initialized():
+            self.model = nn.parallel.DistributedDataParallel(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.steps = 0
+        self.loss = torch.zeros(())
+        self.kept: list[Any] = []
+        self.latest: deque[Any] = deque(maxlen=40)
+        self.graph: torch.Tensor | float = 0.0
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        self._prepare()
-        return torch.full((64,), float(index)), index % 10
+
+Work = Callable[[Training], None]
 
 
-def spin(seconds: float) -> None:
+def nothing(training: Training) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Places:
+    """What the loop does beside training, by place, and how it loads its data."""
+
+    before_forward: Work = nothing
+    in_forward: Work = nothing
+    before_backward: Work = nothing
+    before_step: Work = nothing
+    after_step: Work = nothing
+    sample: Callable[[], None] = lambda: None
+    collate: Callable[[], None] = lambda: None
+    order: Callable[[], None] = lambda: None
+    """When an epoch begins."""
+    workers: int = 0
+    persistent: bool = True
+    iterator_per_step: bool = False
+    batch: int = BATCH
+    batches: int = 50
+    """Of an epoch."""
+    accumulate: int = 1
+    syncs_all: bool = False
+    """Whether ranks exchange gradients in all backward passes."""
+    collects_garbage: bool = False
+
+
+def spin(seconds: float, *_: Training) -> None:
     """Runs Python for so long, by the time of the CPU."""
     end = time.thread_time() + seconds
     words: dict[str, int] = {}
@@ -45,135 +96,316 @@ def spin(seconds: float) -> None:
             words[word] = words.get(word, 0) + 1
 
 
-def nothing() -> None:
-    pass
+def sleep(seconds: float, *_: Training) -> None:
+    time.sleep(seconds)
 
 
-class Places:
-    """What the loop does beside training, by place. A planted cause replaces one of them."""
-
-    def __init__(self) -> None:
-        self.sample = self.collate = self.before_forward = self.in_forward = nothing
-        self.before_backward = self.before_step = self.after_step = nothing
-        self.each_epoch = nothing
-        self.workers = 0
-        self.persistent = False
-        self.batches = 50
-        """Batches of an epoch."""
+def every(steps: int, work: Work) -> Work:
+    return lambda training: work(training) if training.steps % steps == steps - 1 else None
 
 
-def every(steps: int, work: Callable[[], None]) -> Callable[[], None]:
-    counted = iter(range(10**9))
-    return lambda: work() if next(counted) % steps == steps - 1 else None
+def on_rank(rank: int, work: Work) -> Work:
+    return lambda training: work(training) if os.environ.get("RANK", "0") == str(rank) else None
 
 
-def write_and_sync(size: int = 1 << 20) -> None:
-    with tempfile.NamedTemporaryFile() as file:
+def in_turns(work: Work) -> Work:
+    return lambda training: work(training) if training.steps % 2 == int(os.environ.get("RANK", "0")) else None
+
+
+def write_and_sync(size: int, *_: Training) -> None:
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         file.write(os.urandom(size))
         file.flush()
         os.fsync(file.fileno())
 
 
-def growing() -> Callable[[], None]:
-    kept: list[int] = []
+def save(training: Training) -> None:
+    if not training.kept:
+        training.kept = [torch.zeros(2_000_000) for _ in range(12)]
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
+        torch.save({"model": training.model.state_dict(), "more": training.kept}, file)
 
-    def work() -> None:
-        kept.extend(range(2_000))
-        sum(kept)
+
+def collector_of(server_s: float) -> Work:
+    """Sends metrics to a server that answers after so long."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        while theirs.recv(65_536):
+            time.sleep(server_s)
+            theirs.send(b"ok")
+
+    threading.Thread(target=serve, daemon=True).start()
+
+    def work(training: Training) -> None:
+        ours.send(b"x" * 500)
+        ours.recv(100)
 
     return work
 
 
-CAUSES: dict[str, tuple[str, Callable[[], object], int | None]] = {
-    "tokenizer in the loop": ("before_forward", lambda: spin(0.012), None),
-    "collate in the main process": ("collate", lambda: spin(0.010), None),
-    "sleep in the forward pass": ("in_forward", lambda: time.sleep(0.010), None),
-    "metric before the backward pass": ("before_backward", lambda: spin(0.008), None),
-    "metric after the step": ("after_step", lambda: spin(0.009), None),
-    "sleep after the step": ("after_step", lambda: time.sleep(0.012), None),
-    "file written after the step": ("after_step", write_and_sync, None),
-    "write every 20 steps": ("after_step", every(20, lambda: write_and_sync(64 << 20)), None),
-    "Python every 25 steps": ("after_step", every(25, lambda: spin(0.2)), None),
-    "samples that sleep": ("sample", lambda: time.sleep(0.0002), None),
-    "first batch of an epoch": ("each_epoch", lambda: time.sleep(0.4), None),
-    "growing list": ("after_step", growing(), None),
-    "sleep on rank 1": ("in_forward", lambda: time.sleep(0.015), 1),
-    "Python on rank 1": ("before_forward", lambda: spin(0.012), 1),
+def database() -> Work:
+    folder = tempfile.mkdtemp(dir="/var/tmp")
+    connection = sqlite3.connect(f"{folder}/metrics.db")
+    connection.execute("create table metrics (step, loss)")
+
+    def work(training: Training) -> None:
+        for at in range(3):
+            connection.execute("insert into metrics values (?, ?)", (training.steps, at))
+            connection.commit()
+
+    return work
+
+
+def evaluate(batches: int, training: Training) -> None:
+    training.model.eval()
+    model = getattr(training.model, "module", training.model)  # one rank alone
+    with torch.no_grad():
+        for number, (values, _) in enumerate(DataLoader(Samples(BATCH * batches, lambda: None), BATCH)):
+            model(values)
+            if number == batches - 1:
+                break
+    training.model.train()
+
+
+def average(training: Training) -> None:
+    model = getattr(training.model, "module", training.model)
+    with torch.no_grad():
+        for _ in range(6):
+            for ours, theirs in zip(training.average.parameters(), model.layers.parameters(), strict=True):
+                ours.mul_(0.99).add_(theirs, alpha=0.01)
+
+
+def grow_list(training: Training) -> None:
+    training.kept.extend(range(5_000))
+    sum(training.kept)
+
+
+def grow_graph(training: Training) -> None:
+    """Keeps a sum with the graph of every step, and walks all of them in each backward pass."""
+    if not training.kept:
+        training.kept.append(torch.zeros((), requires_grad=True))
+    for _ in range(20):
+        training.graph = training.graph + training.kept[0] * 0.0
+
+
+def allocate(training: Training) -> None:
+    """Makes objects that live for some steps, in a program that has many."""
+    if not training.kept:
+        training.kept = [[number, {"at": number}] for number in range(500_000)]
+    training.latest.append([[number] for number in range(20_000)])
+
+
+def small_reductions(training: Training) -> None:
+    value = torch.ones(1)
+    for _ in range(40):
+        dist.all_reduce(value)
+
+
+def norms(training: Training) -> None:
+    for _ in range(10):
+        [parameter.grad.norm().item() for parameter in training.model.parameters()]
+
+
+class Lock:
+    """Another thread that runs Python."""
+
+    def __init__(self) -> None:
+        self._runs = threading.Event()
+        threading.Thread(target=self._spin, daemon=True).start()
+
+    def _spin(self) -> None:
+        while True:
+            self._runs.wait()
+            spin(0.02)
+            self._runs.clear()
+
+    def __call__(self, training: Training) -> None:
+        self._runs.set()
+
+
+Change = dict[str, Any]
+CAUSES: Mapping[str, Callable[[], Change]] = {
+    "tokenizer in the loop": lambda: {"before_forward": partial(spin, 0.012)},
+    "collate in the main process": lambda: {"collate": partial(spin, 0.010)},
+    "samples that sleep": lambda: {"sample": partial(sleep, 0.010)},
+    "sleep in the forward pass": lambda: {"in_forward": partial(sleep, 0.010)},
+    "Python in the forward pass": lambda: {"in_forward": partial(spin, 0.010)},
+    "metric before the backward pass": lambda: {"before_backward": partial(spin, 0.008)},
+    "metric after the step": lambda: {"after_step": partial(spin, 0.009)},
+    "sleep after the step": lambda: {"after_step": partial(sleep, 0.012)},
+    "file written after the step": lambda: {"after_step": partial(write_and_sync, 1 << 20)},
+    "log sent after the step": lambda: {"after_step": collector_of(0.012)},
+    "database after the step": lambda: {"after_step": database()},
+    "norms of gradients": lambda: {"before_step": norms},
+    "write every 20 steps": lambda: {"after_step": every(20, partial(write_and_sync, 64 << 20))},
+    "Python every 25 steps": lambda: {"after_step": every(25, partial(spin, 0.2))},
+    "checkpoint every 20 steps": lambda: {"after_step": every(20, save)},
+    "evaluation every 50 steps": lambda: {"after_step": every(50, partial(evaluate, 60))},
+    "garbage collection": lambda: {"collects_garbage": True},
+    "average of the weights": lambda: {"after_step": average},
+    "growing list": lambda: {"after_step": grow_list},
+    "growing graph": lambda: {"before_backward": grow_graph},
+    "first batch of an epoch": lambda: {"order": partial(time.sleep, 0.4), "batches": 25},
+    "workers restarted": lambda: {"persistent": False},
+    "iterator per step": lambda: {"iterator_per_step": True, "persistent": False},
+    "another Python thread": lambda: {"in_forward": Lock()},
+    "sleep on rank 1": lambda: {"in_forward": on_rank(1, partial(sleep, 0.015))},
+    "Python on rank 1": lambda: {"before_forward": on_rank(1, partial(spin, 0.012))},
+    "ranks late in turns": lambda: {"in_forward": in_turns(partial(sleep, 0.03))},
+    "gradients exchanged while they accumulate": lambda: {"syncs_all": True},
+    "small collectives": lambda: {"after_step": small_reductions},
+    "evaluation on rank 0": lambda: {"after_step": on_rank(0, every(50, partial(evaluate, 60)))},
+    "checkpoint on rank 0": lambda: {"after_step": on_rank(0, every(20, save))},
 }
-"""By name: the place, the work there, and the rank that does it (None: all)."""
+"""By name: what it changes in `Places`."""
+HEALTHY: Mapping[str, Change] = {
+    "nothing": {"batch": 4 * BATCH},
+    "nothing, with workers": {"batch": 4 * BATCH, "workers": 2},
+    "nothing, on 2 ranks": {"batch": 4 * BATCH},
+    "nothing, accumulating": {"batch": 4 * BATCH, "accumulate": 4},
+    "nothing, clipping": {
+        "batch": 4 * BATCH,
+        "before_step": lambda training: nn.utils.clip_grad_norm_(training.model.parameters(), 1.0),
+    },
+}
+"""Large batches: what each step costs beside its passes is small."""
+ALWAYS: Mapping[str, Change] = {
+    "first batch of an epoch": {"batches": 25},
+    "garbage collection": {"after_step": allocate},
+    "workers restarted": {"workers": 2, "batches": 12},
+    "iterator per step": {"workers": 2},
+    "ranks late in turns": {"in_forward": partial(sleep, 0.015)},
+    "gradients exchanged while they accumulate": {"accumulate": 8},
+}
+"""What is so with and without a cause."""
+
+
+class Samples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
+    def __init__(self, count: int, prepare: Callable[[], None]) -> None:
+        self._prepare = prepare
+        self._values = torch.rand(count, FEATURES)
+        self._labels = torch.arange(count) % CLASSES
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        self._prepare()
+        return self._values[indices[0] : indices[-1] + 1], self._labels[indices[0] : indices[-1] + 1]
+
+
+class Order(Sampler):  # type: ignore[misc]
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def __len__(self) -> int:
+        return self._places.batch * self._places.batches
+
+    def __iter__(self) -> Iterator[int]:
+        self._places.order()
+        return iter(range(len(self)))
 
 
 class Model(nn.Module):  # type: ignore[misc]
-    def __init__(self, places: Places) -> None:
+    def __init__(self, training: Training) -> None:
         super().__init__()
-        layers = [nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)]
+        layers = [nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)]
         self.layers = nn.Sequential(*layers)
-        self._places = places
+        self._training = [training]  # a list: the model does not own it
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         hidden = self.layers[:2](batch)
-        self._places.in_forward()
+        if self.training:
+            self._training[0].places.in_forward(self._training[0])
         return self.layers[2:](hidden)
 
 
-def batches(places: Places) -> Iterable[list[torch.Tensor]]:
+def batches(places: Places) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Epochs without an end."""
 
-    def collate(samples: list[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
+    def collate(samples: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         places.collate()
-        values, labels = zip(*samples, strict=True)
-        return [torch.stack(values), torch.tensor(labels)]
+        return samples
 
-    data = Samples(BATCH * places.batches, places.sample)
+    data = Samples(places.batch * places.batches, places.sample)
+    keeps = places.persistent and places.workers > 0
     loader = DataLoader(
-        data, BATCH, collate_fn=collate, num_workers=places.workers, persistent_workers=places.persistent
+        data,
+        places.batch,
+        sampler=Order(places),
+        collate_fn=collate,
+        num_workers=places.workers,
+        persistent_workers=keeps,
     )
     while True:
-        places.each_epoch()
-        yield from loader
+        if places.iterator_per_step:
+            yield next(iter(loader))
+        else:
+            yield from loader
 
 
-def steps(places: Places) -> Iterator[int]:
+def steps(training: Training, places: Places) -> Iterator[int]:
     """Trains; yields the end of each step (ns)."""
-    torch.manual_seed(0)
-    model: nn.Module = Model(places)
-    if dist.is_initialized():
-        model = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    training.places, training.graph = places, 0.0
+    training.kept, training.latest = [], deque(maxlen=40)
+    (gc.enable if places.collects_garbage else gc.disable)()
     for values, labels in batches(places):
-        places.before_forward()
-        loss = nn.functional.cross_entropy(model(values), labels)
-        places.before_backward()
-        loss.backward()
-        places.before_step()
-        optimizer.step()
-        optimizer.zero_grad()
-        places.after_step()
+        places.before_forward(training)
+        updates = training.steps % places.accumulate == places.accumulate - 1
+        syncs = updates or places.syncs_all or not dist.is_initialized()
+        with contextlib.nullcontext() if syncs else training.model.no_sync():
+            training.loss = nn.functional.cross_entropy(training.model(values), labels)
+            places.before_backward(training)
+            (training.loss + training.graph).backward(retain_graph=isinstance(training.graph, torch.Tensor))
+        if updates:
+            places.before_step(training)
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+        places.after_step(training)
+        training.steps += 1
         yield now()
 
 
-def main(cause: str, count: int, folder: Path) -> None:
+def mean_step(training: Training, places: Places, count: int, settling: float = SETTLING) -> tuple[float, list[int]]:
+    """The mean of so many steps (ns), and their ends. The first ones do not count."""
+    running, before = steps(training, places), round(settling * count)
+    ends = [next(running) for _ in range(before + count)][before:]
+    return (ends[-1] - ends[0]) / (len(ends) - 1), ends
+
+
+def main(name: str, count: int, folder: Path) -> None:
     torch.set_num_threads(1)
     gc.disable()
-    rank = int(os.environ.get("RANK", "0"))
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("gloo")
-    places = Places()
-    if cause != "nothing":
-        place, work, on_rank = CAUSES[cause]
-        if on_rank in (None, rank):
-            setattr(places, place, work)
-    running = steps(places)
+    causes = [] if name in HEALTHY else name.split(AND)
+    common = HEALTHY.get(name) or {key: value for one in causes for key, value in ALWAYS.get(one, {}).items()}
+    changes = {cause: CAUSES[cause]() for cause in causes}
+
+    def without(left_out: str) -> Places:
+        planted = [change for cause, change in changes.items() if cause != left_out]
+        return replace(Places(**common), **{key: value for change in planted for key, value in change.items()})
+
+    training = Training()
+    first, last = [*causes, *causes, name, name][:2]
+    warming = steps(training, without(first))
     while True:
-        next(running)
+        next(warming)
         go = torch.tensor(float((folder / "go").exists()))
         if dist.is_initialized():
             dist.broadcast(go, 0)
         if go:
             break
-    loop = [next(running) for _ in range(count)]
-    truth = {"pid": os.getpid(), "loop": loop, "marks": [], "rank": rank}
+    before = mean_step(training, without(first), count // 2)[0]
+    # growth is measured from its begin
+    _, loop = mean_step(training, without(""), count, 0.0 if "growing" in name else SETTLING)
+    after = mean_step(training, without(last), count // 2)[0]
+    of_causes = {first: [before, after]} if first == last else {first: [before], last: [after]}
+    rank = int(os.environ.get("RANK", "0"))
+    truth = {"pid": os.getpid(), "loop": loop, "marks": [], "rank": rank, "without": of_causes}
     (folder / f"truth.{rank}.json").write_text(json.dumps(truth))
+    os._exit(0)  # workers and daemons need no end
 
 
 if __name__ == "__main__":

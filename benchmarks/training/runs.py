@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,21 +70,20 @@ def recorded(name: str) -> Run:
 
 def record(name: str) -> None:
     """Runs a scenario or a planted cause once, and saves it."""
-    batches, truths = live_planted(name) if name in PLANTED else live(name)
-    # before the loop of a planted cause, its program trains until it is found
-    since = {truth["pid"]: truth["loop"][0] if name in PLANTED else 0 for truth in truths}
+    batches, truths = live_planted(name, PLANTED_STEPS, PLANTED[name]) if name in PLANTED else live(name)
+    pids = {truth["pid"] for truth in truths}
     spans, truth = _paths(name)
     spans.parent.mkdir(exist_ok=True)
-    lines = (line + b"\n" for batch in batches for line in _lines(batch, since))
+    lines = (line + b"\n" for batch in batches for line in _lines(batch, pids))
     spans.write_bytes(gzip.compress(b"".join(lines), mtime=0))
     truth.write_bytes(gzip.compress(json.dumps(truths).encode(), mtime=0))
 
 
-def _lines(batch: Batch, since: Mapping[int, int]) -> Iterator[bytes]:
+def _lines(batch: Batch, pids: Collection[int]) -> Iterator[bytes]:
     """The spans of a batch, or the facts in it, as OTLP in JSON."""
-    if batch.spans and (spans := _kept_spans(batch.spans, since)).resource_spans:
+    if batch.spans and (spans := _kept_spans(batch.spans, pids)).resource_spans:
         yield spans_json(spans)
-    if batch.metrics and (facts := _kept_facts(batch.metrics, since)).resource_metrics:
+    if batch.metrics and (facts := _kept_facts(batch.metrics, pids)).resource_metrics:
         yield metrics_json(facts)
 
 
@@ -94,15 +93,11 @@ def _batch_of(line: bytes) -> Batch:
     return Batch(spans=parse_spans_json(line))
 
 
-def _kept_spans(spans: TracesData, since: Mapping[int, int]) -> TracesData:
-    """The spans of these processes that begin later than the time (ns) of each."""
-    kept = TracesData(resource_spans=[one for one in spans.resource_spans if pid_of(one) in since])
+def _kept_spans(spans: TracesData, pids: Collection[int]) -> TracesData:
+    """The spans of these processes."""
+    kept = TracesData(resource_spans=[one for one in spans.resource_spans if pid_of(one) in pids])
     for resource in kept.resource_spans:
         _rename_host(resource)
-        for scope in resource.scope_spans:
-            later = [span for span in scope.spans if span.start_time_unix_nano >= since[pid_of(resource)]]
-            del scope.spans[:]
-            scope.spans.extend(later)
         for span in (span for scope in resource.scope_spans for span in scope.spans):
             span.ClearField("trace_id")
             span.ClearField("span_id")
@@ -153,6 +148,8 @@ class Job:
     """Whether it needs the stand-in GPU in the folder."""
     samples: int = 19
     """Samples a second of each CPU."""
+    overhead: float = 0.0
+    """The part of a CPU that probes may cost before calls are sampled. 0: no limit."""
 
 
 def live(name: str, python: str = sys.executable) -> Run:
@@ -162,12 +159,36 @@ def live(name: str, python: str = sys.executable) -> Run:
     return watched(Job(command, scenario.ranks, frozenset(scenario.intervals), gpu=scenario.gpu))
 
 
-def live_planted(cause: str, steps: int = PLANTED_STEPS) -> Run:
-    """Runs a loop with a planted cause under the eBPF receiver."""
-    ranks, program = PLANTED.get(cause, 1), ["benchmarks.training.planted", cause, str(steps)]
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"] if ranks > 1 else []
-    command = [sys.executable, "-m", *launcher, *program]
-    return watched(Job(command, ranks, frozenset({"backward"}), {"OMP_NUM_THREADS": "1"}))
+def live_planted(name: str, steps: int, ranks: int, python: str = sys.executable) -> Run:
+    """Runs a loop with planted causes under the eBPF receiver, as `why` sets it. The batches have what happens while
+    the loop runs with all of them."""
+    program = ["-m", "benchmarks.training.planted", name, str(steps)]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    command = [python, *launcher, *program]
+    job = Job(command, ranks, frozenset({"backward"}), {"OMP_NUM_THREADS": "1"}, samples=49, overhead=0.1)
+    batches, truths = watched(job)
+    loop = truths[0]["loop"]
+    return [_within(batch, loop[0], loop[-1]) for batch in batches], truths
+
+
+def _within(batch: Batch, since: int, until: int) -> Batch:
+    """What happens between these times (ns)."""
+    kept = batch.copy()
+    for resource in kept.spans.resource_spans if kept.spans else ():
+        for scope in resource.scope_spans:
+            _keep(scope.spans, lambda span: since <= span.start_time_unix_nano <= span.end_time_unix_nano <= until)
+    for of_resource in kept.metrics.resource_metrics if kept.metrics else ():
+        for of_scope in of_resource.scope_metrics:
+            for metric in of_scope.metrics:
+                data = getattr(metric, metric.WhichOneof("data") or "gauge")
+                _keep(data.data_points, lambda point: since <= point.time_unix_nano <= until)
+    return kept
+
+
+def _keep(items: Any, is_kept: Callable[[Any], bool]) -> None:
+    kept = [item for item in items if is_kept(item)]
+    del items[:]
+    items.extend(kept)
 
 
 def watched(job: Job) -> Run:
@@ -178,8 +199,7 @@ def watched(job: Job) -> Run:
 async def _watch(job: Job) -> Run:
     mark = uuid4().hex
     cls = Registry.installed().load("receivers", "ebpf")
-    # Without sampling: the scenarios show what the marks say, and some have ten thousand operators a second.
-    settings: dict[str, Any] = {"interval": "500ms", "rescan_interval": "300ms", "max_overhead": 0}
+    settings: dict[str, Any] = {"interval": "500ms", "rescan_interval": "300ms", "max_overhead": job.overhead}
     settings |= {"processes": {"environment": {MARK: mark}}, "sampler_frequency": job.samples}
     config = cls.Config.model_validate(settings)
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))

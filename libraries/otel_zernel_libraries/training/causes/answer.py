@@ -11,9 +11,9 @@ from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Hidden
 from otel_zernel_libraries.training.causes.devices import small_launches
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.ranks import over_ranks
-from otel_zernel_libraries.training.causes.segments import everywhere, segments
+from otel_zernel_libraries.training.causes.segments import everywhere, seen_in_segment, segments
 from otel_zernel_libraries.training.causes.steps import stops, uneven
-from otel_zernel_libraries.training.causes.workers import has_workers, workers
+from otel_zernel_libraries.training.causes.workers import has_workers, iterators, workers
 from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import phase_of
 from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
@@ -31,6 +31,7 @@ _WHAT_IFS: Final[Sequence[tuple[_Find, Callable[[Job], bool], Sequence[CauseName
     ),
     (everywhere, lambda _: True, (CauseName.CPU_TAKEN, CauseName.CPU_QUOTA, CauseName.GIL, CauseName.THREADS)),
     (uneven, lambda _: True, (CauseName.SLOW_STEPS, CauseName.PERIODIC, CauseName.GROWTH, CauseName.FIRST_OF_EPOCH)),
+    (iterators, has_workers, (CauseName.ITERATOR_PER_STEP,)),
     (
         workers,
         has_workers,
@@ -120,7 +121,8 @@ class _Claimed(NamedTuple):
         left = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in what_if.removed.items()}
         removed = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in job.with_waits(left).items()}
         faster = None if what_if.faster is None else np.maximum(what_if.faster - self.transfers, 0.0)
-        return replace(what_if, removed=removed, faster=faster)
+        rest = replace(what_if, removed=removed, faster=faster)
+        return replace(rest, evidence=seen_in_segment(job, rest)) if rest.cause is CauseName.SEGMENT else rest
 
 
 def _causes(job: Job, what_ifs: Sequence[WhatIf]) -> list[Cause]:

@@ -24,6 +24,8 @@ _UNEVEN: Final = 0.1
 _FEW: Final = 10
 _MANY: Final = 8
 """Small collectives of a step, outside its backward pass."""
+_SHORT: Final = 0.0005
+"""Seconds that a small collective takes, at most, if its size is not known."""
 
 
 def over_ranks(job: Job) -> Iterator[WhatIf]:
@@ -151,11 +153,13 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
         out=np.zeros_like(job.transfers),
         where=job.transfers > 0,
     )
-    small = [
+    others = [
         (event, counts.sum() / max(job.trained.sum(), 1))
         for event, counts in job.all_events(0).items()
-        if event.name == "collective" and event.position != Position.BACKWARD and event.size == "small"
+        if event.name == "collective" and event.position != Position.BACKWARD
     ]
+    are_short = job.a_step(job.transfers * part) < _SHORT * sum(number for _, number in others)
+    small = [(event, number) for event, number in others if event.size == "small" or (not event.size and are_short)]
     count = sum(number for _, number in small)
     if count >= _MANY:
         event, _ = max(small, key=lambda pair: pair[1])

@@ -13,7 +13,6 @@ from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS
 from otel_zernel_libraries.training.causes.job import FOR_CPU, Job, WhatIf
-from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
 
@@ -46,34 +45,36 @@ def segments(job: Job) -> Iterator[WhatIf]:
             continue
         part = _part(job, moment, at)
         # the rank that does it longest may be the one for which the others wait
-        by_rank = [job.a_step(job.spent[rank, :, at]) for rank in range(len(job.ranks))]
-        longest = int(np.argmax(by_rank))
-        mean = by_rank[longest] * part
-        if mean < _SMALL * job.step:
+        longest = max(job.a_step(job.spent[rank, :, at]) for rank in range(len(job.ranks))) * part
+        if longest < _SMALL * job.step:
             continue
         removed = np.zeros((1, len(job.moments)))
         removed[0, at] = part
-        who = "The training thread" if job.alone else f"Rank {job.ranks[longest].rank}"
-        sentence = (
-            f"{who} {activity_words(moment.activity)} for {amount(mean)} of each {amount(job.step)} "
-            f"({percent(mean / job.step)}) {POSITION_WORDS[moment.position].where}."
-        )
         yield WhatIf(
             cause=CauseName.SEGMENT,
             position=moment.position,
             activity=moment.activity,
             removed=dict.fromkeys(range(len(job.ranks)), removed),
-            evidence=(Evidence(sentence, mean, "s"), *_waits_with(job, longest, removed)),
         )
 
 
-def _waits_with(job: Job, rank: int, removed: Floats) -> Iterator[Evidence]:
-    """The waits for a CPU that a thread would not have without this."""
-    gone = job.with_waits({rank: removed})[rank]
-    for_cpu = np.array([moment.activity in FOR_CPU for moment in job.moments])
-    waits = job.a_step((job.spent[rank] * gone * for_cpu).sum(axis=1))
-    if waits >= _SMALL * job.step:
-        yield Evidence(f"For this, it waits {amount(waits)} for a CPU.", waits, "s")
+def seen_in_segment(job: Job, what_if: WhatIf) -> tuple[Evidence, ...]:
+    """The evidence of the time that a what-if of a segment removes, on the rank that has most of it."""
+    pair = (what_if.position, what_if.activity)
+    at, moment = next((at, one) for at, one in enumerate(job.moments) if (one.position, one.activity) == pair)
+    parts = {rank: np.broadcast_to(part, job.spent[rank].shape) for rank, part in what_if.removed.items()}
+    means = {rank: job.a_step(job.spent[rank, :, at] * part[:, at]) for rank, part in parts.items()}
+    longest = max(means, key=means.__getitem__)
+    mean = means[longest]
+    who = "The training thread" if job.alone else f"Rank {job.ranks[longest].rank}"
+    sentence = (
+        f"{who} {activity_words(moment.activity)} for {amount(mean)} of each {amount(job.step)} "
+        f"({percent(mean / job.step)}) {POSITION_WORDS[moment.position].where}."
+    )
+    for_cpu = np.array([one.activity in FOR_CPU for one in job.moments])
+    waits = job.a_step((job.spent[longest] * parts[longest] * for_cpu).sum(axis=1))
+    of_waits = [Evidence(f"For this, it waits {amount(waits)} for a CPU.", waits, "s")]
+    return Evidence(sentence, mean, "s"), *(of_waits if waits >= _SMALL * job.step else ())
 
 
 def _part(job: Job, moment: Moment, at: int) -> float:
@@ -95,7 +96,8 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return 1.0
     spent = float(job.spent[:, :, at].sum())
     operators = sum(float(one[position].sum()) for one in job.operators if position in one)
-    return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent else 0.0
+    # a pass without operators has some that are not seen: it is compiled, or their probes are off
+    return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent and operators else 0.0
 
 
 def everywhere(job: Job) -> Iterator[WhatIf]:

@@ -87,9 +87,12 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     own = own + float(np.median(spent[:, :, ~columns].sum(axis=2).max(axis=0)))
     slow = own > _SLOW * np.median(own)
     first = _first_of_epochs(job)
-    if first is not None and slow.any():
-        yield from _first(job, spent, slow & first, columns)
-        slow = slow & ~first
+    for what_if in _first(job, spent, slow & first, columns) if first is not None and slow.any() else ():
+        yield what_if
+        parts = np.stack([what_if.removed[rank] for rank in range(len(spent))])
+        own = own - (spent * parts * columns).sum(axis=2).max(axis=0)
+        spent = spent * (1.0 - parts)
+        slow = own > _SLOW * np.median(own)
     if 2 <= slow.sum() <= _MOST_SLOW * len(slow):
         yield _slow(job, spent, slow, own, columns)
 
@@ -150,7 +153,10 @@ def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[Wha
     """The first step of an epoch loads as fast as the others."""
     loads = np.array([moment.position in (Position.LOAD, Position.BETWEEN) for moment in job.moments]) & columns
     excess = _excess(spent, slow, loads)
-    epochs = max(int(slow.sum()), 1)
+    # a process that has started others copies each page of its memory when it next writes to it
+    forks = slow & (job.events(0, StepEvent("worker_start")) > 0)
+    excess = np.maximum(excess, _excess(spent, forks, job.is_own) if forks.any() else 0.0)
+    epochs = max(int(job.counted(0, StepFlags.ENDS_EPOCH).sum()), 1)
     each = float(excess.sum(axis=2).max(axis=0).sum()) / epochs
     if each * epochs < _SMALL * job.step * job.steps:
         return
@@ -163,8 +169,8 @@ def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[Wha
         removed=_removed(spent, excess),
         evidence=(
             Evidence(
-                f"The first batch of each epoch takes {amount(each)} longer than the others, every "
-                f"{job.trained.sum() / epochs:.0f} steps.",
+                f"The begin of each epoch takes {amount(each)} more than other steps. "
+                f"An epoch has {job.trained.sum() / epochs:.0f} steps.",
                 each,
                 "s",
             ),
@@ -234,9 +240,10 @@ def _first_of_epochs(job: Job) -> Flags | None:
     ends: Flags = job.counted(0, StepFlags.ENDS_EPOCH) > 0
     if not ends.any():
         return None
-    after = np.zeros_like(ends)
-    after[1:] = ends[:-1]
-    return ends | after
+    beside = ends.copy()
+    beside[1:] |= ends[:-1]
+    beside[:-1] |= ends[1:]
+    return beside
 
 
 def _excess(spent: Floats, slow: Flags, columns: Flags) -> Floats:

@@ -14,6 +14,42 @@ from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 _WAITS: Final = frozenset({Activity.LOCK, Activity.PIPE, Activity.SOCKET, Activity.TIMER, Activity.UNKNOWN})
 """Waits for a batch in a queue."""
 _SMALL: Final = 0.01
+_OFTEN: Final = 0.5
+"""Iterators by training step, from which on each step has its own."""
+
+
+def iterators(job: Job) -> Iterator[WhatIf]:
+    """A job that makes its iterator once: its workers load the next batches while it trains, and it starts no others.
+
+    Without workers, a new iterator takes no time of its own: what its sampler needs is a part of the load.
+    """
+    made, started = (
+        job.a_step(job.events(0, StepEvent(name)).astype(np.float64)) for name in ("iterator", "worker_start")
+    )
+    if made < _OFTEN or started < _OFTEN:
+        return
+    loads = np.array([one.position is Position.LOAD for one in job.moments]) & job.is_own
+    waits = loads & np.array([one.activity in _WAITS for one in job.moments])
+    load, wait = (job.a_step(job.spent[:, :, some].sum(axis=2).mean(axis=0)) for some in (loads, waits))
+    if load < _SMALL * job.step:
+        return
+    # the workers of one iterator would make a batch each in this time
+    left = max(wait * made / started - (job.step - load), 0.0)
+    part = loads - waits * (left / wait if wait else 0.0)
+    longest = int(np.flatnonzero(loads)[job.spent[:, :, loads].sum(axis=(0, 1)).argmax()])
+    yield WhatIf(
+        cause=CauseName.ITERATOR_PER_STEP,
+        position=Position.LOAD,
+        activity=job.moments[longest].activity,
+        removed=dict.fromkeys(range(len(job.ranks)), part[None, :]),
+        evidence=(
+            Evidence(f"Each step makes {made:.1f} iterators of a DataLoader.", made, "{iterator}"),
+            Evidence(f"They start {started:.1f} worker processes.", started, "{process}"),
+            Evidence(
+                f"All this takes {amount(load)} of each {amount(job.step)} ({percent(load / job.step)}).", load, "s"
+            ),
+        ),
+    )
 
 
 def workers(job: Job) -> Iterator[WhatIf]:

@@ -1,13 +1,14 @@
 """Counts what happens how often in a step."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Final
 
 from otel_zernel_libraries.training.interval_spans import CollectiveSpan
 from otel_zernel_libraries.training.ledger import Position, Segment, StepEvent, collective_event
-from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import BATCH, ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step
 
 _BATCH: Final = StepEvent("batch")
@@ -19,6 +20,12 @@ _EVENTS: Final = {
     "inference": StepEvent("inference"),
 }
 _OF_WORKERS: Final = StepEvent("worker_batch")
+_ITERATOR: Final = StepEvent("iterator")
+_WORKER_START: Final = StepEvent("worker_start")
+_DRAWS: Final = 2
+"""Random numbers that a new iterator draws: a seed of its own, and one of its sampler."""
+_SOON_NS: Final = 2_000_000
+"""A new iterator without workers loads its first batch so soon after that."""
 
 
 def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Sequence[Segment]) -> dict[StepEvent, int]:
@@ -32,6 +39,7 @@ def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Seque
             if event is _BATCH and "MultiProcessing" in interval.name:
                 event = _OF_WORKERS
             counts[event] = counts.get(event, 0) + 1
+    _count_iterators(step, segments, counts)
     calls = _calls(collectives) if collectives else ()
     for call in calls:
         at = bisect_right(segments, call.start_ns, key=itemgetter(0)) - 1
@@ -44,6 +52,22 @@ def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Seque
                 event = StepEvent("collective", segment.position)
                 counts[event] = counts.get(event, 0) + segment.work.collectives
     return counts
+
+
+def _count_iterators(step: Step, segments: Sequence[Segment], counts: dict[StepEvent, int]) -> None:
+    """Counts the iterators of a DataLoader, and the workers that they start. An iterator draws a random number right
+    before its first load."""
+    for before, load in pairwise(step.intervals):
+        draws = before.operators.count if before.kind == BATCH and before.operators else 0
+        if load.kind != "data_loading" or not 0 < draws <= _DRAWS:
+            continue
+        first = max(bisect_right(segments, before.start, key=itemgetter(0)) - 1, 0)
+        made = segments[first : bisect_left(segments, load.start, key=itemgetter(0))]
+        started = sum(segment.work.forks for segment in made if segment.work)
+        if started or load.start - before.end < _SOON_NS:
+            counts[_ITERATOR] = counts.get(_ITERATOR, 0) + 1
+        if started:
+            counts[_WORKER_START] = counts.get(_WORKER_START, 0) + started
 
 
 def _calls(collectives: Sequence[ThreadInterval]) -> list[CollectiveSpan]:

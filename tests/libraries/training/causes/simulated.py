@@ -10,6 +10,7 @@ import numpy as np
 from otel_zernel_libraries.training import device
 from otel_zernel_libraries.training.causes import Facts, Job, MeasuredSteps, RankInput, StepFlags, training_ends
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment, StepEvent
+from otel_zernel_libraries.training.ledger.segments import NO_WORK
 from tests.libraries.training.device.simulated import Loop
 
 SECOND = 1_000_000_000
@@ -28,6 +29,8 @@ class Part:
     """None: all ranks."""
     every: int = 1
     """It happens in each so manyth step."""
+    after: int = 0
+    """It happens so many steps later."""
     growth: float = 0.0
     """Seconds more with each step."""
     turns: bool = False
@@ -54,6 +57,8 @@ class Plan:
     meets_in: Position = Position.BACKWARD
     epoch: int = 0
     """Steps of an epoch; 0 for one epoch."""
+    starts_workers: bool = False
+    """Whether each epoch but the first starts two workers."""
     on_gpus: bool = False
     """Whether each rank launches one short kernel in its passes."""
     events: Counter[StepEvent] = field(default_factory=Counter)
@@ -98,6 +103,8 @@ def simulated(plan: Plan, seed: int = 0) -> Job:
             flags = StepFlags.TRAINED | (StepFlags.UPDATED if updates else 0)
             flags |= StepFlags.ENDS_EPOCH if plan.epoch and number % plan.epoch == 0 else 0
             counts = Counter({StepEvent("backward"): 1, StepEvent("optimizer"): int(updates)}) + plan.events
+            if plan.starts_workers and number % plan.epoch == 1 % plan.epoch:
+                counts += Counter({StepEvent("iterator"): 1, StepEvent("worker_start"): 2})
             measured[rank].add((begin, now[rank]), segments, counts, flags, number, left if meets else 0)
     works = {(Position.FORWARD, device.Stream.COMPUTE): 1e-6}
     ranks = [
@@ -126,7 +133,7 @@ def _spent(
     spent = []
     for part in parts:
         noise = 1 + rng.uniform(-part.noise, part.noise)
-        is_due = number % part.every == 0 and part.rank in (None, rank)
+        is_due = number % part.every == part.after % part.every and part.rank in (None, rank)
         if part.turns:
             is_due = number % plan.ranks == rank
         is_before = _ORDER.index(part.position) <= _ORDER.index(Position.BACKWARD)
@@ -139,7 +146,8 @@ def _spent(
 def _segments(spent: Sequence[tuple[Position, Activity, int]], begin: int) -> list[Segment]:
     segments = []
     for position, activity, ns in spent:
-        segments.append(Segment(begin, begin + ns, MOMENTS[position][activity]))
+        work = NO_WORK._replace(operators=int(activity is Activity.OPERATOR))
+        segments.append(Segment(begin, begin + ns, MOMENTS[position][activity], (), work))
         begin += ns
     return segments
 

@@ -240,3 +240,86 @@ def test_ranks_with_gpus_whose_work_is_unknown_give_no_answer() -> None:
     """Their waits for a GPU may be called waits for their peers."""
     plan = Plan(HEALTHY, ranks=2, transfer=0.03, facts=Facts(has_device=True))
     assert answer_on(simulated(plan)) is None
+
+
+def test_the_evidence_of_a_segment_has_no_time_of_another_cause() -> None:
+    """Python after the step takes 2 ms, and 100 ms more in every tenth step."""
+    each = Part(Position.AFTER_STEP, Activity.PYTHON, 0.002)
+    answer = answer_on(simulated(Plan((*HEALTHY, each, replace(each, seconds=0.1, every=10)))))
+    assert answer
+    assert [cause.cause for cause in answer.causes] == [CauseName.PERIODIC, CauseName.SEGMENT]
+    for cause in answer.causes[1:]:
+        assert sum(one.value for one in cause.evidence) == pytest.approx(cause.gain, rel=0.1)
+
+
+def test_slow_steps_at_the_ends_of_epochs_count_as_the_others_do() -> None:
+    """The garbage collector runs every 10 steps, and an epoch has 20."""
+    collects = Part(Position.AFTER_STEP, Activity.PYTHON, 0.4, every=10)
+    plan = Plan((*HEALTHY, collects), epoch=20)
+    answer = answer_on(simulated(plan))
+    assert answer
+    (cause,) = answer.causes
+    assert cause.cause is CauseName.PERIODIC
+    assert cause.gain == pytest.approx(answer.step - step_of(plan.without(collects)), abs=POINT * answer.step)
+    assert "Every 10 steps" in cause.evidence[0].text
+
+
+def test_restarted_workers_cost_the_begin_and_the_end_of_an_epoch_and_the_copies_of_memory() -> None:
+    """The old ones stop in the last step of an epoch. The first pass copies the pages that new ones share."""
+    events = Counter({StepEvent("worker_batch"): 1})
+    ends, begins = (Part(Position.LOAD, Activity.PIPE, 0.05, every=20, after=after) for after in (0, 1))
+    copies = Part(Position.FORWARD, Activity.OPERATOR, 0.02, every=20, after=1)
+    plan = Plan((*HEALTHY, ends, begins, copies), epoch=20, events=events, starts_workers=True)
+    answer = answer_on(simulated(plan))
+    assert answer
+    (cause,) = answer.causes
+    assert cause.cause is CauseName.WORKERS_RESTART
+    truth = answer.step - step_of(plan.without(ends, begins, copies))
+    assert cause.gain == pytest.approx(truth, abs=POINT * answer.step)
+    assert "An epoch has 20 steps" in cause.evidence[0].text
+
+
+@pytest.mark.parametrize(("wait", "left"), [(0.03, 0.0), (0.3, 0.1)], ids=["fast workers", "slow workers"])
+def test_an_iterator_per_step_gains_what_its_workers_can_make_meanwhile(wait: float, left: float) -> None:
+    """Two workers of one iterator make two batches at once, while the thread trains. What is `left` are their waits."""
+    makes = Part(Position.LOAD, Activity.PYTHON, 0.02)
+    waits = Part(Position.LOAD, Activity.PIPE, wait)
+    events = {StepEvent("worker_batch"): 1, StepEvent("iterator"): 1, StepEvent("worker_start"): 2}
+    plan = Plan((*HEALTHY[1:], makes, waits), events=Counter(events))
+    answer = answer_on(simulated(plan))
+    assert answer
+    lead = answer.causes[0]
+    assert (lead.cause, lead.position) == (CauseName.ITERATOR_PER_STEP, Position.LOAD)
+    trains = step_of(plan.without(makes, waits))
+    kept = max(wait / 2 - trains, 0.0) if left else 0.0
+    assert lead.gain == pytest.approx(answer.step - trains - kept, abs=2 * POINT * answer.step)
+    assert "iter(loader)" in lead.advice[0]
+    assert sum(cause.gain for cause in answer.causes) <= answer.step
+
+
+def test_an_iterator_of_each_epoch_is_no_cause() -> None:
+    events = Counter({StepEvent("worker_batch"): 1})
+    answer = answer_on(simulated(Plan(HEALTHY, epoch=20, events=events, starts_workers=True)))
+    assert answer
+    assert answer.causes == ()
+    assert CauseName.ITERATOR_PER_STEP in answer.looked_at
+
+
+def test_python_in_passes_whose_operators_are_not_seen_is_no_cause() -> None:
+    """They are compiled, or their probes are off."""
+    forward = replace(HEALTHY[1], activity=Activity.PYTHON)
+    answer = answer_on(simulated(Plan((forward, *HEALTHY[2:]))))
+    assert answer
+    assert answer.causes == ()
+
+
+@pytest.mark.parametrize(
+    ("transfer", "cause"), [(0.008, CauseName.SMALL_COLLECTIVES), (0.08, CauseName.SLOW_LINK)], ids=["short", "long"]
+)
+def test_collectives_of_unknown_size_are_small_if_they_are_short(transfer: float, cause: CauseName) -> None:
+    """Calls of gloo show no size."""
+    events = Counter({StepEvent("collective", Position.AFTER_STEP): 40})
+    plan = Plan(HEALTHY, ranks=2, transfer=transfer, meets_in=Position.AFTER_STEP, events=events)
+    answer = answer_on(simulated(plan))
+    assert answer
+    assert answer.causes[0].cause is cause

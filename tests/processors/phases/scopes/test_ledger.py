@@ -351,6 +351,36 @@ def test_what_happens_in_a_step_is_counted() -> None:
     }
 
 
+@pytest.mark.parametrize(("forks", "place"), [(2, Position.LOAD), (0, Position.AFTER_STEP)], ids=["workers", "none"])
+def test_an_iterator_with_workers_is_made_for_the_load_after_it(forks: int, place: Position) -> None:
+    """It draws a seed, and starts its workers. Other code draws a random number, too."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        begin = thread.snapshot
+        thread.spend(0.01)
+        thread.add("batch", begin, operators=Operators(1))
+        thread.spend(20, forks=forks)
+        thread.scope("data_loading", 3)
+    steps = thread.closed()
+    assert ledger_of(steps)[place, Activity.PYTHON] >= 20 * (STEPS - 1)
+    made = {StepEvent("iterator"): 1, StepEvent("worker_start"): forks} if forks else {}
+    events = steps[5].events
+    assert {event: count for event, count in events.items() if event.name in ("iterator", "worker_start")} == made
+
+
+def test_an_iterator_without_workers_draws_a_seed_right_before_its_load() -> None:
+    thread = CountedThread()
+    for _ in range(STEPS):
+        thread.train()
+        begin = thread.snapshot
+        thread.spend(0.01)
+        thread.add("batch", begin, operators=Operators(1))
+        thread.spend(0.1)
+        thread.scope("data_loading", 3)
+    assert thread.closed()[5].events[StepEvent("iterator")] == 1
+
+
 def test_every_view_of_the_ledger_counts_waits_for_other_ranks() -> None:
     """NCCL's calls in a backward pass have no spans. Energy, transitions, meetings and phases agree about them."""
     thread = CountedThread()
