@@ -8,10 +8,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.causes import JobAnswer, verdict_of
+from otel_zernel_libraries.training.causes import verdict_of
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
+from otel_zernel_processors.phases.emit.answers import LatestAnswer, answer_batch
 from otel_zernel_processors.phases.emit.job_report import RankCounts, job_metrics
 from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
@@ -58,8 +58,8 @@ class FollowedJob:
         """The reports of the hosts in the job's last report."""
         self._meetings: deque[Mapping[int, int]] = deque(maxlen=_MEETINGS)
         """Of each of the latest steps: when (ns) each rank left its last collective; 0 if that is not known."""
-        self._answered = 0
-        self._last_answer: JobAnswer | None = None
+        self._answered = LatestAnswer(ns(config.window))
+        self._is_over = False
         self._gains = StalenessTracker()
         self._reported = self._waited_until = 0
         """The times (ns) of the last report, and of the last one that some rank was late for."""
@@ -91,13 +91,12 @@ class FollowedJob:
 
     def end(self) -> Iterator[Batch]:
         """The remaining reports, and the traces of the steps that still wait for a rank."""
-        self._answered = 0  # the last report has all steps
+        self._is_over = True  # the last report has all steps
         yield from self._report(max(self._due, default=0))
         yield from self._align(max((report.now for report in self._arrived), default=0))
         for run in self._runs:
             yield from self._finish(run.steps.end())
         yield from self._answer(self._reported)
-        self._last_answer = None
         yield from self._end_gains([], self._reported)
 
     def _log_late(self, report: HostReport) -> None:
@@ -171,17 +170,16 @@ class FollowedJob:
         since = now - ns(self._config.interval)
         of_now = (one for one in self._latest.values() if one.now == now and one.is_whole)
         present = {rank for one in of_now for rank, report in one.ranks.items() if report.process.last_seen >= since}
-        if self._last_answer is None or now - self._answered >= ANSWERS_NS:
-            self._answered = now
+        if self._is_over or self._answered.is_due(now):
             yield from self._answer(now)
         if len(ranks) < 2:
-            self._last_answer = None
+            self._answered = LatestAnswer(ns(self._config.window))
             yield from self._end_gains([], now)
             return
         self._since = self._since or min(report.process.first_seen for report in ranks.values())
         counts = RankCounts(len(present), self._size)
         times = compare({rank: report.window for rank, report in ranks.items()})
-        metrics = job_metrics(self._last_answer, times, self._critical, counts, self._since, now)
+        metrics = job_metrics(self._answered.answer, times, self._critical, counts, self._since, now)
         yield from self._end_gains([one for one in metrics if one.name == semconv.CAUSE_GAIN], now)
         yield Batch(metrics=metrics_data(self._resource, metrics))
 
@@ -196,18 +194,21 @@ class FollowedJob:
         processes = {rank: one.process for host in self._latest.values() for rank, one in host.ranks.items()}
         measured = {rank: one.measured for rank, one in sorted(processes.items())}
         since = now - 3 * ns(self._config.window)
-        several, before = len(measured) > 1, verdict_of(self._last_answer)
-        self._last_answer = answer_over_ranks(measured, self._meetings, self._size, since) if several else None
-        if self._last_answer:
-            yield answer_batch(self._last_answer, self._resource, now)
-        else:
+        before = self._answered.answer
+        if len(measured) > 1:
+            found = answer_over_ranks(measured, self._meetings, self._size, since, before)
+            self._answered.add(found, now)
+            if found:
+                yield answer_batch(found, self._resource, now)
+        answer = self._answered.answer
+        if answer is None:
             for process in processes.values():
                 yield from process.answers(now)
-        changed = {rank for rank, one in processes.items() if one.judge(self._last_answer or one.answer)}
-        if self._last_answer is None:
+        changed = {rank for rank, one in processes.items() if one.judge(answer or one.answer)}
+        if answer is None:
             self._log.log_ranks(self._value, processes, changed)
-        elif verdict_of(self._last_answer) != before:
-            self._log.log_job(self._value, self._last_answer)
+        elif verdict_of(answer) != verdict_of(before):
+            self._log.log_job(self._value, answer)
 
     def _finish(self, steps: list[JobStep]) -> Iterator[Batch]:
         for step in steps:

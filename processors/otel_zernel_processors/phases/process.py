@@ -12,7 +12,7 @@ from otel_zernel_libraries.training import ESSENTIAL_MARKS, semconv
 from otel_zernel_libraries.training.causes import JobAnswer, verdict_of_rank
 from otel_zernel_libraries.training.words import MARK_NAMES
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, answer_batch
+from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, LatestAnswer, answer_batch
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
@@ -67,16 +67,20 @@ class TrainingProcess:
         self.missing_marks: frozenset[str] = frozenset()
         """The marks that its PyTorch does not have; docs/spans.md lists them."""
         self._idle_ns, self._window_ns = ns(config.idle_timeout), ns(config.window)
+        self._latest = LatestAnswer(self._window_ns)
         self._drop = context.drop
-        self._reported = self._answered = 0
-        self.answer: JobAnswer | None = None
-        """The newest answer on the process as if it trained alone."""
+        self._reported = 0
 
     @property
     def rank(self) -> int | None:
         """Its rank in a job of several ranks; None if it trains alone, or if its rank is unknown."""
         rank, size = self.attributes.get(semconv.RANK), self.attributes.get(semconv.WORLD_SIZE, 1)
         return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
+
+    @property
+    def answer(self) -> JobAnswer | None:
+        """The latest answer on the process as if it trained alone."""
+        return self._latest.answer
 
     def is_over(self, now: int) -> bool:
         """Whether it ended before `now` (ns), or had no data for `idle_timeout`."""
@@ -145,7 +149,7 @@ class TrainingProcess:
             durations=durations,
             traced=self.steps.exemplars(self.rank),
             verdict=self.verdict,
-            answer=self.answer if self.rank is None or now - self._answered < 2 * ANSWERS_NS else None,
+            answer=self.answer if self.rank is None or now - self._latest.asked < 2 * ANSWERS_NS else None,
         )
         self._reported = now
         metrics = report.metrics(now)
@@ -166,14 +170,14 @@ class TrainingProcess:
 
     def answers(self, now: int) -> Iterator[Batch]:
         """The causes of the process as if it trained alone, every few seconds and at its end."""
-        if self.answer and now - self._answered < ANSWERS_NS and not self.phases.device.is_over:
+        if not self._latest.is_due(now) and not self.phases.device.is_over:
             return
-        self._answered = now
         size = self.attributes.get(semconv.WORLD_SIZE, 1)
         since = now - 3 * self._window_ns  # as long as the window of a process with slow steps
-        self.answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since)
-        if self.answer:
-            yield answer_batch(self.answer, self.resource, now)
+        answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since, self.answer)
+        self._latest.add(answer, now)
+        if answer:
+            yield answer_batch(answer, self.resource, now)
 
     def _update_times(self, start: int, end: int) -> None:
         self.first_seen = self.first_seen or start

@@ -56,6 +56,10 @@ _ORDER: Final = (
 """The most specific causes first. The time that one of them explains is no other cause."""
 _WORTH: Final = 0.03
 """A cause is named if its gain is at least this share of a step."""
+_STAYS: Final = 0.025
+"""A cause that was named before stays named with this share."""
+_LEADS: Final = 0.01
+"""A cause takes the first place of another if its gain is larger by this share of a step."""
 _MOST: Final = 16
 _DRAWS: Final = 200
 _BLOCKS: Final = 20
@@ -72,19 +76,22 @@ _FAITHFUL: Final = 0.03
 """A replay of everything must take as long as the steps did, up to this share."""
 
 
-def answer_on(job: Job) -> JobAnswer | None:
-    """The answer; None if there are too few steps, or if the replay does not take as long as they did."""
+def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
+    """The answer; None if there are too few steps, or if the replay does not take as long as they did. Causes that the
+    answer `before` has named stay for longer, so that verdicts do not flap."""
     if job.steps < FEWEST_STEPS or job.misses_device or abs(job.baseline / job.step - 1) > _FAITHFUL:
         return None
     made = [(find, names) for find, fits, names in _WHAT_IFS if fits(job)]
     what_ifs = [what_if for find, _ in made for what_if in find(job)]
+    known = {cause.key for cause in before.causes} if before else set()
     named: list[Cause] = []
     others: list[Cause] = []
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
     for names in _ORDER:
         left = [claimed.rest(job, what_if) for what_if in what_ifs if what_if.cause in names]
         for what_if, cause in zip(left, _causes(job, left), strict=True):
-            if cause.share >= _WORTH and (cause.gain_low > 0 or cause.cause in _STOPS):
+            is_certain = cause.gain_low > 0 or cause.cause in _STOPS
+            if (cause.share >= _WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known):
                 named.append(cause)
                 claimed.add(what_if)
             else:
@@ -94,11 +101,21 @@ def answer_on(job: Job) -> JobAnswer | None:
         steps=int(job.steps),
         ranks_seen=len(job.ranks),
         ranks_expected=job.expected,
-        causes=tuple(sorted(named, key=lambda cause: -cause.gain)[:_MOST]),
+        causes=_ranked(named, before)[:_MOST],
         hidden=tuple(_hidden(job, others)),
         best=_best(job, what_ifs),
         looked_at=tuple(name for _, names in made for name in names),
     )
+
+
+def _ranked(named: Sequence[Cause], before: JobAnswer | None) -> tuple[Cause, ...]:
+    first = before.causes[0].key if before and before.causes else None
+    largest = max((cause.share for cause in named), default=0.0)
+
+    def place(cause: Cause) -> tuple[bool, float]:
+        return cause.key != first or cause.share < largest - _LEADS, -cause.gain
+
+    return tuple(sorted(named, key=place))
 
 
 class _Claimed(NamedTuple):

@@ -89,6 +89,11 @@ class Cause:
     code: Texts = ()
     """The functions and lines. Empty if they are not known."""
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for the same cause in two answers. Only segments differ by their place."""
+        return self.cause, self.rank, *((self.position, self.activity) if self.cause is CauseName.SEGMENT else ())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hidden:
@@ -121,7 +126,7 @@ class JobAnswer:
     ranks_seen: int = 1
     ranks_expected: int = 1
     causes: Annotated[tuple[Cause, ...], Field(max_length=16)] = ()
-    """The named ones, the largest gain first."""
+    """The named ones, the largest gain first. One that was first before stays first within a point of the step."""
     hidden: Annotated[tuple[Hidden, ...], Field(max_length=16)] = ()
     """The longest first."""
     best: FiniteFloat

@@ -15,6 +15,28 @@ ANSWERS_NS: Final = 10_000_000_000
 """ns from one answer to the next, at least: a replay of all what-ifs is not free."""
 
 
+class LatestAnswer:
+    """The latest answer on a process or on a job. If no other one follows, it stands for a window."""
+
+    def __init__(self, window: int) -> None:
+        """`window`: in ns."""
+        self.answer: JobAnswer | None = None
+        self.asked = 0
+        """When (ns) an answer was looked for."""
+        self._window, self._found = window, 0
+
+    def is_due(self, now: int) -> bool:
+        """Whether to look for another one."""
+        return self.answer is None or now - self.asked >= ANSWERS_NS
+
+    def add(self, answer: JobAnswer | None, now: int) -> None:
+        """Adds what was found at `now` (ns)."""
+        self.asked = now
+        self._found = now if answer else self._found
+        if answer or now - self._found > self._window:
+            self.answer = answer
+
+
 def answer_batch(answer: JobAnswer, resource: Resource, now: int) -> Batch:
     """The record of an answer at `now` (ns). `resource` is that of the job, or of the process that trains alone."""
     record = LogRecord(

@@ -147,13 +147,13 @@ class MeasuredProcess:
         """The process as a rank of its job; None if it trains alone."""
         return RankInput(rank, self.steps, self.facts, *self._device.solved)
 
-    def answer(self, expected: int, rank: int | None, since: int) -> JobAnswer | None:
-        """The answer on the process alone, of a job with so many ranks. None before it has taken a few steps, and if
-        the last one ended before `since` (ns)."""
+    def answer(self, expected: int, rank: int | None, since: int, before: JobAnswer | None) -> JobAnswer | None:
+        """The answer on the process alone, of a job with so many ranks, after the one `before`. None before it has
+        taken a few steps, and if the last one ended before `since` (ns)."""
         ends = training_ends(self.steps)
         if len(ends) < _FEWEST or ends[-1, 0] < since:
             return None
-        return answer_on(Job([self.input(rank)], ends, expected))
+        return answer_on(Job([self.input(rank)], ends, expected), before)
 
     def _name(self, closed: ClosedStep) -> None:
         for one in closed.step.intervals:
@@ -163,11 +163,15 @@ class MeasuredProcess:
 
 
 def answer_over_ranks(
-    ranks: Mapping[int, MeasuredProcess], meetings: Iterable[Mapping[int, int]], expected: int, since: int
+    ranks: Mapping[int, MeasuredProcess],
+    meetings: Iterable[Mapping[int, int]],
+    expected: int,
+    since: int,
+    before: JobAnswer | None,
 ) -> JobAnswer | None:
-    """The answer on ranks that meet. `meetings`: of each step, when (ns) each rank left its last collective; 0 if it
-    is not known. Such a rank was the last to come: it left with the others. None if too few steps are known, and if the
-    last one was before `since` (ns)."""
+    """The answer on ranks that meet, after the one `before`. `meetings`: of each step, when (ns) each rank left its
+    last collective; 0 if it is not known. Such a rank was the last to come: it left with the others. None if too few
+    steps are known, and if the last one was before `since` (ns)."""
     rows = []
     begin = max((int(one.steps.steps[0, 0]) for one in ranks.values() if len(one.steps)), default=0)
     for step in meetings:
@@ -181,7 +185,7 @@ def answer_over_ranks(
     if len(edges) < _FEWEST or edges[-1].max() < since:
         return None
     edges = edges[-max(_CELLS // len(ranks), _FEWEST_EDGES) :]
-    return answer_on(Job([measured.input(rank) for rank, measured in ranks.items()], edges, expected))
+    return answer_on(Job([measured.input(rank) for rank, measured in ranks.items()], edges, expected), before)
 
 
 def _blocks(ranks: Iterable[MeasuredProcess]) -> Integers:

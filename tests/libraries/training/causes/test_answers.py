@@ -59,6 +59,38 @@ def test_the_gain_of_a_segment_is_that_of_the_job_without_it(planted: Part) -> N
     assert cause.share == pytest.approx(cause.gain / answer.step)
 
 
+def two_causes(clip: float, after: float) -> Job:
+    """A job with two causes, by their shares of its healthy step."""
+    step = sum(part.seconds for part in HEALTHY)
+    before = Part(Position.CLIP, Activity.FILE, clip * step)
+    return simulated(Plan((*HEALTHY, before, Part(Position.AFTER_STEP, Activity.SOCKET, after * step))))
+
+
+def test_the_first_cause_stays_first_until_another_leads_by_a_point() -> None:
+    before = answer_on(two_causes(0.2, 0.19))
+    assert before
+    firsts = []
+    for answer in (
+        answer_on(two_causes(0.19, 0.2)),
+        answer_on(two_causes(0.19, 0.2), before),
+        answer_on(two_causes(0.19, 0.22), before),
+    ):
+        assert answer
+        firsts.append(answer.causes[0].position)
+    assert firsts == [Position.AFTER_STEP, Position.CLIP, Position.AFTER_STEP]
+
+
+def test_a_named_cause_stays_named_a_little_below_the_limit() -> None:
+    before = answer_on(two_causes(0.2, 0.05))
+    assert before
+    named = []
+    for share, known in ((0.034, None), (0.034, before), (0.025, before)):
+        answer = answer_on(two_causes(0.2, share), known)
+        assert answer
+        named.append(Position.AFTER_STEP in {cause.position for cause in answer.causes})
+    assert named == [False, True, False]
+
+
 def test_two_steps_are_too_few_for_an_answer() -> None:
     assert answer_on(simulated(Plan(HEALTHY, steps=3))) is None
 
