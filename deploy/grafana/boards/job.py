@@ -86,6 +86,19 @@ _RANKS = Row(
             width=6,
         ),
         Panel(
+            "What a step would save",
+            "s",
+            [
+                Query(
+                    "max by (zernel_cause, zernel_position, zernel_activity, zernel_rank) "
+                    f"(zernel_cause_gain_seconds{{{_OF_JOB}}})",
+                    "{{zernel_cause}} {{zernel_position}} {{zernel_activity}} {{zernel_rank}}",
+                )
+            ],
+            "The time of a step that each cause costs. The first one gives the verdict.",
+            width=12,
+        ),
+        Panel(
             "Lateness",
             "s",
             [Query(f"max by (zernel_rank) (zernel_job_rank_lateness_seconds{{{_OF_JOB}}})", "rank {{zernel_rank}}")],

@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
-from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
+from otel_zernel_libraries.training.causes import JobAnswer, lead_of, ranks_seen, verdict_of
 from otel_zernel_libraries.training.durations import RecentDurations, value_of
 from otel_zernel_libraries.training.points import LONGEST_TEXT
 from otel_zernel_libraries.training.state import (
@@ -218,9 +218,13 @@ def job_object(job: SeenJob) -> dict[str, Any]:
 
 
 def _answer(answer: JobAnswer) -> dict[str, Any]:
-    """The first cause of a job in words, with its advice."""
-    advice = answer.causes[0].advice if answer.causes else ()
-    return {"verdict": verdict_of(answer), "sentence": lead_of(answer), "advice": list(advice)}
+    """The first cause of a job in words, with its advice, and whether ranks are missing."""
+    advice, seen = answer.causes[0].advice if answer.causes else (), ranks_seen(answer)
+    return {
+        "verdict": verdict_of(answer),
+        "sentence": " ".join(filter(None, (lead_of(answer), seen and f"{seen}."))),
+        "advice": list(advice),
+    }
 
 
 def _current_phase(process: SeenProcess, source: str) -> dict[str, Any]:

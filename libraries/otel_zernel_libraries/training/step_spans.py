@@ -46,6 +46,8 @@ class StepSpan:
     """Time of collectives in flight beside other work."""
     phase_ns: tuple[int, ...]
     """The time in each of `PHASES`."""
+    cause: str = ""
+    """What makes the steps of its job longer than they must be; empty if that is not known, or nothing does."""
 
     def to_span(self) -> Span:
         attributes: dict[str, AttributeValue | None] = {
@@ -58,6 +60,7 @@ class StepSpan:
             semconv.STEP_LOSSY: self.is_lossy,
             semconv.PHASE_SOURCE: "scopes",
             semconv.COLLECTIVE_OVERLAP: self.overlap_ns / _NS,
+            semconv.CAUSE: self.cause or None,
             **_phase_times(self.phase_ns),
         }
         return span_of(self.name, self.start_ns, self.end_ns, attributes)
@@ -78,6 +81,7 @@ class StepSpan:
             is_lossy=read.flag(semconv.STEP_LOSSY),
             overlap_ns=read.duration_ns(semconv.COLLECTIVE_OVERLAP),
             phase_ns=_phase_ns_of(read),
+            cause=read.text(semconv.CAUSE, ""),
         )
 
 

@@ -97,6 +97,11 @@ class ProcessSteps:
         if self._sampler:
             self._sampler.offset = offset
 
+    def name_cause(self, cause: str) -> None:
+        """Sets the first cause of its job, for the traces that follow."""
+        if self._sampler:
+            self._sampler.cause = cause
+
     def merged(self, resource: Resource) -> Iterator[Batch]:
         """The spans of the merged steps of the interval."""
         if self._merger:

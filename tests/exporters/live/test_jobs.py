@@ -152,7 +152,7 @@ async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> Non
     state = await run.add(answer_batch(ANSWER, job))
     assert state["jobs"]["4711"]["answer"] == {
         "verdict": "input_bound",
-        "sentence": lead_of(ANSWER),
+        "sentence": f"{lead_of(ANSWER)} 2 of 4 ranks seen.",
         "advice": list(TOKENIZES.advice),
     }
     healthy = JobAnswer(step=0.04, steps=500, best=0.039)

@@ -263,8 +263,11 @@ KINDS: dict[str, Kind] = {
             is_lossy=False,
             overlap_ns=0,
             phase_ns=(0, 1, 2, 3, 4),
+            cause="segment",
         ),
-        frozenset({"zernel.step.boundary", "process.pid", "zernel.job.step.number", "zernel.phase.source"}),
+        frozenset(
+            {"zernel.step.boundary", "process.pid", "zernel.job.step.number", "zernel.phase.source", "zernel.cause"}
+        ),
     ),
     "steps": Kind(
         MergedStepsSpan(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from otel_zernel_libraries.training import activity_words, cause_name, position_name
 from otel_zernel_libraries.training.amounts import amount, percent
-from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, Hidden, JobAnswer, ranks_seen
 from otel_zernel_libraries.training.ledger import Activity, Position
 
 
@@ -44,8 +44,7 @@ def _repeats(evidence: Evidence, cause: Cause, answer: JobAnswer) -> bool:
 def about_texts(answer: JobAnswer) -> Iterator[str]:
     """The lines below the lead: the place of the first cause, or what was looked for; and whether ranks are missing."""
     yield where_text(answer.causes[0], answer) if answer.causes else _looked_at(answer)
-    if answer.ranks_seen < answer.ranks_expected:
-        seen = f"{answer.ranks_seen} of {answer.ranks_expected} ranks seen"
+    if seen := ranks_seen(answer):
         yield f"{seen}: causes that compare ranks are not named. Run the command on the other machines, too."
 
 

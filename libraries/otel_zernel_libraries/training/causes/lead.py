@@ -24,6 +24,12 @@ def lead_of(answer: JobAnswer) -> str:
     )
 
 
+def ranks_seen(answer: JobAnswer) -> str:
+    """`4 of 8 ranks seen`; empty if all are."""
+    is_whole = answer.ranks_seen >= answer.ranks_expected
+    return "" if is_whole else f"{answer.ranks_seen} of {answer.ranks_expected} ranks seen"
+
+
 def _faster(step: float, left: float) -> str:
     ratio = step / left if left else 1e3
     if ratio < _TIMES:

@@ -103,6 +103,8 @@ class TraceSampler:
         self._seed = seed
         self._chosen: list[TraceCandidate] = []
         self._slowest: list[tuple[int, int, TraceCandidate]] = []
+        self.cause = ""
+        """The first cause of its job."""
         self.offset: int | None = None
         """For a rank whose steps are aligned by time: the number of a meeting of its job minus that of its own. Else
         None."""
@@ -155,7 +157,7 @@ class TraceSampler:
         """The spans of a step; the span of the step itself is the first. `job_number` is that of the job's step, 0
         without one. The span links to the steps in `links`. Spans beyond `max_spans` are dropped and counted."""
         room = self._config.max_spans - 1
-        root = _step_span(candidate, pid, job_number).to_span()
+        root = _step_span(candidate, pid, job_number, self.cause).to_span()
         root.trace_id, root.span_id, root.parent_span_id = candidate.trace_id, candidate.span_id, candidate.parent
         root.links.extend(Span.Link(trace_id=link.trace_id, span_id=link.span_id) for link in links)
         yield root
@@ -198,7 +200,7 @@ def traces_data(resource: Resource, spans: Iterable[Span]) -> TracesData:
     )
 
 
-def _step_span(candidate: TraceCandidate, pid: int, job_number: int) -> StepSpan:
+def _step_span(candidate: TraceCandidate, pid: int, job_number: int, cause: str) -> StepSpan:
     step, attribution = candidate.closed.step, candidate.closed.attribution
     spent = attribution.phase_ns()
     return StepSpan(
@@ -213,6 +215,7 @@ def _step_span(candidate: TraceCandidate, pid: int, job_number: int) -> StepSpan
         is_lossy=step.lossy,
         overlap_ns=attribution.overlap_ns,
         phase_ns=tuple(spent.get(phase, 0) for phase in PHASES),
+        cause=cause,
     )
 
 

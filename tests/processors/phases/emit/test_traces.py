@@ -57,6 +57,15 @@ def test_a_trace_has_the_resource_of_its_process_and_the_attributes_of_its_step(
     assert attributes["zernel.phase.optimizer_step"] == pytest.approx(0.005)
 
 
+def test_the_span_of_a_step_has_the_first_cause_of_its_job() -> None:
+    made, _ = traced(Loop().steps(100, load=30).load(), sample=50, slowest=0)
+    assert {attributes_of(span.attributes)["zernel.cause"] for span in spans_of(made) if span.name == "step"} == {
+        "segment"
+    }
+    made, _ = traced(Loop().steps(100, load=0.1).load(), sample=50, slowest=0)
+    assert not any("zernel.cause" in attributes_of(span.attributes) for span in spans_of(made))
+
+
 def test_collectives_and_long_syncs_are_children_of_the_segment_in_which_they_began() -> None:
     loop = Loop().load().wait(10).do("backward", 12).do("sync", 0.4, name="cudaEventSynchronize")
     loop.do("sync", 4, name="cudaStreamSynchronize").do("optimizer", 3).load()

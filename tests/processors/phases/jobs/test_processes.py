@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.causes import CauseName, JobAnswer
 from otel_zernel_processors.phases.emit.services import with_service
 from tests.processors.phases.processing import dropped, feed, in_pieces, last, make, phases_of, run, state
 from tests.processors.phases.training import (
@@ -122,7 +123,9 @@ def test_a_verdict_needs_a_few_steps() -> None:
     assert state(run(batch_of(Loop().steps(2).load().spans)), "zernel.verdict") == "none"
 
 
-def ranks(late: float, transfer: float, hosts: tuple[str, str] = ("node", "node")) -> Iterator[Batch]:
+def ranks(
+    late: float, transfer: float, hosts: tuple[str, str] = ("node", "node"), world_size: int = 2
+) -> Iterator[Batch]:
     """Two ranks in lockstep: rank 1 arrives `late` ms after rank 0, then both wait for the `transfer`."""
     for rank in range(2):
         loop = Loop()
@@ -130,7 +133,7 @@ def ranks(late: float, transfer: float, hosts: tuple[str, str] = ("node", "node"
             loop.load().wait(10 + (late if rank == 1 else 0)).do("backward", 12)
             loop.do("sync", transfer + (late if rank == 0 else 0), name="c10d::Work::wait").do("optimizer", 3)
         resource = resource_of(
-            100 + rank, zernel_world_size=2, zernel_rank=rank, k8s_job_name="bert", host_name=hosts[rank]
+            100 + rank, zernel_world_size=world_size, zernel_rank=rank, k8s_job_name="bert", host_name=hosts[rank]
         )
         yield batch_of(loop.load().spans, resource)
 
@@ -159,6 +162,21 @@ def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str,
     assert state(made, "zernel.job.verdict") == verdict
     assert last(made, "zernel.job.rank.lateness", zernel_rank=1) == pytest.approx(late / 1000)
     assert last(made, "zernel.job.collective.transfer") == pytest.approx(transfer / 1000)
+
+
+def test_where_ranks_are_missing_no_cause_over_ranks_is_named() -> None:
+    made = run(Batch.join(ranks(late=20, transfer=20, world_size=4)))
+    records = [
+        record
+        for out in made
+        if out.has_logs
+        for one in out.logs.resource_logs
+        for record in one.scope_logs[0].log_records
+    ]
+    answers = [JobAnswer.from_body(record.body) for record in records]
+    assert {(one.ranks_seen, one.ranks_expected) for one in answers} == {(2, 4)}
+    assert {cause.cause for one in answers for cause in one.causes} == {CauseName.SEGMENT}
+    assert state(made, "zernel.job.verdict") == "input_bound"
 
 
 def test_a_process_first_known_by_its_gpu_utilization_gets_its_own_resource_and_host() -> None:
