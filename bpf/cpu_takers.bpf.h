@@ -78,6 +78,17 @@ static __always_inline void charge_taker(const struct thread *thread, const stru
 	bpf_map_update_elem(&cpu_takers, &key, &first, BPF_NOEXIST);
 }
 
+/* Charges a run for its part of a wait, and returns its begin. Not inlined, so that the loop of its caller ends with a jump: before
+ * Linux 6.7 the verifier refuses other loops. */
+static __noinline __u64 charge_run(const struct thread *thread, const struct cpu_run *run, __u64 start, __u64 end)
+{
+	__u64 since = run->since > start ? run->since : start;
+
+	if (run->tgid && end > since)
+		charge_taker(thread, run, end - since);
+	return run->since;
+}
+
 /* The thread leaves this CPU: now its wait for it is known, up to `now` (ns) in all. Not static: see `lose`. */
 __noinline int charge_takers(struct thread *thread, __u64 now)
 {
@@ -93,15 +104,7 @@ __noinline int charge_takers(struct thread *thread, __u64 now)
 		return 0;
 	end = cpu->runs[(cpu->count - 1) & (RUNS - 1)].since; /* its own run */
 	start = end - (now - before);
-	for (int i = 2; i < RUNS; i++) {
-		struct cpu_run *run = &cpu->runs[(cpu->count - i) & (RUNS - 1)];
-		__u64 since = run->since > start ? run->since : start;
-
-		if (run->tgid && end > since)
-			charge_taker(thread, run, end - since);
-		end = run->since;
-		if (!end || end <= start)
-			break;
-	}
+	for (int i = 2; i < RUNS && end > start; i++)
+		end = charge_run(thread, &cpu->runs[(cpu->count - i) & (RUNS - 1)], start, end);
 	return 0;
 }

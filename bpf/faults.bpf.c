@@ -2,8 +2,8 @@
 /* Page faults on files: pages of mapped files, and of files in shared memory, that a thread maps by touching them. New memory of a
  * program (anonymous pages) causes most faults, but shows no load of data.
  *
- * A wait in a page fault was for swap if the number of the address space's pages in swap changes next, or that of its pages in shared
- * memory: their other copy is in swap.
+ * A wait in a page fault was for swap if the number of the address space's pages in swap changes next. A wait for a page of shared
+ * memory was for swap if the fault was a major one, which the task counts after this program has run.
  *
  * The kernel counts the pages of each address space by type. The tracepoint rss_stat fires at each change of such a counter. */
 
@@ -28,7 +28,11 @@ int pages_mapped(__u64 *ctx)
 	thread = bpf_task_storage_get(&threads, task, 0, 0);
 	if (!thread)
 		return 0;
-	settle_time(thread, THREAD_FAULTING, type == MM_FILEPAGES ? THREAD_FAULT : THREAD_SWAP);
+	settle_shared_fault(thread, task);
+	if (type == MM_SHMEMPAGES)
+		note_shared_fault(thread, task);
+	else
+		settle_time(thread, THREAD_FAULTING, type == MM_SWAPENTS ? THREAD_SWAP : THREAD_FAULT);
 	if (type != MM_SWAPENTS)
 		thread->file_faults++;
 	return 0;

@@ -14,6 +14,7 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 		return 0;
 	times = claimed_times(thread);
 	process = process_in(thread->row);
+	settle_shared_fault(thread, task);
 	settle_time(thread, THREAD_FAULTING, THREAD_FAULT); /* no change of a counter has followed */
 	settle_time(thread, THREAD_POLLING, THREAD_UNKNOWN);
 	thread->is_changing_state = 1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Incoming data: reads of more than a page, by any thread of a process that has made probed calls, or of a worker. Smaller reads are
- * mostly wake-ups and messages. Bytes that a thread reads from /proc and the like. And all bytes that a thread receives from sockets and sends to them: the kernel's count of a task's
- * bytes has only those of read(2), write(2) and the like. */
+/* Incoming data. A process and its workers count reads of more than a page, since smaller ones are mostly wake-ups and messages. A
+ * thread counts all bytes that it receives from sockets and sends to them: the kernel's count of a task's bytes has only those of
+ * read(2), write(2) and the like. It also counts the bytes that it reads from /proc and the like, which are no data. */
 
 #define SMALL_READ 4096
-#define SHORT_READ 256 /* an event, a message or a line */
+#define SHORT_READ 16 /* an event */
 
 /* A thread of a worker that makes no probed call has a state, too, so that its waits for I/O are counted. */
 static __always_inline void note_worker_thread(void)
@@ -103,7 +103,7 @@ int system_call_exit(__u64 *ctx)
 		return 0;
 	switch (system_call_of(regs)) {
 	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV:
-		if (result >= SHORT_READ)
+		if (result > SHORT_READ)
 			note_read_of_kernel(regs, result);
 		if (result > SMALL_READ)
 			note_read(result);

@@ -1,12 +1,13 @@
 """Which part of a gap between two marks is the load of a batch, in a loop without a DataLoader.
 
 Only facts decide. Data moves in reads, in page faults on mapped files, and in copies to the device. A log moves it in
-the other direction, so a thread that loads reads several times as much as it writes. Files of /proc have no data. A
+the other direction, so a thread that loads reads more than it writes. Files of /proc have no data. A
 wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself. A
 read from a pipe is a wait for a process that prepares them, unless the thread has just started one: then it is a
 command. Sleeps, waits for a child, and writes move no data. docs/phases.md has the limits.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import sub
 from typing import Final, NamedTuple
@@ -20,9 +21,9 @@ _BATCH: Final = 4096
 learning rate."""
 _ANSWER: Final = 1024
 """The same if it receives them from a socket. Fewer are an answer to a request."""
-_DIRECTION: Final = 8
-"""A thread that loads data reads so many times as much as it writes. Opening an encrypted connection sends about a
-fifth of what it receives."""
+_ASKED: Final = 8
+"""It then receives so many times as much as it writes. Opening an encrypted connection sends about a fifth of what it
+receives."""
 _FILE_FAULTS, _FILE_FAULT_NS = 2, 2_000_000
 """Page faults on files in a gap if a thread loads data from mapped memory, and the time for each."""
 _FAULTS, _FAULT_NS = 8, 250_000
@@ -131,8 +132,7 @@ def _part_of_load(
     """The ns of a gap in each state that belong to its load; None without a load."""
     spent = list(map(sub, last.times, first.times))
     reading = _without_writes(spent, last.writing - first.writing)
-    read, asks = last.read - first.read, reading[_SOCKET] >= _SHORTEST_NS
-    if read >= max(_ANSWER if asks else _BATCH, _DIRECTION * (last.written - first.written)):
+    if _reads(first, last, reading):
         states = _ALL - _IDLE
     elif last.copied - first.copied >= _BATCH or _maps_files(
         _faults(first, last), 0 if few else last.time - first.time
@@ -140,11 +140,21 @@ def _part_of_load(
         states = _ALL - _IDLE - _TRANSFERS
     elif has_feeder and spent[_LOCK] >= _SHORTEST_NS:
         states = frozenset({_LOCK, _CPU_WAIT})
-    elif takes_pipes and reading[_PIPE] >= _SHORTEST_NS and read and first.forks == last.forks:
+    elif takes_pipes and reading[_PIPE] >= _SHORTEST_NS and last.read > first.read and first.forks == last.forks:
         states = frozenset({_PIPE, _CPU_WAIT})
     else:
         return None
     return [lasted if state in states else 0 for state, lasted in enumerate(reading)]
+
+
+def _reads(first: Snapshot, last: Snapshot, reading: Sequence[int]) -> bool:
+    """Whether the thread reads a batch. A request is sent for an answer. A log that changes a page of a file reads the
+    page, and writes it. The output of a command that the thread has started is none."""
+    read, written = last.read - first.read, last.written - first.written
+    if last.forks != first.forks and reading[_PIPE] >= _SHORTEST_NS:
+        return False
+    asks = reading[_SOCKET] >= _SHORTEST_NS
+    return read >= (max(_ANSWER, _ASKED * written) if asks else _BATCH + written)
 
 
 def _without_writes(spent: list[int], writing: int) -> list[int]:

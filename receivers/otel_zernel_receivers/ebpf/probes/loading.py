@@ -164,7 +164,7 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
         tables = Tables(bpf.maps, layout)
         cost = _calibrate(bpf, mode, tables, layout)
         _forget_collector(tables)
-        other = _SCHEDULER[RUNNING >= FOUR_ARGUMENTS]
+        other = _SCHEDULER[0 if RUNNING < FOUR_ARGUMENTS and _SCHEDULER[1] in bpf.programs else 1]
         refused = tuple(name for name in omitted if name != other)
         return LoadedProbes(bpf, mode, tables, attach_tracepoints(bpf), cost, refused=refused)
     except BaseException:

@@ -193,11 +193,18 @@ def few_texts(program: Program) -> None:
     program.learn()
 
 
-def report_with_its_template(program: Program) -> None:
-    """After the step a report of 6,000 bytes is written, by a template of 20,000 bytes from a file."""
+def files_beside_a_log(program: Program) -> None:
+    """A batch of 120,000 bytes from files, and a line of 20,000 bytes in a log."""
+    program.part(Position.LOAD, 0.5, {"file": 9}, read=120_000, written=20_000)
     program.forward()
     program.learn()
-    program.part(Position.AFTER_STEP, 6, {"file": 4}, writes=4, read=20_000, written=6_000)
+
+
+def rows_of_a_table(program: Program) -> None:
+    """After the step a database changes four pages."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 3, {"file": 9}, writes=9, read=16_384, written=18_000)
 
 
 def full_pipe(program: Program) -> None:
@@ -240,6 +247,13 @@ def output_of_a_command(program: Program) -> None:
     program.forward()
     program.learn()
     program.part(Position.AFTER_STEP, 1, {"pipe": 14}, read=2_000, forks=1)
+
+
+def long_output_of_a_command(program: Program) -> None:
+    """The same with 20,000 bytes, as of `ps aux`."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 1, {"pipe": 14}, read=20_000, forks=1)
 
 
 def log_before_features(program: Program) -> None:
@@ -441,6 +455,7 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
         few_texts,
         parsed_answer,
         files,
+        files_beside_a_log,
         mapped_tokens,
         prefetching_thread,
         prefetching_process,
@@ -453,7 +468,7 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
         metric_and_fsync,
         http_log,
         https_log,
-        report_with_its_template,
+        rows_of_a_table,
         full_pipe,
         sleeping_logger,
         flushing_logger,
@@ -462,6 +477,7 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
         copied_learning_rate,
         child_process,
         output_of_a_command,
+        long_output_of_a_command,
         log_before_files,
         log_before_features,
         sleep_in_the_pass,

@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -284,5 +285,7 @@ def test_a_thread_that_waits_for_the_interpreter_s_lock_is_in_a_state_of_its_own
     with python_job(standin, JOB, str(tmp_path)) as process:
         watch.attach()
         runs = (gap_of(watch, process, "python_in_two_threads").seconds for _ in range(60))
-        # The interpreter is found some time after the start. On a busy machine, a thread may have little to wait for.
-        assert any(run[Activity.GIL] > max(0.05, 10 * run[Activity.LOCK]) for run in runs)
+        found = (run[Activity.GIL] > max(0.05, 10 * run[Activity.LOCK]) for run in runs)
+        assert any(found), "the interpreter is found some time after the start"
+        # On a busy machine, a thread may have little to wait for.
+        assert sum(islice(found, 5)) >= 3

@@ -360,9 +360,10 @@ def test_launches_of_autograd_s_threads_count_only_for_the_thread_that_waits(wat
 
 READS = """
 def read_facts():
-    for _ in range(20):
-        with open("/proc/self/smaps", "rb") as file:
-            file.read()
+    for _ in range(100):
+        for facts in ("smaps", "stat"):
+            with open(f"/proc/self/{facts}", "rb") as file:
+                file.read()
 
 def read_data():
     with open(sys.argv[2], "rb") as file:

@@ -7,7 +7,7 @@ kernel_features.tsv.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from tests.receivers.ebpf.kernel.btf import Btf
@@ -100,6 +100,8 @@ class BpfObject:
                 yield Feature("instruction", name)
         if any(_jumps(one) and one.offset < 0 for one in function.code):
             yield Feature("verifier", "loops")
+        if _loops_without_jump(function.code):
+            yield Feature("verifier", "loops that end without a jump")
         given = self.btf.pointer_parameters(function.name)
         if function.section == ".text" and self.btf.is_global(function.name):
             yield Feature("verifier", "global functions")
@@ -180,6 +182,30 @@ def _kernel_function(function: Function, index: int) -> str | None:
 
 def _jumps(one: Instruction) -> bool:
     return one.kind in {_JMP, _JMP32} and one.code not in {_CALL, _EXIT}
+
+
+def _loops_without_jump(code: Sequence[Instruction]) -> bool:
+    """Whether the last instruction of a loop is no jump, but lies before the first one of the loop."""
+    waiting, path, seen = [(0, False)], list[int](), set[int]()
+    while waiting:
+        at, is_left = waiting.pop()
+        if is_left:
+            path.pop()
+            continue
+        if at in seen:
+            continue
+        seen.add(at)
+        path.append(at)
+        waiting.append((at, True))
+        one = code[at]
+        after = at + 2 if one.code == _LOAD_64 else at + 1
+        if not _jumps(one) and one.code != _EXIT and after in path:
+            return True
+        if one.code not in (_EXIT, _JA):
+            waiting.append((after, False))
+        if _jumps(one):
+            waiting.append((at + 1 + one.offset, False))
+    return False
 
 
 def _instruction_feature(one: Instruction) -> str | None:
