@@ -133,7 +133,7 @@ class Session:
         without_runs = Group.OPERATORS in coverage.shares
         missing = self._scanning.missing_marks(without_runs=without_runs)
         workers = self._workers.read()
-        limits = self._identities.cpu_limits()
+        limits = self._identities.limits()
         of_cpu = limits, self._identities.cpu_cgroup
         info = ReadingInfo(self._number, period, coverage, self._scanning.skipped, missing, workers, ends, *of_cpu)
         metrics = self._metrics.batches(readings, info)

@@ -169,7 +169,9 @@ _ADVICE: Final = (
     ),
     Advice(
         "Look for a list that keeps results of every step: keep numbers (`loss.item()`), not tensors with their graph.",
-        lambda case: case.cause is CauseName.GROWTH and case.activity in _COMPUTES,
+        lambda case: (
+            case.cause is CauseName.MEMORY_GROWTH or (case.cause is CauseName.GROWTH and case.activity in _COMPUTES)
+        ),
     ),
     # ranks
     Advice(

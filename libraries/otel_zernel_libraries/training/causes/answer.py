@@ -10,6 +10,7 @@ from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.devices import small_launches
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.causes.memory import knows_memory, memory_growth
 from otel_zernel_libraries.training.causes.ranks import over_ranks
 from otel_zernel_libraries.training.causes.segments import everywhere, seen_in_segment, segments
 from otel_zernel_libraries.training.causes.steps import stops, uneven
@@ -31,6 +32,7 @@ _WHAT_IFS: Final[Sequence[tuple[_Find, Callable[[Job], bool], Sequence[CauseName
     ),
     (everywhere, lambda _: True, (CauseName.CPU_TAKEN, CauseName.CPU_QUOTA, CauseName.GIL, CauseName.THREADS)),
     (uneven, lambda _: True, (CauseName.SLOW_STEPS, CauseName.PERIODIC, CauseName.GROWTH, CauseName.FIRST_OF_EPOCH)),
+    (memory_growth, knows_memory, (CauseName.MEMORY_GROWTH,)),
     (iterators, has_workers, (CauseName.ITERATOR_PER_STEP,)),
     (
         workers,
@@ -52,6 +54,7 @@ _ORDER: Final = (
     frozenset({CauseName.SEGMENT}),
     frozenset({CauseName.SMALL_LAUNCHES}),
     frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS}),
+    frozenset({CauseName.MEMORY_GROWTH}),
 )
 """The most specific causes first. The time that one of them explains is no other cause."""
 _WORTH: Final = 0.03
@@ -91,7 +94,8 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         left = [claimed.rest(job, what_if) for what_if in what_ifs if what_if.cause in names]
         for what_if, cause in zip(left, _causes(job, left), strict=True):
             is_certain = cause.gain_low > 0 or cause.cause in _STOPS
-            if (cause.share >= _WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known):
+            is_worth = (cause.share >= _WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known)
+            if is_worth or cause.cause is CauseName.MEMORY_GROWTH:
                 named.append(cause)
                 claimed.add(what_if)
             else:

@@ -35,6 +35,7 @@ class CauseName(StrEnum):
     GROWTH = "growth"
     """Steps take longer and longer."""
     MEMORY_GROWTH = "memory_growth"
+    """It takes no time: its gain is 0. Its evidence says when it ends the job."""
     FIRST_OF_EPOCH = "first_of_epoch"
     ITERATOR_PER_STEP = "iterator_per_step"
     WORKERS_TOO_FEW = "workers_too_few"

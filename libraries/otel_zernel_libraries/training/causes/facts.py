@@ -34,6 +34,10 @@ class Facts:
     has_device: bool = False
     """Whether it launches kernels on a GPU."""
     uses_nccl: bool = False
+    memory_growth: float | None = None
+    """Bytes a second by which its memory grows steadily; 0 if it does not."""
+    memory_left: float | None = None
+    """Bytes that the limits of its control groups leave."""
     runnable: float | None = None
     """The mean number of its threads that run, or wait for a CPU."""
     takers: Mapping[str, float] = field(default_factory=dict)

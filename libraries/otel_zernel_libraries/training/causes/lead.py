@@ -17,6 +17,8 @@ def lead_of(answer: JobAnswer) -> str:
         return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."
     cause, step = answer.causes[0], answer.step
     sentence = cause_sentence(cause.cause, rank=cause.rank, activity=cause.activity, position=cause.position)
+    if not cause.gain:  # it takes no time, but ends the job
+        return " ".join([f"{sentence}.", *(one.text for one in cause.evidence)])
     left = max(step - cause.gain, 0.0)
     return (
         f"{sentence}: this costs {amount(cause.gain)} of each {amount(step)} step. "

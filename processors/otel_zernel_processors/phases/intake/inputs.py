@@ -45,6 +45,8 @@ FACTS = frozenset(
         semconv.DATALOADER_WORKER_CPU_TIME,
         semconv.DATALOADER_WORKER_IO_WAIT,
         semconv.PROCESS_CPUS,
+        semconv.PROCESS_MEMORY_ANONYMOUS,
+        semconv.PROCESS_MEMORY_LEFT,
         semconv.PROCESS_THREADS_RUNNABLE,
         semconv.PROCESS_CPU_TAKEN_TIME,
     }

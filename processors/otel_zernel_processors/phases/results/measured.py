@@ -26,6 +26,8 @@ from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _MOST: Final = 128
 """Points of a fact that are kept."""
+_RISING, _RISING_S = 12, 5.0
+"""Points, and seconds, of a gauge that rises, at least."""
 _OF_WORKERS: Final = StepEvent("worker_batch")
 _TAKERS: Final = 16
 _FEWEST: Final = 4
@@ -64,6 +66,22 @@ class _Amounts:
     def mean(self) -> float | None:
         """Of a gauge."""
         return sum(amount for *_, amount in self._points) / len(self._points) if self._points else None
+
+    @property
+    def latest(self) -> float | None:
+        """Of a gauge."""
+        return self._points[-1][2] if self._points else None
+
+    @property
+    def growth(self) -> float | None:
+        """Of a gauge, in a second; 0 if it does not rise steadily: in each quarter of its points. None if it has too
+        few."""
+        times, _, amounts = np.array(self._points or [(0, 0, 0.0)], dtype=np.float64).T
+        seconds = (times - times[0]) / 1e9
+        if len(times) < _RISING or seconds[-1] < _RISING_S:
+            return None
+        rises = np.diff([np.median(quarter) for quarter in np.array_split(amounts, 4)])
+        return float(np.polyfit(seconds, amounts, 1)[0]) if rises.min() > max(rises.mean() / 2, 0.0) else 0.0
 
     @property
     def total(self) -> float:
@@ -131,6 +149,8 @@ class MeasuredProcess:
             worker_cpu=amounts[semconv.DATALOADER_WORKER_CPU_TIME].rate,
             worker_io=amounts[semconv.DATALOADER_WORKER_IO_WAIT].rate,
             cpus=amounts[semconv.PROCESS_CPUS].mean,
+            memory_growth=amounts[semconv.PROCESS_MEMORY_ANONYMOUS].growth,
+            memory_left=amounts[semconv.PROCESS_MEMORY_LEFT].latest,
             runnable=amounts[semconv.PROCESS_THREADS_RUNNABLE].mean,
             takers={name: taken.total for name, taken in self._takers.items() if taken.total},
         )

@@ -56,6 +56,8 @@ METRICS = by_name(
     ),
     _declared(f.CPUS, _WATCHED, _PID),
     _declared(f.RUNNABLE, _WATCHED, _PID),
+    _declared(f.MEMORY, _WATCHED, _PID),
+    _declared(f.MEMORY_LEFT, "for processes under a memory limit", _PID),
     _declared(f.THROTTLED, "for processes under a CPU quota", _PID),
     _declared(f.PERIODS, "for processes under a CPU quota", _PID),
     _declared(f.THROTTLED_PERIODS, "for processes under a CPU quota", _PID),

@@ -72,6 +72,12 @@ CPU_TAKEN = metric(
     "Time in which threads waited for a CPU, by who had it: another thread of the process (self), or another process.",
 )
 CPUS = metric(semconv.PROCESS_CPUS, "{cpu}", "gauge", "CPUs that the process may use, by affinity and quota.")
+MEMORY = metric(
+    semconv.PROCESS_MEMORY_ANONYMOUS, "By", "gauge", "Memory of the process that is no copy of a file, and resident."
+)
+MEMORY_LEFT = metric(
+    semconv.PROCESS_MEMORY_LEFT, "By", "gauge", "Memory that the smallest limit of its control groups leaves."
+)
 RUNNABLE = metric(semconv.PROCESS_THREADS_RUNNABLE, "{thread}", "gauge", "Threads that run, or wait for a CPU.")
 THROTTLED = metric(
     semconv.CGROUP_CPU_THROTTLED_TIME, "s", "sum", "Time for which CPU quotas stopped the control group."

@@ -12,7 +12,7 @@ from otel_zernel_receivers.ebpf.emit.points import BatchPoints, MetricEncoding, 
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, CpuReading, TakersReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, LimitsReading, TakersReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
@@ -28,7 +28,7 @@ ReadingT = TypeVar(
     FailureReading,
     WorkersReading,
     TakersReading,
-    CpuLimitsReading,
+    LimitsReading,
 )
 
 SERIES_PER_BATCH = 64

@@ -34,6 +34,8 @@ from otel_zernel_receivers.ebpf.emit.families import (
     LEAD_THREAD_TIME,
     LEFT_OUT,
     LOST_EVENTS,
+    MEMORY,
+    MEMORY_LEFT,
     MEMORY_PEAK,
     MEMORY_USED,
     MISSING_MARKS,
@@ -70,7 +72,7 @@ from otel_zernel_receivers.ebpf.processes.scanner import Reason
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, CpuReading, TakersReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, LimitsReading, TakersReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
@@ -101,7 +103,7 @@ class ReadingInfo:
     """By pid."""
     workers: Sequence[WorkersReading] = ()
     ends: Sequence[ProcessEnd] = ()
-    limits: Sequence[CpuLimitsReading] = ()
+    limits: Sequence[LimitsReading] = ()
     cgroup_of: Callable[[int], str] = lambda _: ""
     """The control group that limits the CPU time of a process, by its pid."""
 
@@ -236,10 +238,13 @@ class BatchPoints:
         for (name, cgroup), ns in [*most, *([(("", ""), rest)] if rest else [])]:
             self._add_number_of(process, CPU_TAKEN, of_taker(process.pid, "other", name, cgroup), ns / 1e9)
 
-    def add_limits(self, reading: CpuLimitsReading) -> None:
+    def add_limits(self, reading: LimitsReading) -> None:
         process, attributes, throttling = reading.process, of_process(reading.process.pid), reading.throttling
         self._add_number_of(process, CPUS, attributes, reading.cpus)
         self._add_number_of(process, RUNNABLE, attributes, reading.runnable)
+        self._add_number_of(process, MEMORY, attributes, reading.memory)
+        if reading.memory_left is not None:
+            self._add_number_of(process, MEMORY_LEFT, attributes, reading.memory_left)
         if throttling and throttling.periods:
             self._add_number_of(process, THROTTLED, attributes, throttling.throttled_s)
             self._add_number_of(process, PERIODS, attributes, throttling.periods)

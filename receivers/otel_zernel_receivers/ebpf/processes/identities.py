@@ -24,12 +24,12 @@ from otel_zernel_libraries.job_environment import (
     service_name,
 )
 from otel_zernel_libraries.training import semconv
-from otel_zernel_receivers.ebpf.processes.cpu_limits import CpuLimits
+from otel_zernel_receivers.ebpf.processes.limits import Limits
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
 from otel_zernel_receivers.ebpf.processes.workers import descends_from, is_worker
-from otel_zernel_receivers.ebpf.tables.process_table import CpuLimitsReading, ProcessRows, WatchedProcess, WorkerTable
+from otel_zernel_receivers.ebpf.tables.process_table import LimitsReading, ProcessRows, WatchedProcess, WorkerTable
 
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _MOST_REMEMBERED = 1024
@@ -70,7 +70,7 @@ class Identities:
         self._selection = selection
         self._proc_root = proc_root
         self._namespace = PidNamespace(proc_root)
-        self._limits = CpuLimits()
+        self._limits = Limits()
         self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._known: dict[WatchedProcess, _Identity] = {}
@@ -155,7 +155,7 @@ class Identities:
             return self.folder(pid).cgroup("cpu")
         return ""
 
-    def cpu_limits(self) -> list[CpuLimitsReading]:
+    def limits(self) -> list[LimitsReading]:
         """What limits the CPU time of each process that the kernel counts."""
         return self._limits.read((process, self.folder(process.pid)) for process in self._rows.live())
 

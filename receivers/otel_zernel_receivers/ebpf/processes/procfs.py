@@ -100,6 +100,11 @@ class ProcessFolder:
                 count += stat[stat.rindex(b")") + 2 :].startswith(b"R")
         return count
 
+    def anonymous_memory(self) -> int:
+        """The bytes of its memory that are no copies of files, and resident."""
+        lines = self._read("status", _MAX_STATUS).splitlines()
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"RssAnon:")), 0)
+
     @cached_property
     def _cgroups(self) -> list[tuple[str, str]]:
         """The controllers of each hierarchy, joined by commas (empty for cgroup v2), and the path in it."""

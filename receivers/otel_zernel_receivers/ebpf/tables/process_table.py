@@ -116,7 +116,7 @@ class Throttling:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuLimitsReading:
+class LimitsReading:
     """One process."""
 
     process: WatchedProcess
@@ -126,6 +126,10 @@ class CpuLimitsReading:
     """Its threads that run, or could run, at this moment."""
     throttling: Throttling | None
     """Since the last reading; None if its control group has no counters."""
+    memory: int = 0
+    """Bytes of memory that are no copies of files."""
+    memory_left: int | None = None
+    """Bytes that the smallest limit of its control groups leaves; None if there is none."""
 
 
 def _packed(names: Sequence[str]) -> np.dtype[np.void]:

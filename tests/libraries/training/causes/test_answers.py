@@ -12,6 +12,7 @@ from otel_zernel_libraries.training.causes import (
     Facts,
     Job,
     answer_on,
+    lead_of,
 )
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 from tests.libraries.training.causes.planted import draw
@@ -355,3 +356,30 @@ def test_collectives_of_unknown_size_are_small_if_they_are_short(transfer: float
     answer = answer_on(simulated(plan))
     assert answer
     assert answer.causes[0].cause is cause
+
+
+@pytest.mark.parametrize(("left", "says"), [(4 * 2**30, "in 3 h 20 min"), (None, "1.2 GiB an hour")])
+def test_memory_that_grows_is_named_without_a_gain(left: float | None, says: str) -> None:
+    facts = Facts(memory_growth=1.2 * 2**30 / 3600, memory_left=left)
+    answer = answer_on(simulated(Plan(HEALTHY, facts=facts)))
+    assert answer
+    (cause,) = answer.causes
+    assert (cause.cause, cause.gain, cause.gain_high) == (CauseName.MEMORY_GROWTH, 0.0, 0.0)
+    assert says in lead_of(answer)
+    assert "saves" not in lead_of(answer)
+    assert "loss.item()" in cause.advice[0]
+
+
+@pytest.mark.parametrize("growth", [None, 0.0, 1_000.0])
+def test_memory_that_hardly_grows_is_no_cause(growth: float | None) -> None:
+    answer = answer_on(simulated(Plan(HEALTHY, facts=Facts(memory_growth=growth, memory_left=1e6))))
+    assert answer
+    assert answer.causes == ()
+    assert (CauseName.MEMORY_GROWTH in answer.looked_at) == (growth is not None)
+
+
+def test_a_cause_that_takes_time_comes_before_memory_that_grows() -> None:
+    facts = Facts(memory_growth=2**30 / 60, memory_left=2**30)
+    answer = answer_on(simulated(Plan((*HEALTHY, Part(Position.LOAD, Activity.PYTHON, 0.02)), facts=facts)))
+    assert answer
+    assert [cause.cause for cause in answer.causes] == [CauseName.SEGMENT, CauseName.MEMORY_GROWTH]

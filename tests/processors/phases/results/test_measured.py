@@ -1,13 +1,20 @@
 """The causes of a process, from its spans to the state of a reader."""
 
-import pytest
+from collections.abc import Callable
 
+import pytest
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import CauseName
 from otel_zernel_libraries.training.ledger import Activity, Position
 from otel_zernel_libraries.training.state import TrainingState
+from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.results.device import DeviceTimes
+from otel_zernel_processors.phases.results.measured import MeasuredProcess
 from tests.processors.phases.processing import run
 from tests.processors.phases.results.test_device import STEP, spans_of_thread, trained
-from tests.processors.phases.training import batch_of
+from tests.processors.phases.training import START, batch_of
 
 
 def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
@@ -23,3 +30,36 @@ def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
     assert sum(gain for (_, _, activity), gain in gains.items() if activity is Activity.TIMER) == pytest.approx(
         0.02, rel=0.05
     )
+
+
+def growth_of(memory_at: Callable[[int], float], seconds: int = 60) -> float | None:
+    """The growth of a process whose memory is read each second."""
+    measured = MeasuredProcess(3_600 * 10**9, DeviceTimes())
+    for second in range(seconds):
+        time = START + second * 10**9
+        name = semconv.PROCESS_MEMORY_ANONYMOUS
+        measured.add_point(InputPoint(name, 0, time, memory_at(second), "", 7, "", False, Resource()))
+    return measured.facts.memory_growth
+
+
+def test_memory_that_rises_all_the_time_grows() -> None:
+    assert growth_of(lambda second: 1e9 + 1e6 * second + 3e5 * (second % 3)) == pytest.approx(1e6, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "memory_at",
+    [
+        lambda second: 1e9,
+        lambda second: 1e9 + 1e6 * (second % 20),
+        lambda second: 1e9 + 1e6 * min(second, 20),
+        lambda second: 1e9 + (1e8 if second > 30 else 0.0),
+        lambda second: 1e9 - 1e6 * second,
+    ],
+    ids=["level", "freed", "filled", "once", "falling"],
+)
+def test_memory_that_does_not_rise_all_the_time_does_not_grow(memory_at: Callable[[int], float]) -> None:
+    assert growth_of(memory_at) == 0.0
+
+
+def test_the_growth_of_memory_that_was_read_a_few_times_is_not_known() -> None:
+    assert growth_of(lambda second: 1e6 * second, 5) is None

@@ -1,0 +1,33 @@
+"""Memory that grows: it takes no time of a step, but ends the job."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.job import Job, WhatIf
+
+_HOUR: Final = 3_600
+_GIB: Final = 2**30
+_MUCH: Final = 256 * 2**20
+"""Bytes an hour. Less may be a cache that fills."""
+_SOON: Final = 7 * 24 * _HOUR
+"""Seconds to the limit. Later ones are no news."""
+
+
+def memory_growth(job: Job) -> Iterator[WhatIf]:
+    """The rank whose memory grows fastest. All ranks of a machine share a limit."""
+    fastest = max(job.ranks, key=lambda one: one.facts.memory_growth or 0.0)
+    rate, left = fastest.facts.memory_growth, fastest.facts.memory_left
+    if rate is None or rate * _HOUR < _MUCH:
+        return
+    evidence = [Evidence(f"Its memory grows by {rate * _HOUR / _GIB:.1f} GiB an hour.", rate, "By/s")]
+    if left is not None and left / rate < _SOON:
+        hours, minutes = divmod(round(left / rate / 60), 60)
+        text = f"At this rate it meets the limit of its container in {hours} h {minutes} min."
+        evidence.append(Evidence(text, left / rate, "s"))
+    yield WhatIf(cause=CauseName.MEMORY_GROWTH, rank=fastest.rank, evidence=tuple(evidence))
+
+
+def knows_memory(job: Job) -> bool:
+    """Whether it is known if the memory of a rank grows."""
+    return any(one.facts.memory_growth is not None for one in job.ranks)
