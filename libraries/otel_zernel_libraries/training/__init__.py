@@ -1,5 +1,6 @@
 """Reads a training from the batches of `phases`, `ebpf`, `nvml` and `csv`: phases, steps, jobs and GPUs."""
 
+from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
 from otel_zernel_libraries.training.distributions import distribution_of
 from otel_zernel_libraries.training.names import HARMLESS_THROTTLING, PHASES, TRAINED, best_source, launcher_of
 from otel_zernel_libraries.training.points import SeenValue, numbers_of, scalars_of
@@ -41,9 +42,11 @@ __all__ = [
     "TRAINED",
     "VERDICT_WORDS",
     "BarSegment",
+    "CpuTaker",
     "Durations",
     "SeenValue",
     "StepBar",
+    "TakerKind",
     "activity_words",
     "bar_of",
     "best_source",

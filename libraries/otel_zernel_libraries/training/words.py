@@ -54,7 +54,8 @@ class CauseWords(NamedTuple):
     name: str
     """For columns."""
     sentence: str
-    """Without a full stop, with places for the rank (`who`), the activity (`what`) and the position (`where`)."""
+    """Without a full stop, with places for the thread or its rank (`who`), its process and its GPU, the activity
+    (`what`, `longer`) and the position (`where`)."""
 
 
 PHASE_WORDS: Final = {
@@ -201,7 +202,7 @@ fits every program and every view."""
 ACTIVITY_WORDS: Final = {
     "operator": "runs operators",
     "python": "runs Python",
-    "native": "runs other libraries",
+    "native": "runs native code",
     "cpu_wait": "waits for a CPU",
     "throttled": "is throttled by its CPU quota",
     "gil": "waits for Python's lock (GIL)",
@@ -227,7 +228,7 @@ POSITION_WORDS: Final = {
     "backward": PositionWords("backward pass", "in the backward pass"),
     "clip": PositionWords("before the optimizer", "between the backward pass and the optimizer"),
     "optimizer": PositionWords("optimizer", "in the optimizer"),
-    "zero_grad": PositionWords("zero_grad", "in zero_grad"),
+    "zero_grad": PositionWords("zero_grad", "while it clears gradients"),
     "average": PositionWords("averaging weights", "while it averages weights"),
     "after_step": PositionWords("after the step", "after the step"),
     "evaluation": PositionWords("evaluation", "in the evaluation"),
@@ -236,39 +237,39 @@ POSITION_WORDS: Final = {
     "checkpoint": PositionWords("checkpoint", "in a checkpoint"),
     "compile": PositionWords("compiling", "while it compiles"),
     "between": PositionWords("between loops", "between two loops"),
-    "unknown": PositionWords("unknown place", "at an unknown place"),
+    "unknown": PositionWords("unknown place", "in an unknown part of the step"),
 }
 """By `zernel.position`."""
 
 CAUSE_WORDS: Final = {
     "segment": CauseWords("time of a thread", "{who} {what} {where}"),
-    "straggler": CauseWords("straggler", "The other ranks wait for {who}, which {what} {where}"),
+    "straggler": CauseWords("straggler", "The other ranks wait for {who}, which {longer} than they do"),
     "imbalance": CauseWords("uneven batches", "Ranks wait for each other in turns, because their steps differ"),
     "slow_link": CauseWords("slow link", "All ranks wait for transfers over the network"),
     "small_collectives": CauseWords("many small collectives", "All ranks wait for many small collectives {where}"),
     "extra_collectives": CauseWords("extra collectives", "The ranks exchange gradients more often than they use them"),
     "slow_steps": CauseWords("slow steps", "Some steps take much longer than the others"),
     "growth": CauseWords("growing steps", "Each step takes longer than the one before"),
-    "memory_growth": CauseWords("growing memory", "The memory of {who} grows"),
+    "memory_growth": CauseWords("growing memory", "The memory of {process} grows"),
     "first_of_epoch": CauseWords("first step of an epoch", "The first step of each epoch waits for its data"),
     "iterator_per_step": CauseWords("iterator per step", "{who} makes a new iterator of its DataLoader in each step"),
-    "workers_too_few": CauseWords("too few workers", "Training waits for too few workers of the DataLoader"),
-    "workers_slow": CauseWords("slow workers", "Training waits for the workers of the DataLoader, which {what}"),
-    "workers_restart": CauseWords("workers that restart", "Each epoch starts the workers of the DataLoader anew"),
+    "workers_too_few": CauseWords("too few workers", "Training waits for batches from too few DataLoader workers"),
+    "workers_slow": CauseWords("slow workers", "Training waits for batches from slow DataLoader workers"),
+    "workers_restart": CauseWords("workers that restart", "The DataLoader starts its workers anew in each epoch"),
     "evaluation": CauseWords("evaluation", "Training stops for evaluations"),
     "checkpoint": CauseWords("checkpoint", "Training stops for checkpoints"),
     "periodic": CauseWords("periodic work", "Every few steps {who} {what} {where}"),
-    "compile": CauseWords("compiling", "{who} compiles the model again"),
-    "cpu_taken": CauseWords("CPU taken", "{who} waits for a CPU that others use"),
-    "cpu_quota": CauseWords("CPU quota", "{who} has used up its quota of CPU time"),
+    "compile": CauseWords("compiling", "{who} stops to compile the model"),
+    "cpu_taken": CauseWords("CPU taken", "{who} waits for a CPU that other programs use"),
+    "cpu_quota": CauseWords("CPU quota", "A CPU quota stops {who}"),
     "gil": CauseWords("interpreter's lock", "{who} waits for Python's lock (GIL), which another of its threads holds"),
-    "threads": CauseWords("too many threads", "{who} runs more threads than it has CPUs"),
-    "device_clocks": CauseWords("low clocks", "The device of {who} runs at lower clocks"),
-    "device_shared": CauseWords("shared device", "Another program uses the device of {who}"),
-    "small_launches": CauseWords(
-        "small launches", "The device of {who} waits, because it gets its work in small parts"
+    "threads": CauseWords(
+        "CPU taken by the job", "{who} waits for a CPU that other threads, workers or ranks of its job use"
     ),
-    "copies": CauseWords("copies", "{who} copies to or from the device {where}"),
+    "device_clocks": CauseWords("low clocks", "{gpu} runs at lower clocks"),
+    "device_shared": CauseWords("shared device", "Another program uses {gpu}"),
+    "small_launches": CauseWords("small launches", "{gpu} waits, because it gets its work in small parts"),
+    "copies": CauseWords("copies", "{who} copies to or from the GPU {where}"),
 }
 """By `zernel.cause`."""
 
@@ -307,6 +308,16 @@ def activity_words(activity: str) -> str:
     return ACTIVITY_WORDS.get(activity, activity)
 
 
+def activity_clause(activity: str | None) -> str:
+    """The rest of a sentence about a thread, also if its activity is not known: `loses time`."""
+    return activity_words(activity) if activity and activity != "unknown" else "loses time"
+
+
+def activity_for(activity: str, time: str) -> str:
+    """The same with its time: `waits for files for 3 ms`, `loses 3 ms`."""
+    return f"loses {time}" if activity == "unknown" else f"{activity_words(activity)} for {time}"
+
+
 def position_name(position: str) -> str:
     """A value of `zernel.position` in words."""
     return POSITION_WORDS[position].name if position in POSITION_WORDS else position
@@ -319,14 +330,19 @@ def cause_name(cause: str) -> str:
 
 def cause_sentence(cause: str, *, rank: int | None, activity: str | None, position: str | None) -> str:
     """A cause as a sentence, without a full stop. None: all ranks, or no single activity or position."""
-    who = "the training thread" if rank is None else f"rank {rank}"
-    what = activity_words(activity) if activity and activity != "unknown" else "works longer"
+    named = "" if rank is None else f"rank {rank}"
     where = POSITION_WORDS[position].where if position in POSITION_WORDS else ""
-    if cause == "segment" and position and activity == "unknown":
-        name = position_name(position)
-        return f"{name[0].upper()}{name[1:]} holds {who}"
+    is_known = activity and activity != "unknown"
     words = CAUSE_WORDS.get(cause, CauseWords(cause, cause_name(cause)))
-    sentence = " ".join(words.sentence.format(who=who, what=what, where=where).split())
+    sentence = words.sentence.format(
+        who=named or ("one rank" if cause == "straggler" else "the training thread"),
+        process=named or "the process",
+        gpu=f"the GPU of {named}" if named else "the GPU",
+        what=activity_clause(activity),
+        where=where,
+        longer=f"{activity_clause(activity)} {where} for longer" if is_known else f"needs more time {where}",
+    )
+    sentence = " ".join(sentence.split())
     return sentence[0].upper() + sentence[1:]
 
 

@@ -134,7 +134,7 @@ class Session:
         missing = self._scanning.missing_marks(without_runs=without_runs)
         workers = self._workers.read()
         limits = self._identities.limits()
-        of_cpu = limits, self._identities.cpu_cgroup
+        of_cpu = limits, self._identities.cpu_taker
         info = ReadingInfo(self._number, period, coverage, self._scanning.skipped, missing, workers, ends, *of_cpu)
         metrics = self._metrics.batches(readings, info)
         live = {process.pid for process in self.processes()} | missing.keys()

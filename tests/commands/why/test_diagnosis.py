@@ -25,7 +25,7 @@ def job_of(name: str, *, is_job: bool = False) -> JobFindings:
 def test_a_slow_loader_is_named() -> None:
     job = job_of("stalls of 150 ms")
     assert job.diagnosis.verdict == "input_bound"
-    assert job.diagnosis.sentence.startswith("Data loading holds the training thread: this costs ")
+    assert job.diagnosis.sentence.startswith("The training thread loses time while it loads data: this costs ")
     assert job.answer is not None
     assert job.diagnosis.advice == job.answer.causes[0].advice, "none: the recording does not say who loads"
     assert job.answer.causes[0].position == "load"
@@ -61,14 +61,16 @@ def test_a_rank_that_runs_more_python_is_named_with_what_it_does() -> None:
     lead = job.answer.causes[0]
     assert (lead.cause, lead.rank, lead.position, lead.activity) == ("straggler", 1, "load", "python")
     assert lead.gain == pytest.approx(0.012, rel=0.1), "the Python that was planted"
-    assert job.diagnosis.sentence.startswith("The other ranks wait for rank 1, which runs Python while it loads data: ")
+    assert job.diagnosis.sentence.startswith(
+        "The other ranks wait for rank 1, which runs Python while it loads data for longer"
+    )
 
 
 def test_a_late_rank_is_named_with_its_position() -> None:
     job = job_of("gloo, DDP, a late rank", is_job=True)
     assert job.diagnosis.verdict == "straggler"
     assert job.diagnosis.sentence.startswith(
-        "The other ranks wait for rank 1, which works longer in the forward pass: "
+        "The other ranks wait for rank 1, which needs more time in the forward pass than they do: "
     )
     assert [rank.rank for rank in job.ranks] == [0, 1]
     assert job.ranks[1].lateness == pytest.approx(0.022, abs=0.005)

@@ -1,13 +1,18 @@
 """The table of words: complete, distinct, and true on every machine."""
 
 import re
+from itertools import pairwise, product
 
-from otel_zernel_libraries.training.causes import JOB_VERDICTS, VERDICTS
+import pytest
+
+from otel_zernel_libraries.training.causes import JOB_VERDICTS, VERDICTS, CauseName
+from otel_zernel_libraries.training.ledger import Activity, Position
 from otel_zernel_libraries.training.names import PHASES
 from otel_zernel_libraries.training.verdicts import PHASE_OF
 from otel_zernel_libraries.training.words import (
     PHASE_WORDS,
     VERDICT_WORDS,
+    cause_sentence,
     detail_name,
     mark_names,
     phase_name,
@@ -48,6 +53,43 @@ def test_the_first_advice_fits_every_program_and_every_view() -> None:
     first = {verdict: words.advice[0] for verdict, words in VERDICT_WORDS.items() if words.advice}
     assert not [verdict for verdict, text in first.items() if re.match(r"(?:In|For|If|With) ", text)]
     assert not [verdict for verdict in VERDICTS if "--" in first[verdict] or first[verdict].endswith("time line.")]
+
+
+def test_every_cause_is_a_sentence_with_any_activity_in_any_position() -> None:
+    for cause, activity, position, rank in product(CauseName, (None, *Activity), (None, *Position), (None, 1)):
+        sentence = cause_sentence(cause, rank=rank, activity=activity, position=position)
+        words = sentence.split(" ")
+        assert sentence[0].isupper()
+        assert not sentence.endswith((".", " "))
+        assert "" not in words
+        assert "unknown" not in sentence.replace("in an unknown part of the step", "")
+        assert not any(before == after for before, after in pairwise(words)), sentence
+
+
+@pytest.mark.parametrize(
+    ("cause", "activity", "position", "rank", "sentence"),
+    [
+        ("segment", "lock", "load", None, "The training thread waits for another thread (a lock) while it loads data"),
+        ("segment", "unknown", "forward", 2, "Rank 2 loses time in the forward pass"),
+        ("workers_slow", "pipe", "load", None, "Training waits for batches from slow DataLoader workers"),
+        ("workers_too_few", "socket", "load", None, "Training waits for batches from too few DataLoader workers"),
+        (
+            *("straggler", "cpu_wait", "load", 1),
+            "The other ranks wait for rank 1, which waits for a CPU while it loads data for longer than they do",
+        ),
+        (
+            *("straggler", "unknown", "load", 1),
+            "The other ranks wait for rank 1, which needs more time while it loads data than they do",
+        ),
+        ("device_clocks", None, None, None, "The GPU runs at lower clocks"),
+        ("device_shared", None, None, 3, "Another program uses the GPU of rank 3"),
+        ("cpu_quota", "throttled", "forward", 0, "A CPU quota stops rank 0"),
+    ],
+)
+def test_causes_have_their_own_subject_and_verb(
+    cause: str, activity: str | None, position: str | None, rank: int | None, sentence: str
+) -> None:
+    assert cause_sentence(cause, rank=rank, activity=activity, position=position) == sentence
 
 
 def test_a_value_that_has_no_words_is_shown_as_it_is() -> None:

@@ -1,10 +1,12 @@
 """What to try against a cause. Each advice has a condition on facts, so that following it can help."""
 
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.causes.cause import CauseName
-from otel_zernel_libraries.training.causes.facts import BUSY, TORCH_OPTIMIZERS, Facts
+from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS, Facts
+from otel_zernel_libraries.training.cpu_takers import OF_JOB, TakerKind
 from otel_zernel_libraries.training.ledger import Activity, Position
 
 
@@ -15,22 +17,34 @@ class Case(NamedTuple):
     position: Position | None
     activity: Activity | None
     facts: Facts
+    gain: float
+    """Seconds of a step."""
+    rest: float
+    """Seconds of a step without the cause."""
 
 
 class Advice(NamedTuple):
     """A sentence, and when it can help."""
 
-    text: str
+    text: str | Callable[[Case], str]
     fits: Callable[[Case], bool]
 
 
 _COMPUTES: Final = frozenset({Activity.PYTHON, Activity.NATIVE, Activity.OPERATOR})
-_STORAGE: Final = frozenset({Activity.FILE, Activity.FAULT})
-_QUEUES: Final = frozenset({Activity.LOCK, Activity.PIPE})
+_WAITS_OF_WORKERS: Final = frozenset({Activity.FILE, Activity.SOCKET, Activity.TIMER})
+"""Waits that workers have in place of the training thread, without CPUs of their own."""
 _PASSES: Final = frozenset({Position.FORWARD, Position.BACKWARD})
 _AFTER: Final = frozenset({Position.CLIP, Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN})
+_OWN: Final = frozenset({CauseName.SEGMENT})
 _LATE: Final = frozenset({CauseName.SEGMENT, CauseName.PERIODIC, CauseName.SLOW_STEPS})
 """Causes whose position and activity say what to change."""
+_WORKERS: Final = frozenset({CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW})
+_UNPACKING: Final = 1e-3
+"""Seconds in which a training thread takes a batch from a worker."""
+_MOST_WAITING: Final = 16
+"""Workers that wait need no CPUs of their own, but memory."""
+_LARGE: Final = 0.25
+"""The part of the waits for a CPU from which on its taker is worth a change."""
 
 
 def _at(
@@ -46,46 +60,88 @@ def _at(
     return fits
 
 
+def _elsewhere(*positions: Position, doing: frozenset[Activity]) -> Callable[[Case], bool]:
+    """In any position but these."""
+    return lambda case: _at(doing=doing)(case) and case.position not in positions
+
+
 def _is(*causes: CauseName) -> Callable[[Case], bool]:
     return lambda case: case.cause in causes
 
 
+# workers
+
+
 def _loads_itself(case: Case) -> bool:
     facts = case.facts
-    return _at(Position.LOAD)(case) and facts.has_loader and facts.workers == 0 and (facts.cpus or 0.0) > 1
+    can_help = case.activity in _WAITS_OF_WORKERS or (case.activity in _COMPUTES and (facts.cpus or 0.0) > 1)
+    is_worth_it = case.gain > _UNPACKING
+    return _at(Position.LOAD)(case) and facts.has_loader and facts.workers == 0 and can_help and is_worth_it
+
+
+def _with_workers(case: Case) -> str:
+    """Enough workers that a batch is there for each step. Those that compute need CPUs of their own."""
+    needed = math.ceil(case.gain / max(case.rest, 1e-9))
+    most = max(int(case.facts.cpus or 0.0) - 1, 1) if case.activity in _COMPUTES else _MOST_WAITING
+    number = min(max(needed, 1), most)
+    return f"Load batches in worker processes: `DataLoader(..., num_workers={number}, persistent_workers=True)`."
+
+
+def _more_workers(case: Case) -> str:
+    now = case.facts.workers or 1
+    most = now + max(int((case.facts.cpus or 0.0) - 1 - (case.facts.worker_cpu or 0.0)), 1)
+    number = min(max(math.ceil(now * (case.gain + case.rest) / max(case.rest, 1e-9)), now + 1), most)
+    return f"Use more workers: CPUs are free, and the workers cannot keep up. Try `num_workers={number}`."
 
 
 def _workers_compute(case: Case) -> bool:
+    return case.cause is CauseName.WORKERS_SLOW and case.facts.are_workers_busy is True
+
+
+def _workers_read(case: Case) -> bool:
     facts = case.facts
-    busy = facts.worker_cpu is not None and facts.worker_cpu >= BUSY * (facts.workers or 1)
-    return case.cause is CauseName.WORKERS_SLOW and busy
+    return case.cause in _WORKERS and bool(facts.worker_io) and (facts.worker_io or 0.0) > (facts.worker_cpu or 0.0)
 
 
 def _workers_idle(case: Case) -> bool:
-    facts = case.facts
-    idle = facts.worker_cpu is not None and facts.worker_cpu < BUSY * (facts.workers or 1)
-    return case.cause in (CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW) and idle and not _workers_wait(case)
+    return case.cause in _WORKERS and case.facts.are_workers_busy is False and not _workers_read(case)
 
 
-def _workers_wait(case: Case) -> bool:
-    facts = case.facts
-    is_of_workers = case.cause in (CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW)
-    return is_of_workers and bool(facts.worker_io) and (facts.worker_io or 0.0) > (facts.worker_cpu or 0.0)
+# CPUs
 
 
-_OWN: Final = frozenset({CauseName.SEGMENT})
+def _has_taken(kind: TakerKind) -> Callable[[Case], bool]:
+    """A large part of the waits for a CPU is for takers of this kind."""
+
+    def fits(case: Case) -> bool:
+        is_late = case.cause is CauseName.STRAGGLER and case.activity is Activity.CPU_WAIT
+        if case.cause is CauseName.CPU_TAKEN or not (is_late or case.cause is CauseName.THREADS):
+            return case.cause is CauseName.CPU_TAKEN and kind is TakerKind.OTHER
+        kinds = frozenset(TakerKind) if is_late else OF_JOB
+        takers = [(taker.kind, seconds) for taker, seconds in case.facts.takers.items() if taker.kind in kinds]
+        total = sum(seconds for _, seconds in takers)
+        if not total:
+            return kind is (TakerKind.OTHER if is_late else TakerKind.SELF)
+        return sum(seconds for of_kind, seconds in takers if of_kind is kind) >= _LARGE * total
+
+    return fits
+
+
+def _fewer_threads(case: Case) -> str:
+    cpus = max(int(case.facts.cpus or 1.0), 1)
+    return f"Compute with fewer threads: `torch.set_num_threads({cpus})`, or `OMP_NUM_THREADS={cpus}` at the start."
+
+
 _ADVICE: Final = (
     # loading
+    Advice(_with_workers, _loads_itself),
     Advice(
-        "Load batches in worker processes: `DataLoader(..., num_workers=2, persistent_workers=True)`.", _loads_itself
+        "Do this work once, before training, and store its result.",
+        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and not case.facts.workers,
     ),
     Advice(
-        "Or do this work once, before training, and store its result.",
-        lambda case: _loads_itself(case) and _at(Position.LOAD, doing=_COMPUTES)(case),
-    ),
-    Advice(
-        "Do this work once, before training, and store its result; or do it in worker processes.",
-        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and not _loads_itself(case),
+        "Do this work in the workers: in the dataset, or in `collate_fn`.",
+        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and bool(case.facts.workers),
     ),
     Advice(
         "Let workers return one tensor for a whole batch: the main process unpacks each tensor that they return.",
@@ -93,22 +149,33 @@ _ADVICE: Final = (
     ),
     Advice(
         "Keep the data in memory or on faster storage, or store many samples in one file.",
-        _at(Position.LOAD, doing=_STORAGE),
+        _at(Position.LOAD, doing=frozenset({Activity.FILE})),
     ),
     Advice(
         "Fetch data ahead of the step that needs it: in worker processes, or in a thread that fills a queue.",
         lambda case: (
-            _at(Position.LOAD, doing=frozenset({Activity.SOCKET, Activity.TIMER, *_QUEUES}))(case)
-            and not case.facts.workers
+            _at(Position.LOAD, doing=frozenset({Activity.SOCKET, Activity.TIMER}))(case) and not case.facts.workers
         ),
     ),
-    Advice("Use more workers: CPUs are free, and the workers cannot keep up.", _is(CauseName.WORKERS_TOO_FEW)),
-    Advice("Do less for each sample in the workers: they compute all the time, and no CPU is free.", _workers_compute),
     Advice(
-        "Find what the workers wait for: they use little CPU time and hardly read. A lock or a network may hold them.",
+        "Look at the thread that makes the batches: it is slower than training. `py-spy dump` shows what it does.",
+        lambda case: _at(Position.LOAD, doing=frozenset({Activity.LOCK}))(case) and not case.facts.workers,
+    ),
+    Advice(
+        "Look at the program at the other end of the pipe: it is slower than training.",
+        lambda case: _at(Position.LOAD, doing=frozenset({Activity.PIPE}))(case) and not case.facts.workers,
+    ),
+    Advice(_more_workers, _is(CauseName.WORKERS_TOO_FEW)),
+    Advice("Do less for each sample in the workers: they compute all the time, and no CPU is free.", _workers_compute),
+    Advice("Use faster storage or larger files: the workers wait for their reads.", _workers_read),
+    Advice(
+        "Try more workers: these wait, and use little CPU. If a step gets no shorter, they wait for each other.",
         _workers_idle,
     ),
-    Advice("Use faster storage or larger files: the workers wait for their reads.", _workers_wait),
+    Advice(
+        "Find what the workers wait for: `py-spy dump --pid PID`, with the pid of a worker, shows it.",
+        _workers_idle,
+    ),
     Advice(
         "Keep the workers between epochs: `DataLoader(..., persistent_workers=True)`.", _is(CauseName.WORKERS_RESTART)
     ),
@@ -127,6 +194,22 @@ _ADVICE: Final = (
     ),
     Advice("Remove the sleep, or wait in another thread.", _at(doing=frozenset({Activity.TIMER}), causes=_OWN)),
     Advice(
+        "Find the thread that holds the lock for so long: `py-spy dump` shows what each thread does.",
+        _elsewhere(Position.LOAD, doing=frozenset({Activity.LOCK})),
+    ),
+    Advice(
+        "Start this program less often, or go on while it runs (`subprocess.Popen`).",
+        _at(doing=frozenset({Activity.CHILD})),
+    ),
+    Advice(
+        "Give the job more memory, or read less through memory maps: pages that it needs are not in memory.",
+        _at(doing=frozenset({Activity.FAULT})),
+    ),
+    Advice(
+        "Give the job more memory: the machine has moved a part of it to swap space.",
+        _at(doing=frozenset({Activity.SWAP})),
+    ),
+    Advice(
         "Take the step in an optimizer of PyTorch with `foreach=True`: this one runs Python for each parameter.",
         lambda case: (
             _at(Position.OPTIMIZER, doing=frozenset({Activity.PYTHON}), causes=_OWN)(case)
@@ -142,8 +225,10 @@ _ADVICE: Final = (
         _at(*_AFTER, doing=_COMPUTES, causes=_OWN),
     ),
     Advice(
-        "Send or write it in another thread, or every few steps only.",
-        _at(*_AFTER, doing=frozenset({Activity.SOCKET, Activity.FILE, Activity.PIPE}), causes=_OWN),
+        "Read, write or send it in another thread, or every few steps only.",
+        _elsewhere(
+            *(Position.LOAD, Position.ENVIRONMENT), doing=frozenset({Activity.SOCKET, Activity.FILE, Activity.PIPE})
+        ),
     ),
     Advice(
         "Run several environments at once, in processes of their own (vectorized environments).",
@@ -174,10 +259,6 @@ _ADVICE: Final = (
         ),
     ),
     # ranks
-    Advice(
-        "Look at the machine of that rank: other programs on its CPUs, and its affinity.",
-        lambda case: case.cause is CauseName.STRAGGLER and case.activity is Activity.CPU_WAIT,
-    ),
     Advice(
         "Give all ranks the same work: only this rank does something more here.",
         lambda case: (
@@ -214,8 +295,18 @@ _ADVICE: Final = (
         "Raise the CPU limit of the container, or use fewer threads than it allows.",
         lambda case: case.cause is CauseName.CPU_QUOTA or case.activity is Activity.THROTTLED,
     ),
-    Advice("Set `OMP_NUM_THREADS`, or the number of workers, to the CPUs that it has.", _is(CauseName.THREADS)),
-    Advice("Stop the other programs, or give the job CPUs of its own (`taskset`, a cpuset).", _is(CauseName.CPU_TAKEN)),
+    Advice(_fewer_threads, _has_taken(TakerKind.SELF)),
+    Advice(
+        "Start fewer workers or other processes beside training: they take the CPUs that it needs.",
+        _has_taken(TakerKind.CHILD),
+    ),
+    Advice(
+        "Give each rank CPUs of its own (`taskset`, `numactl`), or start fewer ranks on this machine.",
+        _has_taken(TakerKind.RANK),
+    ),
+    Advice(
+        "Stop the other programs, or give the job CPUs of its own (`taskset`, a cpuset).", _has_taken(TakerKind.OTHER)
+    ),
     Advice(
         "Move the other Python thread into a process of its own: only one thread runs Python at a time.",
         _is(CauseName.GIL),
@@ -234,4 +325,5 @@ _ADVICE: Final = (
 
 def advice_on(case: Case) -> tuple[str, ...]:
     """The sentences that fit, in the order in which to try them."""
-    return tuple(advice.text for advice in _ADVICE if advice.fits(case))
+    fitting = [advice.text for advice in _ADVICE if advice.fits(case)]
+    return tuple(text if isinstance(text, str) else text(case) for text in fitting)

@@ -9,10 +9,11 @@ import numpy as np
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.devices import small_launches
+from otel_zernel_libraries.training.causes.everywhere import everywhere
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.memory import knows_memory, memory_growth
 from otel_zernel_libraries.training.causes.ranks import over_ranks
-from otel_zernel_libraries.training.causes.segments import everywhere, seen_in_segment, segments
+from otel_zernel_libraries.training.causes.segments import seen_in_segment, segments
 from otel_zernel_libraries.training.causes.steps import stops, uneven
 from otel_zernel_libraries.training.causes.workers import has_workers, iterators, workers
 from otel_zernel_libraries.training.device.streams import Floats
@@ -131,16 +132,19 @@ class _Claimed(NamedTuple):
     """The part, by interval."""
 
     def add(self, what_if: WhatIf) -> None:
-        """Adds a named cause."""
+        """Adds a named cause, without the time that others explain."""
         for rank, part in what_if.removed.items():
-            np.maximum(self.spent[rank], part, out=self.spent[rank])
+            np.minimum(self.spent[rank] + part, 1.0, out=self.spent[rank])
         if what_if.faster is not None:
             np.maximum(self.transfers, what_if.faster, out=self.transfers)
 
     def rest(self, job: Job, what_if: WhatIf) -> WhatIf:
         """A what-if without that time, but with its part of the waits for a CPU."""
         left = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in what_if.removed.items()}
-        removed = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in job.with_waits(left).items()}
+        removed = {
+            rank: np.minimum(part, 1.0 - self.spent[rank]) * what_if.of_rest.get(rank, 1.0)
+            for rank, part in job.with_waits(left).items()
+        }
         faster = None if what_if.faster is None else np.maximum(what_if.faster - self.transfers, 0.0)
         rest = replace(what_if, removed=removed, faster=faster)
         return replace(rest, evidence=seen_in_segment(job, rest)) if rest.cause is CauseName.SEGMENT else rest
@@ -186,7 +190,7 @@ def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> C
         gain_high=min(max(high, gain), max(job.step, gain)),
         share=gain / job.step,
         evidence=what_if.evidence,
-        advice=advice_on(Case(what_if.cause, position, activity, job.ranks[rank].facts)),
+        advice=advice_on(Case(what_if.cause, position, activity, job.ranks[rank].facts, gain, job.step - gain)),
     )
 
 

@@ -4,8 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from otel_zernel_libraries.training.cpu_takers import CpuTaker
+from otel_zernel_libraries.training.ledger import Position
+
 BUSY: Final = 0.7
-"""Workers that use so much of a CPU each are the limit."""
+"""Workers that use this part of the CPUs that they can have are the limit."""
+PASSES: Final = frozenset(
+    {
+        *(Position.FORWARD, Position.BACKWARD, Position.CLIP, Position.OPTIMIZER, Position.ZERO_GRAD),
+        *(Position.EVALUATION, Position.INFERENCE),
+    }
+)
 TORCH_OPTIMIZERS: Final = frozenset(
     {
         *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam"),
@@ -40,5 +49,17 @@ class Facts:
     """Bytes that the limits of its control groups leave."""
     runnable: float | None = None
     """The mean number of its threads that run, or wait for a CPU."""
-    takers: Mapping[str, float] = field(default_factory=dict)
-    """By the name of a program: for how long (s) it had the CPU that a thread waited for."""
+    takers: Mapping[CpuTaker, float] = field(default_factory=dict)
+    """For how long (s) each had a CPU that a thread of the process waited for."""
+
+    @property
+    def are_workers_busy(self) -> bool | None:
+        """Whether its workers use most of the CPUs that they can have beside the training thread."""
+        if not self.workers or self.worker_cpu is None:
+            return None
+        return self.worker_cpu >= BUSY * min(self.workers, max((self.cpus or 2.0) - 1.0, 1.0))
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more of its threads want to run than it has CPUs."""
+        return bool(self.runnable and self.cpus and self.runnable > self.cpus + 0.5)

@@ -21,7 +21,7 @@ from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Pos
 
 WAITS: Final = frozenset({Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
 """Time in which the thread waits for work of a device, or for its peers: not its own."""
-_ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE})
+ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE})
 FOR_CPU: Final = frozenset({Activity.CPU_WAIT, Activity.THROTTLED})
 """A thread that computes less also waits less for a CPU."""
 _NEGLIGIBLE: Final = 0.01
@@ -52,6 +52,8 @@ class WhatIf:
     removed: Mapping[int, Floats] = field(default_factory=dict)
     """By the index of a rank: the part of its time that is gone, 0 to 1, by interval and moment, or for all of either
     (one row, one column)."""
+    of_rest: Mapping[int, Floats] = field(default_factory=dict)
+    """By the index of a rank: the part that is gone of what more specific causes leave. Without an entry: all of it."""
     faster: Floats | None = None
     """By interval: the part of the transfers that is gone."""
     apart: Flags | None = None
@@ -183,7 +185,7 @@ class Job:
         columns = []
         for position in dict.fromkeys(moment.position for moment in self.moments):
             here = [at for at, one in enumerate(self.moments) if one.position is position]
-            on_cpu, waits = ([at for at in here if self.moments[at].activity in some] for some in (_ON_CPU, FOR_CPU))
+            on_cpu, waits = ([at for at in here if self.moments[at].activity in some] for some in (ON_CPU, FOR_CPU))
             if on_cpu and waits:
                 columns.append((on_cpu, waits))
         return columns

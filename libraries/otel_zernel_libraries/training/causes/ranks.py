@@ -12,7 +12,7 @@ from otel_zernel_libraries.training.causes.measured import StepFlags
 from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS
 from otel_zernel_libraries.training.device.streams import Flags, Floats
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
-from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
+from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
 _SURE: Final = 3.0
 """Standard errors by which a rank's time must differ from the median rank's."""
@@ -71,7 +71,10 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
     others = np.median(spent, axis=0) if len(own) > 2 else None
     for rank, seconds in late.items():
         positive = np.maximum(_excess(job, rank, others), 0.0)
-        positive *= min(seconds / max(float(positive.sum()), 1e-12), 1.0)
+        # it may be faster in other moments: its largest differences make it late
+        largest = np.argsort(-positive)
+        before = np.cumsum(positive[largest]) - positive[largest]
+        positive[largest] = np.clip(seconds - before, 0.0, positive[largest])
         part = np.divide(positive, spent[rank], out=np.zeros_like(positive), where=spent[rank] > 0)
         removed[rank] = np.clip(part, 0.0, 1.0)[None, :]
     latest = max(late, key=late.__getitem__)
@@ -88,7 +91,7 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
             "s",
         ),
         Evidence(
-            f"It {activity_words(moment.activity)} for {amount(longest)} longer {where}.",
+            f"It {activity_for(moment.activity, amount(longest))} more {where}.",
             longest,
             "s",
         ),

@@ -7,17 +7,20 @@ import numpy as np
 
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.facts import PASSES
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.measured import StepFlags
-from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, PASSES, THE_WORK
+from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, THE_WORK
 from otel_zernel_libraries.training.device.streams import Flags, Floats
 from otel_zernel_libraries.training.ledger import Moment, Position, StepEvent
-from otel_zernel_libraries.training.words import POSITION_WORDS, activity_words
+from otel_zernel_libraries.training.words import POSITION_WORDS, activity_clause
 
 _SLOW: Final = 1.5
 """A step is slow from so many medians on."""
 _MOST_SLOW: Final = 0.3
 """If more of the steps are slow, they are no exception."""
+_OF_MOMENT: Final = 0.67
+"""Irregular slow steps are a cause of their own if most of the time of their activity is in them."""
 _FEW: Final = 10
 _REGULAR: Final = 0.7
 """The part of the time in slow steps that is in those at equal distances, if they are periodic."""
@@ -94,7 +97,7 @@ def uneven(job: Job) -> Iterator[WhatIf]:
         spent = spent * (1.0 - parts)
         slow = own > _SLOW * np.median(own)
     if 2 <= slow.sum() <= _MOST_SLOW * len(slow):
-        yield _slow(job, spent, slow, own, columns)
+        yield from _slow(job, spent, slow, own, columns)
 
 
 def _period(slow: Flags, own: Floats) -> tuple[int, Flags]:
@@ -118,17 +121,20 @@ def _period(slow: Flags, own: Floats) -> tuple[int, Flags]:
     return best, regular
 
 
-def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> WhatIf:
+def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> Iterator[WhatIf]:
     usual, slow = _period(slow, own)
     is_periodic = usual > 0
     excess = _excess(spent, slow, columns)
     moment = _largest(job, excess)
+    at = job.index(moment)
+    if not is_periodic and excess[:, :, at].sum() < _OF_MOMENT * spent[:, :, at].sum():
+        return  # it takes long in all steps: one cause, not two
     seconds = spent.sum(axis=2).max(axis=0)
     longest = float(np.median(seconds[slow]))
     often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"
     share = float((seconds * slow).sum() / seconds.sum())
     one = "one step takes" if is_periodic else "they take"
-    return WhatIf(
+    yield WhatIf(
         cause=CauseName.PERIODIC if is_periodic else CauseName.SLOW_STEPS,
         position=moment.position,
         activity=moment.activity,
@@ -141,7 +147,7 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
             ),
             Evidence(f"{percent(share)} of the time is in these steps.", share, "1"),
             Evidence(
-                f"In them the thread {activity_words(moment.activity)} longer {POSITION_WORDS[moment.position].where}.",
+                f"In them the thread {activity_clause(moment.activity)} {POSITION_WORDS[moment.position].where}.",
                 float(excess.sum(axis=(0, 1)).max()) / max(float(slow.sum()), 1.0),
                 "s",
             ),

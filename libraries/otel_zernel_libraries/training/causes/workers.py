@@ -7,7 +7,7 @@ import numpy as np
 
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
-from otel_zernel_libraries.training.causes.facts import BUSY, Facts
+from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 
@@ -81,7 +81,7 @@ def has_room(facts: Facts) -> bool:
     """Whether more workers have CPUs of their own, or need none because they wait."""
     if facts.cpus is None or not facts.workers:
         return False
-    if facts.worker_cpu is not None and facts.worker_cpu < BUSY * facts.workers:
+    if facts.are_workers_busy is False:
         return facts.worker_io is not None and facts.worker_io > 0.2 * facts.workers
     return facts.cpus >= facts.workers + 2
 
@@ -90,7 +90,9 @@ def _doings(facts: Facts) -> Iterator[Evidence]:
     if not facts.workers:
         return
     if facts.worker_cpu is not None:
-        text = f"Its {facts.workers} workers use {facts.worker_cpu:.1f} CPUs, of {facts.cpus or 0:g}."
+        who = "Its worker uses" if facts.workers == 1 else f"Its {facts.workers} workers use"
+        text = f"{who} {facts.worker_cpu:.1f} of {facts.cpus or 0:g} CPUs."
         yield Evidence(text, facts.worker_cpu, "{cpu}")
     if facts.worker_io:
-        yield Evidence(f"{facts.worker_io:.1f} of them wait for storage.", facts.worker_io, "{process}")
+        text = f"On average, {facts.worker_io:.1f} of them wait for storage."
+        yield Evidence(text, facts.worker_io, "{process}")

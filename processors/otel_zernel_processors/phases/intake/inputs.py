@@ -11,6 +11,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
 
 KERNEL = frozenset(
     {
@@ -58,6 +59,7 @@ _KNOWN = KERNEL | NVML | GPU | FACTS | {THREAD_TIME, THROTTLED_TIME, CPU_TAKEN_T
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
 """Values of `zernel.gpu.engine` for the use of the whole GPU."""
+_TAKERS = frozenset(TakerKind)
 _TASKS = ("", "general")
 """Values of `hw.gpu.task` for the use of the whole GPU."""
 
@@ -85,8 +87,8 @@ class InputPoint(NamedTuple):
     """`zernel.mark` of a point of `zernel.ebpf.missing_marks`."""
     state: str = ""
     """`zernel.thread.state` of a point of `zernel.cuda.lead_thread.time`."""
-    taker: str = ""
-    """Of a point of `zernel.process.cpu.taken.time`: the name of the program that had the CPU."""
+    taker: CpuTaker = CpuTaker(TakerKind.OTHER)
+    """Of a point of `zernel.process.cpu.taken.time`: who had the CPU."""
     is_sample: bool = False
     """Whether it has `zernel.sampled`: some calls were not probed."""
 
@@ -115,6 +117,11 @@ def _scalar(pair: KeyValue) -> str | int | float:
     return getattr(pair.value, kind) if kind in ("string_value", "int_value", "double_value") else ""
 
 
+def _taker(named: Scalars) -> CpuTaker:
+    kind = named.get(semconv.CPU_TAKER)
+    return CpuTaker(TakerKind(kind) if kind in _TAKERS else TakerKind.OTHER, str(named.get(semconv.CPU_TAKER_NAME, "")))
+
+
 def _is_sample(attributes: Any) -> bool:
     return any(pair.key == semconv.SAMPLED and pair.value.bool_value for pair in attributes)
 
@@ -141,7 +148,7 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
             resource,
             str(named.get(semconv.MARK, "")),
             str(named.get(semconv.THREAD_STATE, "")),
-            str(named.get(semconv.CPU_TAKER_NAME, "") or named.get(semconv.CPU_TAKER, "")),
+            _taker(named),
             _is_sample(point.attributes),
         )
 

@@ -18,6 +18,7 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     training_ends,
 )
+from otel_zernel_libraries.training.cpu_takers import CpuTaker
 from otel_zernel_libraries.training.device.streams import Integers
 from otel_zernel_libraries.training.ledger import StepEvent
 from otel_zernel_processors.phases.intake.inputs import InputPoint
@@ -38,7 +39,6 @@ _FEWEST_EDGES: Final = 100
 _BLOCK: Final = 5
 _MOST_BLOCKS: Final = 40
 """Steps of a block, and blocks, of ranks whose meetings are not known."""
-_OWN: Final = "another thread of the process"
 
 
 class _Amounts:
@@ -106,7 +106,7 @@ class MeasuredProcess:
         self._has_loader = False
         self._uses_nccl = False
         self._amounts: defaultdict[str, _Amounts] = defaultdict(_Amounts)
-        self._takers: defaultdict[str, _Amounts] = defaultdict(_Amounts)
+        self._takers: defaultdict[CpuTaker, _Amounts] = defaultdict(_Amounts)
 
     def add(self, closed: ClosedStep, number: int, met: int) -> None:
         """Adds the next step. `number`: its number in its process. `met`: when (ns) its last wait for a collective
@@ -128,9 +128,8 @@ class MeasuredProcess:
     def add_point(self, point: InputPoint) -> None:
         """Adds a fact."""
         if point.name == semconv.PROCESS_CPU_TAKEN_TIME:
-            name = _OWN if point.taker == "self" else point.taker
-            if name in self._takers or len(self._takers) < _TAKERS:
-                self._takers[name].add(point)
+            is_kept = point.taker in self._takers or len(self._takers) < _TAKERS
+            self._takers[point.taker if is_kept else CpuTaker(point.taker.kind)].add(point)
         elif point.name in (semconv.DATALOADER_WORKER_CPU_TIME, semconv.DATALOADER_WORKER_IO_WAIT):
             self._amounts[point.name].add(point)
         else:
@@ -152,7 +151,7 @@ class MeasuredProcess:
             memory_growth=amounts[semconv.PROCESS_MEMORY_ANONYMOUS].growth,
             memory_left=amounts[semconv.PROCESS_MEMORY_LEFT].latest,
             runnable=amounts[semconv.PROCESS_THREADS_RUNNABLE].mean,
-            takers={name: taken.total for name, taken in self._takers.items() if taken.total},
+            takers={taker: taken.total for taker, taken in self._takers.items() if taken.total},
         )
 
     def _workers(self) -> int | None:

@@ -69,7 +69,7 @@ CPU_TAKEN = metric(
     semconv.PROCESS_CPU_TAKEN_TIME,
     "s",
     "sum",
-    "Time in which threads waited for a CPU, by who had it: another thread of the process (self), or another process.",
+    "Time in which threads waited for a CPU, by the process that had it and what that is to them.",
 )
 CPUS = metric(semconv.PROCESS_CPUS, "{cpu}", "gauge", "CPUs that the process may use, by affinity and quota.")
 MEMORY = metric(

@@ -15,7 +15,7 @@ from otel_zernel.otlp.points import (
     encode_number_point,
 )
 from otel_zernel_libraries.histograms.hdr import HdrLayout
-from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training import CpuTaker, TakerKind, semconv
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
@@ -85,6 +85,8 @@ STATE_GROUPS = frozenset({Group.LAUNCH, Group.COPY_SYNC, Group.COLLECTIVE})
 
 _MOST_TAKERS = 4
 """Processes that took a CPU, of each process and reading, with their names. The rest is one point."""
+_LEAST_TAKEN = 0.01
+"""The part of the taken time from which on a process is named."""
 OWN_SERVICE = "otel-zernel"
 """The `service.name` of points that are about the receiver itself. The collector's own telemetry has the same one."""
 
@@ -104,8 +106,8 @@ class ReadingInfo:
     workers: Sequence[WorkersReading] = ()
     ends: Sequence[ProcessEnd] = ()
     limits: Sequence[LimitsReading] = ()
-    cgroup_of: Callable[[int], str] = lambda _: ""
-    """The control group that limits the CPU time of a process, by its pid."""
+    taker_of: Callable[[WatchedProcess, int], tuple[TakerKind, str]] = lambda *_: (TakerKind.OTHER, "")
+    """What a process is to a watched one, and the control group that limits its CPU time, by its pid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +230,20 @@ class BatchPoints:
     def add_takers(self, reading: TakersReading) -> None:
         """Another thread of the process is one taker, and each of the processes that took most is another."""
         process = reading.process
-        if reading.own_ns:
-            self._add_number_of(process, CPU_TAKEN, of_taker(process.pid, "self", "", ""), reading.own_ns / 1e9)
-        by_name: Counter[tuple[str, str]] = Counter()
+        least = _LEAST_TAKEN * (reading.own_ns + sum(reading.others_ns.values()))
+        by_taker: Counter[tuple[CpuTaker, str]] = Counter()
+        rest = 0
         for (tgid, name), ns in reading.others_ns.items():
-            by_name[name, self._info.cgroup_of(tgid)] += ns
-        most = by_name.most_common(_MOST_TAKERS)
-        rest = by_name.total() - sum(ns for _, ns in most)
-        for (name, cgroup), ns in [*most, *([(("", ""), rest)] if rest else [])]:
-            self._add_number_of(process, CPU_TAKEN, of_taker(process.pid, "other", name, cgroup), ns / 1e9)
+            if ns < least:
+                rest += ns
+                continue
+            kind, cgroup = self._info.taker_of(process, tgid)
+            by_taker[CpuTaker(kind, name), cgroup] += ns
+        most = by_taker.most_common(_MOST_TAKERS)
+        rest += by_taker.total() - sum(ns for _, ns in most)
+        unnamed = {CpuTaker(TakerKind.SELF): reading.own_ns, CpuTaker(TakerKind.OTHER): rest}
+        for (taker, cgroup), ns in [*most, *(((one, ""), ns) for one, ns in unnamed.items() if ns)]:
+            self._add_number_of(process, CPU_TAKEN, of_taker(process.pid, taker, cgroup), ns / 1e9)
 
     def add_limits(self, reading: LimitsReading) -> None:
         process, attributes, throttling = reading.process, of_process(reading.process.pid), reading.throttling
@@ -286,10 +293,10 @@ class BatchPoints:
 
 
 @lru_cache(maxsize=1024)
-def of_taker(pid: int, taker: str, name: str, cgroup: str) -> bytes:
-    named = {semconv.CPU_TAKER_NAME: name} if name else {}
+def of_taker(pid: int, taker: CpuTaker, cgroup: str) -> bytes:
+    named = {semconv.CPU_TAKER_NAME: taker.name} if taker.name else {}
     grouped = {semconv.CPU_TAKER_CGROUP: cgroup} if cgroup else {}
-    return encode_attributes({"process.pid": pid, semconv.CPU_TAKER: taker, **named, **grouped}, NUMBER_ATTRIBUTES)
+    return encode_attributes({"process.pid": pid, semconv.CPU_TAKER: taker.kind, **named, **grouped}, NUMBER_ATTRIBUTES)
 
 
 @lru_cache(maxsize=1024)  # by default there are 512 series, and some have a size too

@@ -24,6 +24,7 @@ from otel_zernel_libraries.job_environment import (
     service_name,
 )
 from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.cpu_takers import TakerKind
 from otel_zernel_receivers.ebpf.processes.limits import Limits
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
@@ -32,6 +33,8 @@ from otel_zernel_receivers.ebpf.processes.workers import descends_from, is_worke
 from otel_zernel_receivers.ebpf.tables.process_table import LimitsReading, ProcessRows, WatchedProcess, WorkerTable
 
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+_GENERATIONS = 4
+"""From a process to one that has started it: a worker of a forkserver is a grandchild."""
 _MOST_REMEMBERED = 1024
 """Processes. The machine has fewer training processes at a time."""
 
@@ -147,13 +150,28 @@ class Identities:
         """The one of a process; empty if it is not known."""
         return self._identity(process).memory_cgroup
 
-    def cpu_cgroup(self, pid: int) -> str:
-        """The control group that limits the CPU time of a process of the initial pid namespace; empty if unknown."""
+    def cpu_taker(self, process: WatchedProcess, pid: int) -> tuple[TakerKind, str]:
+        """What the process with this pid in the initial pid namespace is to another one that waits for a CPU, and the
+        control group that limits its CPU time (empty if it is not known)."""
         if not self._namespace.is_initial:
-            return ""
+            return TakerKind.OTHER, ""
+        if pid == os.getpid():
+            return TakerKind.COLLECTOR, ""
         with suppress(OSError, ValueError):
-            return self.folder(pid).cgroup("cpu")
-        return ""
+            return self._relation(process, pid), self.folder(pid).cgroup("cpu")
+        return TakerKind.OTHER, ""
+
+    def _relation(self, process: WatchedProcess, pid: int) -> TakerKind:
+        """Raises OSError or ValueError if the process with this pid has ended."""
+        job = self.attributes_of(process).get(semconv.JOB_ID)
+        watched = {one.pid: one for one in self._rows.live()}
+        for _ in range(_GENERATIONS):
+            if pid == process.pid:
+                return TakerKind.CHILD
+            if job and pid in watched and self.attributes_of(watched[pid]).get(semconv.JOB_ID) == job:
+                return TakerKind.RANK
+            pid = self.folder(pid).parent()
+        return TakerKind.OTHER
 
     def limits(self) -> list[LimitsReading]:
         """What limits the CPU time of each process that the kernel counts."""

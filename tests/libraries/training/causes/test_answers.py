@@ -14,6 +14,7 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     lead_of,
 )
+from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 from tests.libraries.training.causes.planted import draw
 from tests.libraries.training.causes.simulated import (
@@ -119,6 +120,46 @@ def test_each_planted_cause_leads_with_the_gain_of_the_job_without_it(seed: int)
             assert (lead.cause, lead.rank) == (planted.name, planted.rank)
             assert lead.gain == pytest.approx(truth, abs=2 * POINT * answer.step)
             assert lead.evidence
+
+
+NEIGHBOUR, COLLECTOR = CpuTaker(TakerKind.OTHER, "encoder"), CpuTaker(TakerKind.COLLECTOR)
+OWN_THREAD, OWN_WORKER = CpuTaker(TakerKind.SELF), CpuTaker(TakerKind.CHILD, "pt_data_worker")
+
+
+def test_each_taker_of_the_cpu_has_its_part_of_the_waits_and_the_collector_has_no_cause() -> None:
+    waits = Part(Position.OPTIMIZER, Activity.CPU_WAIT, 0.02)
+    facts = Facts(takers={NEIGHBOUR: 5.0, OWN_WORKER: 3.0, COLLECTOR: 2.0})
+    answer = answer_on(simulated(Plan((*HEALTHY, waits), facts=facts)))
+    assert answer
+    assert {cause.cause: cause.gain for cause in answer.causes} == {
+        CauseName.CPU_TAKEN: pytest.approx(0.010, abs=2e-4),
+        CauseName.THREADS: pytest.approx(0.006, abs=2e-4),
+    }
+    texts = [[fact.text for fact in cause.evidence] for cause in answer.causes]
+    assert "encoder had the CPU in 50 %" in texts[0][1]
+    assert "Processes that it has started (pt_data_worker) had the CPU in 30 %" in texts[1][1]
+
+
+def test_waits_for_a_cpu_that_the_holder_of_the_gil_has_are_waits_for_the_gil() -> None:
+    waits = [Part(Position.OPTIMIZER, activity, 0.02) for activity in (Activity.GIL, Activity.CPU_WAIT)]
+    plan = Plan((*HEALTHY, *waits), facts=Facts(takers={OWN_THREAD: 3.0, NEIGHBOUR: 1.0}))
+    answer = answer_on(simulated(plan))
+    assert answer
+    assert {cause.cause: cause.gain for cause in answer.causes} == {
+        CauseName.GIL: pytest.approx(0.035, abs=4e-4),
+        CauseName.CPU_TAKEN: pytest.approx(0.005, abs=2e-4),
+    }
+
+
+def test_slow_steps_of_what_takes_long_in_all_steps_are_no_cause_of_their_own() -> None:
+    usual = Part(Position.AFTER_STEP, Activity.FILE, 0.02)
+    rare = [replace(usual, seconds=0.06, every=every) for every in (7, 11)]
+    plan = Plan((*HEALTHY, usual, *rare))
+    answer = answer_on(simulated(plan))
+    assert answer
+    (cause,) = answer.causes
+    assert (cause.cause, cause.activity) == (CauseName.SEGMENT, Activity.FILE)
+    assert cause.gain == pytest.approx(answer.step - step_of(plan.without(usual, *rare)), rel=0.01)
 
 
 def test_the_time_of_one_cause_is_not_named_again() -> None:

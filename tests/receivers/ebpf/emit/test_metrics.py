@@ -1,6 +1,6 @@
 """Readings of many processes as metrics."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
@@ -11,6 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Numbe
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.points import Descriptor, Period
 from otel_zernel_libraries.histograms.hdr import HdrLayout
+from otel_zernel_libraries.training.cpu_takers import TakerKind
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
@@ -23,7 +24,7 @@ from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, TakersReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
@@ -63,9 +64,10 @@ def encoded(
     missing_marks: Mapping[int, Collection[Mark]] | None = None,
     number: int = 1,
     coverage: Coverage | None = None,
+    taker_of: Callable[[WatchedProcess, int], tuple[TakerKind, str]] = lambda *_: (TakerKind.OTHER, ""),
 ) -> list[Batch]:
     layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
-    info = ReadingInfo(number, Period(1, 2), coverage or Coverage(1.0), {}, missing_marks or {})
+    info = ReadingInfo(number, Period(1, 2), coverage or Coverage(1.0), {}, missing_marks or {}, taker_of=taker_of)
     encoder = MetricEncoder(
         MetricEncoding(layout, cost, ignore, lambda _: JOB), lambda process: process not in unwanted
     )
@@ -139,6 +141,28 @@ def test_samples_are_counted_by_thread_and_activity() -> None:
     assert [(attributes_of(point), point.as_int) for point in found] == [
         ({"process_pid": 1000, "thread_id": 1000, "zernel_activity": "python"}, 12),
         ({"process_pid": 1000, "zernel_activity": "operator"}, 3),
+    ]
+
+
+def test_takers_of_a_cpu_are_named_with_what_they_are_to_the_process() -> None:
+    process = PROCESSES[0]
+    others = {(7, "pt_data_worker"): 500_000_000, (8, "encoder"): 200_000_000, (9, "sshd"): 1_000_000}
+    kinds = {7: (TakerKind.CHILD, ""), 8: (TakerKind.OTHER, "/neighbour")}
+    (batch,) = encoded(
+        replace(
+            NOTHING,
+            cpu=[CpuReading(process, HitCount(1), 2, 3, 4, 5, 6)],
+            takers=[TakersReading(process, 300_000_000, others)],
+        ),
+        taker_of=lambda _, pid: kinds[pid],
+    )
+    found = points(metrics_of(batch)["zernel.process.cpu.taken.time"])
+    key = "zernel_cpu_taker"
+    assert [({k.removeprefix(key): v for k, v in attributes_of(one).items()}, one.as_double) for one in found] == [
+        ({"process_pid": 1000, "": "child", "_name": "pt_data_worker"}, 0.5),
+        ({"process_pid": 1000, "": "other", "_name": "encoder", "_cgroup": "/neighbour"}, 0.2),
+        ({"process_pid": 1000, "": "self"}, 0.3),
+        ({"process_pid": 1000, "": "other"}, 0.001),
     ]
 
 

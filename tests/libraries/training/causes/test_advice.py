@@ -1,0 +1,102 @@
+"""Each advice can help: it follows from the activity and from facts, not from the position alone."""
+
+from typing import Any
+
+import pytest
+
+from otel_zernel_libraries.training.causes import CauseName, Facts
+from otel_zernel_libraries.training.causes.advice import Case, advice_on
+from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
+from otel_zernel_libraries.training.ledger import Activity, Position
+
+LOADER = {"has_loader": True, "workers": 0, "cpus": 8.0}
+WORKERS = {"has_loader": True, "workers": 4, "cpus": 8.0}
+
+
+def advice(
+    cause: CauseName,
+    position: Position | None = None,
+    activity: Activity | None = None,
+    gain: float = 0.02,
+    rest: float = 0.02,
+    **facts: Any,
+) -> str:
+    return " ".join(advice_on(Case(cause, position, activity, Facts(**facts), gain, rest)))
+
+
+@pytest.mark.parametrize(
+    ("activity", "position", "facts", "has", "lacks"),
+    [
+        (Activity.PYTHON, Position.LOAD, LOADER, "num_workers=1", "queue"),
+        (Activity.PYTHON, Position.LOAD, LOADER | {"cpus": 1.0}, "before training", "num_workers"),
+        (Activity.PYTHON, Position.LOAD, WORKERS, "collate_fn", "num_workers"),
+        (Activity.PYTHON, Position.LOAD, {}, "before training", "num_workers"),
+        (Activity.FILE, Position.LOAD, LOADER, "faster storage", "before training"),
+        (Activity.LOCK, Position.LOAD, {}, "the thread that makes the batches", "num_workers"),
+        (Activity.PIPE, Position.LOAD, {}, "the other end of the pipe", "faster storage"),
+        (Activity.LOCK, Position.FORWARD, LOADER, "holds the lock", "worker"),
+        (Activity.FILE, Position.FORWARD, LOADER, "Read, write or send it", "worker"),
+        (Activity.FAULT, Position.LOAD, {}, "more memory", "worker"),
+        (Activity.SWAP, Position.OPTIMIZER, {}, "more memory", "worker"),
+        (Activity.CHILD, Position.AFTER_STEP, LOADER, "less often", "worker"),
+        (Activity.TIMER, Position.FORWARD, LOADER, "Remove the sleep", "worker"),
+    ],
+)
+def test_the_activity_decides_what_to_change(
+    activity: Activity, position: Position, facts: dict[str, Any], has: str, lacks: str
+) -> None:
+    text = advice(CauseName.SEGMENT, position, activity, **facts)
+    assert has in text
+    assert lacks not in text
+
+
+def test_so_many_workers_are_advised_as_a_step_needs_and_as_there_are_cpus() -> None:
+    def workers(activity: Activity, gain: float, rest: float, cpus: float) -> str:
+        facts: dict[str, Any] = LOADER | {"cpus": cpus}
+        text = advice(CauseName.SEGMENT, Position.LOAD, activity, gain, rest, **facts)
+        return text.partition("num_workers=")[2].partition(",")[0]
+
+    assert workers(Activity.PYTHON, 0.03, 0.01, 8) == "3"
+    assert workers(Activity.PYTHON, 0.09, 0.01, 4) == "3"
+    assert workers(Activity.PYTHON, 0.09, 0.01, 2) == "1"
+    assert workers(Activity.TIMER, 0.09, 0.01, 2) == "9"
+    assert workers(Activity.PYTHON, 0.0005, 0.003, 8) == "", "to take a batch from a worker takes longer"
+
+
+def test_workers_that_compute_on_all_cpus_are_no_reason_for_more_of_them() -> None:
+    busy = advice(CauseName.WORKERS_SLOW, workers=3, cpus=2.0, worker_cpu=1.1)
+    assert "Do less for each sample" in busy
+    assert "more workers" not in busy
+    idle = advice(CauseName.WORKERS_SLOW, workers=1, cpus=2.0, worker_cpu=0.1)
+    assert "Try more workers" in idle
+    assert "compute" not in idle
+    reading = advice(CauseName.WORKERS_SLOW, workers=2, cpus=2.0, worker_cpu=0.1, worker_io=1.5)
+    assert "faster storage" in reading
+    assert "Try more workers" not in reading
+    assert advice(CauseName.WORKERS_SLOW, workers=2, cpus=2.0) == "", "nothing is known about the workers"
+
+
+def test_more_workers_than_free_cpus_are_not_advised() -> None:
+    few = advice(CauseName.WORKERS_TOO_FEW, gain=0.09, rest=0.01, workers=2, worker_cpu=2.0, cpus=6.0)
+    assert "num_workers=5" in few
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "has"),
+    [
+        (CauseName.CPU_TAKEN, TakerKind.OTHER, "Stop the other programs"),
+        (CauseName.THREADS, TakerKind.SELF, "set_num_threads(2)"),
+        (CauseName.THREADS, TakerKind.CHILD, "fewer workers"),
+        (CauseName.THREADS, TakerKind.RANK, "CPUs of its own"),
+        (CauseName.STRAGGLER, TakerKind.OTHER, "Stop the other programs"),
+        (CauseName.STRAGGLER, TakerKind.RANK, "CPUs of its own"),
+        (CauseName.STRAGGLER, TakerKind.SELF, "set_num_threads(2)"),
+    ],
+)
+def test_whoever_takes_the_cpu_decides_how_to_get_it_back(cause: CauseName, kind: TakerKind, has: str) -> None:
+    takers = {CpuTaker(kind, "some"): 9.0, CpuTaker(TakerKind.COLLECTOR): 1.0, CpuTaker(TakerKind.OTHER): 0.5}
+    facts: dict[str, Any] = {"takers": takers, "cpus": 2.0, "has_loader": True, "workers": 0}
+    text = advice(cause, Position.LOAD, Activity.CPU_WAIT, **facts)
+    assert has in text
+    assert ("other programs" in text) == (kind is TakerKind.OTHER)
+    assert "num_workers" not in text
