@@ -101,8 +101,8 @@ class StepEvent(NamedTuple):
 
     name: str
     """`batch`: one that the training thread made itself. `worker_batch`: one from worker processes. `iterator`: one of
-    a DataLoader. `worker_start`: a process that it started for an iterator. `backward`. `optimizer`. `inference`: a run
-    of operators without gradients. `collective`."""
+    a DataLoader with workers. `worker_start`: a process that it started for an iterator. `backward`. `optimizer`.
+    `inference`: a run of operators without gradients. `collective`."""
     position: str = ""
     """Of a collective: the position of the training thread when it began; else empty."""
     operation: str = ""

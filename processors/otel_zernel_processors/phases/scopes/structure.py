@@ -22,10 +22,6 @@ _EVENTS: Final = {
 _OF_WORKERS: Final = StepEvent("worker_batch")
 _ITERATOR: Final = StepEvent("iterator")
 _WORKER_START: Final = StepEvent("worker_start")
-_DRAWS: Final = 2
-"""Random numbers that a new iterator draws: a seed of its own, and one of its sampler."""
-_SOON_NS: Final = 2_000_000
-"""A new iterator without workers loads its first batch so soon after that."""
 
 
 def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Sequence[Segment]) -> dict[StepEvent, int]:
@@ -55,18 +51,16 @@ def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Seque
 
 
 def _count_iterators(step: Step, segments: Sequence[Segment], counts: dict[StepEvent, int]) -> None:
-    """Counts the iterators of a DataLoader, and the workers that they start. An iterator draws a random number right
-    before its first load."""
+    """Counts the iterators of a DataLoader with workers, and these. The thread draws a seed, starts them, and loads.
+    One without workers looks like any random number before a load. `scopes.gaps` has the same rule."""
     for before, load in pairwise(step.intervals):
-        draws = before.operators.count if before.kind == BATCH and before.operators else 0
-        if load.kind != "data_loading" or not 0 < draws <= _DRAWS:
+        if load.kind != "data_loading" or before.kind != BATCH:
             continue
         first = max(bisect_right(segments, before.start, key=itemgetter(0)) - 1, 0)
         made = segments[first : bisect_left(segments, load.start, key=itemgetter(0))]
         started = sum(segment.work.forks for segment in made if segment.work)
-        if started or load.start - before.end < _SOON_NS:
-            counts[_ITERATOR] = counts.get(_ITERATOR, 0) + 1
         if started:
+            counts[_ITERATOR] = counts.get(_ITERATOR, 0) + 1
             counts[_WORKER_START] = counts.get(_WORKER_START, 0) + started
 
 

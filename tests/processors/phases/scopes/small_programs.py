@@ -89,22 +89,22 @@ class Program:
 
 
 def feature_server(program: Program) -> None:
-    """A batch of 30,000 bytes from a server, by `socket.recv`."""
-    program.part(Position.LOAD, 0.1, {"socket": 20}, read=30_000)
+    """A batch of 30,000 bytes from a server, which is asked for 60 rows."""
+    program.part(Position.LOAD, 0.1, {"socket": 20}, read=30_000, written=1_200)
     program.forward()
     program.learn()
 
 
 def small_features(program: Program) -> None:
     """As `feature_server`, with 12,000 bytes."""
-    program.part(Position.LOAD, 0.1, {"socket": 20}, read=12_000)
+    program.part(Position.LOAD, 0.1, {"socket": 20}, read=12_000, written=400)
     program.forward()
     program.learn()
 
 
 def parsed_features(program: Program) -> None:
     """A batch of 60,000 bytes from a server, which are parsed."""
-    program.part(Position.LOAD, 8, {"socket": 3}, read=60_000)
+    program.part(Position.LOAD, 8, {"socket": 3}, read=60_000, written=900)
     program.forward()
     program.learn()
 
