@@ -5,14 +5,12 @@ import json
 import signal
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import httpx
-import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -20,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.exporters.otlp.certificates import Authority
 from tests.free_ports import free_port
 from tests.interop.conftest import find_peer, installed_peer
+from tests.waiting import wait_for
 
 _VERSION: Final = "1.34.4"
 _CONTROLLERS: Final = (
@@ -29,17 +28,6 @@ _CONTROLLERS: Final = (
 """Without those of endpoints: a test says where the pods of a service are."""
 _WAIT: Final = 90.0
 Object = dict[str, Any]
-Value = TypeVar("Value")
-
-
-def until(find: Callable[[], Value], promise: str) -> Value:
-    """The first value that is true. Fails with the promise if there is none."""
-    end = time.monotonic() + _WAIT
-    while not (value := find()):
-        if time.monotonic() > end:
-            pytest.fail(f"not within {_WAIT:g} s: {promise}")
-        time.sleep(0.05)
-    return value
 
 
 class Kubernetes:
@@ -119,7 +107,7 @@ class Kubernetes:
             except httpx.TransportError:
                 return False
 
-        until(is_ready, "the API server is ready")
+        wait_for(is_ready, "the API server is ready")
 
     def stop_api_server(self, number: int = signal.SIGTERM) -> None:
         self._end("kube-apiserver", number)
@@ -158,7 +146,7 @@ class Kubernetes:
 
     def _until_account(self, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-        until(lambda: self.client.get(path).status_code == 200, f"{namespace} has its service account")
+        wait_for(lambda: self.client.get(path).status_code == 200, f"{namespace} has its service account")
 
     def token(self, namespace: str, account: str = "default") -> str:
         """A token of a service account."""

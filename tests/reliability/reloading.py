@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from tests.free_ports import free_port
+from tests.waiting import wait_for
 
 HEADER = "timestamp,gpu_id,hostname,temperature\n"
 LONG = 60.0
@@ -79,20 +79,13 @@ def collector(folder: Path, text: str, *arguments: str) -> Iterator[Collector]:
         running.end()
 
 
-def wait_for(condition: Callable[[], object], subject: object = "") -> None:
-    ends = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < ends, subject
-        time.sleep(0.03)
-
-
 def settled(measure: Callable[[], int]) -> int:
     """The value, once it is positive and the same for two seconds."""
     values: list[int] = []
 
     def is_settled() -> bool:
         values.append(measure())
-        return len(values) > 60 and values[-1] > 0 and len(set(values[-60:])) == 1
+        return len(values) > 200 and values[-1] > 0 and len(set(values[-200:])) == 1
 
     wait_for(is_settled)
     return values[-1]

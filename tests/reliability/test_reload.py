@@ -31,10 +31,10 @@ from tests.reliability.reloading import (
     status,
     values_of,
     variants,
-    wait_for,
     write_config,
     written,
 )
+from tests.waiting import wait_for
 
 POOL = min(32, (os.cpu_count() or 1) + 4)
 """The threads that the event loop starts when it needs them, and keeps (`ThreadPoolExecutor`). A leak of one thread for

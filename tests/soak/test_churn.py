@@ -2,12 +2,8 @@
 
 import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 from uuid import uuid4
@@ -16,9 +12,11 @@ import psutil
 import pytest
 
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER
+from tests.collectors import Collector, running_collector
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
 from tests.receivers.ebpf.watching import loadable
+from tests.waiting import wait_for
 
 __all__ = ["build_standin", "loadable", "standin"]
 
@@ -35,7 +33,7 @@ cudaDeviceSynchronize times=3
 cudaLaunchKernel null=1
 sleep ms=1500
 """
-CONFIG = """yaml:
+CONFIG = """
 receivers: {ebpf: {processes: {environment: {ZERNEL_CHURN: %s}}}}
 processors: {percentiles: {}}
 exporters: {prometheus: {endpoint: "localhost:0"}}
@@ -51,14 +49,17 @@ def test_short_lived_processes_leave_no_series_and_take_no_more_memory(
 ) -> None:
     run = uuid4().hex
     monkeypatch.setenv("ZERNEL_CHURN", run)  # other processes of the machine are excluded
-    with collector(CONFIG % run, tmp_path / "log") as process:
+    with running_collector(tmp_path, CONFIG % run) as running:
+        wait_for(lambda: "Attaching by" in running.log, "the collector attaches")
         memory, pids = [], set()
         ends = time.monotonic() + MINUTES * 60
         while time.monotonic() < ends:
             pids |= run_some(standin)
-            memory.append(process.memory_info().rss / 1e6)
-        assert shown(tmp_path / "log") & pids
-        await_no_series_of(pids, tmp_path / "log")
+            memory.append(running.process.memory_info().rss / 1e6)
+        assert shown(running) & pids
+        wait_for(lambda: not left(running, pids), "ended processes have no series", LINGER + 60)
+        running.process.terminate()
+        assert running.process.wait(30) == 0, running.log
     # `percentiles` and the page forget a series 5 minutes after its last value (`idle_timeout`, `metric_expiration`).
     settled = memory[len(memory) * 3 // 5 :]
     print(
@@ -66,18 +67,6 @@ def test_short_lived_processes_leave_no_series_and_take_no_more_memory(
         f" {settled[0]:.0f} MB after three fifths of the time, {max(settled):.0f} MB at most"
     )
     assert max(settled) < settled[0] * 1.1
-
-
-@contextmanager
-def collector(config: str, log: Path) -> Iterator[psutil.Process]:
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", config]
-    with log.open("w") as file, subprocess.Popen(command, stderr=file) as process:
-        while "Attaching by" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
-        yield psutil.Process(process.pid)
-        process.terminate()
-        assert process.wait(30) == 0, log.read_text()
 
 
 def run_some(standin: Standin) -> set[int]:
@@ -90,16 +79,13 @@ def run_some(standin: Standin) -> set[int]:
     return pids
 
 
-def shown(log: Path) -> set[int]:
+def shown(running: Collector) -> set[int]:
     """The processes with a series on the page."""
-    [address] = re.findall(r"Serving metrics on (http://\S+)", log.read_text())
+    [address] = re.findall(r"Serving metrics on (http://\S+)", running.log)
     with urlopen(address) as page:
         return set(map(int, re.findall(r'process_pid="(\d+)"', page.read().decode())))
 
 
-def await_no_series_of(pids: set[int], log: Path) -> None:
-    """Returns once the page has none. The limit is two outputs of percentiles after their ends, and some time."""
-    must = time.monotonic() + LINGER + 60
-    while left := {pid for pid in shown(log) & pids if not psutil.pid_exists(pid)}:
-        assert time.monotonic() < must, f"{len(left)} processes still have series"
-        time.sleep(1)
+def left(running: Collector, pids: set[int]) -> set[int]:
+    """The ended processes that still have a series: at most until the second output of percentiles after their ends."""
+    return {pid for pid in shown(running) & pids if not psutil.pid_exists(pid)}

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
+from tests.collectors import running_collector
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
 from tests.receivers.ebpf.watching import TEST_RUN, loadable
@@ -59,18 +59,16 @@ def job(standin: Standin, workers: int, value: str) -> Iterator[list[int]]:
 def resident(standin: Standin, workers: int, folder: Path) -> float:
     """The largest resident memory, in MB, of a collector that watches a job with so many workers for each rank."""
     value = f"{folder.name}-{workers}"
-    config = folder / f"{workers}.yaml"
-    config.write_text(CONFIG.format(run=TEST_RUN, value=value))
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
-    with job(standin, workers, value), subprocess.Popen(command) as collector:
+    config = CONFIG.format(run=TEST_RUN, value=value)
+    with job(standin, workers, value), running_collector(folder / str(workers), config) as running:
         samples = []
         ends = time.monotonic() + SECONDS
         while time.monotonic() < ends:
             time.sleep(1)
-            assert collector.poll() is None
-            samples.append(psutil.Process(collector.pid).memory_info().rss / 1e6)
-        collector.terminate()
-        assert collector.wait(30) == 0
+            assert running.process.poll() is None
+            samples.append(running.process.memory_info().rss / 1e6)
+        running.process.terminate()
+        assert running.process.wait(30) == 0
     return max(samples)
 
 

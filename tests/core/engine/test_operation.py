@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.free_ports import free_port
+from tests.waiting import wait_for
 
 COMMAND = [sys.executable, "-m", "otel_zernel", "run"]
 PATIENCE = 60.0
@@ -74,13 +74,6 @@ def collectors() -> Iterator[list[Collector]]:
     for one in running:
         one.process.kill()
         one.process.wait()
-
-
-def wait_for(condition: Any) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.005)
 
 
 def config(port: int, health: int, more: str = "") -> str:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from otel_zernel.runtime.garbage import freeze_all
+from tests.waiting import wait_for
 
 ROWS = ["timestamp,gpu_id,hostname,gpu_utilization"]
 ROWS += [f"2026-01-01T00:00:{second:02d}Z,0,node,{second}" for second in range(10)]
@@ -240,14 +240,6 @@ def has_ended_by(process: "subprocess.Popen[str]", sent: signal.Signals) -> bool
     """Sends a signal. Returns whether the process has ended."""
     process.send_signal(sent)
     return process.poll() is not None
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Returns when the condition is true. Fails after 20 s."""
-    ends = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def test_objects_that_exist_before_a_service_starts_are_excluded_from_garbage_collection(config: Path) -> None:

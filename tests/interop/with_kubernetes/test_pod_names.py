@@ -11,7 +11,8 @@ import pytest
 
 from tests.collectors import running_collector
 from tests.free_ports import free_port
-from tests.interop.kubernetes import Kubernetes, running_kubernetes, until
+from tests.interop.kubernetes import Kubernetes, running_kubernetes
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.soak
 
@@ -69,11 +70,11 @@ def test_withdrawn_rights_are_named_when_the_server_is_back_and_cleared_when_the
     with running_kubernetes(tmp_path) as kubernetes:
         grant(kubernetes)
         with collector(kubernetes, tmp_path) as port:
-            until(lambda: problem(port) == "", "the collector watches the pods")
+            wait_for(lambda: problem(port) == "", "the collector watches the pods")
             kubernetes.call("DELETE", f"{BINDINGS}/pods")
             kubernetes.stop_api_server(number)
-            until(lambda: problem(port), "the health names the server that is away")
+            wait_for(lambda: problem(port), "the health names the server that is away")
             kubernetes.start_api_server()
-            until(lambda: "grant the permissions" in (problem(port) or ""), "the health names the missing rights")
+            wait_for(lambda: "grant the permissions" in (problem(port) or ""), "the health names the missing rights")
             grant(kubernetes)
-            until(lambda: problem(port) == "", "the health is well again")
+            wait_for(lambda: problem(port) == "", "the health is well again")

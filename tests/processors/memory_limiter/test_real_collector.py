@@ -6,7 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.collectors import Collector, running_collector
+from tests.collectors import running_collector
+from tests.waiting import wait_for
 
 CONFIG = """
 receivers:
@@ -25,13 +26,6 @@ SPIKE_MIB = 50
 PATIENCE = 60.0
 
 
-def wait_for(text: str, running: Collector) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while text not in running.log:
-        assert time.monotonic() < deadline, running.log
-        time.sleep(0.05)
-
-
 def memory_of_modules() -> int:
     """MiB that a collector needs before it has data."""
     code = "import otel_zernel.engine.process, otel_zernel_exporters.otlp, otel_zernel_receivers.csv, psutil; "
@@ -44,7 +38,7 @@ def test_a_dead_backend_does_not_fill_the_memory(tmp_path: Path) -> None:
     limit = memory_of_modules() + 3 * SPIKE_MIB
     config = CONFIG.format(data=tmp_path / "rows.csv", limit=limit, spike=SPIKE_MIB)
     with running_collector(tmp_path, config, end=signal.SIGKILL) as running:
-        wait_for("Refusing data", running)
+        wait_for(lambda: "Refusing data" in running.log, "the limiter refuses data")
         used = []
         for _ in range(30):
             used.append(running.process.memory_info().rss >> 20)

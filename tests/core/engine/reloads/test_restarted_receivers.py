@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from tests.free_ports import free_port
-from tests.reliability.reloading import Collector, collector, wait_for
+from tests.reliability.reloading import Collector, collector
+from tests.waiting import wait_for
 
 
 class Knocking:

@@ -17,7 +17,8 @@ from tests.collectors import running_collector
 from tests.deploy.helm.rendering import CHART, program
 from tests.free_ports import free_port
 from tests.interop.conftest import miss
-from tests.interop.kubernetes import Kubernetes, Object, until
+from tests.interop.kubernetes import Kubernetes, Object
+from tests.waiting import wait_for
 
 LABEL = "otel-zernel/inject"
 SERVICE = "run-otel-zernel-injector"
@@ -90,7 +91,7 @@ def webhook(kubernetes: Kubernetes, namespace: str, folder: Path) -> Iterator[No
     config["extensions"]["health_check"]["endpoint"] = f"127.0.0.1:{health}"
     config["service"]["telemetry"] = {"metrics": {"level": "none"}}
     with running_collector(folder, config) as running:
-        until(lambda: _answers(health), "the webhook runs")
+        wait_for(lambda: _answers(health), "the webhook runs")
         publish(kubernetes, namespace, SERVICE, port)
         yield
     assert running.process.returncode == 0, running.log
@@ -123,4 +124,4 @@ def until_injected(kubernetes: Kubernetes, namespace: str, label: str = LABEL) -
     def is_injected() -> bool:
         return bool(sidecars(make_pod(kubernetes, namespace, f"first-{time.time_ns()}", label)))
 
-    until(is_injected, "new pods get the sidecar")
+    wait_for(is_injected, "new pods get the sidecar")

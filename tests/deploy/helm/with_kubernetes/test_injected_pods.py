@@ -6,7 +6,8 @@ import pytest
 
 from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
 from tests.deploy.helm.with_kubernetes.releases import make_pod, pod_of, sidecars
-from tests.interop.kubernetes import Kubernetes, Object, until
+from tests.interop.kubernetes import Kubernetes, Object
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.soak
 
@@ -52,7 +53,7 @@ def test_a_quota_on_limits_accepts_a_pod_that_it_accepts_without_the_sidecar(inj
     path = "/api/v1/namespaces/quota/resourcequotas"
     hard = {"limits.cpu": "20", "limits.memory": "100Gi"}
     injecting.call("POST", path, {"metadata": {"name": "limits"}, "spec": {"hard": hard}})
-    until(lambda: injecting.call("GET", f"{path}/limits")["status"].get("hard"), "the quota is in force")
+    wait_for(lambda: injecting.call("GET", f"{path}/limits")["status"].get("hard"), "the quota is in force")
     refused = injecting.client.post("/api/v1/namespaces/quota/pods", json=pod_of("unlimited"))
     assert refused.status_code == 403
     assert "must specify limits.cpu" in refused.text

@@ -13,7 +13,8 @@ import pytest
 
 from tests.deploy.helm.with_kubernetes.releases import install, own_address, publish
 from tests.exporters.otlp.certificates import Authority
-from tests.interop.kubernetes import Kubernetes, Object, until
+from tests.interop.kubernetes import Kubernetes, Object
+from tests.waiting import wait_for
 
 _VERSION: Final = "metrics.k8s.io/v1beta1"
 
@@ -82,7 +83,7 @@ def _register(kubernetes: Kubernetes, port: int) -> None:
     }
     body = {"metadata": {"name": f"{version}.{group}"}, "spec": spec}
     kubernetes.call("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body)
-    until(
+    wait_for(
         lambda: kubernetes.client.get(f"/apis/{_VERSION}/namespaces/metrics/pods").status_code == 200,
         "the API server passes on requests for metrics",
     )
@@ -108,7 +109,7 @@ def run_pods(kubernetes: Kubernetes, namespace: str, number: int) -> None:
         "startTime": since,
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}],
     }
-    for pod in until(pods, f"{number} pods exist"):
+    for pod in wait_for(pods, f"{number} pods exist"):
         path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/status"
         kubernetes.call("PATCH", path, {"status": status})
 
@@ -134,6 +135,6 @@ def test_an_idle_gateway_with_a_durable_queue_keeps_its_pods_and_another_one_doe
             run_pods(kubernetes, f"idle-{durable}", 5)
             changes |= {"autoscaling.enabled": "true"} | ({} if durable == "true" else {"autoscaling.behavior": SOON})
             install(kubernetes, f"idle-{durable}", "gateway", changes)
-        until(lambda: decided("true"), "the autoscaler has read the metrics of the durable gateway")
-        until(lambda: replicas("false") == 2, "the gateway in memory has the least number of pods")
+        wait_for(lambda: decided("true"), "the autoscaler has read the metrics of the durable gateway")
+        wait_for(lambda: replicas("false") == 2, "the gateway in memory has the least number of pods")
         assert replicas("true") == 5

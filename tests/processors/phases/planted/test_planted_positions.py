@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.training.runs import Job, watched
 from otel_zernel_libraries.training.ledger import Position
-from tests.processors.phases.planted.test_planted_work import segments_of
+from tests.processors.phases.planted.test_planted_waits import segments_in
 from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
 from tests.receivers.ebpf.watching import require_ebpf
 
@@ -21,7 +21,7 @@ def test_frames_show_the_positions_that_no_mark_shows() -> None:
     run = watched(Job([python_of(OWN), str(PROGRAM), "25"], intervals=KINDS, samples=199))
     lasted: Counter[Position] = Counter()
     right: Counter[Position] = Counter()
-    segments, marks = segments_of(run), run[1][0]["marks"]
+    segments, marks = segments_in(run), run[1][0]["marks"]
     seen = max(next(end for name, _, end in marks if name == position) for position in LEAST)
     for name, start, end in marks:
         if start >= seen:

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.training.runs import Job, Run, watched
-from otel_zernel_libraries.training.ledger import Segment
-from otel_zernel_processors.phases.intake.intervals import read_spans
-from otel_zernel_processors.phases.scopes.timeline import Timeline
 from tests.frameworks.running import PYTHON, require_frameworks
-from tests.processors.phases.training import MS
+from tests.processors.phases.planted.test_planted_waits import segments_in
 from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
 from tests.receivers.ebpf.watching import require_ebpf
 
@@ -19,23 +16,10 @@ KINDS = frozenset({"data_loading", "backward", "operators"})
 LEAST = 0.98
 
 
-def segments_of(run: Run) -> list[Segment]:
-    """The segments of the program."""
-    batches, (truth,) = run
-    timeline = Timeline(MS // 2, 1_000_000)
-    for batch in batches:
-        for resource in batch.spans.resource_spans if batch.spans else ():
-            pids = (one.value.int_value for one in resource.resource.attributes if one.key == "process.pid")
-            for scope in resource.scope_spans if truth["pid"] in pids else ():
-                for interval in read_spans(scope.spans).intervals:
-                    timeline.add(interval)
-    return [segment for closed in timeline.end() for segment in closed.attribution.segments]
-
-
 def found_in(run: Run) -> Counter[str]:
     """The ns of the loop by position and activity."""
     found: Counter[str] = Counter()
-    for segment in segments_of(run):
+    for segment in segments_in(run):
         if segment.start >= run[1][0]["loop"][0]:
             for moment, spent in segment.spent:
                 found[f"{moment.position} {moment.activity}"] += spent

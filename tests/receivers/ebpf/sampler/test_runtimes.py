@@ -6,8 +6,7 @@ import shutil
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     threads_of,
 )
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+from tests.waiting import wait_for
 
 PROC = Path("/proc")
 
@@ -53,13 +53,6 @@ def running(*command: str) -> Iterator[int]:
             program.kill()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def runtime_of(pid: int) -> PythonRuntime | None:
     folder = ProcessFolder(PROC, pid)
     return find_runtime(pid, interpreter_in(executable_mappings(folder.maps), folder.executable))
@@ -75,7 +68,7 @@ def waited_for(pid: int) -> set[int]:
 @pytest.mark.parametrize("minor", MINORS)
 def test_a_thread_that_waits_for_the_gil_waits_inside_the_range_that_is_found(minor: int) -> None:
     with running(python_of(minor), "-c", HOLDER) as pid:
-        wait_until(lambda: bool(waited_for(pid)))
+        wait_for(lambda: bool(waited_for(pid)))
         runtime = runtime_of(pid)
         assert runtime
         assert runtime.version == (3, minor)
@@ -87,7 +80,7 @@ def test_an_interpreter_without_its_own_library_is_found() -> None:
     if not Path(python).exists():
         pytest.skip(f"no {python}")
     with running(python, "-c", HOLDER) as pid:
-        wait_until(lambda: bool(waited_for(pid)))
+        wait_for(lambda: bool(waited_for(pid)))
         runtime = runtime_of(pid)
         assert runtime
         assert all(address in runtime.gil for address in waited_for(pid))

@@ -1,0 +1,19 @@
+"""Waiting for a condition. Tests with an event loop use `until` of `otel_zernel.testing`."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+Value = TypeVar("Value")
+
+
+def wait_for(find: Callable[[], Value], promise: object = "", within: float = 90.0) -> Value:
+    """The first value that is true. Fails with the promise if there is none within so many seconds."""
+    end = time.monotonic() + within
+    while not (value := find()):
+        if time.monotonic() > end:
+            pytest.fail(f"not within {within:g} s: {promise}")
+        time.sleep(0.01)
+    return value
