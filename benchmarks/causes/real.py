@@ -38,7 +38,7 @@ class Planted:
 
 
 _SEGMENT: Final = (CauseName.SEGMENT,)
-_RARE: Final = (CauseName.PERIODIC, CauseName.SLOW_STEPS)
+_PERIODIC: Final = (CauseName.PERIODIC,)
 REAL: Final[Mapping[str, Planted]] = {
     "tokenizer in the loop": Planted(_SEGMENT, Position.LOAD, "worker processes"),
     "collate in the main process": Planted(_SEGMENT, Position.LOAD, "worker processes"),
@@ -52,27 +52,29 @@ REAL: Final[Mapping[str, Planted]] = {
     "log sent after the step": Planted(_SEGMENT, Position.AFTER_STEP, "another thread"),
     "database after the step": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
     "norms of gradients": Planted(_SEGMENT, Position.CLIP, "every few steps"),
-    "write every 20 steps": Planted(_RARE, Position.AFTER_STEP, "less often"),
-    "Python every 25 steps": Planted(_RARE, Position.AFTER_STEP, "less often", steps=200),
+    "write every 20 steps": Planted(_PERIODIC, Position.AFTER_STEP, "less often"),
+    "Python every 25 steps": Planted(_PERIODIC, Position.AFTER_STEP, "less often", steps=200),
     "checkpoint every 20 steps": Planted((CauseName.CHECKPOINT,), Position.CHECKPOINT, "background"),
     "evaluation every 50 steps": Planted((CauseName.EVALUATION,), Position.EVALUATION, "less often", steps=300),
-    "garbage collection": Planted(_RARE, None, "gc.freeze", steps=200),
+    "garbage collection": Planted((CauseName.SLOW_STEPS,), Position.AFTER_STEP, "gc.freeze", steps=200),
     "average of the weights": Planted(_SEGMENT, Position.AVERAGE, "_foreach_lerp_"),
-    "growing list": Planted((CauseName.GROWTH,), None, "list", steps=300),
-    "growing graph": Planted((CauseName.GROWTH,), None, "list", steps=200),
+    "growing list": Planted((CauseName.GROWTH,), Position.AFTER_STEP, "list", steps=300),
+    "growing graph": Planted((CauseName.GROWTH,), Position.BACKWARD, "list", steps=200),
     "first batch of an epoch": Planted((CauseName.FIRST_OF_EPOCH,), Position.LOAD, "sampler", steps=200),
     "workers restarted": Planted((CauseName.WORKERS_RESTART,), Position.LOAD, "persistent_workers", steps=200),
     "iterator per step": Planted((CauseName.ITERATOR_PER_STEP,), Position.LOAD, "iterator once"),
     "another Python thread": Planted((CauseName.GIL,), None, "process of its own"),
-    "sleep on rank 1": Planted((CauseName.STRAGGLER,), None, "same work", ranks=2, rank=1),
-    "Python on rank 1": Planted((CauseName.STRAGGLER,), None, "same work", ranks=2, rank=1),
+    "sleep on rank 1": Planted((CauseName.STRAGGLER,), Position.FORWARD, "same work", ranks=2, rank=1),
+    "Python on rank 1": Planted((CauseName.STRAGGLER,), Position.LOAD, "same work", ranks=2, rank=1),
     "ranks late in turns": Planted((CauseName.IMBALANCE,), None, "similar length", ranks=2),
     "gradients exchanged while they accumulate": Planted(
-        (CauseName.EXTRA_COLLECTIVES,), None, "no_sync", ranks=2, steps=240
+        (CauseName.EXTRA_COLLECTIVES,), Position.BACKWARD, "no_sync", ranks=2, steps=240
     ),
     "small collectives": Planted((CauseName.SMALL_COLLECTIVES,), None, "Join them", ranks=2),
-    "evaluation on rank 0": Planted((CauseName.EVALUATION,), None, "less often", ranks=2, rank=0, steps=300),
-    "checkpoint on rank 0": Planted((CauseName.CHECKPOINT,), None, "background", ranks=2, rank=0),
+    "evaluation on rank 0": Planted(
+        (CauseName.EVALUATION,), Position.EVALUATION, "less often", ranks=2, rank=0, steps=300
+    ),
+    "checkpoint on rank 0": Planted((CauseName.CHECKPOINT,), Position.CHECKPOINT, "background", ranks=2, rank=0),
 }
 """By planted cause."""
 PAIRS: Final = (
@@ -201,7 +203,8 @@ def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
     yield BenchmarkRow(
         "causes: real jobs, the first advice is right", f"{advised} of {len(valid)}", "all", advised == len(valid)
     )
-    yield BenchmarkRow("causes: real jobs, not valid", f"{len(results) - len(valid)} of {len(results)}")
+    measured = f"{len(valid)} of {len(results)}"
+    yield BenchmarkRow("causes: real jobs, faster without the cause", measured, "all", len(valid) == len(results))
 
 
 def watched_plant(name: str) -> Run:

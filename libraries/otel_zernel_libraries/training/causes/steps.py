@@ -33,10 +33,12 @@ _RISING: Final = 0.8
 _RISE: Final = 0.05
 """The growth over all steps, by the mean step."""
 _SMALL: Final = 0.01
+_NOT_ALL: Final = 1.5
+"""Steps from one stop to the next, if not each step has one."""
 _STOPS: Final = (
     (Position.EVALUATION, CauseName.EVALUATION, "Evaluations"),
     (Position.CHECKPOINT, CauseName.CHECKPOINT, "Checkpoints"),
-    (Position.COMPILE, CauseName.COMPILE, "Compiling"),
+    (Position.COMPILE, CauseName.COMPILE, "Compilations"),
 )
 
 
@@ -68,7 +70,9 @@ def stops(job: Job) -> Iterator[WhatIf]:
 
 
 def _often(times: int, every: float) -> str:
-    return "It was seen once" if times == 1 else f"There is one every {every:.0f} steps"
+    if times == 1:
+        return "It was seen once"
+    return f"There is one every {every:.0f} steps" if every >= _NOT_ALL else "There is one in each step"
 
 
 def uneven(job: Job) -> Iterator[WhatIf]:
@@ -175,7 +179,7 @@ def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[Wha
         removed=_removed(spent, excess),
         evidence=(
             Evidence(
-                f"The begin of each epoch takes {amount(each)} more than other steps. "
+                f"The beginning of each epoch takes {amount(each)} more than other steps. "
                 f"An epoch has {job.trained.sum() / epochs:.0f} steps.",
                 each,
                 "s",

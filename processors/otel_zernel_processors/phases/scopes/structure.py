@@ -1,8 +1,7 @@
 """Counts what happens how often in a step."""
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 from operator import itemgetter
 from typing import Final
 
@@ -51,17 +50,13 @@ def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Seque
 
 
 def _count_iterators(step: Step, segments: Sequence[Segment], counts: dict[StepEvent, int]) -> None:
-    """Counts the iterators of a DataLoader with workers, and these. The thread draws a seed, starts them, and loads.
-    One without workers looks like any random number before a load. `scopes.gaps` has the same rule."""
-    for before, load in pairwise(step.intervals):
-        if load.kind != "data_loading" or before.kind != BATCH:
-            continue
-        first = max(bisect_right(segments, before.start, key=itemgetter(0)) - 1, 0)
-        made = segments[first : bisect_left(segments, load.start, key=itemgetter(0))]
-        started = sum(segment.work.forks for segment in made if segment.work)
-        if started:
+    """Counts the iterators of DataLoaders, and the workers that they start: `scopes.gaps` says where such loads
+    begin."""
+    drawn = {one.start for one in step.intervals if one.kind == BATCH}
+    for segment in segments if drawn else ():
+        if segment.position is Position.LOAD and segment.start in drawn and segment.work and segment.work.forks:
             counts[_ITERATOR] = counts.get(_ITERATOR, 0) + 1
-            counts[_WORKER_START] = counts.get(_WORKER_START, 0) + started
+            counts[_WORKER_START] = counts.get(_WORKER_START, 0) + segment.work.forks
 
 
 def _calls(collectives: Sequence[ThreadInterval]) -> list[CollectiveSpan]:

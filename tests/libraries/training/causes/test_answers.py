@@ -424,3 +424,19 @@ def test_a_cause_that_takes_time_comes_before_memory_that_grows() -> None:
     answer = answer_on(simulated(Plan((*HEALTHY, Part(Position.LOAD, Activity.PYTHON, 0.02)), facts=facts)))
     assert answer
     assert [cause.cause for cause in answer.causes] == [CauseName.SEGMENT, CauseName.MEMORY_GROWTH]
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        Part(Position.AFTER_STEP, Activity.TIMER, 0.05, rank=1),
+        Part(Position.LOAD, Activity.PYTHON, 0.02, rank=1),
+        Part(Position.AFTER_STEP, Activity.FILE, 0.4, every=20),
+    ],
+    ids=["sleeps on a rank", "loads on a rank", "writes every 20 steps"],
+)
+def test_what_a_named_cause_saves_is_not_hidden(planted: Part) -> None:
+    answer = answer_on(simulated(Plan((*HEALTHY, planted), ranks=2, on_gpus=True)))
+    assert answer
+    assert answer.causes[0].gain > 0.1 * answer.step
+    assert (planted.position, planted.activity) not in [(one.position, one.activity) for one in answer.hidden]
