@@ -249,6 +249,35 @@ def output_of_a_command(program: Program) -> None:
     program.part(Position.AFTER_STEP, 1, {"pipe": 14}, read=2_000, forks=1)
 
 
+def report_with_its_template(program: Program) -> None:
+    """After the step a report of 6,000 bytes is written, by a template of 20,000 bytes from a file."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 6, {"file": 4}, writes=4, read=20_000, written=6_000)
+
+
+def values_of_keys(program: Program) -> None:
+    """A batch of 12,700 bytes from a server, which is asked for 64 keys."""
+    program.part(Position.LOAD, 0.2, {"socket": 12}, read=12_700, written=2_900)
+    program.forward()
+    program.learn()
+
+
+def embeddings_of_texts(program: Program) -> None:
+    """A batch of 98,000 bytes from a server, which gets 66,000 bytes of text."""
+    program.part(Position.LOAD, 0.5, {"socket": 15}, read=98_000, written=66_000)
+    program.forward()
+    program.learn()
+
+
+def batch_of_a_process_beside_a_command(program: Program) -> None:
+    """A process makes batches. A command that prints nothing runs after each step."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 0.2, {"child": 1}, forks=1)
+    program.part(Position.LOAD, 0.2, {"pipe": 12}, read=600)
+
+
 def long_output_of_a_command(program: Program) -> None:
     """The same with 20,000 bytes, as of `ps aux`."""
     program.forward()
@@ -489,3 +518,10 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
     *(sleep_in_the_pass_with_a_loader, workers, iterator_in_each_step),
 )
 """One step of each."""
+LIMITS: tuple[Callable[[Program], None], ...] = (
+    report_with_its_template,
+    values_of_keys,
+    embeddings_of_texts,
+    batch_of_a_process_beside_a_command,
+)
+"""The same of programs that no fact tells from others. docs/phases.md says so."""
