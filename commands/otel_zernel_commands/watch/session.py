@@ -149,7 +149,7 @@ async def _following(source: WatchSource) -> AsyncIterator["asyncio.Task[None]"]
 
 
 def _status(source: WatchSource) -> FeedStatus:
-    return FeedStatus(source.title, source.trouble, source.now_ms(), source.notes)
+    return FeedStatus(source.title, source.trouble, source.now_ms(), source.gpu_notes)
 
 
 def _snapshot(state: dict[str, Any]) -> dict[str, Any]:

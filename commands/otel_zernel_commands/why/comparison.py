@@ -14,11 +14,10 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, printable, visible
 from otel_zernel_commands.why.rendering import Terminal
 from otel_zernel_commands.why.rendering.as_json import Job, Report
-from otel_zernel_commands.why.rendering.causes import name_of
 from otel_zernel_commands.why.watch import StepBlock
 from otel_zernel_libraries.training import position_name
 from otel_zernel_libraries.training.amounts import amount, percent
-from otel_zernel_libraries.training.causes import Cause
+from otel_zernel_libraries.training.causes import Cause, label_of
 
 SLOWER, UNKNOWN = 3, 4
 """The exit status if a job has become slower, and if too few steps show whether one has."""
@@ -143,7 +142,7 @@ def _job(before: Job, after: Job) -> JobComparison:
     positions = [Change(visible(position_name(at)), _measure_in(before, at), _measure_in(after, at)) for at in names]
     old, new = ({_key_of(cause): cause for cause in one.causes} for one in (before, after))
     causes = [
-        Change(name_of(new.get(key) or old[key]), *(_gain_of(one.get(key)) for one in (old, new)))
+        Change(label_of(new.get(key) or old[key]), *(_gain_of(one.get(key)) for one in (old, new)))
         for key in dict.fromkeys((*old, *new))
     ]
     return JobComparison(

@@ -24,7 +24,7 @@ from otel_zernel_exporters.live.rendering import (
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.serving.api.live import SCHEMA
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.state import DETAIL_READERS, MEMORY_READERS, WAITS, TrainingState
+from otel_zernel_libraries.training.state import DETAIL_READERS, MEMORY_READERS, MOMENT_READERS, WAITS, TrainingState
 
 Path = list[str]
 _NONE: Final = object()
@@ -102,7 +102,7 @@ _KEPT_AFTER_END: Final = 60.0
 """Seconds for which an ended process stays visible with its end."""
 _OBJECTS: Final = 16
 """Objects, or processes of the timeline, that are encoded in one call, which holds the other threads for 1 to 10 ms."""
-_NOT_SHOWN: Final = (*MEMORY_READERS, WAITS, *DETAIL_READERS, semconv.PROBE_TIME)
+_NOT_SHOWN: Final = (*MEMORY_READERS, WAITS, *(DETAIL_READERS.keys() - {*MOMENT_READERS}), semconv.PROBE_TIME)
 """The metrics that the live state does not show."""
 _DATA: Final = b"data: "
 Table = dict[str, Any]

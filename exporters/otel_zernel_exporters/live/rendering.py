@@ -5,14 +5,14 @@ A column over time is a second of arrivals: the heat of step durations, and the 
 
 import math
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
-from otel_zernel_libraries.training.causes import JobAnswer, lead_of, ranks_seen, verdict_of
+from otel_zernel_libraries.training.causes import JobAnswer, label_of, lead_of, ranks_seen, verdict_of
 from otel_zernel_libraries.training.durations import RecentDurations, value_of
 from otel_zernel_libraries.training.points import LONGEST_TEXT
 from otel_zernel_libraries.training.state import (
@@ -138,6 +138,8 @@ def _best(by_source: dict[str, list[float]]) -> list[float]:
     return next((spent for spent in ordered if any(spent[:-1])), ordered[0])
 
 
+_SMALL: Final = 0.01
+"""Shares below this are left out."""
 _GPU_FIELDS: Final = (
     *("utilization", "sm_active", "sm_occupancy", "tensor_active", "dram_active"),
     *("memory_used", "memory_total", "power", "power_limit", "temperature"),
@@ -161,6 +163,8 @@ def rank_object(process: SeenProcess, now: float) -> dict[str, Any]:
         "source": source or None,
         "shares": _of_source(process.shares, source),
         "times": _of_source(phases, source),
+        "moments": _moments(process),
+        "device": _device(process),
         "steps": _step_count(process),
         "step_rate": _rounded(process.step_rate),
         "jitter": _rounded(process.jitter),
@@ -219,12 +223,37 @@ def job_object(job: SeenJob) -> dict[str, Any]:
 
 def _answer(answer: JobAnswer) -> dict[str, Any]:
     """The first cause of a job in words, with its advice, and whether ranks are missing."""
-    advice, seen = answer.causes[0].advice if answer.causes else (), ranks_seen(answer)
-    return {
-        "verdict": verdict_of(answer),
-        "sentence": " ".join(filter(None, (lead_of(answer), seen and f"{seen}."))),
-        "advice": list(advice),
-    }
+    seen = ranks_seen(answer)
+    sentence = " ".join(filter(None, (lead_of(answer), seen and f"{seen}.")))
+    fields = {"verdict": verdict_of(answer), "sentence": sentence, "advice": []}
+    if not answer.causes:
+        return fields
+    cause = answer.causes[0]
+    return {**fields, "cause": label_of(cause), "share": round(cause.share, 4), "advice": list(cause.advice)}
+
+
+def _moments(process: SeenProcess) -> dict[str, dict[str, float]]:
+    """By position and activity: the share of the time of about the last minute."""
+    spent = process.ledger.recent()
+    total = sum(spent.values())
+    shares: dict[str, dict[str, float]] = {}
+    for (position, activity), seconds in sorted(spent.items()):
+        if seconds >= _SMALL * total:
+            shares.setdefault(position, {})[activity] = round(seconds / total, 3)
+    return shares
+
+
+def _device(process: SeenProcess) -> dict[str, Any]:
+    """The shares of this time in which its GPU was busy, had nothing to do, or did one of both."""
+    busy, undetermined = (sum(one.recent().values()) for one in (process.gpu_busy, process.gpu_undetermined))
+    starved: defaultdict[str, float] = defaultdict(float)
+    for (position, _), seconds in process.gpu_starved.recent().items():
+        starved[position] += seconds
+    total = busy + undetermined + sum(starved.values())
+    if not total:
+        return {}
+    shares = {position: round(seconds / total, 3) for position, seconds in sorted(starved.items())}
+    return {"busy": round(busy / total, 3), "starved": shares, "undetermined": round(undetermined / total, 3)}
 
 
 def _current_phase(process: SeenProcess, source: str) -> dict[str, Any]:

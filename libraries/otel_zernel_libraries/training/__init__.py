@@ -14,8 +14,10 @@ from otel_zernel_libraries.training.steps import (
 )
 from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS, FEWEST_STEPS, PHASE_OF
 from otel_zernel_libraries.training.words import (
+    ACTIVITY_WORDS,
     DELAYS,
     PHASE_WORDS,
+    POSITION_WORDS,
     THROTTLE_NAMES,
     VERDICT_WORDS,
     activity_words,
@@ -23,6 +25,7 @@ from otel_zernel_libraries.training.words import (
     cause_sentence,
     detail_name,
     mark_names,
+    moment_name,
     phase_name,
     phases_css,
     position_name,
@@ -31,6 +34,7 @@ from otel_zernel_libraries.training.words import (
 )
 
 __all__ = [
+    "ACTIVITY_WORDS",
     "DELAYS",
     "ESSENTIAL_MARKS",
     "FEWEST_STEPS",
@@ -38,6 +42,7 @@ __all__ = [
     "PHASES",
     "PHASE_OF",
     "PHASE_WORDS",
+    "POSITION_WORDS",
     "THROTTLE_NAMES",
     "TRAINED",
     "VERDICT_WORDS",
@@ -57,6 +62,7 @@ __all__ = [
     "joined_durations",
     "launcher_of",
     "mark_names",
+    "moment_name",
     "numbers_of",
     "phase_name",
     "phases_css",

@@ -1,7 +1,9 @@
 """Numbers as text, with units."""
 
+import re
 from typing import Final
 
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
@@ -18,3 +20,8 @@ def percent(share: float) -> str:
     """A share of 1 as text: `78 %`, `3.4 %`. Small shares have a decimal."""
     value = share * 100
     return f"{value:.1f} %" if 0 < value < 9.95 else f"{value:.0f} %"
+
+
+def with_units_kept(text: str) -> str:
+    """With a no-break space between each number and its unit, for code that breaks lines."""
+    return _BEFORE_UNIT.sub("\xa0", text)

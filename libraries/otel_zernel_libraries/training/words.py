@@ -323,6 +323,12 @@ def position_name(position: str) -> str:
     return POSITION_WORDS[position].name if position in POSITION_WORDS else position
 
 
+def moment_name(position: str, activity: str) -> str:
+    """A position and an activity in words: `data loading: runs Python`."""
+    name = position_name(position)
+    return name if activity == "unknown" else f"{name}: {activity_words(activity)}"
+
+
 def cause_name(cause: str) -> str:
     """A value of `zernel.cause` in words."""
     return CAUSE_WORDS[cause].name if cause in CAUSE_WORDS else cause.replace("_", " ")

@@ -115,6 +115,13 @@ def _rank(number: int) -> dict[str, Any]:
         "source": "scopes",
         "shares": dict(zip(PHASES, shares, strict=True)),
         "times": {phase: share * 900 for phase, share in zip(PHASES, shares, strict=True)},
+        "moments": {
+            "load": {"python": shares[0]},
+            "forward": {"operator": 0.2},
+            "backward": {"operator": 0.32, "collective": shares[2]},
+            "optimizer": {"operator": 0.05},
+        },
+        "device": {"busy": 0.52, "starved": {"load": shares[0], "optimizer": 0.05}, "undetermined": 0.43 - shares[0]},
         "steps": 1990 + number,
         "step_rate": 2.21,
         "step": {"p50": 0.4512 + number / 10_000, "p99": 0.61 + number / 1000, "last": 0.448},

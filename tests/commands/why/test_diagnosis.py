@@ -185,13 +185,21 @@ def test_a_job_whose_causes_are_not_known_names_its_largest_positions() -> None:
     [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == "none"
     assert job.diagnosis.sentence == (
-        "No cause can be named, because a replay of its steps does not take as long as they did. "
+        "No cause can be named, because too little is known about its steps. "
         "Most of the time goes to data loading (67 %) and backward pass (14 %)."
     )
     first_process(state).gpu_undetermined.take("scopes", 1.0)
     [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.sentence.startswith(
         "No cause can be named, because too little is known about the work of its GPU. "
+    )
+
+
+def test_waits_for_ranks_that_are_not_seen_are_the_lead() -> None:
+    [job] = report("Python on rank 1", ranks=1).jobs
+    assert job.diagnosis.sentence == (
+        "It waits for other ranks for 18.7 ms of each 52.8 ms step (35 %). These ranks are not seen, so the reason is "
+        "not known."
     )
 
 

@@ -154,6 +154,8 @@ async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> Non
         "verdict": "input_bound",
         "sentence": f"{lead_of(ANSWER)} 2 of 4 ranks seen.",
         "advice": list(TOKENIZES.advice),
+        "cause": "data loading: runs Python",
+        "share": 0.3024,
     }
     healthy = JobAnswer(step=0.04, steps=500, best=0.039)
     state = await run.add(answer_batch(healthy, job))

@@ -15,6 +15,7 @@ from tests.exporters.live.live_runs import (
     RANK,
     SECOND,
     START,
+    Attributes,
     LiveRun,
     durations,
     ended,
@@ -213,3 +214,24 @@ async def test_texts_of_a_sender_are_bounded() -> None:
 async def test_numbers_that_are_not_finite_are_unknown() -> None:
     state = await LiveRun().add(phase_times(gpu_compute=1.0), points("zernel.step.rate", [({}, math.nan)]))
     assert "step_rate" not in state["ranks"][RANK]
+
+
+def moment(position: str, activity: str) -> Attributes:
+    return {"zernel.position": position, "zernel.activity": activity}
+
+
+async def test_the_moments_and_the_gpu_of_a_rank_are_those_of_about_the_last_minute() -> None:
+    run, state = LiveRun(), {}
+    for report in range(1, 31):  # ten seconds each: Python only in the first half
+        at = START + report * 10 * SECOND
+        loads = [(moment("load", "python"), float(min(report, 15))), (moment("forward", "operator"), 3.0 * report)]
+        state = await run.add(
+            points("zernel.ledger.time", [*loads, (moment("clip", "python"), 0.01 * report)], time_ns=at),
+            points("zernel.gpu.busy.time", [({"zernel.phase.source": "scopes"}, 2.0 * report)], time_ns=at),
+            points("zernel.gpu.starved.time", [(moment("load", "python"), 1.0 * report)], time_ns=at),
+            points("zernel.gpu.undetermined.time", [({"zernel.phase.source": "scopes"}, 1.0 * report)], time_ns=at),
+        )
+        if report == 10:
+            assert state["ranks"][RANK]["moments"] == {"load": {"python": 0.249}, "forward": {"operator": 0.748}}
+    assert state["ranks"][RANK]["moments"] == {"forward": {"operator": 0.997}}
+    assert state["ranks"][RANK]["device"] == {"busy": 0.5, "starved": {"load": 0.25}, "undetermined": 0.25}

@@ -20,7 +20,7 @@ from otel_zernel_commands.watch.screens.summary import (
     header,
     mean_shares,
     note_lines,
-    phase_lines,
+    time_lines,
     total_line,
     trouble_lines,
     verdict_lines,
@@ -59,15 +59,15 @@ def _slowest(job: JobFields) -> str:
 
 
 BAR = JobColumn("WHERE TIME GOES", lambda _: "x", is_right=False, most=_BAR)
-FINDING = JobColumn("FINDING", lambda job: ("! " if job.is_fault else "") + job.sentence, is_right=False, most=80)
+FINDING = JobColumn("FINDING", lambda job: ("! " if job.is_fault else "") + job.finding, is_right=False, most=54)
 COLUMNS = (
-    JobColumn("JOB", lambda job: job.name, is_right=False, most=24),
+    JobColumn("JOB", lambda job: job.name, is_right=False, most=20),
     JobColumn("WHO", lambda job: job.who, is_right=False, most=12),
-    JobColumn("STEP/S", _rate),
     JobColumn("P50", _median),
+    FINDING,
+    JobColumn("STEP/S", _rate),
     JobColumn("P99", _slowest),
     BAR,
-    FINDING,
 )
 
 
@@ -265,7 +265,7 @@ def _table_page(
     lines += verdict_lines(state, surface)
     if (total := total_line(state, surface)) is not None:
         lines.append(total)
-    if room >= _FEWEST_FOR_PHASES and view.panels != "gpus" and (bars := phase_lines(state, surface)):
+    if room >= _FEWEST_FOR_PHASES and view.panels != "gpus" and (bars := time_lines(state, surface)):
         lines += [_BLANK, *bars] if room > _FEWEST_FOR_GPUS else bars
     gpus = shown_gpus(state) if view.panels != "ranks" else []
     if gpus and (room >= _FEWEST_FOR_GPUS or view.panels == "gpus"):

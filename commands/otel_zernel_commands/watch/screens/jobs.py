@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel_commands.watch.reading import number, objects, rows, text
+from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.screens.watch_view import WatchView
 
@@ -21,8 +22,8 @@ class JobFields:
     """`rank 3`, `pid 4711` or `8 ranks`."""
     state: State
     """The state with this job and its ranks only."""
-    sentence: str
-    """The worst finding."""
+    finding: str
+    """The worst finding in a few words: `saves 25 %: data loading: runs Python`."""
     is_fault: bool
 
     @property
@@ -66,13 +67,15 @@ def _job(state: State, id_: str, members: list[str], *, has_all_gpus: bool) -> J
     }
     first = ranks[members[0]]
     sentence, is_fault = next(iter(verdict_sentences(own)), ("", False))
+    cause, share = text(jobs.get(id_, {}), "answer", "cause"), number(jobs.get(id_, {}), "answer", "share")
+    finding = f"saves {amounts.percent(share)}: {cause}" if cause and share else sentence
     name = text(jobs.get(id_, {}), "name") or text(first, "program") or text(first, "executable") or id_
     who = rank_name(first, id_) if len(members) == 1 else f"{len(members)} ranks"
-    return JobFields(id_, name, who, own, sentence, is_fault)
+    return JobFields(id_, name, who, own, finding, is_fault)
 
 
 def _words_of(job: JobFields) -> str:
-    texts = [job.id, job.name, job.who, job.sentence]
+    texts = [job.id, job.name, job.who, job.finding]
     for rank in job.ranks.values():
         texts += [text(rank, "host"), text(rank, "executable"), text(rank, "phase"), text(rank, "verdict", "name")]
         texts.append(f"pid{number(rank, 'pid') or 0:.0f}")

@@ -14,16 +14,21 @@ _RECENT = 10
 def phase_bar(ratios: Sequence[float], width: int) -> StyledLine:
     """Exactly `width` cells, divided by the ratios of the five phases; blank without any. A phase with a share of
     half a cell or more has a cell."""
-    total = sum(ratios)
+    phases = PHASE_WORDS.items()
+    return bar([(words.letter, f"on_{phase}", of) for (phase, words), of in zip(phases, ratios, strict=True)], width)
+
+
+def bar(parts: Sequence[tuple[str, str, float]], width: int) -> StyledLine:
+    """Exactly `width` cells, divided by the ratios of the parts: of each its letter, its style and its ratio."""
+    total = sum(ratio for _, _, ratio in parts)
     if total <= 0 or width <= 0:
         return ((" " * max(width, 0), ""),)
-    exact = [ratio / total * width for ratio in ratios]
+    exact = [ratio / total * width for _, _, ratio in parts]
     sizes = [int(one) for one in exact]
     by_rest = sorted(range(len(sizes)), key=lambda at: sizes[at] - exact[at])
     for at in by_rest[: width - sum(sizes)]:
         sizes[at] += 1
-    drawn = zip(PHASE_WORDS.items(), sizes, strict=True)
-    return tuple((words.letter * size, f"on_{phase}") for (phase, words), size in drawn if size)
+    return tuple((letter * size, style) for (letter, style, _), size in zip(parts, sizes, strict=True) if size)
 
 
 def ratios_of(shares: Mapping[str, Any]) -> list[float]:

@@ -1,4 +1,4 @@
-"""The lines above the tables: the source and its age, verdicts, troubles, totals, and the mean phases."""
+"""The lines above the tables: the source and its age, verdicts, troubles, totals, and where the time goes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,6 +7,13 @@ from typing import Any
 from otel_zernel.text import spoken_duration
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
+from otel_zernel_commands.watch.screens.moments import (
+    TimePart,
+    device_bar,
+    device_sentence,
+    largest_parts,
+    mean_device,
+)
 from otel_zernel_commands.watch.screens.phase_bars import (
     phase_bar,
     ratios_of,
@@ -15,8 +22,15 @@ from otel_zernel_commands.watch.screens.phase_bars import (
 from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
 from otel_zernel_libraries.training import PHASE_WORDS, PHASES
+from otel_zernel_libraries.training.amounts import with_units_kept
 
 _MOST_VERDICTS = 3
+_MOST_LINES = 6
+"""Of a sentence."""
+_LONGEST_LEGEND = 4
+"""Lines."""
+_GPU_FIELDS = frozenset({"gpu", "launch", "device"})
+"""Those of a rank that uses a GPU."""
 _MOST_TROUBLES = 3
 _MOST_NOTES = 3
 _STALE_S = 10.0
@@ -39,8 +53,8 @@ class FeedStatus:
     """A sentence, while the connection is lost."""
     now_ms: float = 0.0
     """Now, by the clock of the source (Unix time, ms)."""
-    notes: tuple[str, ...] = ()
-    """What cannot be seen and why, a sentence each."""
+    gpu_notes: tuple[str, ...] = ()
+    """What cannot be seen of GPUs and why, a sentence each."""
 
 
 def header(
@@ -95,18 +109,24 @@ def verdict_lines(state: Mapping[str, Any], surface: Surface) -> Iterator[Styled
 
 
 def sentence_lines(sentence: str, style: str, surface: Surface) -> Iterator[StyledLine]:
-    """A sentence on one line, or, on a narrow surface, on two."""
-    sentence = surface.clean(sentence)
-    if cells(sentence) > surface.columns and (end := sentence.rfind(" ", 0, surface.columns)) > 0:
-        yield ((surface.cut(sentence[:end], surface.columns), style),)
-        sentence = " " + sentence[end:]
-    yield ((surface.cut(sentence, surface.columns), style),)
+    """A sentence on as many lines as it needs, but not more than `_MOST_LINES`."""
+    left = with_units_kept(surface.clean(sentence))
+    for _ in range(_MOST_LINES - 1):
+        if cells(left) <= surface.columns or (end := left.rfind(" ", 2, surface.columns + 1)) < 0:
+            break
+        yield ((surface.cut(left[:end].replace("\xa0", " "), surface.columns), style),)
+        left = " " + left[end:]
+    yield ((surface.cut(left.replace("\xa0", " "), surface.columns), style),)
 
 
 def note_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
-    """What cannot be seen: devices that are not there, and dropped items. It is no fault, so it comes last."""
-    notes = list(status.notes)
-    notes += [f"{path}: {one}" for path, one in table(state, "collector", "absent").items() if isinstance(one, str)]
+    """What cannot be seen: devices that are not there, unless all jobs run on the CPU, and dropped items. It is no
+    fault, so it comes last."""
+    absent = table(state, "collector", "absent")
+    notes = list(status.gpu_notes)
+    notes += [f"{path}: {one}" for path, one in absent.items() if isinstance(one, str)]
+    if not any(_GPU_FIELDS & rank.keys() for rank in objects(state, "ranks").values()):
+        notes = []
     dropped = table(state, "collector", "dropped")
     lost = {reason: value for reason in dropped if (value := number(dropped, reason))}
     if lost:
@@ -146,12 +166,24 @@ def total_line(state: Mapping[str, Any], surface: Surface) -> StyledLine | None:
     return ((surface.cut("All processes: " + ", ".join(parts), surface.columns), ""),) if parts else None
 
 
-def phase_lines(state: Mapping[str, Any], surface: Surface) -> list[StyledLine]:
-    """A bar of the mean phases with its legend, and how the widest phase changed over time."""
+def time_lines(state: Mapping[str, Any], surface: Surface) -> list[StyledLine]:
+    """Where the time of the ranks goes: a bar in the colours of the phases, its largest parts, how the widest phase
+    changed over time, and a bar of their GPUs."""
     means = mean_shares(state)
     if not any(means):
         return []
-    bar = phase_bar(means, min(surface.columns, _LONGEST_BAR))
+    width = min(surface.columns, _LONGEST_BAR)
+    parts = largest_parts(state)
+    lines: list[StyledLine] = [phase_bar(means, width)]
+    lines += _legend(parts, surface) if parts else [_legend_of_phases(means, surface)]
+    if history := _history(state, surface):
+        lines.append(history)
+    if device := mean_device(state):
+        lines += [device_bar(device, width), *sentence_lines(device_sentence(device), "", surface)]
+    return lines
+
+
+def _legend_of_phases(means: list[float], surface: Surface) -> StyledLine:
     total = sum(means)
     legend: list[StyledSpan] = []
     for (phase, words), share in zip(PHASE_WORDS.items(), means, strict=True):
@@ -160,9 +192,21 @@ def phase_lines(state: Mapping[str, Any], surface: Surface) -> list[StyledLine]:
                 (f" {words.letter} ", f"on_{phase}"),
                 (f" {words.name if surface.columns >= _WIDE else words.short} {amounts.percent(share / total)} ", ""),
             ]
-    lines: list[StyledLine] = [bar, tuple(legend)]
-    history = _history(state, surface)
-    return [*lines, history] if history else lines
+    return tuple(legend)
+
+
+def _legend(parts: list[TimePart], surface: Surface) -> list[StyledLine]:
+    """The parts in lines. Those that do not fit into `_LONGEST_LEGEND` are left out: the smallest ones come last."""
+    lines: list[list[StyledSpan]] = [[]]
+    for part in parts:
+        text = f" {surface.clean(part.name)} {amounts.percent(part.share)} "
+        taken = sum(cells(span) for span, _ in lines[-1])
+        if lines[-1] and taken + cells(text) + 3 > surface.columns:
+            if len(lines) == _LONGEST_LEGEND:
+                break
+            lines.append([])
+        lines[-1] += [(f" {PHASE_WORDS[part.phase].letter} ", f"on_{part.phase}"), (text, "")]
+    return [tuple(line) for line in lines]
 
 
 def mean_shares(state: Mapping[str, Any]) -> list[float]:

@@ -39,7 +39,7 @@ class ThisMachineSource(InProcessSource):
         missing = [one.text for one in installed.load("receivers", "nvml").examine() if one.ok is False]
         if missing:
             self._tree = _tree(self._interval, self._choosing, with_gpus=False)
-            self.notes = tuple(f"No data of GPUs: {text}" for text in missing)
+            self.gpu_notes = tuple(f"No data of GPUs: {text}" for text in missing)
         await super().run(once=once)
 
 

@@ -13,8 +13,8 @@ class WatchSource(ABC):
         """For the first line of the screen."""
         self.trouble = ""
         """A sentence while there is no connection; else empty."""
-        self.notes: tuple[str, ...] = ()
-        """What cannot be seen and why, a sentence each."""
+        self.gpu_notes: tuple[str, ...] = ()
+        """What cannot be seen of GPUs and why, a sentence each."""
 
     @abstractmethod
     async def run(self, *, once: bool = False) -> None:

@@ -25,7 +25,7 @@ _USUAL = "sw_power_cap"
 """A GPU that computes all the time meets its power limit."""
 _OF_RANKS = frozenset({CauseName.STRAGGLER, CauseName.IMBALANCE})
 _LATE = 0.03
-"""The lateness of a rank, as a share of a step, that is worth a sentence."""
+"""The lateness of a rank, or a wait for others, as a share of a step, that is worth a sentence."""
 
 
 def answer_of(group: JobGroup) -> JobAnswer | None:
@@ -45,7 +45,20 @@ def diagnosis_of(
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)
     advice = answer.causes[0].advice if answer.causes else ()
-    return Diagnosis(verdict_of(answer), lead_of(answer) + _late(group, answer) + _throttled(gpus), advice=advice)
+    lead = _wait_for_unseen(answer, times) or lead_of(answer) + _late(group, answer)
+    return Diagnosis(verdict_of(answer), lead + _throttled(gpus), advice=advice)
+
+
+def _wait_for_unseen(answer: JobAnswer, times: Sequence[PositionTime]) -> str:
+    """The lead on a job whose ranks mostly wait for ranks that are not seen; empty for another one."""
+    if answer.causes or answer.ranks_seen >= answer.ranks_expected:
+        return ""
+    waits = [one for at in times for one in at.activities if one.activity == Activity.COLLECTIVE]
+    share = sum(one.share for one in waits)
+    if share < _LATE:
+        return ""
+    spent = f"{amount(sum(one.per_step for one in waits))} of each {amount(answer.step)} step ({percent(share)})"
+    return f"It waits for other ranks for {spent}. These ranks are not seen, so the reason is not known."
 
 
 def _late(group: JobGroup, answer: JobAnswer) -> str:
@@ -86,7 +99,7 @@ def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[Ti
     reason = (
         "too little is known about the work of its GPU"
         if _uses_gpu(group, times)
-        else "a replay of its steps does not take as long as they did"
+        else "too little is known about its steps"
     )
     return "none", f"No cause can be named, because {reason}. Most of the time goes to {largest}."
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from otel_zernel_commands.why.findings.report import ActivityTime, DeviceTime, PositionTime
-from otel_zernel_libraries.training.ledger import Activity, Position, phase_of
+from otel_zernel_libraries.training.ledger import Position, phase_at
 from otel_zernel_libraries.training.state import SeenProcess
 
 
@@ -29,7 +29,7 @@ def position_times(processes: Sequence[SeenProcess]) -> tuple[PositionTime, ...]
         activities = tuple(ActivityTime(activity, *each(seconds)) for activity, seconds in times if seconds)
         if activities:
             rows.append(
-                PositionTime(position, _phase(position), *each(sum(spent[position].values())), activities=activities)
+                PositionTime(position, phase_at(position), *each(sum(spent[position].values())), activities=activities)
             )
     return tuple(rows)
 
@@ -59,8 +59,3 @@ _POSITIONS = [position.value for position in Position]
 
 def _order(position: str) -> int:
     return _POSITIONS.index(position) if position in _POSITIONS else len(_POSITIONS)
-
-
-def _phase(position: str) -> str:
-    """The phase of the thread's own time in a position."""
-    return phase_of(Position(position), Activity.PYTHON) if position in _POSITIONS else "unknown"

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from otel_zernel_libraries.training import activity_words, cause_name, position_name
+from otel_zernel_libraries.training import cause_name, moment_name, position_name
 from otel_zernel_libraries.training.amounts import amount, percent
-from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, Hidden, JobAnswer, ranks_seen
-from otel_zernel_libraries.training.ledger import Activity, Position
+from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, Hidden, JobAnswer, label_of, ranks_seen
 
 
 class CauseRow(NamedTuple):
@@ -24,7 +23,7 @@ def cause_rows(answer: JobAnswer) -> list[CauseRow]:
     """The named causes, the largest gain first."""
     return [
         CauseRow(
-            name=name_of(cause),
+            name=label_of(cause),
             gain=amount(cause.gain),
             bounds=f"{amount(max(cause.gain_low, 0.0))} to {amount(cause.gain_high)}",
             share=percent(cause.share),
@@ -43,8 +42,12 @@ def _repeats(evidence: Evidence, cause: Cause, answer: JobAnswer) -> bool:
 
 def about_texts(answer: JobAnswer) -> Iterator[str]:
     """The lines below the lead: the place of the first cause, or what was looked for; and whether ranks are missing."""
-    yield where_text(answer.causes[0], answer) if answer.causes else _looked_at(answer)
-    if seen := ranks_seen(answer):
+    seen = ranks_seen(answer)
+    if answer.causes:
+        yield where_text(answer.causes[0], answer)
+    elif not seen:
+        yield _looked_at(answer)
+    if seen:
         yield f"{seen}: causes that compare ranks are not named. Run the command on the other machines, too."
 
 
@@ -69,19 +72,6 @@ def _looked_at(answer: JobAnswer) -> str:
     return f"Looked for: {', '.join(names) or 'nothing, since the steps show nothing that one could save'}."
 
 
-def name_of(cause: Cause) -> str:
-    """`data loading: runs Python`, or the name of the cause, with the rank that has it."""
-    rank = "" if cause.rank is None else f", rank {cause.rank}"
-    if cause.cause is CauseName.SEGMENT and cause.position and cause.activity:
-        return f"{_moment(cause.position, cause.activity)}{rank}"
-    return f"{cause_name(cause.cause)}{rank}"
-
-
 def _place(hidden: Hidden) -> str:
     rank = "" if hidden.rank is None else f", rank {hidden.rank}"
-    return f"{_moment(hidden.position, hidden.activity)}{rank}"
-
-
-def _moment(position: Position, activity: Activity) -> str:
-    name = position_name(position)
-    return name if activity is Activity.UNKNOWN else f"{name}: {activity_words(activity)}"
+    return f"{moment_name(hidden.position, hidden.activity)}{rank}"

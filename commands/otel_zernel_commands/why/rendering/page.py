@@ -108,8 +108,9 @@ def _causes(answer: JobAnswer) -> Iterator[str]:
     head = "".join(f"<th>{name}</th>" for name in ("cause", "saves", "bounds", "of a step"))
     yield '<h2>What a step would save without</h2><div class="scroll"><table class="causes">'
     yield f"<thead><tr>{head}</tr></thead><tbody>"
-    for row in rows:
-        texts = (*row.evidence, *(f"Try: {advice}" for advice in row.advice))
+    for number, row in enumerate(rows):
+        advice = row.advice if number else ()  # that of the first cause is above
+        texts = (*row.evidence, *(f"Try: {text}" for text in advice))
         about = "".join(f"<p>{_with_code(text)}</p>" for text in texts)
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in (row.gain, row.bounds, row.share))
         yield f'<tr><td class="text"><b>{escape(row.name)}</b>{about}</td>{cells}</tr>'

@@ -1,6 +1,5 @@
 """The report as text for a terminal or a pipe. The first lines of a job say why it is slow."""
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,12 +13,10 @@ from otel_zernel_libraries.training import (
     activity_words,
     throttle_name,
 )
-from otel_zernel_libraries.training.amounts import amount, percent
+from otel_zernel_libraries.training.amounts import amount, percent, with_units_kept
 from otel_zernel_libraries.training.causes import JobAnswer
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
-_UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
-"""The space between a number and its unit."""
 _LONGEST_LABEL = 52
 """Columns of a label in the tables of times."""
 _COSTS = 0.001
@@ -108,7 +105,7 @@ def _heading(text: str, terminal: Terminal) -> str:
 
 def _wrapped(text: str, terminal: Terminal, first: str, rest: str) -> list[str]:
     """Lines within the width. A number stays with its unit."""
-    kept = _UNIT.sub("\xa0", text)
+    kept = with_units_kept(text)
     lines = textwrap.wrap(kept, terminal.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return [line.replace("\xa0", " ") for line in lines]
 

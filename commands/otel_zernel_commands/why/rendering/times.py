@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from otel_zernel_commands.why.findings import DeviceTime, JobFindings
-from otel_zernel_libraries.training import activity_words, detail_name, phase_name, position_name
+from otel_zernel_libraries.training import activity_words, detail_name, moment_name, phase_name, position_name
 from otel_zernel_libraries.training.amounts import percent
 
 
@@ -28,12 +28,11 @@ def time_rows(job: JobFindings) -> list[TimeRow]:
     """The positions with their activities. A program without PyTorch's scopes has phases and their details."""
     rows: list[TimeRow] = []
     for at in job.times:
-        name, first = position_name(at.position), at.activities[0]
+        first = at.activities[0]
         if first.share >= _WHOLE * at.share:
-            name += f": {activity_words(first.activity)}" if first.activity != "unknown" else ""
-            rows.append(TimeRow(name, at.per_step, at.share, at.phase))
+            rows.append(TimeRow(moment_name(at.position, first.activity), at.per_step, at.share, at.phase))
             continue
-        rows.append(TimeRow(name, at.per_step, at.share, at.phase))
+        rows.append(TimeRow(position_name(at.position), at.per_step, at.share, at.phase))
         rows += [
             TimeRow(activity_words(one.activity), one.per_step, one.share, at.phase, is_detail=True)
             for one in at.activities

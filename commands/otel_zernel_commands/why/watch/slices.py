@@ -6,7 +6,7 @@ from typing import NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_libraries.training import activity_words, position_name, semconv
+from otel_zernel_libraries.training import moment_name, semconv
 from otel_zernel_libraries.training.points import scalars_of
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.step_spans import SCOPE_NAME, MergedStepsSpan, SegmentSpan, StepSpan, step_of
@@ -76,6 +76,5 @@ def _of_part(pid: int, thread: int, span: Span) -> Slice:
         track = "GPU waits" if kind.startswith("sync") else "collectives"
         return Slice(pid, track, span.name, kind, start, end)
     part = SegmentSpan.from_span(span)
-    name = position_name(part.position) if part.position else part.name
-    words = f": {activity_words(part.activity)}" if part.activity and part.activity != "unknown" else ""
-    return Slice(pid, f"thread {thread}", f"{name}{words}", part.phase, start, end)
+    name = moment_name(part.position, part.activity or "unknown") if part.position else part.name
+    return Slice(pid, f"thread {thread}", name, part.phase, start, end)

@@ -12,7 +12,16 @@ from typing import Any, Final
 
 from otel_zernel_libraries.serving.api.answers import plain_answer
 from otel_zernel_libraries.serving.api.routes import Route
-from otel_zernel_libraries.training import DELAYS, PHASE_WORDS, THROTTLE_NAMES, VERDICT_WORDS, phases_css
+from otel_zernel_libraries.training import (
+    ACTIVITY_WORDS,
+    DELAYS,
+    PHASE_WORDS,
+    POSITION_WORDS,
+    THROTTLE_NAMES,
+    VERDICT_WORDS,
+    phases_css,
+)
+from otel_zernel_libraries.training.ledger import phase_at
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -48,6 +57,8 @@ def _table() -> str:
         "VERDICTS": verdicts,
         "DELAYS": DELAYS,
         "THROTTLE_NAMES": THROTTLE_NAMES,
+        "POSITIONS": {at: {"name": words.name, "phase": phase_at(at)} for at, words in POSITION_WORDS.items()},
+        "ACTIVITIES": ACTIVITY_WORDS,
     }
     return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items())
 

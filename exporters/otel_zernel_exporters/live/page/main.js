@@ -5,6 +5,7 @@ import { element, find, keyed, setClass, setText, showTable } from "./dom.js";
 import { showAbsent, showCollector, showPath } from "./cards.js";
 import { findingsOf, figuresOf } from "./headline.js";
 import { gpusOf, showGpus } from "./gpus.js";
+import { showMoments } from "./moments.js";
 import { HeatMap } from "./heat.js";
 import { JobList } from "./jobs.js";
 import { forgetColours } from "./plot.js";
@@ -174,15 +175,18 @@ class Page {
   showTexts(state, words, findings) {
     this.showVerdict(state, findings);
     find("#jobs").hidden = findings.length < 2;
+    find("#moments").hidden = !showMoments(state, this.job);
     this.jobs.show(state, findings.length < 2 ? [] : findings, this.job);
     const hasRanks = Object.keys(state.ranks).length > 0, filtered = `nothing matches “${words}”`;
     const more = this.ranks.show(state, this.ranks.ordered(state, this.ids), this.selected, (id) => this.select(id));
     show("#ranks", this.ids.length, more || (this.ids.length ? "" : hasRanks ? filtered : "No training process has been seen yet."));
     const gpus = gpusOf(state, words), hidden = showGpus(find("#gpus ul"), state, gpus);
     show("#gpus", gpus.length, hidden || (gpus.length ? "" : Object.keys(state.gpus).length ? filtered : "No GPU has sent a reading."));
+    const usesGpus = Object.keys(state.gpus).length > 0 || Object.values(state.ranks).some((rank) => rank.gpu || rank.launch || rank.device);
+    find("#gpus").hidden = hasRanks && !usesGpus;  // a job on the CPU needs none
     find("#path").hidden = !showPath(find("#path .cards"), state, this.job);
     showCollector(find("#collector .cards"), state, this.now);
-    showAbsent(find("#absent"), state);
+    showAbsent(find("#absent"), hasRanks && !usesGpus ? {} : state);
     setText(find("#where"), `otel-zernel live${state.collector?.host ? ` on ${state.collector.host}` : ""}`);
     this.tell();
   }

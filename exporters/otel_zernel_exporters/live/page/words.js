@@ -1,6 +1,6 @@
 // The words, from the table that all views share, and the forms of numbers.
 
-import { DELAYS, THROTTLE_NAMES, VERDICTS } from "./table.js";
+import { ACTIVITIES, DELAYS, POSITIONS, THROTTLE_NAMES, VERDICTS } from "./table.js";
 
 export { LETTERS, NAMES, PHASES } from "./table.js";
 
@@ -10,6 +10,11 @@ export const sentenceOf = (name) => VERDICTS[name]?.sentence ?? verdictName(name
 export const adviceOf = (name) => VERDICTS[name]?.advice ?? "";
 export const delaysOf = (names, several) => DELAYS[several ? 1 : 0].replace("{}", () => names);
 export const throttleName = (reason) => THROTTLE_NAMES[reason] ?? reason.replaceAll("_", " ");
+
+export const POSITION_ORDER = Object.keys(POSITIONS);  // of a step
+export const positionName = (position) => POSITIONS[position]?.name ?? position;
+export const phaseAt = (position) => POSITIONS[position]?.phase ?? "unknown";
+export const activityWords = (activity) => ACTIVITIES[activity] ?? activity;
 
 const three = (value) => value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
 

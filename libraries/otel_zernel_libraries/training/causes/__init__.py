@@ -4,7 +4,7 @@ from otel_zernel_libraries.training.causes.answer import answer_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, DeviceTime, Evidence, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
-from otel_zernel_libraries.training.causes.lead import lead_of, ranks_seen
+from otel_zernel_libraries.training.causes.lead import label_of, lead_of, ranks_seen
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
 from otel_zernel_libraries.training.causes.verdicts import JOB_VERDICTS, VERDICTS, verdict_of, verdict_of_rank
 
@@ -23,6 +23,7 @@ __all__ = [
     "RankInput",
     "StepFlags",
     "answer_on",
+    "label_of",
     "lead_of",
     "ranks_seen",
     "training_ends",

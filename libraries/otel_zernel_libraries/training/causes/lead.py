@@ -1,10 +1,10 @@
-"""The first sentence on a job: what to change, and what it saves."""
+"""The first sentence on a job, which says what to change and what it saves, and the name of a cause."""
 
 from typing import Final
 
 from otel_zernel_libraries.training.amounts import amount
-from otel_zernel_libraries.training.causes.cause import JobAnswer
-from otel_zernel_libraries.training.words import cause_sentence
+from otel_zernel_libraries.training.causes.cause import Cause, CauseName, JobAnswer
+from otel_zernel_libraries.training.words import cause_name, cause_sentence, moment_name
 
 _TIMES: Final = 1.1
 """From so many times as many steps on, the gain is a factor; below it, a percentage."""
@@ -30,6 +30,14 @@ def ranks_seen(answer: JobAnswer) -> str:
     """`4 of 8 ranks seen`; empty if all are."""
     is_whole = answer.ranks_seen >= answer.ranks_expected
     return "" if is_whole else f"{answer.ranks_seen} of {answer.ranks_expected} ranks seen"
+
+
+def label_of(cause: Cause) -> str:
+    """`data loading: runs Python`, or the name of the cause, with the rank that has it."""
+    rank = "" if cause.rank is None else f", rank {cause.rank}"
+    if cause.cause is CauseName.SEGMENT and cause.position and cause.activity:
+        return f"{moment_name(cause.position, cause.activity)}{rank}"
+    return f"{cause_name(cause.cause)}{rank}"
 
 
 def _faster(step: float, left: float) -> str:

@@ -11,6 +11,7 @@ from otel_zernel_libraries.training.ledger.moments import (
     Phase,
     Position,
     detail_of,
+    phase_at,
     phase_of,
 )
 from otel_zernel_libraries.training.ledger.segments import Segment, StepEvent, Work, collective_event
@@ -34,6 +35,7 @@ __all__ = [
     "collective_event",
     "detail_of",
     "joined_snapshots",
+    "phase_at",
     "phase_of",
     "read_snapshots",
 ]

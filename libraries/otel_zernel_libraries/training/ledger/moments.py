@@ -96,6 +96,11 @@ def phase_of(position: Position, activity: Activity) -> Phase:
     return Phase.NCCL_COLLECTIVE if activity is Activity.COLLECTIVE else _PHASES[position]
 
 
+def phase_at(position: str) -> Phase:
+    """The phase of the own time of a thread in a position; unknown for a position that is not known."""
+    return next((phase for at, phase in _PHASES.items() if at == position), Phase.UNKNOWN)
+
+
 _DETAILS: Final = {
     Position.LOAD: "loader",
     Position.FORWARD: "forward",

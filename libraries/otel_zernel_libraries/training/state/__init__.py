@@ -9,6 +9,7 @@ from otel_zernel_libraries.training.state.latencies import COLLECTIVES, LAUNCHES
 from otel_zernel_libraries.training.state.memory import MEMORY_READERS, SeenMemory
 from otel_zernel_libraries.training.state.processes import (
     DETAIL_READERS,
+    MOMENT_READERS,
     PASSES,
     ProcessIncrease,
     SeenProcess,
@@ -26,6 +27,7 @@ __all__ = [
     "DETAIL_READERS",
     "LAUNCHES",
     "MEMORY_READERS",
+    "MOMENT_READERS",
     "PASSES",
     "WAITS",
     "Entities",

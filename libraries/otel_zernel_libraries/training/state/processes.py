@@ -1,6 +1,6 @@
 """A training process, from the metrics and spans of `phases` and `ebpf`."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -27,6 +27,8 @@ _EVENT: Final = (semconv.STEP_EVENT, semconv.POSITION, semconv.NCCL_OPERATION, s
 _KNOWN_AFTER: Final = 3.0
 """Seconds: the first report on probes is about the time before the process appeared, too."""
 _MOST_MARKS: Final = 16
+_SUMS_EVERY_NS: Final = 10_000_000_000
+_KEPT_SUMS: Final = 6
 _MOST_SERIES: Final = 256
 """Series of one sum of a process: `phases` has at most 5 phases x 3 sources x 16 details."""
 Attributes = Mapping[str, AttributeValue]
@@ -56,6 +58,27 @@ class SeriesSums(dict[Key, float], Generic[Key]):
     def current(self) -> dict[Key, float]:
         """The series that have not ended."""
         return {key: value for key, value in self.items() if key not in self._ended} if self._ended else self
+
+
+class RecentSums(SeriesSums[Key]):
+    """Sums whose growth in about the last minute is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._since = 0
+        self._before: deque[dict[Key, float]] = deque(maxlen=_KEPT_SUMS)
+
+    def begin(self, time_ns: int) -> None:
+        """Called before each point, with the time of its report."""
+        if time_ns - self._since >= _SUMS_EVERY_NS:
+            self._since = time_ns
+            self._before.append(dict(self))
+
+    def recent(self) -> dict[Key, float]:
+        """The growth of each series that has grown."""
+        before = self._before[0] if self._before else {}
+        grown = ((key, value - before.get(key, 0.0)) for key, value in self.current().items())
+        return {key: growth for key, growth in grown if growth > 0}
 
 
 class WorkerTimes(SeriesSums[str]):
@@ -150,13 +173,13 @@ class SeenProcess:
     """By phase, detail and source: the time (s) since it was first seen."""
     lossy_details: SeriesSums[tuple[str, str, str]] = field(default_factory=SeriesSums)
     """Like `details`: the part of it in steps in which events were lost."""
-    ledger: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
+    ledger: RecentSums[tuple[str, str]] = field(default_factory=RecentSums)
     """By position and activity: the time (s) since it was first seen."""
-    gpu_starved: SeriesSums[tuple[str, str]] = field(default_factory=SeriesSums)
+    gpu_starved: RecentSums[tuple[str, str]] = field(default_factory=RecentSums)
     """By position and activity: the time (s) in which its GPU certainly had nothing to do."""
-    gpu_busy: SeriesSums[str] = field(default_factory=SeriesSums)
+    gpu_busy: RecentSums[str] = field(default_factory=RecentSums)
     """By source: the time (s) in which its GPU certainly worked."""
-    gpu_undetermined: SeriesSums[str] = field(default_factory=SeriesSums)
+    gpu_undetermined: RecentSums[str] = field(default_factory=RecentSums)
     """By source: the time (s) in which its GPU did one or the other."""
     events: SeriesSums[tuple[str, str, str, str]] = field(default_factory=SeriesSums)
     """By the fields of `StepEvent`: how often it has happened in its steps."""
@@ -312,6 +335,8 @@ def _sum(field: str, *names: str) -> Callable[[SeenProcess, SeenValue], None]:
     def read(process: SeenProcess, seen: SeenValue) -> None:
         texts = tuple(map(seen.text, names))
         sums: SeriesSums[object] = getattr(process, field)
+        if isinstance(sums, RecentSums):
+            sums.begin(seen.time_ns)
         sums.take(texts if len(texts) > 1 else texts[0], seen.value, is_delta=seen.is_delta)
 
     return read
@@ -383,6 +408,11 @@ DETAIL_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = 
     semconv.GPU_UNDETERMINED_TIME: _sum("gpu_undetermined", semconv.PHASE_SOURCE),
 }
 """Of `PHASES_READERS` those for the parts of phases, for steps in which events were lost, and for the GPU."""
+MOMENT_READERS: Final = (
+    *(semconv.LEDGER_TIME, semconv.GPU_STARVED_TIME),
+    *(semconv.GPU_BUSY_TIME, semconv.GPU_UNDETERMINED_TIME),
+)
+"""Of these, those for the time by position and activity, and for the GPU's."""
 PHASES_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = {
     semconv.PHASE_TIME: _phase_time,
     semconv.PHASE_FRACTION: _phase_share,

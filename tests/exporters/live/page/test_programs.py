@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.why.chromium import Tab, browsing, require_chromium
+from tests.commands.why.recorded_runs import processed
 from tests.exporters.live.page.generated_job import GeneratedJob
 from tests.exporters.live.page.served_page import ServedPage, served_page
 from tests.exporters.live.page.test_page import Opened, shown
@@ -124,8 +125,7 @@ def test_the_tip_over_merged_steps_has_their_number_and_the_longest(opened: Open
 
 
 def test_a_device_that_is_not_there_is_a_note_at_the_end_and_no_alarm(tab: Tab) -> None:
-    end = time.time_ns()
-    with served_page(training_alone(10, 8, end)) as page:
+    with served_page() as page:
         page.health.report("receivers::nvml", "no GPUs: no driver", is_absence=True)
         with shown(tab, page, GeneratedJob(1, 0)) as opened:
             assert opened.wait(lambda: opened.texts("#absent li")) == ["receivers::nvml: no GPUs: no driver"]
@@ -134,6 +134,17 @@ def test_a_device_that_is_not_there_is_a_note_at_the_end_and_no_alarm(tab: Tab) 
             page.health.report("receivers::nvml", "no GPUs: the driver does not answer")
             opened.wait(lambda: opened.texts("#banner"))
             opened.wait(lambda: not opened.texts("#absent li"))
+
+
+def test_a_job_on_the_cpu_has_its_positions_and_activities_and_no_word_of_a_gpu(tab: Tab) -> None:
+    with served_page([processed("collate in the main process")]) as page:
+        page.health.report("receivers::nvml", "no GPUs: no driver", is_absence=True)
+        with shown(tab, page, GeneratedJob(1, 0)) as opened:
+            assert opened.wait(lambda: opened.texts("#times li"))[:2] == [
+                "data loading: runs Python25 %",
+                "forward pass: runs operators14 %",
+            ]
+            assert "GPU" not in opened.tab.evaluate("document.querySelector('main').innerText")
 
 
 def test_one_job_needs_no_list(tab: Tab, tmp_path: Path) -> None:
