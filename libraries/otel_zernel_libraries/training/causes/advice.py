@@ -19,8 +19,10 @@ class Case(NamedTuple):
     facts: Facts
     gain: float
     """Seconds of a step."""
-    rest: float
-    """Seconds of a step without the cause."""
+    step: float
+    """Its seconds."""
+    load: float
+    """Seconds of a step in which the thread loads data, for any cause."""
 
 
 class Advice(NamedTuple):
@@ -80,17 +82,17 @@ def _loads_itself(case: Case) -> bool:
 
 
 def _with_workers(case: Case) -> str:
-    """Enough workers that a batch is there for each step. Those that compute need CPUs of their own."""
-    needed = math.ceil(case.gain / max(case.rest, 1e-9))
+    """Enough workers that a batch is there for each step, and one more. Those that compute need CPUs of their own."""
+    needed = math.ceil(case.load / max(case.step - case.load, 1e-9)) + 1
     most = max(int(case.facts.cpus or 0.0) - 1, 1) if case.activity in _COMPUTES else _MOST_WAITING
-    number = min(max(needed, 1), most)
+    number = min(needed, most)
     return f"Load batches in worker processes: `DataLoader(..., num_workers={number}, persistent_workers=True)`."
 
 
 def _more_workers(case: Case) -> str:
     now = case.facts.workers or 1
     most = now + max(int((case.facts.cpus or 0.0) - 1 - (case.facts.worker_cpu or 0.0)), 1)
-    number = min(max(math.ceil(now * (case.gain + case.rest) / max(case.rest, 1e-9)), now + 1), most)
+    number = min(max(math.ceil(now * case.step / max(case.step - case.gain, 1e-9)), now + 1), most)
     return f"Use more workers: CPUs are free, and the workers cannot keep up. Try `num_workers={number}`."
 
 
@@ -129,6 +131,7 @@ def _has_taken(kind: TakerKind) -> Callable[[Case], bool]:
 
 def _fewer_threads(case: Case) -> str:
     cpus = max(int(case.facts.cpus or 1.0), 1)
+    cpus = cpus if case.facts.is_crowded else max(cpus // 2, 1)
     return f"Compute with fewer threads: `torch.set_num_threads({cpus})`, or `OMP_NUM_THREADS={cpus}` at the start."
 
 

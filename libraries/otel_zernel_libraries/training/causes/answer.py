@@ -17,7 +17,7 @@ from otel_zernel_libraries.training.causes.segments import seen_in_segment, segm
 from otel_zernel_libraries.training.causes.steps import stops, uneven
 from otel_zernel_libraries.training.causes.workers import has_workers, iterators, workers
 from otel_zernel_libraries.training.device.streams import Floats
-from otel_zernel_libraries.training.ledger import phase_of
+from otel_zernel_libraries.training.ledger import Position, phase_of
 from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 
 _Find = Callable[[Job], Iterator[WhatIf]]
@@ -179,6 +179,7 @@ def _drawn(job: Job, gains: Floats) -> Floats:
 def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> Cause:
     position, activity = what_if.position, what_if.activity
     rank = next((at for at, one in enumerate(job.ranks) if one.rank == what_if.rank), 0)
+    case = Case(what_if.cause, position, activity, job.ranks[rank].facts, gain, job.step, _load(job, rank))
     return Cause(
         cause=what_if.cause,
         phase=phase_of(position, activity) if position and activity else "",
@@ -190,8 +191,14 @@ def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> C
         gain_high=min(max(high, gain), max(job.step, gain)),
         share=gain / job.step,
         evidence=what_if.evidence,
-        advice=advice_on(Case(what_if.cause, position, activity, job.ranks[rank].facts, gain, job.step - gain)),
+        advice=advice_on(case),
     )
+
+
+def _load(job: Job, rank: int) -> float:
+    """The seconds of a step in which a rank loads data."""
+    loads = np.array([one.position is Position.LOAD for one in job.moments]) & job.is_own
+    return job.a_step(job.spent[rank][:, loads].sum(axis=1))
 
 
 def _best(job: Job, what_ifs: Sequence[WhatIf]) -> float:

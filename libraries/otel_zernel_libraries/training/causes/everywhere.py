@@ -21,7 +21,7 @@ from otel_zernel_libraries.training.words import activity_for
 
 _SMALL: Final = 0.01
 """Less of a step is not worth a replay."""
-_OF_WAITS: Final = 0.2
+_OF_WAITS: Final = 0.05
 """Many threads that compute without Python also wait for its lock at times: less than this part of their waits for a
 CPU."""
 _WORTH_SAYING: Final = 0.1
@@ -40,16 +40,17 @@ def everywhere(job: Job) -> Iterator[WhatIf]:
     """A job without each of these activities."""
     waits = _mean(job, _columns(job, Activity.CPU_WAIT))
     has_gil = _mean(job, _columns(job, Activity.GIL)) >= max(_SMALL * job.step, _OF_WAITS * waits)
-    holders = frozenset({TakerKind.SELF}) if has_gil else _NOBODY
+    is_crowded = any(one.facts.is_crowded for one in job.ranks)
+    holders = frozenset({TakerKind.SELF}) if has_gil and not is_crowded else _NOBODY
     if has_gil:
-        # while the thread waits for a CPU, another thread that wants to run has the lock, on this CPU or on another one
+        # a thread that has taken the CPU has the lock, too; beside other takers, one may have it on another CPU
         taken = _parts(job, holders)
-        held = _columns(job, Activity.CPU_WAIT) * (taken + (1.0 - taken) * _rivals(job))
+        held = _columns(job, Activity.CPU_WAIT) * (taken + (1.0 - taken) * _rivals(job) * _held(job))
         yield from _without(job, CauseName.GIL, Activity.GIL, _columns(job, Activity.GIL) + held)
     for cause, kinds in ((CauseName.THREADS, OF_JOB - holders), (CauseName.CPU_TAKEN, _OTHERS)):
         removed = _columns(job, Activity.CPU_WAIT)
         parts = np.broadcast_to(_parts(job, kinds, holders), removed.shape)
-        if cause is CauseName.THREADS and any(one.facts.is_crowded for one in job.ranks):
+        if cause is CauseName.THREADS and is_crowded:
             # in its passes the thread waits for its other threads, which wait for a CPU
             locks = _columns(job, Activity.LOCK) * [moment.position in PASSES for moment in job.moments]
             removed, parts = removed + locks, np.maximum(parts, locks)
@@ -84,6 +85,16 @@ def _rivals(job: Job) -> Floats:
     runnable = np.array([one.facts.runnable or 0.0 for one in job.ranks])
     rivals: Floats = np.clip(runnable - busy, 0.0, 1.0)[:, None, None]
     return rivals
+
+
+def _held(job: Job) -> Floats:
+    """By rank: the part of the time in which other threads have Python's lock, as the thread finds it when it runs."""
+    gil, runs = (
+        job.spent[:, :, [one.activity in some for one in job.moments]].sum(axis=(1, 2))
+        for some in ({Activity.GIL}, ON_CPU)
+    )
+    held: Floats = gil / np.maximum(gil + runs, 1e-9)
+    return held[:, None, None]
 
 
 def _mean(job: Job, part: Floats) -> float:

@@ -58,9 +58,10 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
     if intervals < _FEW:
         return
     late: dict[int, float] = {}
-    middle = np.median(own, axis=0) if len(own) > 2 else own.min(axis=0)
+    # two ranks that are late in turns are no stragglers: each is compared with the other one
+    usual = np.tile(np.median(own, axis=0), (len(own), 1)) if len(own) > 2 else own[::-1]
     for rank in range(len(own)):
-        excess = own[rank] - middle
+        excess = own[rank] - usual[rank]
         error = float(excess.std()) / intervals**0.5
         if excess.mean() >= max(_SMALL * float(job.seconds.mean()), _SURE * error):
             late[rank] = float(excess.mean())
@@ -86,7 +87,7 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
     evidence = [
         Evidence(
             f"Rank {number} needs {amount(lateness)} more for each step than the others "
-            f"({amount(float(middle.mean()) * steps)}).",
+            f"({amount(float(usual[latest].mean()) * steps)}).",
             lateness,
             "s",
         ),

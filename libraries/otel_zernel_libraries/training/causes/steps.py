@@ -8,7 +8,7 @@ import numpy as np
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import PASSES
-from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.causes.job import ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.measured import StepFlags
 from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, THE_WORK
 from otel_zernel_libraries.training.device.streams import Flags, Floats
@@ -20,7 +20,7 @@ _SLOW: Final = 1.5
 _MOST_SLOW: Final = 0.3
 """If more of the steps are slow, they are no exception."""
 _OF_MOMENT: Final = 0.67
-"""Irregular slow steps are a cause of their own if most of the time of their activity is in them."""
+"""Irregular slow steps with longer waits are a cause of their own if most of the time of these waits is in them."""
 _FEW: Final = 10
 _REGULAR: Final = 0.7
 """The part of the time in slow steps that is in those at equal distances, if they are periodic."""
@@ -131,8 +131,9 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
     excess = _excess(spent, slow, columns)
     moment = _largest(job, excess)
     at = job.index(moment)
-    if not is_periodic and excess[:, :, at].sum() < _OF_MOMENT * spent[:, :, at].sum():
-        return  # it takes long in all steps: one cause, not two
+    is_wait = moment.activity not in ON_CPU
+    if is_wait and not is_periodic and excess[:, :, at].sum() < _OF_MOMENT * spent[:, :, at].sum():
+        return  # waits differ: one that takes long in all steps is one cause, not two
     seconds = spent.sum(axis=2).max(axis=0)
     longest = float(np.median(seconds[slow]))
     often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from otel_zernel_libraries.training.causes import CauseName, Facts
+from otel_zernel_libraries.training.causes import CauseName, Facts, answer_on
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
 from otel_zernel_libraries.training.ledger import Activity, Position
+from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated
 
 LOADER = {"has_loader": True, "workers": 0, "cpus": 8.0}
 WORKERS = {"has_loader": True, "workers": 4, "cpus": 8.0}
@@ -18,16 +19,16 @@ def advice(
     position: Position | None = None,
     activity: Activity | None = None,
     gain: float = 0.02,
-    rest: float = 0.02,
+    step: float = 0.04,
     **facts: Any,
 ) -> str:
-    return " ".join(advice_on(Case(cause, position, activity, Facts(**facts), gain, rest)))
+    return " ".join(advice_on(Case(cause, position, activity, Facts(**facts), gain, step, gain)))
 
 
 @pytest.mark.parametrize(
     ("activity", "position", "facts", "has", "lacks"),
     [
-        (Activity.PYTHON, Position.LOAD, LOADER, "num_workers=1", "queue"),
+        (Activity.PYTHON, Position.LOAD, LOADER, "num_workers=2", "queue"),
         (Activity.PYTHON, Position.LOAD, LOADER | {"cpus": 1.0}, "before training", "num_workers"),
         (Activity.PYTHON, Position.LOAD, WORKERS, "collate_fn", "num_workers"),
         (Activity.PYTHON, Position.LOAD, {}, "before training", "num_workers"),
@@ -51,16 +52,26 @@ def test_the_activity_decides_what_to_change(
 
 
 def test_so_many_workers_are_advised_as_a_step_needs_and_as_there_are_cpus() -> None:
-    def workers(activity: Activity, gain: float, rest: float, cpus: float) -> str:
+    def workers(activity: Activity, load: float, step: float, cpus: float) -> str:
         facts: dict[str, Any] = LOADER | {"cpus": cpus}
-        text = advice(CauseName.SEGMENT, Position.LOAD, activity, gain, rest, **facts)
+        text = advice(CauseName.SEGMENT, Position.LOAD, activity, load, step, **facts)
         return text.partition("num_workers=")[2].partition(",")[0]
 
-    assert workers(Activity.PYTHON, 0.03, 0.01, 8) == "3"
-    assert workers(Activity.PYTHON, 0.09, 0.01, 4) == "3"
-    assert workers(Activity.PYTHON, 0.09, 0.01, 2) == "1"
-    assert workers(Activity.TIMER, 0.09, 0.01, 2) == "9"
-    assert workers(Activity.PYTHON, 0.0005, 0.003, 8) == "", "to take a batch from a worker takes longer"
+    assert workers(Activity.PYTHON, 0.03, 0.04, 8) == "4"
+    assert workers(Activity.PYTHON, 0.09, 0.10, 4) == "3"
+    assert workers(Activity.PYTHON, 0.09, 0.10, 2) == "1"
+    assert workers(Activity.TIMER, 0.09, 0.10, 2) == "10"
+    assert workers(Activity.PYTHON, 0.0005, 0.0035, 8) == "", "to take a batch from a worker takes longer"
+
+
+def test_workers_are_as_many_as_all_of_the_load_needs() -> None:
+    parts = [Part(Position.LOAD, activity, 0.015) for activity in (Activity.FILE, Activity.PYTHON)]
+    answer = answer_on(simulated(Plan((*HEALTHY, *parts), facts=Facts(has_loader=True, workers=0, cpus=8))))
+    assert answer
+    assert {cause.activity: "num_workers=2" in cause.advice[0] for cause in answer.causes} == {
+        Activity.FILE: True,
+        Activity.PYTHON: True,
+    }
 
 
 def test_workers_that_compute_on_all_cpus_are_no_reason_for_more_of_them() -> None:
@@ -77,7 +88,7 @@ def test_workers_that_compute_on_all_cpus_are_no_reason_for_more_of_them() -> No
 
 
 def test_more_workers_than_free_cpus_are_not_advised() -> None:
-    few = advice(CauseName.WORKERS_TOO_FEW, gain=0.09, rest=0.01, workers=2, worker_cpu=2.0, cpus=6.0)
+    few = advice(CauseName.WORKERS_TOO_FEW, gain=0.09, step=0.1, workers=2, worker_cpu=2.0, cpus=6.0)
     assert "num_workers=5" in few
 
 
@@ -85,12 +96,12 @@ def test_more_workers_than_free_cpus_are_not_advised() -> None:
     ("cause", "kind", "has"),
     [
         (CauseName.CPU_TAKEN, TakerKind.OTHER, "Stop the other programs"),
-        (CauseName.THREADS, TakerKind.SELF, "set_num_threads(2)"),
+        (CauseName.THREADS, TakerKind.SELF, "set_num_threads(1)"),
         (CauseName.THREADS, TakerKind.CHILD, "fewer workers"),
         (CauseName.THREADS, TakerKind.RANK, "CPUs of its own"),
         (CauseName.STRAGGLER, TakerKind.OTHER, "Stop the other programs"),
         (CauseName.STRAGGLER, TakerKind.RANK, "CPUs of its own"),
-        (CauseName.STRAGGLER, TakerKind.SELF, "set_num_threads(2)"),
+        (CauseName.STRAGGLER, TakerKind.SELF, "set_num_threads(1)"),
     ],
 )
 def test_whoever_takes_the_cpu_decides_how_to_get_it_back(cause: CauseName, kind: TakerKind, has: str) -> None:

@@ -151,6 +151,34 @@ def test_waits_for_a_cpu_that_the_holder_of_the_gil_has_are_waits_for_the_gil() 
     }
 
 
+def test_threads_that_compute_without_the_gil_leave_a_neighbour_the_cpu_that_it_takes() -> None:
+    waits = [Part(Position.OPTIMIZER, *wait) for wait in ((Activity.GIL, 0.004), (Activity.CPU_WAIT, 0.018))]
+    facts = Facts(takers={NEIGHBOUR: 1.0}, runnable=5.0, cpus=8.0)
+    answer = answer_on(simulated(Plan((*HEALTHY, *waits), facts=facts)))
+    assert answer
+    assert answer.causes[0].cause is CauseName.CPU_TAKEN
+    assert answer.causes[0].gain > 0.9 * 0.018
+
+
+def test_a_holder_of_the_gil_on_another_cpu_is_the_cause_of_most_waits_for_a_cpu() -> None:
+    waits = [Part(Position.OPTIMIZER, *wait) for wait in ((Activity.GIL, 0.2), (Activity.CPU_WAIT, 0.05))]
+    facts = Facts(takers={NEIGHBOUR: 1.0}, runnable=1.6, cpus=2.0)
+    answer = answer_on(simulated(Plan((*HEALTHY, *waits), facts=facts)))
+    assert answer
+    assert answer.causes[0].cause is CauseName.GIL
+    assert answer.causes[0].gain > 0.2 + 0.8 * 0.05
+
+
+def test_the_garbage_collector_stays_a_cause_beside_a_metric_in_the_same_place() -> None:
+    usual = Part(Position.AFTER_STEP, Activity.PYTHON, 0.005)
+    rare = [replace(usual, seconds=0.2, every=every) for every in (37, 53)]
+    answer = answer_on(simulated(Plan((*HEALTHY, usual, *rare))))
+    assert answer
+    assert [cause.cause for cause in answer.causes] == [CauseName.SLOW_STEPS, CauseName.SEGMENT]
+    assert answer.causes[1].gain == pytest.approx(0.005, rel=0.1)
+    assert any("gc.freeze" in text for text in answer.causes[0].advice)
+
+
 def test_slow_steps_of_what_takes_long_in_all_steps_are_no_cause_of_their_own() -> None:
     usual = Part(Position.AFTER_STEP, Activity.FILE, 0.02)
     rare = [replace(usual, seconds=0.06, every=every) for every in (7, 11)]
@@ -167,6 +195,13 @@ def test_the_time_of_one_cause_is_not_named_again() -> None:
     answer = answer_on(simulated(Plan((*HEALTHY, late), ranks=2)))
     assert answer
     assert [cause.cause for cause in answer.causes] == [CauseName.STRAGGLER]
+
+
+def test_two_ranks_that_wait_for_a_cpu_in_turns_are_no_stragglers() -> None:
+    turns = Part(Position.BACKWARD, Activity.CPU_WAIT, 0.01, turns=True)
+    answer = answer_on(simulated(Plan((*HEALTHY, turns), ranks=2)))
+    assert answer
+    assert CauseName.STRAGGLER not in [cause.cause for cause in answer.causes]
 
 
 def test_a_late_rank_is_never_a_slow_link() -> None:
