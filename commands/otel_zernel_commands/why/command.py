@@ -74,7 +74,7 @@ class WhyCommand(Command):
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel.cli.output import print_result
+        from otel_zernel.cli.output import fail, print_result
         from otel_zernel_commands.why.comparison import read_report
         from otel_zernel_commands.why.rendering import (
             Terminal,
@@ -98,7 +98,13 @@ class WhyCommand(Command):
         with _program_of(options) as program:
             choice = JobChoice(program.pid) if program else JobChoice.of(options, self.name)
             slices = Slices() if options.trace else None
-            report = watched_report(WatchOptions(options.seconds, choice, program, slices), errors)
+            try:
+                report = watched_report(WatchOptions(options.seconds, choice, program, slices), errors)
+            except CannotStart as error:
+                if program is None or program.is_running or not program.status:
+                    raise
+                fail(str(error))
+                return program.status
             if options.html:
                 _write(options.html, page(report).encode("utf-8"))
             if slices:

@@ -134,7 +134,7 @@ def _no_job(state: TrainingState, options: WatchOptions, watching: Watching) -> 
     if options.choice.name:
         return f"no training job has the name {quoted(options.choice.name)} {in_time}; found: {found or 'none'}"
     if options.program:
-        return f"the program ended {in_time}, and took no training step"
+        return f"the program ended {in_time} with status {options.program.status}, and took no training step"
     if options.choice.pid:
         return f"process {options.choice.pid} took no training step {in_time}; found: {found or 'none'}"
     idle = sum(1 for one in state.processes if one.phases)

@@ -255,6 +255,15 @@ async def test_a_started_program_without_steps_has_a_report_too() -> None:
     assert "This program has not loaded PyTorch" in output
 
 
+async def test_a_started_program_that_fails_at_once_gives_its_exit_status() -> None:
+    require_ebpf()
+    status, output, errors = await why("--", "sh", "-c", "exit 3", caller={})
+    assert (status, output) == (3, "")
+    assert re.search(
+        r"^Error: the program ended in \d+ s with status 3, and took no training step$", errors, re.MULTILINE
+    )
+
+
 async def test_without_a_job_it_says_what_it_looked_for() -> None:
     require_ebpf()
     if shutil.which("unshare") is None:
