@@ -3,7 +3,8 @@
  * program (anonymous pages) causes most faults, but shows no load of data.
  *
  * A wait in a page fault was for swap if the number of the address space's pages in swap changes next. A wait for a page of shared
- * memory was for swap if the fault was a major one, which the task counts after this program has run.
+ * memory was for swap if the thread has had a major fault since its latest snapshot: other such waits are for pages that the
+ * kernel reads ahead. The task counts a fault after this program has run.
  *
  * The kernel counts the pages of each address space by type. The tracepoint rss_stat fires at each change of such a counter. */
 
@@ -30,7 +31,7 @@ int pages_mapped(__u64 *ctx)
 		return 0;
 	settle_shared_fault(thread, task);
 	if (type == MM_SHMEMPAGES)
-		note_shared_fault(thread, task);
+		note_shared_fault(thread);
 	else
 		settle_time(thread, THREAD_FAULTING, type == MM_SWAPENTS ? THREAD_SWAP : THREAD_FAULT);
 	if (type != MM_SWAPENTS)

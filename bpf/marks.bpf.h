@@ -46,6 +46,7 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 	snapshot->file_faults = thread->file_faults;
 	snapshot->minor_faults = task->min_flt;
 	snapshot->major_faults = task->maj_flt;
+	thread->major_faults = task->maj_flt;
 	__builtin_memcpy(snapshot->samples, thread->samples, sizeof(snapshot->samples));
 	__builtin_memcpy(snapshot->frame_times, thread->frame_times, sizeof(snapshot->frame_times));
 	snapshot->read = 0;

@@ -126,7 +126,8 @@ struct thread {
 	__u64 received;	       /* bytes, from sockets; see reads.bpf.c */
 	__u64 sent;	       /* bytes, to sockets */
 	__u64 read_of_kernel;  /* bytes, from /proc and the like */
-	__u64 shared_fault;    /* the task's major faults + 1 at a wait for shared memory that is not settled; 0 if none */
+	__u64 major_faults;    /* of the task, at the latest snapshot */
+	__u32 has_shared_fault; /* it has waited for shared memory, and the kind of this wait is not settled */
 	struct other_launches backward; /* of its backward passes that are over */
 	__u64 writing;	       /* ns off the CPU in system calls that write, the sum so far */
 	__u32 is_off_writing;  /* whether it left the CPU in one */

@@ -200,20 +200,20 @@ static __always_inline struct process *process_in_backward(const struct thread *
 }
 
 /* The thread has mapped a page of shared memory. Whether it has waited for swap is known when the fault is over. */
-static __always_inline void note_shared_fault(struct thread *thread, struct task_struct *task)
+static __always_inline void note_shared_fault(struct thread *thread)
 {
 	struct thread_times *times = times_of(thread);
 
 	if (times && *time_in(times, THREAD_FAULTING))
-		thread->shared_fault = task->maj_flt + 1;
+		thread->has_shared_fault = 1;
 }
 
 static __always_inline void settle_shared_fault(struct thread *thread, struct task_struct *task)
 {
-	if (!thread->shared_fault)
+	if (!thread->has_shared_fault)
 		return;
-	settle_time(thread, THREAD_FAULTING, task->maj_flt + 1 > thread->shared_fault ? THREAD_SWAP : THREAD_FAULT);
-	thread->shared_fault = 0;
+	settle_time(thread, THREAD_FAULTING, task->maj_flt > thread->major_faults ? THREAD_SWAP : THREAD_FAULT);
+	thread->has_shared_fault = 0;
 }
 
 /* A launch has returned: now its length is known. The first launch of a kernel loads it, into new memory. */
