@@ -19,11 +19,11 @@ from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
 from otel_zernel_processors.phases.rank_reports import HostReport, RankReport, Run, by_process
-from otel_zernel_processors.phases.results.measured import answer_over_ranks
+from otel_zernel_processors.phases.results.measured import answer_over_ranks, most_edges
 from otel_zernel_processors.phases.results.ranks import compare
 
 _MEETINGS = 4_096
-"""Steps of a job that its causes may follow from."""
+"""Steps of a job that its causes may follow from, at most."""
 
 
 class FollowedJob:
@@ -69,6 +69,8 @@ class FollowedJob:
         spans."""
         if size != self._size:
             self._known.clear()
+            # not all ranks may be known of each
+            self._meetings = deque(self._meetings, maxlen=min(2 * most_edges(size), _MEETINGS))
         self._size, self._resource = size, resource
 
     def add(self, report: HostReport) -> None:

@@ -25,7 +25,7 @@ OpenSession = Callable[[EbpfConfig, Context], AbstractContextManager["Session"]]
 SHORTEST_INTERVAL = 0.1
 """Seconds between readings when one process after another ends."""
 GATHER_INTERVAL = 0.125
-"""Seconds. The kernel has room for 7,100 events, which is half a second of one job with steps of 0.3 ms."""
+"""Seconds. The kernel has room for 6,100 events, which is 0.4 s of one job with steps of 0.3 ms."""
 
 
 class EbpfReceiver(Receiver):

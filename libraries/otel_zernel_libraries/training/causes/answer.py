@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,13 +11,13 @@ from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.devices import small_launches
 from otel_zernel_libraries.training.causes.everywhere import everywhere
-from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.causes.job import NOTHING, Job, LeftOut, WhatIf
 from otel_zernel_libraries.training.causes.memory import knows_memory, memory_growth
 from otel_zernel_libraries.training.causes.ranks import over_ranks
 from otel_zernel_libraries.training.causes.segments import seen_in_segment, segments
 from otel_zernel_libraries.training.causes.steps import stops, uneven
 from otel_zernel_libraries.training.causes.workers import has_workers, iterators, workers
-from otel_zernel_libraries.training.device.streams import Floats
+from otel_zernel_libraries.training.device.streams import Floats, Integers
 from otel_zernel_libraries.training.ledger import Position, phase_of
 from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 
@@ -86,19 +87,19 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
     if job.steps < FEWEST_STEPS or job.misses_device or abs(job.baseline / job.step - 1) > _FAITHFUL:
         return None
     made = [(find, names) for find, fits, names in _WHAT_IFS if fits(job)]
-    what_ifs = [what_if for find, _ in made for what_if in find(job)]
+    what_ifs = [(what_if, job.left_out(what_if)) for find, _ in made for what_if in find(job)]
     known = {cause.key for cause in before.causes} if before else set()
     named: list[Cause] = []
     others: list[Cause] = []
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
     for names in _ORDER:
-        left = [claimed.rest(job, what_if) for what_if in what_ifs if what_if.cause in names]
-        for what_if, cause in zip(left, _causes(job, left), strict=True):
+        left = [claimed.rest(job, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
+        for (_, one), cause in zip(left, _causes(job, left), strict=True):
             is_certain = cause.gain_low > 0 or cause.cause in _STOPS
             is_worth = (cause.share >= _WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known)
             if is_worth or cause.cause is CauseName.MEMORY_GROWTH:
                 named.append(cause)
-                claimed.add(what_if)
+                claimed.add(one)
             else:
                 others.append(cause)
     return JobAnswer(
@@ -108,7 +109,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         ranks_expected=job.expected,
         causes=_ranked(named, before)[:_MOST],
         hidden=tuple(_hidden(job, others)),
-        best=_best(job, what_ifs),
+        best=_best(job, [one for _, one in what_ifs]),
         looked_at=tuple(name for _, names in made for name in names),
     )
 
@@ -131,37 +132,52 @@ class _Claimed(NamedTuple):
     transfers: Floats
     """The part, by interval."""
 
-    def add(self, what_if: WhatIf) -> None:
-        """Adds a named cause, without the time that others explain."""
-        for rank, part in what_if.removed.items():
-            np.minimum(self.spent[rank] + part, 1.0, out=self.spent[rank])
-        if what_if.faster is not None:
-            np.maximum(self.transfers, what_if.faster, out=self.transfers)
+    def add(self, left_out: LeftOut) -> None:
+        """Adds the time of a named cause, which is without the time that others explain."""
+        moments = left_out.moments
+        self.spent[:, :, moments] = np.minimum(self.spent[:, :, moments] + left_out.part, 1.0)
+        if left_out.faster is not None:
+            np.maximum(self.transfers, left_out.faster, out=self.transfers)
 
-    def rest(self, job: Job, what_if: WhatIf) -> WhatIf:
+    def rest(self, job: Job, what_if: WhatIf, left_out: LeftOut) -> tuple[WhatIf, LeftOut]:
         """A what-if without that time, but with its part of the waits for a CPU."""
-        left = {rank: np.maximum(part - self.spent[rank], 0.0) for rank, part in what_if.removed.items()}
-        removed = {
-            rank: np.minimum(part, 1.0 - self.spent[rank]) * what_if.of_rest.get(rank, 1.0)
-            for rank, part in job.with_waits(left).items()
-        }
-        faster = None if what_if.faster is None else np.maximum(what_if.faster - self.transfers, 0.0)
-        rest = replace(what_if, removed=removed, faster=faster)
-        return replace(rest, evidence=seen_in_segment(job, rest)) if rest.cause is CauseName.SEGMENT else rest
+        claimed = self.spent[:, :, left_out.moments]
+        if claimed.any():
+            left_out = left_out._replace(part=np.maximum(left_out.part - claimed, 0.0))
+        left = job.with_waits(left_out)
+        claimed = self.spent[:, :, left.moments]
+        if claimed.any():
+            left = left._replace(part=np.minimum(left.part, 1.0 - claimed))
+        if what_if.of_rest:
+            all_of_it = np.ones((1, len(job.moments)))
+            of_rest = np.stack([what_if.of_rest.get(rank, all_of_it) for rank in range(len(job.ranks))])
+            left = left._replace(part=left.part * of_rest[:, :, left.moments])
+        if left.faster is not None:
+            left = left._replace(faster=np.maximum(left.faster - self.transfers, 0.0))
+        if what_if.cause is CauseName.SEGMENT:
+            what_if = replace(what_if, evidence=seen_in_segment(job, left))
+        return what_if, left
 
 
-def _causes(job: Job, what_ifs: Sequence[WhatIf]) -> list[Cause]:
+def _causes(job: Job, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> list[Cause]:
     if not what_ifs:
         return []
-    lasted = job.without([WhatIf(cause=what_ifs[0].cause), *what_ifs])
+    lasted = job.without([NOTHING, *(one for _, one in what_ifs)])
     gains = lasted[:, :1] - lasted[:, 1:]
     means = np.array([job.a_step(column) for column in gains.T])
     blocks = min(int((~job.is_lossy).sum()), _BLOCKS)
     wider = 1.0 + _FEW_BLOCKS / max(blocks - 1, 1)
     low, high = means + (np.percentile(_drawn(job, gains), _BOUNDS, axis=0) - means) * wider
     return [
-        _cause(job, what_if, float(means[at]), float(low[at]), float(high[at])) for at, what_if in enumerate(what_ifs)
+        _cause(job, what_if, float(means[at]), float(low[at]), float(high[at]))
+        for at, (what_if, _) in enumerate(what_ifs)
     ]
+
+
+@lru_cache(maxsize=8)
+def _draws(count: int) -> Integers:
+    """How often each of so many blocks is drawn: a row for each draw."""
+    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_DRAWS)
 
 
 def _drawn(job: Job, gains: Floats) -> Floats:
@@ -170,8 +186,7 @@ def _drawn(job: Job, gains: Floats) -> Floats:
     size = max(len(gains) // _BLOCKS, 1)
     block = np.arange(len(gains)) // size
     sums = np.stack([np.bincount(block, weights=column) for column in (*gains.T, trained)], axis=1)
-    draws = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=_DRAWS)
-    drawn = draws @ sums
+    drawn = _draws(len(sums)) @ sums
     by_step: Floats = drawn[:, :-1] / np.maximum(drawn[:, -1:], 1.0)
     return by_step
 
@@ -201,19 +216,17 @@ def _load(job: Job, rank: int) -> float:
     return job.a_step(job.spent[rank][:, loads].sum(axis=1))
 
 
-def _best(job: Job, what_ifs: Sequence[WhatIf]) -> float:
+def _best(job: Job, left_out: Sequence[LeftOut]) -> float:
     """The seconds of a step without all causes."""
     removed = np.zeros_like(job.spent)
     faster = np.zeros_like(job.seconds)
     apart = np.zeros(len(job.seconds), dtype=np.bool_)
-    for what_if in what_ifs:
-        for rank, part in what_if.removed.items():
-            removed[rank] = np.maximum(removed[rank], part)
-        faster = faster if what_if.faster is None else np.maximum(faster, what_if.faster)
-        apart = apart if what_if.apart is None else apart | what_if.apart
-    by_rank = job.with_waits(dict(enumerate(removed)))
-    everything = WhatIf(cause=CauseName.SEGMENT, removed=by_rank, faster=faster, apart=apart)
-    return job.a_step(job.without([everything])[:, 0])
+    for one in left_out:
+        removed[:, :, one.moments] = np.maximum(removed[:, :, one.moments], one.part)
+        faster = faster if one.faster is None else np.maximum(faster, one.faster)
+        apart = apart if one.apart is None else apart | one.apart
+    everything = LeftOut(np.arange(len(job.moments)), removed, faster, apart)
+    return job.a_step(job.without([job.with_waits(everything)])[:, 0])
 
 
 def _hidden(job: Job, causes: Sequence[Cause]) -> list[Hidden]:

@@ -7,7 +7,7 @@ the next. For a rank that trains alone, an interval ends with each training step
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,21 @@ class WhatIf:
     apart: Flags | None = None
     """By interval: whether the ranks do not wait for each other."""
     evidence: tuple[Evidence, ...] = ()
+
+
+class LeftOut(NamedTuple):
+    """What a replay leaves out. Few moments, or the same part for all ranks and intervals, need little memory."""
+
+    moments: Integers
+    """The columns of the moments."""
+    part: Floats
+    """The part of their time, 0 to 1: by rank (or one for all), interval (or one for all) and moment."""
+    faster: Floats | None = None
+    apart: Flags | None = None
+    """As in `WhatIf`."""
+
+
+NOTHING: Final = LeftOut(np.empty(0, dtype=np.int64), np.empty((1, 1, 0)))
 
 
 class Job:
@@ -121,12 +136,18 @@ class Job:
     @cached_property
     def baseline(self) -> float:
         """The replayed seconds of a step, with all its causes."""
-        return self.a_step(self.without([WhatIf(cause=CauseName.SEGMENT)])[:, 0])
+        return self.a_step(self.without([NOTHING])[:, 0])
 
     @cached_property
     def steps(self) -> float:
         """The training steps in intervals without lost events."""
         return float(self.trained[~self.is_lossy].sum())
+
+    @cached_property
+    def means(self) -> Floats:
+        """The mean seconds of an interval without lost events, by rank and moment."""
+        means: Floats = self.spent[:, ~self.is_lossy].mean(axis=1)
+        return means
 
     @cached_property
     def own(self) -> Floats:
@@ -162,52 +183,75 @@ class Job:
         """How often each event has happened in each interval."""
         return {event: self._summed(rank, counts) for event, counts in self.ranks[rank].measured.counts().items()}
 
-    def with_waits(self, removed: Mapping[int, Floats]) -> dict[int, Floats]:
-        """What is removed, with its part of the waits for a CPU in the same position."""
-        complete = {}
-        for rank, part in removed.items():
-            part = np.broadcast_to(part, self.spent[rank].shape)
-            complete[rank] = part
-            for on_cpu, waits in self._cpu_columns:
-                used = self.spent[rank][:, on_cpu]
-                total = used.sum(axis=1)
-                share = np.divide(
-                    (used * part[:, on_cpu]).sum(axis=1), total, out=np.zeros_like(total), where=total > 0
-                )
-                if share.any():
-                    complete[rank] = complete[rank].copy()
-                    complete[rank][:, waits] = np.maximum(part[:, waits], share[:, None])
-        return complete
+    def left_out(self, what_if: WhatIf) -> LeftOut:
+        """What the replay of a job without something leaves out."""
+        arrays = list(what_if.removed.values())
+        if len(arrays) == len(self.ranks) and all(one is arrays[0] for one in arrays):
+            part = np.broadcast_to(arrays[0], (len(arrays[0]), len(self.moments)))[None]
+        else:
+            part = np.zeros((len(self.ranks), max(map(len, arrays), default=1), len(self.moments)))
+            for rank, one in what_if.removed.items():
+                part[rank] = one
+        moments = np.flatnonzero(part.any(axis=(0, 1)))
+        return LeftOut(moments, part[:, :, moments], what_if.faster, what_if.apart)
+
+    def with_waits(self, left_out: LeftOut) -> LeftOut:
+        """The same with its part of the waits for a CPU in the same position."""
+        moments, part = left_out.moments, left_out.part
+        for on_cpu, waits, total in self._cpu_times:
+            own = on_cpu[left_out.moments]
+            if not own.any():
+                continue
+            gone = (self.spent[:, :, left_out.moments[own]] * left_out.part[:, :, own]).sum(axis=2)
+            share = np.divide(gone, total, out=np.zeros_like(total), where=total > 0)
+            if share.any():
+                before, is_gone = moments, waits.copy()
+                is_gone[moments] = True
+                moments = np.flatnonzero(is_gone)
+                complete = np.zeros((*share.shape, len(moments)))
+                complete[:, :, np.searchsorted(moments, before)] = part
+                at = waits[moments]
+                complete[:, :, at] = np.maximum(complete[:, :, at], share[:, :, None])
+                part = complete
+        return left_out._replace(moments=moments, part=part)
 
     @cached_property
-    def _cpu_columns(self) -> list[tuple[list[int], list[int]]]:
-        """By position: the columns of time on a CPU, and of waits for one."""
-        columns = []
+    def _cpu_times(self) -> list[tuple[Flags, Flags, Floats]]:
+        """By position: the moments on a CPU, those of waits for one, and the seconds on a CPU."""
+        times = []
         for position in dict.fromkeys(moment.position for moment in self.moments):
-            here = [at for at, one in enumerate(self.moments) if one.position is position]
-            on_cpu, waits = ([at for at in here if self.moments[at].activity in some] for some in (ON_CPU, FOR_CPU))
-            if on_cpu and waits:
-                columns.append((on_cpu, waits))
-        return columns
+            on_cpu, waits = (
+                np.array([one.position is position and one.activity in some for one in self.moments])
+                for some in (ON_CPU, FOR_CPU)
+            )
+            if on_cpu.any() and waits.any():
+                times.append((on_cpu, waits, self.spent[:, :, on_cpu].sum(axis=2)))
+        return times
 
-    def without(self, what_ifs: Sequence[WhatIf]) -> Floats:
-        """The seconds of each interval (rows) without each cause (columns)."""
+    def without(self, left_out: Sequence[LeftOut]) -> Floats:
+        """The seconds of each interval (rows) without something (columns)."""
         if self.has_device:
-            return self._on_devices(what_ifs)
-        count = len(self.seconds)
-        own = np.repeat(self.own[:, :, None], len(what_ifs), axis=2)
-        transfers = np.repeat(self.transfers[:, None], len(what_ifs), axis=1)
-        joined = np.ones((count, len(what_ifs)), dtype=np.bool_)
-        for column, what_if in enumerate(what_ifs):
-            for rank, part in what_if.removed.items():
-                own[rank, :, column] -= (self.spent[rank] * (part * self.is_own)).sum(axis=1)
-            if what_if.faster is not None:
-                transfers[:, column] *= 1.0 - what_if.faster
-            if what_if.apart is not None:
-                joined[:, column] = ~what_if.apart
-        return meet(np.maximum(own, 0.0), transfers, joined)
+            return self._on_devices(left_out)
+        transfers, joined = self._meetings(self.transfers, left_out)
+        durations = np.empty_like(transfers)
+        for column, one in enumerate(left_out):
+            gone = self.spent[:, :, one.moments] * (one.part * self.is_own[one.moments])
+            own = np.maximum(self.own - gone.sum(axis=2), 0.0)
+            durations[:, column] = meet(own, transfers[:, column], joined[:, column])
+        return durations
 
-    def _on_devices(self, what_ifs: Sequence[WhatIf]) -> Floats:
+    def _meetings(self, seconds: Floats, left_out: Sequence[LeftOut]) -> tuple[Floats, Flags]:
+        """By interval and column: the seconds of the transfer, and whether the ranks wait for each other."""
+        transfers = np.repeat(seconds[:, None], len(left_out), axis=1)
+        joined = np.ones(transfers.shape, dtype=np.bool_)
+        for column, one in enumerate(left_out):
+            if one.faster is not None:
+                transfers[:, column] *= 1.0 - one.faster
+            if one.apart is not None:
+                joined[:, column] = ~one.apart
+        return transfers, joined
+
+    def _on_devices(self, left_out: Sequence[LeftOut]) -> Floats:
         """The same on GPUs, whose ranks meet at the edges. A transfer is what the replay lacks without it."""
         count = len(self.seconds)
         threads, places = [], []
@@ -219,28 +263,21 @@ class Job:
             places.append(place)
             meets = frozenset(() if self.alone else place[place >= 0].tolist())
             parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(one.segments)]
-            removed = np.zeros((len(parts), len(what_ifs)))
+            removed = np.zeros((len(parts), len(left_out)))
             spent = self._spent_in(parts)
-            for column, what_if in enumerate(what_ifs):
-                if (gone := what_if.removed.get(rank)) is not None:
-                    by_row = np.broadcast_to(gone, (count, len(self.moments)))[row]
-                    removed[:, column] = (spent * by_row * self.is_own).sum(axis=1)
+            for column, out in enumerate(left_out):
+                gone = np.broadcast_to(out.part, (len(self.ranks), count, len(out.moments)))[rank, row]
+                removed[:, column] = (spent[:, out.moments] * gone * self.is_own[out.moments]).sum(axis=1)
             threads.append(Replayed(parts, one.works, removed))
         if self.alone:
             return _between(replay(threads), places)
         bare = [Replayed(one.segments, one.works, np.zeros((len(one.segments), 1))) for one in threads]
         missing = np.maximum(self.seconds - _between(replay(bare), places)[:, 0], 0.0)
-        transfers = np.repeat(np.minimum(missing, self.transfers)[:, None], len(what_ifs), axis=1)
-        joined = np.ones((count, len(what_ifs)), dtype=np.bool_)
-        for column, what_if in enumerate(what_ifs):
-            if what_if.faster is not None:
-                transfers[:, column] *= 1.0 - what_if.faster
-            if what_if.apart is not None:
-                joined[:, column] = ~what_if.apart
+        transfers, joined = self._meetings(np.minimum(missing, self.transfers), left_out)
         # the first meeting is before the first interval
         first = min(int(np.argmax(place >= 0)) for place in places)
-        transfers = np.vstack([np.zeros((1, len(what_ifs))), transfers])[first:]
-        joined = np.vstack([np.ones((1, len(what_ifs)), dtype=np.bool_), joined])[first:]
+        transfers = np.vstack([np.zeros((1, len(left_out))), transfers])[first:]
+        joined = np.vstack([np.ones((1, len(left_out)), dtype=np.bool_), joined])[first:]
         return _between(replay(threads, transfers, joined), places)
 
     def _spent_in(self, parts: Sequence[Segment]) -> Floats:
@@ -259,9 +296,18 @@ class Job:
 
     def _summed(self, rank: int, values: Integers) -> Integers:
         """The sum of a value of each step over the steps that end in each interval."""
-        at = np.searchsorted(self.times[:, rank], self.ranks[rank].measured.steps[:, 1], side="left") - 1
-        inside = (at >= 0) & (at < len(self.seconds))
-        return np.bincount(at[inside], weights=values[inside], minlength=len(self.seconds)).astype(np.int64)
+        at, inside = self._interval_of_steps[rank]
+        return np.bincount(at, weights=values[inside], minlength=len(self.seconds)).astype(np.int64)
+
+    @cached_property
+    def _interval_of_steps(self) -> list[tuple[Integers, Flags]]:
+        """Of each rank: the interval in which each of its steps ends, and which of its steps end in one."""
+        found = []
+        for rank, one in enumerate(self.ranks):
+            at = np.searchsorted(self.times[:, rank], one.measured.steps[:, 1], side="left") - 1
+            inside = (at >= 0) & (at < len(self.seconds))
+            found.append((at[inside], inside))
+        return found
 
 
 def training_ends(measured: MeasuredSteps) -> Integers:

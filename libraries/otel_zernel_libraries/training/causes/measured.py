@@ -18,6 +18,7 @@ _IN_EVALUATION: Final = {moment: _CODES[MOMENTS[Position.EVALUATION][moment.acti
 """All time in steps of an evaluation counts as one position, also their loads."""
 _OPERATORS: Final = {position: len(_ALL) + at for at, position in enumerate(Position)}
 """The rows of the number of operators of a segment have these codes."""
+_POSITIONS: Final = {code: position for position, code in _OPERATORS.items()}
 _CODE_COUNT: Final = len(_ALL) + len(_OPERATORS)
 _COLUMNS: Final = 4
 """Of a row: begin, end, code, and the time (ns) or the number."""
@@ -84,8 +85,8 @@ class MeasuredSteps:
             return
         count = len(self)
         self._steps.extend((*times, number, flags, met))
-        for event in events.keys() - self._events.keys():
-            if len(self._events) < _MOST_EVENTS:
+        for event in events:
+            if event not in self._events and len(self._events) < _MOST_EVENTS:
                 self._events[event] = array("q", bytes(8 * count))
         for event, counts in self._events.items():
             counts.append(events.get(event, 0))
@@ -126,22 +127,23 @@ class MeasuredSteps:
     def grid(self, times: Integers) -> Grid:
         """What the thread did between neighbouring times. A segment across a time is divided in proportion."""
         begin, end, code, amount = self._table(self._rows, _COLUMNS).T.copy()
-        inside = (end > times[0]) & (begin < times[-1]) & (end > begin)
+        inside = (end > times[0]) & (begin < times[-1]) & (end > begin) & (amount != 0)
         begin, end, code, amount = begin[inside], end[inside], code[inside], amount[inside].astype(np.float64)
         rate = amount / (end - begin)
         begin, end = np.maximum(begin, times[0]), np.minimum(end, times[-1])
         row = np.searchsorted(times, begin, side="right") - 1
-        cells = np.zeros((len(times) - 1) * _CODE_COUNT)
+        codes = np.flatnonzero(np.bincount(code, minlength=_CODE_COUNT))
+        column = np.searchsorted(codes, code)
+        cells = np.zeros((len(times) - 1) * len(codes))
         while len(row):
             until = np.minimum(end, times[row + 1])
-            np.add.at(cells, row * _CODE_COUNT + code, (until - begin) * rate)
+            np.add.at(cells, row * len(codes) + column, (until - begin) * rate)
             rest = until < end
-            begin, end, code, rate, row = until[rest], end[rest], code[rest], rate[rest], row[rest] + 1
-        table = cells.reshape(-1, _CODE_COUNT)
-        occurs: list[bool] = (table != 0).any(axis=0).tolist()
-        present = [at for at in range(len(_ALL)) if occurs[at]]
-        operators = {position: table[:, at] for position, at in _OPERATORS.items() if occurs[at]}
-        return Grid(tuple(_ALL[at] for at in present), table[:, present] * NS, operators)
+            begin, end, column, rate, row = until[rest], end[rest], column[rest], rate[rest], row[rest] + 1
+        table = cells.reshape(-1, len(codes))
+        present = [at for at in codes.tolist() if at < len(_ALL)]
+        operators = {_POSITIONS[at]: table[:, column] for column, at in enumerate(codes.tolist()) if at in _POSITIONS}
+        return Grid(tuple(_ALL[at] for at in present), table[:, : len(present)] * NS, operators)
 
     @staticmethod
     def _table(values: "array[int]", columns: int) -> Integers:

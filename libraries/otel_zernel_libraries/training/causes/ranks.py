@@ -46,7 +46,7 @@ def _is_of_ranks(job: Job) -> Flags:
 
 def _excess(job: Job, rank: int, others: Floats | None) -> Floats:
     """By moment: the seconds of an interval by which a rank is slower than others; None: than the other one of two."""
-    means = job.spent[:, ~job.is_lossy].mean(axis=1)
+    means = job.means
     excess: Floats = (means[rank] - (means[1 - rank] if others is None else others)) * _is_of_ranks(job)
     return excess
 
@@ -68,7 +68,7 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
     if not late:
         return
     removed = {}
-    spent = job.spent[:, ~job.is_lossy].mean(axis=1)
+    spent = job.means
     others = np.median(spent, axis=0) if len(own) > 2 else None
     for rank, seconds in late.items():
         positive = np.maximum(_excess(job, rank, others), 0.0)

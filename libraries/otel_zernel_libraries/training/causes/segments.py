@@ -13,7 +13,7 @@ import numpy as np
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import PASSES, TORCH_OPTIMIZERS
-from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
+from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, LeftOut, WhatIf
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
@@ -39,8 +39,8 @@ def segments(job: Job) -> Iterator[WhatIf]:
         removed = np.zeros((1, len(job.moments)))
         removed[0, columns] = [_part(job, job.moments[at], at) for at in columns]
         # the rank that does it longest may be the one for which the others wait
-        spent = (job.spent * removed).sum(axis=2)
-        if max(job.a_step(of_rank) for of_rank in spent) < _SMALL * job.step:
+        spent = (job.spent[:, :, columns][:, ~job.is_lossy] * removed[0, columns]).sum(axis=(1, 2))
+        if float(spent.max()) < _SMALL * job.step * max(job.steps, 1.0):
             continue
         longest = job.moments[max(columns, key=lambda at: float((job.spent[:, :, at] * removed[0, at]).sum()))]
         yield WhatIf(
@@ -61,15 +61,16 @@ def _together(job: Job) -> list[list[int]]:
     return list(by_cause.values())
 
 
-def seen_in_segment(job: Job, what_if: WhatIf) -> tuple[Evidence, ...]:
+def seen_in_segment(job: Job, left_out: LeftOut) -> tuple[Evidence, ...]:
     """The evidence of the time that a what-if of a segment removes, on the rank that has most of it: what the thread
     does, the longest first."""
-    parts = [job.spent[rank] * part for rank, part in what_if.removed.items()]
-    means = [{moment: job.a_step(part[:, at]) for at, moment in enumerate(job.moments)} for part in parts]
-    own = [{moment: time for moment, time in one.items() if moment.activity not in FOR_CPU} for one in means]
-    longest = max(range(len(own)), key=lambda rank: sum(own[rank].values()))
+    gone = job.spent[:, :, left_out.moments] * left_out.part
+    moments = [job.moments[at] for at in left_out.moments]
+    is_own = np.array([moment.activity not in FOR_CPU for moment in moments])
+    longest = int(gone[:, ~job.is_lossy][:, :, is_own].sum(axis=(1, 2)).argmax())
     who = "The training thread" if job.alone else f"Rank {job.ranks[longest].rank}"
-    ranked = sorted(own[longest].items(), key=itemgetter(1), reverse=True)
+    means = {moment: job.a_step(gone[longest, :, at]) for at, moment in enumerate(moments)}
+    own = [(moment, time) for moment, time in means.items() if moment.activity not in FOR_CPU]
     doings = [
         Evidence(
             f"{who} {activity_for(moment.activity, amount(time))} of each {amount(job.step)} "
@@ -77,10 +78,10 @@ def seen_in_segment(job: Job, what_if: WhatIf) -> tuple[Evidence, ...]:
             time,
             "s",
         )
-        for place, (moment, time) in enumerate(ranked)
+        for place, (moment, time) in enumerate(sorted(own, key=itemgetter(1), reverse=True))
         if place == 0 or time >= _SMALL * job.step
     ]
-    waits = sum(time for moment, time in means[longest].items() if moment.activity in FOR_CPU)
+    waits = sum(time for moment, time in means.items() if moment.activity in FOR_CPU)
     of_waits = [Evidence(f"For this, it waits {amount(waits)} for a CPU.", waits, "s")]
     return (*doings, *(of_waits if waits >= _SMALL * job.step else ()))
 

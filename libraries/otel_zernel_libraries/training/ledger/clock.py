@@ -7,11 +7,14 @@ from typing import Final
 
 from otel_zernel_libraries.training.ledger.moments import MOMENTS, Activity, Moment, Position
 from otel_zernel_libraries.training.ledger.segments import NO_WORK, Segment, Work
-from otel_zernel_libraries.training.ledger.snapshots import COUNTS, SAMPLES, STATES, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import COUNTS, KNOWS_TIMES, SAMPLES, STATES, Snapshot
 from otel_zernel_libraries.training.ledger.thread_samples import ThreadSamples
 
 _ROUNDING: Final = 100
 """If snapshots miss at most one part in so many of a segment, or repeat it, the longest activity gets or gives it."""
+_new: Final = tuple.__new__
+"""Makes a named tuple. Its own `__new__` takes twice as long."""
+_READ, _KNOWN = Snapshot._fields.index("read"), Snapshot._fields.index("known")
 _CPU_WAIT: Final = STATES.index(Activity.CPU_WAIT)
 _EDGE_NS: Final = 10_000
 """A snapshot may be taken so long before or after the edge of its span (docs/spans.md)."""
@@ -24,7 +27,7 @@ class ThreadClock:
 
     def __init__(self, snapshots: Iterable[TimedSnapshot], samples: ThreadSamples | None = None) -> None:
         """`samples` has the samples of earlier steps."""
-        self._samples = samples or ThreadSamples()
+        self._samples = samples if samples is not None else ThreadSamples()
         ordered = sorted(snapshots, key=itemgetter(0))
         self._times = [time for time, _ in ordered]
         self._snapshots = [snapshot for _, snapshot in ordered]
@@ -33,6 +36,8 @@ class ThreadClock:
 
     def at(self, time: int) -> Snapshot | None:
         """The counters at a time (ns since 1970); None outside the snapshots, and between two of different counts."""
+        if not self._times:
+            return None
         if time not in self._known:
             self._known[time] = self._at(time)
         return self._known[time]
@@ -48,7 +53,7 @@ class ThreadClock:
         if after == 0:
             return last if end - time <= _EDGE_NS else None
         begin, first = times[after - 1], snapshots[after - 1]
-        return first.towards(last, time - begin, end - begin) if last.follows(first) else None
+        return first.towards(last, time - begin, end - begin) if last.since(first) else None
 
     def insert(self, time: int, snapshot: Snapshot) -> None:
         """Adds what is known about a time between two snapshots."""
@@ -73,7 +78,7 @@ class ThreadClock:
     def work_between(self, start: int, end: int) -> Work | None:
         """What the thread did from one time to another; None if it is not known."""
         first, last = self.at(start), self.at(end)
-        return self._work(start, end, first, last) if first and last and last.follows(first) else None
+        return self._work(start, end, first, last) if first and last and last.since(first) else None
 
     def segments(self, start: int, end: int, moment: Moment) -> tuple[Segment, ...]:
         """The segment of a position. `moment` has the activity that its interval shows; a state says more.
@@ -81,67 +86,64 @@ class ThreadClock:
         Waits for other ranks become a segment of their own, which ends it: they decide the phase, and ranks meet there.
         """
         first, last = self.at(start), self.at(end)
-        if first is None or last is None or not last.follows(first):
+        if first is None or last is None or (times := last.since(first)) is None:
             return (Segment(start, end, moment),)
         work = self._work(start, end, first, last)
-        moment = MOMENTS[self._position(moment.position, first, last)][moment.activity]
-        if moment.activity is not Activity.UNKNOWN or not (first.knows_times and last.knows_times):
-            return (Segment(start, end, moment, (), work),)
-        spent = self._by_activity(moment.position, first, last, end - start)
-        moments = MOMENTS[moment.position]
+        position = self._position(moment.position, first, last)
+        moments = MOMENTS[position]
+        if moment.activity is not Activity.UNKNOWN or not first.known & last.known & KNOWS_TIMES:
+            return (_new(Segment, (start, end, moments[moment.activity], (), work)),)
+        spent = self._by_activity(position, first, last, _by_state(times, end - start))
         waited = spent.pop(Activity.COLLECTIVE, 0)
         own = end - waited
         meeting: tuple[Segment, ...] = ()
         if waited:
             meeting = (Segment(own, end, moments[Activity.COLLECTIVE], (), NO_WORK if spent else work),)
         if len(spent) < 2:
-            return *(Segment(start, own, moments[activity], (), work) for activity in spent), *meeting
-        times = tuple([(moments[activity], lasted) for activity, lasted in spent.items()])
-        return Segment(start, own, moments[max(spent, key=spent.__getitem__)], times, work), *meeting
+            return *[_new(Segment, (start, own, moments[activity], (), work)) for activity in spent], *meeting
+        divided = tuple([(moments[activity], lasted) for activity, lasted in spent.items()])
+        longest = moments[max(spent, key=spent.__getitem__)]
+        return _new(Segment, (start, own, longest, divided, work)), *meeting
 
     def _position(self, position: Position, first: Snapshot, last: Snapshot) -> Position:
         """The position that the Python frames of the segment show, or this one."""
-        frame_times = [
-            (after - before) % COUNTS for before, after in zip(first.frame_times, last.frame_times, strict=True)
-        ]
+        frame_times = _counted(first.frame_times, last.frame_times, COUNTS)
+        if not (any(frame_times) or self._samples.has_frames):
+            return position
         time = last.time - first.time - (last.times[_CPU_WAIT] - first.times[_CPU_WAIT])
         return self._samples.position(position, time // 1000, frame_times)
 
-    def _by_activity(self, position: Position, first: Snapshot, last: Snapshot, lasted: int) -> dict[Activity, int]:
-        """The time (ns) in each activity; the sum is `lasted`."""
-        spent = _by_state(_difference(first, last), lasted)
+    def _by_activity(
+        self, position: Position, first: Snapshot, last: Snapshot, spent: dict[Activity | None, int]
+    ) -> dict[Activity, int]:
+        """The time (ns) in each activity, by that in each state."""
         on_cpu = spent.pop(None, 0)
-        states: dict[Activity, int] = {state: time for state, time in spent.items() if state}
+        states: dict[Activity, int] = spent  # type: ignore[assignment]  # without None
         if not on_cpu:
             return states
-        samples = [(after - before) % SAMPLES for before, after in zip(first.samples, last.samples, strict=True)]
+        samples = _counted(first.samples, last.samples, SAMPLES)
         divided = self._samples.divide(position, on_cpu, samples) or _by_operators(position, first, last, on_cpu)
-        return divided | states
+        return divided | states if states else divided
 
     def _work(self, start: int, end: int, first: Snapshot, last: Snapshot) -> Work:
-        own = (last.launches - first.launches) % COUNTS
+        read, copied, *counts = map(sub, last[_READ:_KNOWN], first[_READ:_KNOWN])
+        operators, own, copies, collectives, *faults = [count % COUNTS for count in counts]
         others = (last.backward_launches - first.backward_launches) % COUNTS
-        begins = [self._first_launch(start, end) if own else 0]
-        ends = [self._last_launch(start, end) if own else 0]
-        if others:
-            begins.append(_clipped(last.backward_first_launch - last.time + end, start, end))
-            ends.append(_clipped(last.backward_last_launch - last.time + end, start, end))
-        return Work(
-            (last.operators - first.operators) % COUNTS,
-            own + others,
-            min(filter(None, begins), default=0),
-            max(ends),
-            (last.collectives - first.collectives) % COUNTS,
-            (last.copies - first.copies) % COUNTS,
-            last.copied - first.copied,
-            last.read - first.read,
-            (last.file_faults - first.file_faults) % COUNTS,
-            (last.minor_faults - first.minor_faults) % COUNTS,
-            (last.major_faults - first.major_faults) % COUNTS,
-            last.written - first.written,
-            last.writing - first.writing,
-            (last.forks - first.forks) % COUNTS,
-            last.backward_blocked - first.backward_blocked,
+        begun = ended = 0
+        if own or others:
+            begins = [self._first_launch(start, end) if own else 0]
+            ends = [self._last_launch(start, end) if own else 0]
+            if others:
+                begins.append(_clipped(last.backward_first_launch - last.time + end, start, end))
+                ends.append(_clipped(last.backward_last_launch - last.time + end, start, end))
+            begun, ended = min(filter(None, begins), default=0), max(ends)
+        return _new(
+            Work,
+            (
+                *(operators, own + others, begun, ended, collectives, copies, copied, read, *faults),
+                *(last.written - first.written, last.writing - first.writing, (last.forks - first.forks) % COUNTS),
+                last.backward_blocked - first.backward_blocked,
+            ),
         )
 
     def _first_launch(self, start: int, end: int) -> int:
@@ -172,9 +174,11 @@ def _clipped(time: int, start: int, end: int) -> int:
     return min(max(time, start), end)
 
 
-def _difference(first: Snapshot, last: Snapshot) -> tuple[int, ...]:
-    """The time in each state from one snapshot to one that follows it."""
-    return tuple(map(sub, last.times, first.times))
+def _counted(before: tuple[int, ...], after: tuple[int, ...], modulus: int) -> list[int]:
+    """The differences of counts."""
+    if before == after:
+        return [0] * len(after)
+    return [(new - old) % modulus for old, new in zip(before, after, strict=True)]
 
 
 def _by_operators(position: Position, first: Snapshot, last: Snapshot, on_cpu: int) -> dict[Activity, int]:
@@ -195,6 +199,8 @@ def _by_state(times: tuple[int, ...], lasted: int) -> dict[Activity | None, int]
     """The time (ns) in each state; the sum is `lasted`. None is on the CPU."""
     spent = {state: time for state, time in zip(STATES, times, strict=True) if time}
     total = sum(spent.values())
+    if total == lasted:
+        return spent
     if total > lasted:
         spent = {state: time * lasted // total for state, time in spent.items()}
         total = sum(spent.values())

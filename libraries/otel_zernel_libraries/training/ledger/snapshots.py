@@ -6,7 +6,7 @@ C struct `snapshot` in bpf/, so the ebpf receiver copies them and computes nothi
 
 import struct
 from functools import partial
-from operator import ge
+from operator import sub
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.ledger.moments import Activity, Position
@@ -103,15 +103,15 @@ class Snapshot(NamedTuple):
     forks: int = 0
     """Processes that the thread has started."""
 
-    def follows(self, earlier: "Snapshot") -> bool:
-        """Whether both belong to one count. After a restart of the receiver, or for another thread with the same id,
-        all counters begin again."""
-        return (
-            self.time >= earlier.time
-            and self.read >= earlier.read
-            and self.copied >= earlier.copied
-            and all(map(ge, self.times, earlier.times))
-        )
+    def since(self, earlier: "Snapshot") -> tuple[int, ...] | None:
+        """The time (ns) in each of `STATES` since an earlier snapshot.
+
+        None if they do not belong to one count: after a restart of the receiver, or for another thread with the same
+        id, all counters begin again.
+        """
+        spent = tuple(map(sub, self.times, earlier.times))
+        follows = self.time >= earlier.time and self.read >= earlier.read and self.copied >= earlier.copied
+        return spent if follows and min(spent) >= 0 else None
 
     def towards(self, later: "Snapshot", part: int, whole: int) -> "Snapshot":
         """The counters after `part` ns of the `whole` ns until a later snapshot, if all grow evenly.

@@ -28,6 +28,9 @@ class _Sums:
         self._most = most
         self._sums: dict[Position, list[float]] = {}
 
+    def __len__(self) -> int:
+        return len(self._sums)
+
     def add(self, position: Position, numbers: Sequence[int]) -> Sequence[float]:
         """The sums with these numbers."""
         total, before = sum(numbers), self._sums.get(position)
@@ -44,6 +47,11 @@ class ThreadSamples:
 
     def __init__(self) -> None:
         self._samples, self._frame_times = _Sums(_MOST), _Sums(_MOST_US)
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether Python frames have shown a position."""
+        return bool(self._frame_times)
 
     def divide(self, position: Position, time: int, samples: Sequence[int]) -> dict[Activity, int] | None:
         """Divides the time (ns) on the CPU of a segment with these samples, by `SAMPLED`; None if they are too few."""

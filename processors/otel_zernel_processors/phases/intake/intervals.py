@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Final, Literal, NamedTuple, get_args
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -128,7 +129,7 @@ class SpanInput:
 def read_spans(spans: Sequence[Span]) -> SpanInput:
     """Reads the spans of one resource and scope."""
     read = SpanInput()
-    intervals, others = read.intervals, read.others
+    intervals, others, threads = read.intervals, read.others, dict[int, int]()
     for span in spans:
         try:
             interval = interval_of(span)
@@ -138,6 +139,8 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
         if type(interval) is ThreadSpan:
             kind, name, thread, start, end, _, issued, _, _, snapshots = interval
             if 0 < start <= end and kind in THREAD_KINDS:
+                # many intervals are held: equal texts and numbers are one object
+                kind, name, thread = intern(kind), intern(name), threads.setdefault(thread, thread)
                 kept = _copy_of(span, snapshots) if kind == "sync" else None
                 intervals.append(
                     _new(ThreadInterval, (end, start, thread, kind, name, False, kept, None, issued, None, snapshots))

@@ -39,6 +39,12 @@ _FEWEST_EDGES: Final = 100
 _BLOCK: Final = 5
 _MOST_BLOCKS: Final = 40
 """Steps of a block, and blocks, of ranks whose meetings are not known."""
+_FLAGS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(TRAINED, StepFlags.TRAINED),
+    "training": StepFlags.TRAINED | StepFlags.UPDATED,
+    "evaluation": StepFlags.EVALUATION,
+}
+"""By the kind of a step."""
 
 
 class _Amounts:
@@ -111,17 +117,11 @@ class MeasuredProcess:
     def add(self, closed: ClosedStep, number: int, met: int) -> None:
         """Adds the next step. `number`: its number in its process. `met`: when (ns) its last wait for a collective
         ended; 0 without one."""
-        step, flags = closed.step, 0
-        for flag, is_set in (
-            (StepFlags.TRAINED, step.kind in TRAINED),
-            (StepFlags.UPDATED, step.kind == "training"),
-            (StepFlags.EVALUATION, step.kind == "evaluation"),
-            (StepFlags.LOSSY, step.lossy),
-            (StepFlags.ENDS_EPOCH, step.ends_epoch),
-        ):
-            flags |= flag if is_set else 0
+        step = closed.step
+        flags = _FLAGS.get(step.kind, 0)
+        flags |= StepFlags.LOSSY * step.lossy | StepFlags.ENDS_EPOCH * step.ends_epoch
         self.steps.add((step.start, step.end), closed.attribution.segments, closed.events, flags, number, met)
-        self._uses_nccl |= any(one.collective for one in closed.collectives)
+        self._uses_nccl = self._uses_nccl or any(one.collective for one in closed.collectives)
         if not self._optimizer or not self._has_loader:
             self._name(closed)
 
@@ -181,6 +181,11 @@ class MeasuredProcess:
             self._has_loader |= one.kind == "data_loading" and "DataLoader" in one.name
 
 
+def most_edges(ranks: int) -> int:
+    """The number of meetings of so many ranks from which an answer follows, at most."""
+    return max(_CELLS // ranks, _FEWEST_EDGES)
+
+
 def answer_over_ranks(
     ranks: Mapping[int, MeasuredProcess],
     meetings: Iterable[Mapping[int, int]],
@@ -203,7 +208,7 @@ def answer_over_ranks(
     edges = np.array(kept, dtype=np.int64) if len(kept) >= _FEWEST else _blocks(ranks.values())
     if len(edges) < _FEWEST or edges[-1].max() < since:
         return None
-    edges = edges[-max(_CELLS // len(ranks), _FEWEST_EDGES) :]
+    edges = edges[-most_edges(len(ranks)) :]
     return answer_on(Job([measured.input(rank) for rank, measured in ranks.items()], edges, expected), before)
 
 

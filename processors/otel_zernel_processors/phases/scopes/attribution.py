@@ -46,6 +46,7 @@ _UNCOVERED = frozenset(
     for position in (Position.FORWARD, Position.CLIP, Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN)
 )
 """Moments of time without an interval. A short time between two scopes of one phase belongs to the first one."""
+_NO_CLOCK = ThreadClock(())
 _NESTED = 64
 """Intervals before an enqueued collective among which one may enclose it."""
 _CALLS = frozenset({"collective", "sync", "ddp"})
@@ -88,7 +89,7 @@ def attribute(
     """The attribution of a step. `in_flight` are the times of the process's collectives. `samples` has the samples of
     the thread's earlier steps, and takes those of this one."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
-    clock = ThreadClock(step.snapshots, samples)
+    clock = ThreadClock(step.snapshots, samples) if step.snapshots else _NO_CLOCK
     shows_gaps = step.has_runs or step.boundary != "loader" or step.kind == "between"
     gaps = Gaps(step, clock, bridge_ns) if shows_gaps else None
     covered = _covered(step, gaps.marks if gaps and step.has_runs else None)

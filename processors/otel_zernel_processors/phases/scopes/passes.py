@@ -188,8 +188,8 @@ class PassCutter:
                 break
             end = token.end
         repeated = [token for token in tokens if not token.averages]
-        updates = tuple(token.name for token in repeated if token.updates)
-        backwards, operators = (sum(getattr(one, key) for one in repeated) for key in ("backwards", "operators"))
+        updates = tuple([token.name for token in repeated if token.updates])
+        backwards, operators = sum([one.backwards for one in repeated]), sum([one.operators for one in repeated])
         begins = next((token.start for token in tokens if token.kind != "zero_grad"), end)
         gap = begins - self._start if self._is_start_known and self._start is not None else None
         self._by_backward = False

@@ -254,6 +254,6 @@ def _snapshots_in(intervals: Sequence[ThreadInterval]) -> list[TimedSnapshot]:
     if not joined:
         return []
     snapshots = read_snapshots(joined)
-    edges = (edge for interval in intervals if interval.snapshots for edge in (interval.start, interval.end))
-    distance = median_low(edge - snapshot.time for edge, snapshot in zip(edges, snapshots, strict=True))
+    edges = [edge for interval in intervals if interval.snapshots for edge in (interval.start, interval.end)]
+    distance = median_low([edge - snapshot.time for edge, snapshot in zip(edges, snapshots, strict=True)])
     return [(snapshot.time + distance, snapshot) for snapshot in snapshots]

@@ -1,10 +1,15 @@
 """The causes of a process, from its spans to the state of a reader."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
+from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_zernel.engine.pipelines.pipeline import Stage
+from otel_zernel.engine.unbroken import Unbroken
+from otel_zernel.telemetry import Instruments
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import CauseName
 from otel_zernel_libraries.training.ledger import Activity, Position
@@ -12,7 +17,7 @@ from otel_zernel_libraries.training.state import TrainingState
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.measured import MeasuredProcess
-from tests.processors.phases.processing import run
+from tests.processors.phases.processing import make, run
 from tests.processors.phases.results.test_device import STEP, spans_of_thread, trained
 from tests.processors.phases.training import START, batch_of
 
@@ -63,3 +68,25 @@ def test_memory_that_does_not_rise_all_the_time_does_not_grow(memory_at: Callabl
 
 def test_the_growth_of_memory_that_was_read_a_few_times_is_not_known() -> None:
     assert growth_of(lambda second: 1e6 * second, 5) is None
+
+
+async def test_the_event_loop_goes_on_while_causes_are_computed() -> None:
+    stage = Stage(make(), Instruments(NoOpMeter("test")).processor("phases", "p"))
+    state, turns = TrainingState(), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    batch = batch_of(spans_of_thread(trained(launches=0, sync="")))
+    counting = asyncio.create_task(count())
+    outputs = await stage.process(batch, Unbroken())
+    before = turns
+    for output in (*outputs, *await stage.flush(Unbroken())):
+        state.add(output, 0.0)
+    assert turns > before > 0
+    counting.cancel()
+    (process,) = state.processes
+    assert process.answer
