@@ -143,7 +143,7 @@ def test_a_verdict_is_logged_with_the_first_cause_and_its_gain(caplog: pytest.Lo
     run(batch_of(Loop().steps(200, load=60).load().spans))
     (line,) = [record.getMessage() for record in caplog.records if "is input_bound" in record.getMessage()]
     assert line.startswith(
-        "process 42 on node is input_bound: Data loading holds the training thread: this costs 60.0 ms "
+        "process 42 on node is input_bound: The training thread loses time while it loads data: this costs 60.0 ms "
     )
 
 
