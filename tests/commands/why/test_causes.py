@@ -8,7 +8,7 @@ import pytest
 from otel_zernel_commands.why.findings import JobFindings
 from otel_zernel_commands.why.rendering import Terminal, report_text
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, where_text
-from otel_zernel_libraries.training.causes import Cause, CauseName, JobAnswer, lead_of
+from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, JobAnswer, lead_of
 from otel_zernel_libraries.training.words import CAUSE_WORDS
 from tests.commands.why.answers import healthy_report, slow_report
 from tests.libraries.training.causes.made_answers import HEALTHY, LATE, SLOW, TOKENIZES
@@ -68,6 +68,15 @@ def test_the_list_has_gains_with_their_bounds_and_the_advice_of_each_cause() -> 
     assert second[:4] == ("straggler, rank 1", "3.40 ms", "2.10 ms to 4.70 ms", "8.3 %")
     assert second.advice == LATE.advice
     assert second.evidence == ("Rank 1 waits for a CPU 4.1 ms longer than the median rank.",)
+
+
+def test_a_cause_without_a_gain_takes_no_time_of_a_step() -> None:
+    evidence = (Evidence("Its memory grows by 1.2 GiB an hour.", 3.6e5, "By/s"),)
+    memory = Cause(cause=CauseName.MEMORY_GROWTH, gain=0.0, gain_low=0.0, gain_high=0.0, share=0.0, evidence=evidence)
+    (row,) = cause_rows(JobAnswer(step=0.041, steps=50, causes=(memory,), best=0.041))
+    assert (row.gain, row.share, row.bounds) == ("", "", "no time of a step")
+    assert row.evidence == ("Its memory grows by 1.2 GiB an hour.",)
+    assert lead(memory).endswith("grows. Its memory grows by 1.2 GiB an hour.")
 
 
 def test_missing_ranks_are_said_beside_the_lead() -> None:

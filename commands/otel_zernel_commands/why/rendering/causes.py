@@ -24,14 +24,18 @@ def cause_rows(answer: JobAnswer) -> list[CauseRow]:
     return [
         CauseRow(
             name=label_of(cause),
-            gain=amount(cause.gain),
-            bounds=f"{amount(max(cause.gain_low, 0.0))} to {amount(cause.gain_high)}",
-            share=percent(cause.share),
+            gain=amount(cause.gain) if cause.gain else "",
+            bounds=_bounds(cause) if cause.gain else "no time of a step",
+            share=percent(cause.share) if cause.gain else "",
             advice=cause.advice,
             evidence=tuple(one.text for one in cause.evidence if not _repeats(one, cause, answer)),
         )
         for cause in answer.causes
     ]
+
+
+def _bounds(cause: Cause) -> str:
+    return f"{amount(max(cause.gain_low, 0.0))} to {amount(cause.gain_high)}"
 
 
 def _repeats(evidence: Evidence, cause: Cause, answer: JobAnswer) -> bool:
