@@ -129,9 +129,17 @@ def _has_taken(kind: TakerKind) -> Callable[[Case], bool]:
     return fits
 
 
+def _shares_cpus(case: Case) -> bool:
+    """Whether other ranks want to run on its CPUs, too."""
+    return any(taker.kind is TakerKind.RANK for taker in case.facts.takers)
+
+
+def _has_too_many_threads(case: Case) -> bool:
+    return _has_taken(TakerKind.SELF)(case) and (case.facts.is_crowded or _shares_cpus(case))
+
+
 def _fewer_threads(case: Case) -> str:
-    cpus = max(int(case.facts.cpus or 1.0), 1)
-    cpus = cpus if case.facts.is_crowded else max(cpus // 2, 1)
+    cpus = max(int(case.facts.cpus or 1.0) // (2 if _shares_cpus(case) else 1), 1)
     return f"Compute with fewer threads: `torch.set_num_threads({cpus})`, or `OMP_NUM_THREADS={cpus}` at the start."
 
 
@@ -298,7 +306,7 @@ _ADVICE: Final = (
         "Raise the CPU limit of the container, or use fewer threads than it allows.",
         lambda case: case.cause is CauseName.CPU_QUOTA or case.activity is Activity.THROTTLED,
     ),
-    Advice(_fewer_threads, _has_taken(TakerKind.SELF)),
+    Advice(_fewer_threads, _has_too_many_threads),
     Advice(
         "Start fewer workers or other processes beside training: they take the CPUs that it needs.",
         _has_taken(TakerKind.CHILD),

@@ -140,7 +140,7 @@ def _takers(job: Job, kinds: Set[TakerKind]) -> Iterator[Evidence]:
         seconds.update(one.facts.takers)
     named = [(taker, time) for taker, time in seconds.most_common() if taker.kind in kinds and taker not in _UNNAMED]
     for taker, time in named[:2]:
-        share = time / seconds.total()
+        share = time / max(seconds.total(), 1e-9)
         if share >= _WORTH_SAYING:
             name = _OWN_TAKERS.get(taker.kind, "{}").format(taker.name)
             yield Evidence(f"{name} had the CPU in {percent(share)} of all waits for one.", share, "1")

@@ -96,18 +96,26 @@ def test_more_workers_than_free_cpus_are_not_advised() -> None:
     ("cause", "kind", "has"),
     [
         (CauseName.CPU_TAKEN, TakerKind.OTHER, "Stop the other programs"),
-        (CauseName.THREADS, TakerKind.SELF, "set_num_threads(1)"),
+        (CauseName.THREADS, TakerKind.SELF, "set_num_threads(2)"),
         (CauseName.THREADS, TakerKind.CHILD, "fewer workers"),
         (CauseName.THREADS, TakerKind.RANK, "CPUs of its own"),
         (CauseName.STRAGGLER, TakerKind.OTHER, "Stop the other programs"),
         (CauseName.STRAGGLER, TakerKind.RANK, "CPUs of its own"),
-        (CauseName.STRAGGLER, TakerKind.SELF, "set_num_threads(1)"),
+        (CauseName.STRAGGLER, TakerKind.SELF, "set_num_threads(2)"),
     ],
 )
 def test_whoever_takes_the_cpu_decides_how_to_get_it_back(cause: CauseName, kind: TakerKind, has: str) -> None:
     takers = {CpuTaker(kind, "some"): 9.0, CpuTaker(TakerKind.COLLECTOR): 1.0, CpuTaker(TakerKind.OTHER): 0.5}
-    facts: dict[str, Any] = {"takers": takers, "cpus": 2.0, "has_loader": True, "workers": 0}
+    facts: dict[str, Any] = {"takers": takers, "cpus": 2.0, "runnable": 8.0, "has_loader": True, "workers": 0}
     text = advice(cause, Position.LOAD, Activity.CPU_WAIT, **facts)
     assert has in text
     assert ("other programs" in text) == (kind is TakerKind.OTHER)
     assert "num_workers" not in text
+
+
+def test_fewer_threads_are_advised_only_to_more_of_them_than_cpus_and_to_ranks_that_share_them() -> None:
+    own, rank = CpuTaker(TakerKind.SELF), CpuTaker(TakerKind.RANK, "python")
+    alone = advice(CauseName.THREADS, takers={own: 1.0}, cpus=2.0, runnable=1.5)
+    assert "set_num_threads" not in alone
+    shared = advice(CauseName.THREADS, takers={own: 1.0, rank: 0.5}, cpus=8.0, runnable=6.0)
+    assert "set_num_threads(4)" in shared
