@@ -9,8 +9,8 @@ from tests.frameworks.running import require_frameworks, run, without
 from tests.frameworks.scoring import found_in, job_in
 from tests.receivers.ebpf.watching import require_ebpf
 
-VERDICTS = {"loader": "input_bound", "optimizer": "optimizer_bound", "forward": "compute_bound"}
-"""The verdict for each slow part of the steps."""
+VERDICTS = {"loader": "input_bound", "optimizer": "optimizer_bound", "forward": "host_bound"}
+"""The verdict for each slow part of the steps. A slow forward pass runs Python of the program."""
 HOST_BOUND = {"policy gradient", "stable-baselines3", "GAN, no loader", "torch.compile, no loader"}
 """Programs whose batches, or environments, are Python code in the loop: nothing shows that it loads data."""
 ALIKE = {"torchrun, 4 ranks", "queue, accumulation 4", "generation"}

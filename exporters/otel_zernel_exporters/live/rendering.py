@@ -226,9 +226,9 @@ def _answer(answer: JobAnswer) -> dict[str, Any]:
     seen = ranks_seen(answer)
     sentence = " ".join(filter(None, (lead_of(answer), seen and f"{seen}.")))
     fields = {"verdict": verdict_of(answer), "sentence": sentence, "advice": []}
-    if not answer.causes:
+    cause = answer.first
+    if cause is None:
         return fields
-    cause = answer.causes[0]
     return {**fields, "cause": label_of(cause), "share": round(cause.share, 4), "advice": list(cause.advice)}
 
 

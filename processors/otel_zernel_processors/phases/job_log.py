@@ -132,7 +132,7 @@ def _in_words(processes: Sequence[TrainingProcess]) -> str:
 
 
 def _answer_in_words(answer: JobAnswer) -> str:
-    return " ".join((lead_of(answer), *(advice for cause in answer.causes[:1] for advice in cause.advice[:1])))
+    return " ".join((lead_of(answer), *(answer.first.advice[:1] if answer.first else ())))
 
 
 def _ranks(numbers: Sequence[int]) -> str:

@@ -163,7 +163,7 @@ class TrainingProcess:
     def judge(self, answer: JobAnswer | None) -> bool:
         """Sets the verdict by an answer on the process, or on its job; returns whether it changed."""
         verdict = verdict_of_rank(answer, self.rank)
-        self.steps.name_cause(answer.causes[0].cause if answer and answer.causes else "")
+        self.steps.name_cause(answer.first.cause if answer and answer.first else "")
         if not (answer and answer.causes) and not ESSENTIAL_MARKS.isdisjoint(self.missing_marks):
             verdict = "marks_missing"
         before, self.verdict = self.verdict, verdict

@@ -44,21 +44,8 @@ def diagnosis_of(
     if answer is None:
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)
-    advice = answer.causes[0].advice if answer.causes else ()
-    lead = _wait_for_unseen(answer, times) or lead_of(answer) + _late(group, answer)
-    return Diagnosis(verdict_of(answer), lead + _throttled(gpus), advice=advice)
-
-
-def _wait_for_unseen(answer: JobAnswer, times: Sequence[PositionTime]) -> str:
-    """The lead on a job whose ranks mostly wait for ranks that are not seen; empty for another one."""
-    if answer.causes or answer.ranks_seen >= answer.ranks_expected:
-        return ""
-    waits = [one for at in times for one in at.activities if one.activity == Activity.COLLECTIVE]
-    share = sum(one.share for one in waits)
-    if share < _LATE:
-        return ""
-    spent = f"{amount(sum(one.per_step for one in waits))} of each {amount(answer.step)} step ({percent(share)})"
-    return f"It waits for other ranks for {spent}. These ranks are not seen, so the reason is not known."
+    advice = answer.first.advice if answer.first else ()
+    return Diagnosis(verdict_of(answer), lead_of(answer) + _late(group, answer) + _throttled(gpus), advice=advice)
 
 
 def _late(group: JobGroup, answer: JobAnswer) -> str:

@@ -47,8 +47,8 @@ def _repeats(evidence: Evidence, cause: Cause, answer: JobAnswer) -> bool:
 def about_texts(answer: JobAnswer) -> Iterator[str]:
     """The lines below the lead: the place of the first cause, or what was looked for; and whether ranks are missing."""
     seen = ranks_seen(answer)
-    if answer.causes:
-        yield where_text(answer.causes[0], answer)
+    if answer.first:
+        yield where_text(answer.first, answer)
     elif not seen:
         yield _looked_at(answer)
     if seen:

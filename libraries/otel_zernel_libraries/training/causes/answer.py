@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
-from otel_zernel_libraries.training.causes.cause import Cause, CauseName, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.devices import small_launches
 from otel_zernel_libraries.training.causes.everywhere import everywhere
 from otel_zernel_libraries.training.causes.job import NOTHING, Job, LeftOut, WhatIf
@@ -18,7 +18,7 @@ from otel_zernel_libraries.training.causes.segments import seen_in_segment, segm
 from otel_zernel_libraries.training.causes.steps import stops, uneven
 from otel_zernel_libraries.training.causes.workers import has_workers, iterators, workers
 from otel_zernel_libraries.training.device.streams import Floats, Integers
-from otel_zernel_libraries.training.ledger import Position, phase_of
+from otel_zernel_libraries.training.ledger import Activity, Position, phase_of
 from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 
 _Find = Callable[[Job], Iterator[WhatIf]]
@@ -59,8 +59,6 @@ _ORDER: Final = (
     frozenset({CauseName.MEMORY_GROWTH}),
 )
 """The most specific causes first. The time that one of them explains is no other cause."""
-_WORTH: Final = 0.03
-"""A cause is named if its gain is at least this share of a step."""
 _STAYS: Final = 0.025
 """A cause that was named before stays named with this share."""
 _LEADS: Final = 0.01
@@ -96,7 +94,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         left = [claimed.rest(job, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
         for (_, one), cause in zip(left, _causes(job, left), strict=True):
             is_certain = cause.gain_low > 0 or cause.cause in _STOPS
-            is_worth = (cause.share >= _WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known)
+            is_worth = (cause.share >= WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known)
             if is_worth or cause.cause is CauseName.MEMORY_GROWTH:
                 named.append(cause)
                 claimed.add(one)
@@ -111,7 +109,14 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         hidden=tuple(_hidden(job, others)),
         best=_best(job, [one for _, one in what_ifs]),
         looked_at=tuple(name for _, names in made for name in names),
+        waits=0.0 if job.is_whole else _waits(job),
     )
+
+
+def _waits(job: Job) -> float:
+    """The seconds of a step in which all ranks that are seen wait for others."""
+    columns = [moment.activity is Activity.COLLECTIVE for moment in job.moments]
+    return job.a_step(job.spent[:, :, columns].sum(axis=2).min(axis=0))
 
 
 def _ranked(named: Sequence[Cause], before: JobAnswer | None) -> tuple[Cause, ...]:
@@ -235,6 +240,6 @@ def _hidden(job: Job, causes: Sequence[Cause]) -> list[Hidden]:
         for cause in causes
         if cause.cause is CauseName.SEGMENT and cause.position and cause.activity and job.has_device
         if cause.gain < _HIDDEN * cause.evidence[0].value
-        if cause.evidence[0].value >= _WORTH * job.step
+        if cause.evidence[0].value >= WORTH * job.step
     ]
     return sorted(hidden, key=lambda one: -one.time)[:_MOST]

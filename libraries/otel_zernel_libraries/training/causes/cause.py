@@ -15,6 +15,8 @@ from otel_zernel_libraries.conditions.values import from_any_value, to_any_value
 from otel_zernel_libraries.training.ledger import Activity, Position
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 
+WORTH: Final = 0.03
+"""What is named is at least this share of a step."""
 Text = Annotated[str, Field(max_length=1_024)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=16)]
 
@@ -134,8 +136,20 @@ class JobAnswer:
     """What the step would at best become: the replay without all time that one could save."""
     looked_at: Annotated[tuple[CauseName, ...], Field(max_length=len(CauseName))] = ()
     """The causes that the facts of this job could show."""
+    waits: FiniteFloat = 0.0
+    """If ranks are missing: the time in which all ranks that are seen wait for others."""
     device: DeviceTime | None = None
     """None without a GPU."""
+
+    @property
+    def waits_first(self) -> bool:
+        """Whether these waits are worth naming, and longer than what the first cause would save."""
+        return self.waits >= max(WORTH * self.step, self.causes[0].gain if self.causes else 0.0)
+
+    @property
+    def first(self) -> Cause | None:
+        """The cause to look at first. None if the waits for ranks that are not seen come first, too."""
+        return self.causes[0] if self.causes and not self.waits_first else None
 
     def to_body(self) -> AnyValue:
         """The body of the record."""

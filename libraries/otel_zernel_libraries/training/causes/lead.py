@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from otel_zernel_libraries.training.amounts import amount
+from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, JobAnswer
 from otel_zernel_libraries.training.words import cause_name, cause_sentence, moment_name
 
@@ -12,6 +12,10 @@ _TIMES: Final = 1.1
 
 def lead_of(answer: JobAnswer) -> str:
     """`The training thread runs Python while it loads data: this costs 12.4 ms of each 41.0 ms step. ...`"""
+    if answer.waits_first:
+        share = percent(answer.waits / answer.step)
+        spent = f"{amount(answer.waits)} of each {amount(answer.step)} step ({share})"
+        return f"It waits for other ranks for {spent}. These ranks are not seen, so the reason is not known."
     if not answer.causes:
         without = f"without all that one could save, a step would take {amount(answer.best)} in place of"
         return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."

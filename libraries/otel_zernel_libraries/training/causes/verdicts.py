@@ -3,6 +3,7 @@
 from typing import Final
 
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, JobAnswer
+from otel_zernel_libraries.training.ledger import Activity
 
 _VERDICTS: Final = {
     CauseName.STRAGGLER: "straggler",
@@ -29,20 +30,20 @@ _VERDICTS: Final = {
     CauseName.THREADS: "host_bound",
     CauseName.DEVICE_CLOCKS: "compute_bound",
     CauseName.DEVICE_SHARED: "compute_bound",
-    CauseName.SMALL_LAUNCHES: "compute_bound",
+    CauseName.SMALL_LAUNCHES: "host_bound",
 }
-"""Of all causes but `segment`, whose phase decides."""
+"""Of all causes but `segment`, whose phase and activity decide."""
 _OF_PHASES: Final = {
     "data_loading": "input_bound",
-    "gpu_compute": "compute_bound",
     "nccl_collective": "communication_bound",
     "optimizer_step": "optimizer_bound",
 }
 
 
 _OVER_RANKS: Final = ("straggler", "slow_link")
-JOB_VERDICTS: Final = ("none", *_OVER_RANKS, *dict.fromkeys((*_OF_PHASES.values(), "host_bound", "unstable")))
-VERDICTS: Final = (*(name for name in JOB_VERDICTS if name not in _OVER_RANKS), "marks_missing")
+_OF_ALL: Final = ("none", *_OF_PHASES.values(), "host_bound", "unstable", "compute_bound")
+JOB_VERDICTS: Final = (*_OF_ALL, *_OVER_RANKS)
+VERDICTS: Final = (*_OF_ALL, "marks_missing")
 """`marks_missing` replaces `none` for a process whose PyTorch does not have an essential mark."""
 
 
@@ -51,17 +52,25 @@ def verdict_of(answer: JobAnswer | None) -> str:
     answer, `compute_bound` without a cause."""
     if answer is None:
         return "none"
-    return _verdict_of_cause(answer.causes[0]) if answer.causes else "compute_bound"
+    if answer.waits_first:
+        return "communication_bound"
+    return _verdict_of_cause(answer.first) if answer.first else "compute_bound"
 
 
 def verdict_of_rank(answer: JobAnswer | None, rank: int | None) -> str:
     """The value of `zernel.verdict`. The other ranks wait for the one that the first cause is about."""
-    late = answer.causes[0].rank if answer and answer.causes else None
-    if answer and late is not None and late == rank:
-        return _OF_PHASES.get(answer.causes[0].phase, "host_bound")
+    first = answer.first if answer else None
+    if first and first.rank is not None:
+        return _of_moment(first) if first.rank == rank else "communication_bound"
     verdict = verdict_of(answer)
-    return "communication_bound" if late is not None or verdict in _OVER_RANKS else verdict
+    return "communication_bound" if verdict in _OVER_RANKS else verdict
 
 
 def _verdict_of_cause(cause: Cause) -> str:
-    return _VERDICTS.get(cause.cause) or _OF_PHASES.get(cause.phase, "host_bound")
+    return _VERDICTS.get(cause.cause) or _of_moment(cause)
+
+
+def _of_moment(cause: Cause) -> str:
+    """In a pass, only operators are computing. What else a thread does there is the program's own code."""
+    is_computing = cause.phase == "gpu_compute" and cause.activity is Activity.OPERATOR
+    return "compute_bound" if is_computing else _OF_PHASES.get(cause.phase, "host_bound")

@@ -1,5 +1,7 @@
 """The verdicts that alerts match, by the first cause."""
 
+from dataclasses import replace
+
 import pytest
 
 from otel_zernel_libraries.training.causes import (
@@ -8,9 +10,11 @@ from otel_zernel_libraries.training.causes import (
     Cause,
     CauseName,
     JobAnswer,
+    lead_of,
     verdict_of,
     verdict_of_rank,
 )
+from otel_zernel_libraries.training.ledger import Activity
 
 LOAD, PASS, OPTIMIZER, OTHER = "data_loading", "gpu_compute", "optimizer_step", "unknown"
 
@@ -28,7 +32,7 @@ def answer(*causes: tuple[CauseName, str, int | None]) -> JobAnswer:
     ("first", "of_process", "of_job"),
     [
         ((CauseName.SEGMENT, LOAD, None), "input_bound", "input_bound"),
-        ((CauseName.SEGMENT, PASS, None), "compute_bound", "compute_bound"),
+        ((CauseName.SEGMENT, PASS, None), "host_bound", "host_bound"),
         ((CauseName.SEGMENT, OPTIMIZER, None), "optimizer_bound", "optimizer_bound"),
         ((CauseName.SEGMENT, OTHER, None), "host_bound", "host_bound"),
         ((CauseName.WORKERS_SLOW, LOAD, None), "input_bound", "input_bound"),
@@ -51,6 +55,20 @@ def test_the_others_of_a_late_rank_wait_for_it() -> None:
         "input_bound",
         "communication_bound",
     ]
+
+
+def test_a_late_rank_that_computes_longer_is_compute_bound() -> None:
+    late = answer((CauseName.STRAGGLER, PASS, 1))
+    for activity, verdict in ((Activity.OPERATOR, "compute_bound"), (Activity.PYTHON, "host_bound")):
+        assert verdict_of_rank(replace(late, causes=(replace(late.causes[0], activity=activity),)), 1) == verdict
+
+
+def test_waits_for_ranks_that_are_not_seen_come_first_if_they_are_longest() -> None:
+    found = replace(answer((CauseName.SEGMENT, LOAD, None)), ranks_seen=1, ranks_expected=2, waits=0.02)
+    assert (verdict_of(found), verdict_of_rank(found, 0), found.first) == ("communication_bound",) * 2 + (None,)
+    assert lead_of(found).startswith("It waits for other ranks for 20.0 ms of each 100 ms step (20 %). ")
+    assert verdict_of(replace(found, waits=0.009)) == "input_bound"
+    assert verdict_of(replace(found, causes=(), waits=0.002)) == "compute_bound"
 
 
 def test_no_cause_and_no_answer_are_two_verdicts() -> None:
