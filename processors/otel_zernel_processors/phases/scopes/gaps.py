@@ -136,6 +136,8 @@ class Gaps:
         if made := next((start for start in self._iterators if begin <= start < mark.start), 0):
             before_load: list[Cut] = [(begin, made, rest)] if made > begin else []
             return [*before_load, (made, mark.start, UNKNOWN[Position.LOAD])]
+        if self._step.kind == "between" and self._step.boundary == "loader":
+            return [(begin, mark.start, rest)]
         if mark.kind == "backward":
             return [(begin, mark.start, UNKNOWN[Position.FORWARD])]
         is_short = own_time(begin, mark.start, self._clock) < self._bridge_ns
