@@ -1,6 +1,7 @@
 """Memory that grows: it takes no time of a step, but ends the job."""
 
 from collections.abc import Iterator
+from math import isclose
 from typing import Final
 
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
@@ -12,20 +13,28 @@ _MUCH: Final = 256 * 2**20
 """Bytes an hour. Less may be a cache that fills."""
 _SOON: Final = 7 * 24 * _HOUR
 """Seconds to the limit. Later ones are no news."""
+_SAME: Final = 0.01
+"""The memory that a limit leaves is read for one rank after the other."""
 
 
 def memory_growth(job: Job) -> Iterator[WhatIf]:
-    """The rank whose memory grows fastest. All ranks of a machine share a limit."""
+    """The rank whose memory grows fastest."""
     fastest = max(job.ranks, key=lambda one: one.facts.memory_growth or 0.0)
     rate, left = fastest.facts.memory_growth, fastest.facts.memory_left
     if rate is None or rate * _HOUR < _MUCH:
         return
     evidence = [Evidence(f"Its memory grows by {rate * _HOUR / _GIB:.1f} GiB an hour.", rate, "By/s")]
-    if left is not None and left / rate < _SOON:
-        hours, minutes = divmod(round(left / rate / 60), 60)
+    if left is not None and (until := left / _rate_below_limit(job, left)) < _SOON:
+        hours, minutes = divmod(round(until / 60), 60)
         text = f"At this rate it meets the limit of its container in {hours} h {minutes} min."
-        evidence.append(Evidence(text, left / rate, "s"))
+        evidence.append(Evidence(text, until, "s"))
     yield WhatIf(cause=CauseName.MEMORY_GROWTH, rank=fastest.rank, evidence=tuple(evidence))
+
+
+def _rate_below_limit(job: Job, left: float) -> float:
+    """The bytes a second of all ranks below a limit. Ranks with the same memory left share it."""
+    below = (one.facts for one in job.ranks if isclose(one.facts.memory_left or 0.0, left, rel_tol=_SAME))
+    return sum(facts.memory_growth or 0.0 for facts in below)
 
 
 def knows_memory(job: Job) -> bool:

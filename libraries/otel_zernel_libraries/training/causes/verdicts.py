@@ -40,6 +40,7 @@ _OF_PHASES: Final = {
 }
 
 
+_DAY: Final = 86_400.0
 _OVER_RANKS: Final = ("straggler", "slow_link")
 _OF_ALL: Final = ("none", *_OF_PHASES.values(), "host_bound", "unstable", "compute_bound")
 JOB_VERDICTS: Final = (*_OF_ALL, *_OVER_RANKS)
@@ -54,7 +55,10 @@ def verdict_of(answer: JobAnswer | None) -> str:
         return "none"
     if answer.waits_first:
         return "communication_bound"
-    return _verdict_of_cause(answer.first) if answer.first else "compute_bound"
+    first = answer.first
+    if first is None or (first.cause is CauseName.MEMORY_GROWTH and not _ends_soon(first)):
+        return "compute_bound"
+    return _verdict_of_cause(first)
 
 
 def verdict_of_rank(answer: JobAnswer | None, rank: int | None) -> str:
@@ -64,6 +68,11 @@ def verdict_of_rank(answer: JobAnswer | None, rank: int | None) -> str:
         return _of_moment(first) if first.rank == rank else "communication_bound"
     verdict = verdict_of(answer)
     return "communication_bound" if verdict in _OVER_RANKS else verdict
+
+
+def _ends_soon(growth: Cause) -> bool:
+    """Whether memory that grows meets its limit within a day."""
+    return any(evidence.unit == "s" and evidence.value < _DAY for evidence in growth.evidence)
 
 
 def _verdict_of_cause(cause: Cause) -> str:

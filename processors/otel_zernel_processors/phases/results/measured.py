@@ -27,8 +27,10 @@ from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _MOST: Final = 128
 """Points of a fact that are kept."""
-_RISING, _RISING_S = 12, 5.0
-"""Points, and seconds, of a gauge that rises, at least."""
+_RISING, _RISE = 12, 64 << 20
+"""Points of memory that rises, and its bytes, at least. A heap of glibc's malloc has so many (HEAP_MAX_SIZE)."""
+_APART: Final = 2 * 10**9
+"""Time (ns) between two points of memory: those that are kept show some minutes."""
 _OF_WORKERS: Final = StepEvent("worker_batch")
 _TAKERS: Final = 16
 _FEWEST: Final = 4
@@ -64,9 +66,10 @@ class _Amounts:
             start, amount = before[0], max(point.value - before[1], 0.0)
         self._points.append((start, point.time, amount))
 
-    def add_level(self, point: InputPoint) -> None:
-        """Adds a point of a gauge."""
-        self._points.append((point.time, point.time, point.value))
+    def add_level(self, point: InputPoint, apart: int = 0) -> None:
+        """Adds a point of a gauge. `apart`: the time (ns) from one point to the next, at least."""
+        if not self._points or point.time - self._points[-1][1] >= apart:
+            self._points.append((point.time, point.time, point.value))
 
     @property
     def mean(self) -> float | None:
@@ -80,14 +83,14 @@ class _Amounts:
 
     @property
     def growth(self) -> float | None:
-        """Of a gauge, in a second; 0 if it does not rise steadily: in each quarter of its points. None if it has too
-        few."""
+        """Of a gauge of memory, in a second; 0 if it does not rise much, and steadily: in each quarter of its points.
+        None if it has too few."""
         times, _, amounts = np.array(self._points or [(0, 0, 0.0)], dtype=np.float64).T
-        seconds = (times - times[0]) / 1e9
-        if len(times) < _RISING or seconds[-1] < _RISING_S:
+        if len(times) < _RISING:
             return None
         rises = np.diff([np.median(quarter) for quarter in np.array_split(amounts, 4)])
-        return float(np.polyfit(seconds, amounts, 1)[0]) if rises.min() > max(rises.mean() / 2, 0.0) else 0.0
+        is_steady = rises.min() > max(rises.mean() / 2, 0.0) and amounts[-1] - amounts[0] > _RISE
+        return float(np.polyfit((times - times[0]) / 1e9, amounts, 1)[0]) if is_steady else 0.0
 
     @property
     def total(self) -> float:
@@ -132,6 +135,8 @@ class MeasuredProcess:
             self._takers[point.taker if is_kept else CpuTaker(point.taker.kind)].add(point)
         elif point.name in (semconv.DATALOADER_WORKER_CPU_TIME, semconv.DATALOADER_WORKER_IO_WAIT):
             self._amounts[point.name].add(point)
+        elif point.name == semconv.PROCESS_MEMORY_ANONYMOUS:
+            self._amounts[point.name].add_level(point, _APART)
         else:
             self._amounts[point.name].add_level(point)
 

@@ -14,6 +14,7 @@ from otel_zernel_libraries.training.causes import (
     answer_on,
     lead_of,
 )
+from otel_zernel_libraries.training.causes.verdicts import verdict_of
 from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
 from tests.libraries.training.causes.planted import draw
@@ -444,6 +445,21 @@ def test_memory_that_grows_is_named_without_a_gain(left: float | None, says: str
     assert says in lead_of(answer)
     assert "saves" not in lead_of(answer)
     assert "loss.item()" in cause.advice[0]
+
+
+def test_ranks_that_share_a_limit_meet_it_together() -> None:
+    facts = Facts(memory_growth=1.2 * 2**30 / 3600, memory_left=4 * 2**30)
+    answer = answer_on(simulated(Plan(HEALTHY, ranks=4, facts=facts)))
+    assert answer
+    assert "in 0 h 50 min" in lead_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("left", "verdict"), [(2**30, "unstable"), (40 * 2**30, "compute_bound"), (None, "compute_bound")]
+)
+def test_memory_that_grows_is_a_verdict_if_it_meets_its_limit_within_a_day(left: float | None, verdict: str) -> None:
+    facts = Facts(memory_growth=2**30 / 3600, memory_left=left)
+    assert verdict_of(answer_on(simulated(Plan(HEALTHY, facts=facts)))) == verdict
 
 
 @pytest.mark.parametrize("growth", [None, 0.0, 1_000.0])

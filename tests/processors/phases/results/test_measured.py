@@ -37,7 +37,7 @@ def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
     )
 
 
-def growth_of(memory_at: Callable[[int], float], seconds: int = 60) -> float | None:
+def growth_of(memory_at: Callable[[int], float], seconds: int = 300) -> float | None:
     """The growth of a process whose memory is read each second."""
     measured = MeasuredProcess(3_600 * 10**9, DeviceTimes())
     for second in range(seconds):
@@ -55,12 +55,13 @@ def test_memory_that_rises_all_the_time_grows() -> None:
     "memory_at",
     [
         lambda second: 1e9,
-        lambda second: 1e9 + 1e6 * (second % 20),
-        lambda second: 1e9 + 1e6 * min(second, 20),
-        lambda second: 1e9 + (1e8 if second > 30 else 0.0),
+        lambda second: 1e9 + 1e6 * (second % 100),
+        lambda second: 1e9 + 1e6 * min(second, 100),
+        lambda second: 1e9 + (1e8 if second > 150 else 0.0),
         lambda second: 1e9 - 1e6 * second,
+        lambda second: 1e9 + 2e5 * second,
     ],
-    ids=["level", "freed", "filled", "once", "falling"],
+    ids=["level", "freed", "filled", "once", "falling", "a heap that fills"],
 )
 def test_memory_that_does_not_rise_all_the_time_does_not_grow(memory_at: Callable[[int], float]) -> None:
     assert growth_of(memory_at) == 0.0
