@@ -19,5 +19,5 @@ done
 for folder in /usr/lib/postgresql /usr/lib/python3/dist-packages .torch .frameworks; do
     [ ! -d "$folder/" ] || mount -t tmpfs none "$folder/"
 done
-export XDG_CACHE_HOME=/dev/null # of Kafka, Prometheus 3, VictoriaMetrics, Kubernetes and the Collector
+export XDG_CACHE_HOME=/dev/null PIP_NO_CACHE_DIR=1 # of Kafka, Prometheus 3, VictoriaMetrics, Kubernetes and the Collector
 exec "$@"
