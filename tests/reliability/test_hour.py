@@ -195,7 +195,7 @@ async def test_an_hour_at_twenty_thousand_points_a_second_takes_no_more_at_its_e
     middle = len(steady) // 2
     before, after = costs(steady[: middle + 1]), costs(steady[middle:])
     print(
-        f"CPU seconds a minute: {before[0]:.2f}, then {after[0]:.2f}; MiB at most: {before[1]:.1f}, then {after[1]:.1f}"
+        f"CPU seconds a minute: {before[0]:.2f}, then {after[0]:.2f}; MiB: {before[1]:.1f}, then {after[1]:.1f}"
     )
     assert after[0] < before[0] * CPU_GROWTH
     assert after[1] < before[1] * RSS_GROWTH
@@ -210,5 +210,6 @@ def check_arrivals(campaign: Campaign) -> None:
 
 
 def costs(samples: list[Sample]) -> tuple[float, float]:
-    """The median CPU seconds between two samples, and the largest resident memory in MiB."""
-    return median(b.cpu_seconds - a.cpu_seconds for a, b in pairwise(samples)), max(one.rss_mib for one in samples)
+    """The medians of the CPU seconds between two samples, and of the resident memory in MiB. A minute in which another
+    program holds up the backend has more in the queue."""
+    return median(b.cpu_seconds - a.cpu_seconds for a, b in pairwise(samples)), median(one.rss_mib for one in samples)
