@@ -26,6 +26,8 @@ class SeenValue(NamedTuple):
     resource: Mapping[str, AttributeValue]
     is_delta: bool = False
     """Whether it is the increase of a sum since the previous point."""
+    start_ns: int = 0
+    """When its sum began; 0 if that is not known."""
 
     def text(self, key: str) -> str:
         """An attribute of the point as text, cut to its longest; empty if it is missing."""
@@ -38,7 +40,8 @@ def numbers_of(metric: Metric, resource: Mapping[str, AttributeValue]) -> Iterat
     for point in metric.sum.data_points or metric.gauge.data_points:
         number = point.as_int if point.HasField("as_int") else point.as_double
         value = None if has_no_value(point) or not math.isfinite(number) else number
-        yield SeenValue(value, point.time_unix_nano, scalars_of(point.attributes), resource, is_delta)
+        attributes = scalars_of(point.attributes)
+        yield SeenValue(value, point.time_unix_nano, attributes, resource, is_delta, point.start_time_unix_nano)
 
 
 def scalars_of(pairs: Iterable[KeyValue]) -> dict[str, AttributeValue]:

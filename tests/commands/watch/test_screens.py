@@ -254,6 +254,15 @@ def test_the_time_of_the_running_ranks_is_shown_by_position_and_activity() -> No
     assert largest_parts({"ranks": {"one": {"moments": {"load": "?"}}}}) == []
 
 
+def test_waits_for_other_ranks_are_parts_of_their_own() -> None:
+    state = job_state(1)
+    state["ranks"][rank_id(0)] |= {"moments": {"backward": {"collective": 0.4, "operator": 0.3}}}
+    assert [(part.name, part.share, part.phase) for part in largest_parts(state)] == [
+        ("backward pass: waits for other ranks", 0.4, "nccl_collective"),
+        ("backward pass: runs operators", 0.3, "gpu_compute"),
+    ]
+
+
 def test_the_use_of_the_gpus_has_bounds() -> None:
     text = screen(job_state(2), 120, 30)
     assert "GPU: # busy 52% to 89%; no work 6% in data loading, 5% in optimizer" in text

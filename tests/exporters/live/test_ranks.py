@@ -235,3 +235,11 @@ async def test_the_moments_and_the_gpu_of_a_rank_are_those_of_about_the_last_min
             assert state["ranks"][RANK]["moments"] == {"load": {"python": 0.249}, "forward": {"operator": 0.748}}
     assert state["ranks"][RANK]["moments"] == {"forward": {"operator": 0.997}}
     assert state["ranks"][RANK]["device"] == {"busy": 0.5, "starved": {"load": 0.25}, "undetermined": 0.25}
+
+
+async def test_old_sums_are_not_the_last_minute_of_a_job_that_is_first_seen_now() -> None:
+    run, state = LiveRun(), {}
+    for report in range(2):
+        spent = [(moment("load", "python"), 9_000.0), (moment("forward", "operator"), 1_000.0 + 10.0 * report)]
+        state = await run.add(points("zernel.ledger.time", spent, time_ns=START + report * 10 * SECOND))
+    assert state["ranks"][RANK]["moments"] == {"forward": {"operator": 1.0}}

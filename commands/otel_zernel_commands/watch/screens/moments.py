@@ -9,7 +9,7 @@ from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.phase_bars import bar
 from otel_zernel_commands.watch.styled import StyledLine
 from otel_zernel_libraries.training import PHASE_WORDS, moment_name, position_name
-from otel_zernel_libraries.training.ledger import phase_at
+from otel_zernel_libraries.training.ledger import Activity, Phase, phase_at
 
 _SMALL = 0.01
 _WHOLE = 0.95
@@ -35,22 +35,24 @@ class Device(NamedTuple):
 
 
 def largest_parts(state: Mapping[str, Any]) -> list[TimePart]:
-    """The positions with what the thread mostly does in them, the largest first; empty if they are not known."""
+    """The positions with what the thread mostly does in them, the largest first; empty if they are not known. Its waits
+    for other ranks are parts of their own."""
     known = [moments for rank in _running(state) if (moments := table(rank, "moments"))]
-    spent: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    spent: defaultdict[tuple[str, Phase], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for moments in known:
         for position, shares in moments.items():
             for activity, share in shares.items() if isinstance(shares, dict) else ():
-                spent[position][activity] += max(as_number(share) or 0.0, 0.0) / len(known)
+                phase = Phase.NCCL_COLLECTIVE if activity == Activity.COLLECTIVE else phase_at(position)
+                spent[position, phase][activity] += max(as_number(share) or 0.0, 0.0) / len(known)
     parts = []
-    for position, by_activity in spent.items():
+    for (position, phase), by_activity in spent.items():
         whole, activity = sum(by_activity.values()), max(by_activity, key=lambda one: by_activity[one])
         if whole < _SMALL:
             continue
         name = moment_name(position, activity)
         if by_activity[activity] < _WHOLE * whole:
             name = name.replace(": ", ": mostly ", 1)
-        parts.append(TimePart(name, whole, phase_at(position)))
+        parts.append(TimePart(name, whole, phase))
     return sorted(parts, key=lambda part: -part.share)
 
 

@@ -65,14 +65,19 @@ class RecentSums(SeriesSums[Key]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._since = 0
+        self._since = self._report = 0
         self._before: deque[dict[Key, float]] = deque(maxlen=_KEPT_SUMS)
 
-    def begin(self, time_ns: int) -> None:
-        """Called before each point, with the time of its report."""
-        if time_ns - self._since >= _SUMS_EVERY_NS:
+    def begin(self, time_ns: int, start_ns: int) -> None:
+        """Called before each point, with the time of its report and the begin of its sum. The first sums that were seen
+        of an old one are from before."""
+        if time_ns == self._report:
+            return
+        is_known = bool(self) or time_ns - start_ns < _KEPT_SUMS * _SUMS_EVERY_NS
+        if is_known and not 0 <= time_ns - self._since < _SUMS_EVERY_NS:
             self._since = time_ns
             self._before.append(dict(self))
+        self._report = time_ns
 
     def recent(self) -> dict[Key, float]:
         """The growth of each series that has grown."""
@@ -336,7 +341,7 @@ def _sum(field: str, *names: str) -> Callable[[SeenProcess, SeenValue], None]:
         texts = tuple(map(seen.text, names))
         sums: SeriesSums[object] = getattr(process, field)
         if isinstance(sums, RecentSums):
-            sums.begin(seen.time_ns)
+            sums.begin(seen.time_ns, seen.start_ns)
         sums.take(texts if len(texts) > 1 else texts[0], seen.value, is_delta=seen.is_delta)
 
     return read
