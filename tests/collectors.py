@@ -65,7 +65,8 @@ def running_collector(
     environ: Mapping[str, str] | None = None,
     end: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Collector]:
-    """A collector that gets the signal `end`, unless it has ended before. Its log must have no traceback.
+    """A collector that gets the signal `end`, unless it has ended before. It must then end with 0 within a minute, and
+    its log must have no traceback.
 
     A `config` that is no text has no metrics of the collector itself, unless it asks for them.
     """
@@ -76,16 +77,21 @@ def running_collector(
     path = folder / "config.yaml"
     path.write_text(config)
     command = [*wrapper, *_COMMAND, *options, "--config", str(path)]
-    with (folder / "log").open("ab") as log:
+    with (folder / "log").open("wb") as log:
         process = psutil.Popen(command, stdout=log, stderr=log, env={**os.environ, **(environ or {})})
     running = Collector(folder, process)
     try:
         yield running
     finally:
-        if process.poll() is None:
+        ends_by_itself = process.poll() is not None
+        if not ends_by_itself:
             process.send_signal(end)
-        process.wait()
+        try:
+            process.wait(_PATIENCE)
+        except psutil.TimeoutExpired:
+            running.kill()
     assert "Traceback" not in running.log, running.log
+    assert ends_by_itself or end == signal.SIGKILL or process.returncode == 0, running.log
 
 
 @asynccontextmanager

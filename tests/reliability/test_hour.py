@@ -194,9 +194,7 @@ async def test_an_hour_at_twenty_thousand_points_a_second_takes_no_more_at_its_e
     steady = campaign.samples[1:]  # without the first minute
     middle = len(steady) // 2
     before, after = costs(steady[: middle + 1]), costs(steady[middle:])
-    print(
-        f"CPU seconds a minute: {before[0]:.2f}, then {after[0]:.2f}; MiB: {before[1]:.1f}, then {after[1]:.1f}"
-    )
+    print(f"CPU seconds a minute: {before[0]:.2f}, then {after[0]:.2f}; MiB: {before[1]:.1f}, then {after[1]:.1f}")
     assert after[0] < before[0] * CPU_GROWTH
     assert after[1] < before[1] * RSS_GROWTH
 
