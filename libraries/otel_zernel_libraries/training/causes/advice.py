@@ -228,6 +228,13 @@ _ADVICE: Final = (
         ),
     ),
     Advice(
+        "Look for hooks and callbacks in the optimizer's step: PyTorch's own code does not take so long.",
+        lambda case: (
+            _at(Position.OPTIMIZER, doing=frozenset({Activity.PYTHON}), causes=_OWN)(case)
+            and case.facts.optimizer in TORCH_OPTIMIZERS
+        ),
+    ),
+    Advice(
         "Update the average with `torch._foreach_lerp_`, or every few steps only.",
         _at(Position.AVERAGE, causes=_OWN),
     ),

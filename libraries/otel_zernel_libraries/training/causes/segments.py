@@ -100,12 +100,30 @@ def _part(job: Job, moment: Moment, at: int) -> float:
     if activity not in _AROUND_OPERATORS:
         return 1.0
     if position in _UPDATES:
-        return 0.0 if all(one.facts.optimizer in TORCH_OPTIMIZERS for one in job.ranks) else 1.0
+        return _beside_operators(job, at) if all(one.facts.optimizer in TORCH_OPTIMIZERS for one in job.ranks) else 1.0
     if position is Position.BACKWARD:
         return float(activity is Activity.PYTHON)  # hooks
     if position not in _COUNTED:
         return 1.0
-    spent = float(job.spent[:, :, at].sum())
-    operators = sum(float(one[position].sum()) for one in job.operators if position in one)
+    spent, operators = float(job.spent[:, :, at].sum()), _operators(job, position)
     # a pass without operators has some that are not seen: it is compiled, or their probes are off
     return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent and operators else 0.0
+
+
+def _operators(job: Job, position: Position) -> float:
+    """The number of operators in a position."""
+    return sum(float(one[position].sum()) for one in job.operators if position in one)
+
+
+def _beside_operators(job: Job, at: int) -> float:
+    """The part, 0 to 1, of the Python in an optimizer of PyTorch that its own code does not need. It prepares its
+    parameters for about as long as its operators then take; more is code that hooks into it."""
+    position = job.moments[at].position
+    of_operators = [
+        place
+        for place, moment in enumerate(job.moments)
+        if moment.position is position and moment.activity is Activity.OPERATOR
+    ]
+    spent = float(job.spent[:, :, at].sum())
+    needed = float(job.spent[:, :, of_operators].sum()) + _operators(job, position) * _AN_OPERATOR
+    return max(1.0 - needed / spent, 0.0) if spent and needed else 0.0

@@ -31,6 +31,8 @@ _PHASES: Final = 8
 _BLOCKS: Final = 12
 _RISING: Final = 0.8
 """The rank correlation of growing steps with their number."""
+_FEWEST_BLOCKS: Final = 10
+"""In six blocks, one noise in twenty rises as well."""
 _RISE: Final = 0.05
 """The growth over all steps, by the mean step."""
 _SMALL: Final = 0.01
@@ -202,7 +204,7 @@ def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
     own = spent[:, :, columns].sum(axis=2).max(axis=0)
     numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)
     blocks = np.array_split(np.arange(len(own)), min(_BLOCKS, len(own) // 3))
-    if len(blocks) < 4:
+    if len(blocks) < _FEWEST_BLOCKS:
         return
     y = np.array([_middle(own[block]) for block in blocks])
     correlation = float(np.corrcoef(np.arange(len(y)), y.argsort().argsort())[0, 1])

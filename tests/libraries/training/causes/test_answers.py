@@ -462,6 +462,17 @@ def test_memory_that_grows_is_a_verdict_if_it_meets_its_limit_within_a_day(left:
     assert verdict_of(answer_on(simulated(Plan(HEALTHY, facts=facts)))) == verdict
 
 
+@pytest.mark.parametrize(("python", "causes"), [(0.003, []), (0.02, [(Position.OPTIMIZER, Activity.PYTHON)])])
+def test_python_in_an_optimizer_of_pytorch_is_a_cause_if_its_operators_do_not_need_it(
+    python: float, causes: list[tuple[Position, Activity]]
+) -> None:
+    parts = (*HEALTHY, Part(Position.OPTIMIZER, Activity.PYTHON, python))
+    answer = answer_on(simulated(Plan(parts, facts=Facts(optimizer="AdamW"))))
+    assert answer
+    assert [(cause.position, cause.activity) for cause in answer.causes] == causes
+    assert all("hooks" in cause.advice[0] for cause in answer.causes)
+
+
 @pytest.mark.parametrize("growth", [None, 0.0, 1_000.0])
 def test_memory_that_hardly_grows_is_no_cause(growth: float | None) -> None:
     answer = answer_on(simulated(Plan(HEALTHY, facts=Facts(memory_growth=growth, memory_left=1e6))))
