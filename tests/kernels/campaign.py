@@ -62,7 +62,7 @@ class Result:
         failed = [name for name, outcome in self.tests.items() if outcome == "failed"]
         best = self.modes[0] if self.modes else None
         wrong = [] if best == self.kernel.mode else [f"the best mode is {best}, not {self.kernel.mode}"]
-        ran = self.kernel.mode is None or self.count("passed") > 2 * self.count("skipped")
+        ran = self.kernel.mode is None or self.count("passed") > self.count("skipped")  # those of other modes
         idle = [] if ran else [f"only {self.count('passed')} tests passed, {self.count('skipped')} were skipped"]
         return wrong + idle + failed
 
