@@ -198,8 +198,8 @@ def test_a_job_whose_causes_are_not_known_names_its_largest_positions() -> None:
 def test_waits_for_ranks_that_are_not_seen_are_the_lead() -> None:
     [job] = report("Python on rank 1", ranks=1).jobs
     assert job.diagnosis.sentence == (
-        "It waits for other ranks for 18.4 ms of each 52.8 ms step (35 %). These ranks are not seen, so the reason is "
-        "not known."
+        "Training waits for ranks that are not seen for 18.4 ms of each 52.8 ms step (35 %). Watch all ranks to know "
+        "the reason."
     )
 
 

@@ -254,6 +254,7 @@ class Job:
     def _on_devices(self, left_out: Sequence[LeftOut]) -> Floats:
         """The same on GPUs, whose ranks meet at the edges. A transfer is what the replay lacks without it."""
         count = len(self.seconds)
+        meets_others = not (self.alone and self.is_whole)
         threads, places = [], []
         for rank, one in enumerate(self.ranks):
             edges = self.times[:, rank]
@@ -261,7 +262,7 @@ class Job:
             row = np.clip(np.searchsorted(edges, ends) - 1, 0, count - 1)
             place = np.searchsorted(ends, edges, side="right") - 1
             places.append(place)
-            meets = frozenset(() if self.alone else place[place >= 0].tolist())
+            meets = frozenset(place[place >= 0].tolist() if meets_others else ())
             parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(one.segments)]
             removed = np.zeros((len(parts), len(left_out)))
             spent = self._spent_in(parts)
@@ -269,7 +270,7 @@ class Job:
                 gone = np.broadcast_to(out.part, (len(self.ranks), count, len(out.moments)))[rank, row]
                 removed[:, column] = (spent[:, out.moments] * gone * self.is_own[out.moments]).sum(axis=1)
             threads.append(Replayed(parts, one.works, removed))
-        if self.alone:
+        if not meets_others:
             return _between(replay(threads), places)
         bare = [Replayed(one.segments, one.works, np.zeros((len(one.segments), 1))) for one in threads]
         missing = np.maximum(self.seconds - _between(replay(bare), places)[:, 0], 0.0)

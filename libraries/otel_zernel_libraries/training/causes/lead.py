@@ -15,7 +15,7 @@ def lead_of(answer: JobAnswer) -> str:
     if answer.waits_first:
         share = percent(answer.waits / answer.step)
         spent = f"{amount(answer.waits)} of each {amount(answer.step)} step ({share})"
-        return f"It waits for other ranks for {spent}. These ranks are not seen, so the reason is not known."
+        return f"Training waits for ranks that are not seen for {spent}. Watch all ranks to know the reason."
     if not answer.causes:
         without = f"without all that one could save, a step would take {amount(answer.best)} in place of"
         return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."

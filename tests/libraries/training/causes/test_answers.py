@@ -462,6 +462,16 @@ def test_memory_that_grows_is_a_verdict_if_it_meets_its_limit_within_a_day(left:
     assert verdict_of(answer_on(simulated(Plan(HEALTHY, facts=facts)))) == verdict
 
 
+def test_a_rank_with_a_gpu_that_is_seen_alone_waits_for_the_others() -> None:
+    facts = Facts(has_device=True, uses_nccl=True)
+    plan = Plan(HEALTHY, ranks=2, transfer=0.03, meets_in=Position.AFTER_STEP, on_gpus=True, facts=facts)
+    job = simulated(plan)
+    answer = answer_on(Job(job.ranks[:1], job.times[:, :1], 2))
+    assert answer
+    assert answer.waits == pytest.approx(0.03, rel=0.05)
+    assert verdict_of(answer) == "communication_bound"
+
+
 @pytest.mark.parametrize(("python", "causes"), [(0.003, []), (0.02, [(Position.OPTIMIZER, Activity.PYTHON)])])
 def test_python_in_an_optimizer_of_pytorch_is_a_cause_if_its_operators_do_not_need_it(
     python: float, causes: list[tuple[Position, Activity]]

@@ -66,7 +66,9 @@ def test_a_late_rank_that_computes_longer_is_compute_bound() -> None:
 def test_waits_for_ranks_that_are_not_seen_come_first_if_they_are_longest() -> None:
     found = replace(answer((CauseName.SEGMENT, LOAD, None)), ranks_seen=1, ranks_expected=2, waits=0.02)
     assert (verdict_of(found), verdict_of_rank(found, 0), found.first) == ("communication_bound",) * 2 + (None,)
-    assert lead_of(found).startswith("It waits for other ranks for 20.0 ms of each 100 ms step (20 %). ")
+    assert lead_of(found).startswith(
+        "Training waits for ranks that are not seen for 20.0 ms of each 100 ms step (20 %). "
+    )
     assert verdict_of(replace(found, waits=0.009)) == "input_bound"
     assert verdict_of(replace(found, causes=(), waits=0.002)) == "compute_bound"
 
