@@ -340,14 +340,15 @@ async def through(agent: Release, gateway: Release, folder: Path, ports: Callabl
 def training_of(state: dict[str, Any]) -> dict[str, Any]:
     """The processes, jobs and steps of a live state, without the times of their arrival.
 
-    The last release has no view of causes.
+    The last release has no view of causes, and none of positions and activities.
     """
     arrivals = {"seen", "phase_since", "step", "step_rate"}
+    views = {"moments", "device"}
 
     def without(left_out: set[str], entities: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return {id_: {key: seen[key] for key in seen.keys() - left_out} for id_, seen in entities.items()}
 
-    ranks, jobs = without(arrivals, state["ranks"]), without({"answer"}, state["jobs"])
+    ranks, jobs = without(arrivals | views, state["ranks"]), without({"answer"}, state["jobs"])
     return {"ranks": ranks, "jobs": jobs, "timeline": state["timeline"]}
 
 
