@@ -5,7 +5,6 @@ checks their lengths and does not look inside. So are texts, which need not be U
 other items. The first component that reads the message gets it mended.
 """
 
-from functools import cache
 from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
@@ -21,6 +20,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from otel_zernel.batch.signals import MESSAGE_TYPES, Signal
 from otel_zernel.errors import DecodeError
+from otel_zernel.once import once
 
 MOST_CONTAINERS = 100_000
 """Resources, scopes and metrics of one message. An empty one takes 2 bytes and 2 us: 4 MiB of them took 4 s."""
@@ -98,7 +98,7 @@ def thin_type(signal: Signal) -> type[Message]:
     return _thin_types()[signal]
 
 
-@cache
+@once
 def _thin_types() -> dict[Signal, type[Message]]:
     """The message types, made on first use: that takes 2 ms."""
     pool = DescriptorPool()

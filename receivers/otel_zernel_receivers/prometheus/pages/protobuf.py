@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
+from otel_zernel.once import once
 from otel_zernel_libraries.prometheus.formats.messages import FIELDS, message_file
 from otel_zernel_libraries.protobuf import message_of
 from otel_zernel_receivers.prometheus.pages.page import (
@@ -34,7 +35,7 @@ def message_class(name: str) -> Any:
     return message_of(_file(), name)
 
 
-@cache
+@once
 def _file() -> FileDescriptor:
     read = (("LabelPair* label", "bytes* label"), ("MetricType type", "int32 type"))
     return message_file({name: reduce(lambda text, one: text.replace(*one), read, FIELDS[name]) for name in FIELDS})
