@@ -30,7 +30,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"otlp"},
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),
-            *("delivery_config", "repeated", "runtime", "storage", "authentication", "testing"),
+            *("delivery_config", "repeated", "runtime", "storage", "authentication", "testing", "once"),
             "protobuf",
         },
     ],
