@@ -59,6 +59,9 @@ _ORDER: Final = (
     frozenset({CauseName.MEMORY_GROWTH}),
 )
 """The most specific causes first. The time that one of them explains is no other cause."""
+_UNSURE: Final = 0.1
+"""If something may save so much of a step, but is not certain, and nothing else is named, too little is known: it is
+wrong to say that nothing is worth changing."""
 _STAYS: Final = 0.025
 """A cause that was named before stays named with this share."""
 _LEADS: Final = 0.01
@@ -103,6 +106,8 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
                 claimed.add(one)
             else:
                 others.append(cause)
+    if not named and any(cause.share >= _UNSURE for cause in others):
+        return None
     return JobAnswer(
         step=job.step,
         steps=int(job.steps),

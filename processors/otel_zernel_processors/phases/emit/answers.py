@@ -13,6 +13,8 @@ from otel_zernel_processors.phases.emit.metrics import SCOPE, Value
 
 ANSWERS_NS: Final = 10_000_000_000
 """ns from one answer to the next, at least: a replay of all what-ifs is not free."""
+_FEW: Final = 100
+"""Steps. An answer on fewer costs little, and the next report may know much more."""
 
 
 class LatestAnswer:
@@ -27,7 +29,7 @@ class LatestAnswer:
 
     def is_due(self, now: int) -> bool:
         """Whether to look for another one."""
-        return self.answer is None or now - self.asked >= ANSWERS_NS
+        return self.answer is None or self.answer.steps < _FEW or now - self.asked >= ANSWERS_NS
 
     def add(self, answer: JobAnswer | None, now: int) -> None:
         """Adds what was found at `now` (ns)."""

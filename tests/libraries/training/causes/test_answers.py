@@ -447,6 +447,15 @@ def test_memory_that_grows_is_named_without_a_gain(left: float | None, says: str
     assert "loss.item()" in cause.advice[0]
 
 
+def test_a_job_in_which_one_long_stop_may_be_a_cause_has_no_answer_yet() -> None:
+    """It would be wrong to say that nothing is worth changing: without the stop, a step would take half as long."""
+    stop = Part(Position.LOAD, Activity.FILE, 0.3, every=7)
+    assert answer_on(simulated(Plan((*HEALTHY, stop), steps=12))) is None
+    answer = answer_on(simulated(Plan((*HEALTHY, stop), steps=70)))
+    assert answer
+    assert answer.causes
+
+
 def test_ranks_that_share_a_limit_meet_it_together() -> None:
     facts = Facts(memory_growth=1.2 * 2**30 / 3600, memory_left=4 * 2**30)
     answer = answer_on(simulated(Plan(HEALTHY, ranks=4, facts=facts)))
