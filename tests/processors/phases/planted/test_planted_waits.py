@@ -145,10 +145,10 @@ def hidden_places(waits: Sequence[str]) -> set[str]:
 
 
 def check(loop: str, plants: Sequence[str], hidden: Collection[str] = ()) -> None:
-    """Runs the program, and once more those of the waits that a busy machine disturbed. The hidden ones must be wrong:
-    else docs/phases.md is."""
+    """Runs the program, and up to three times more those of the waits that a busy machine disturbed. The hidden ones
+    must be wrong: else docs/phases.md is."""
     wrong: dict[str, Score] = {}
-    for _ in range(2):
+    for _ in range(4):
         found = scores(watched_waits(loop, plants))
         wrong = {plant: score for plant, score in found.items() if score.is_good == (plant in hidden)}
         plants = list(wrong)
