@@ -34,7 +34,7 @@ sys.dont_write_bytecode = False
 
 
 def pytest_collection_finish() -> None:
-    """Excludes the collected tests from garbage collections, each of which would take a quarter of a second."""
+    """Keeps the garbage collector from the collected tests: a collection would take a quarter of a second."""
     gc.collect()
     gc.freeze()
 

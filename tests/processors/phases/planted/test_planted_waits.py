@@ -141,7 +141,7 @@ def _possible(swap_problem: str) -> list[str]:
 
 
 def hidden_places(waits: Sequence[str]) -> set[str]:
-    """The pairs of a wait and its place, without a loader, of which no fact shows the place."""
+    """The pairs of a wait and its place that no fact shows without a loader."""
     return {f"{wait}:{Position.AFTER_STEP if wait in LIKE_LOADS else Position.LOAD}" for wait in waits}
 
 

@@ -524,4 +524,4 @@ LIMITS: tuple[Callable[[Program], None], ...] = (
     embeddings_of_texts,
     batch_of_a_process_beside_a_command,
 )
-"""The same of programs that no fact tells from others. docs/phases.md says so."""
+"""Programs that look the same as others to every fact that is known. docs/phases.md lists them."""
