@@ -9,11 +9,10 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat
 
-from otel_zernel_libraries.conditions.values import from_any_value, to_any_value
 from otel_zernel_libraries.training.ledger import Activity, Position
-from otel_zernel_libraries.training.span_attributes import MalformedSpan
+from otel_zernel_libraries.training.record_bodies import RecordBody
 
 WORTH: Final = 0.03
 """What is named is at least this share of a step."""
@@ -153,15 +152,12 @@ class JobAnswer:
 
     def to_body(self) -> AnyValue:
         """The body of the record."""
-        return to_any_value(_ANSWERS.dump_python(self, mode="json"))
+        return _ANSWER.write(self)
 
     @classmethod
     def from_body(cls, body: AnyValue) -> "JobAnswer":
         """Reads the body of a record. Raises `MalformedSpan`."""
-        try:
-            return _ANSWERS.validate_python(from_any_value(body))
-        except ValidationError as error:
-            raise MalformedSpan(".".join(map(str, error.errors()[0]["loc"]))) from None
+        return _ANSWER.read(body)
 
 
-_ANSWERS: Final = TypeAdapter(JobAnswer)
+_ANSWER: Final = RecordBody(JobAnswer)

@@ -1,0 +1,71 @@
+"""A job that hangs, and how it travels: as the body of a log record.
+
+`phases` writes a record with the event `zernel.job.hung` and the resource of the job, or of the process that trains
+alone, when a job hangs, and in each report until it goes on.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field, FiniteFloat
+
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.record_bodies import RecordBody
+from otel_zernel_libraries.training.stacks import Count, Text
+
+MOST_RANKS: Final = 1_024
+
+
+class HungRole(StrEnum):
+    """The part of a rank in a hang."""
+
+    WAITING = "waiting"
+    """It waits for others."""
+    MISSING = "missing"
+    """The others wait for it."""
+    MISMATCHED = "mismatched"
+    """It waits in another operation than most ranks, or with another size."""
+    DEAD = "dead"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HungCollective:
+    """The collective that ranks wait in."""
+
+    operation: Text
+    communicator: Text = ""
+    sequence: Count = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HungRank:
+    """What a rank does in a hang."""
+
+    rank: int | None = None
+    """None for a process that trains alone."""
+    host: Text = ""
+    pid: Count
+    role: HungRole
+    activity: Activity | None = None
+    """None for a rank that is dead."""
+    detail: Text = ""
+    """The object of its wait, or how it ended: `killed by SIGKILL`."""
+    code: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
+    """`train.py:12 function`, the user's deepest line first. Of a dead rank, the last line that was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHang:
+    """The body of the record."""
+
+    since: FiniteFloat
+    """s since 1970"""
+    collective: HungCollective | None = None
+    """None if no rank waits in a collective."""
+    ranks: Annotated[tuple[HungRank, ...], Field(max_length=MOST_RANKS)]
+    """The guilty ones first."""
+
+
+HANG: Final = RecordBody(JobHang)
