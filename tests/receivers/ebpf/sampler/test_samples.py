@@ -32,7 +32,7 @@ JOB, DEEP_JOB, WAITING_JOB = (
     str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py", "waiting_job.py")
 )
 CONFIG = EbpfConfig(sampler_frequency=997, max_overhead=0)
-"""997 is prime: the clock does not beat with the job. Without a limit no probe is sampled, whatever the machine does."""
+"""997 is prime: the clock does not beat with the job. Without a limit, a busy machine has no probes sampled."""
 
 
 def close(samples: int) -> float:
