@@ -270,6 +270,20 @@ def embeddings_of_texts(program: Program) -> None:
     program.learn()
 
 
+def objects_of_a_store(program: Program) -> None:
+    """A batch of 32 objects of 5,000 bytes from a store. Each request is signed, and has 800 bytes."""
+    program.part(Position.LOAD, 2, {"socket": 30}, read=32 * 5_400, written=32 * 800)
+    program.forward()
+    program.learn()
+
+
+def record_for_a_token(program: Program) -> None:
+    """A batch of 3,000 bytes from a server, which gets a token of 900 bytes."""
+    program.part(Position.LOAD, 0.3, {"socket": 9}, read=3_400, written=900)
+    program.forward()
+    program.learn()
+
+
 def batch_of_a_process_beside_a_command(program: Program) -> None:
     """A process makes batches. A command that prints nothing runs after each step."""
     program.forward()
@@ -480,6 +494,9 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
         feature_server,
         small_features,
         parsed_features,
+        values_of_keys,
+        embeddings_of_texts,
+        objects_of_a_store,
         cached_texts,
         few_texts,
         parsed_answer,
@@ -520,8 +537,7 @@ PROGRAMS: tuple[Callable[[Program], None], ...] = (
 """One step of each."""
 LIMITS: tuple[Callable[[Program], None], ...] = (
     report_with_its_template,
-    values_of_keys,
-    embeddings_of_texts,
+    record_for_a_token,
     batch_of_a_process_beside_a_command,
 )
 """Programs that look the same as others to every fact that is known. docs/phases.md lists them."""
