@@ -3,8 +3,8 @@
  * program (anonymous pages) causes most faults, but shows no load of data.
  *
  * A wait in a page fault was for swap if the number of the address space's pages in swap changes next. A wait for a page of shared
- * memory was for swap if the thread has had a major fault since its latest snapshot: other such waits are for pages that the
- * kernel reads ahead. The task counts a fault after this program has run.
+ * memory was for swap if the machine has swap, and the thread has had a major fault since its latest snapshot: other such waits
+ * are for pages that the kernel reads ahead. The task counts a fault after this program has run.
  *
  * The kernel counts the pages of each address space by type. The tracepoint rss_stat fires at each change of such a counter. */
 

@@ -16,6 +16,8 @@ struct settings {
 	__u64 counts_file_faults;
 	/* 1 if a program on sched_switch is loaded. */
 	__u64 counts_off_cpu;
+	/* 1 if the machine has swap. */
+	__u64 has_swap;
 };
 
 /* The only constant in .rodata, since user space writes the whole section. */

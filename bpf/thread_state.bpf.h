@@ -212,7 +212,8 @@ static __always_inline void settle_shared_fault(struct thread *thread, struct ta
 {
 	if (!thread->has_shared_fault)
 		return;
-	settle_time(thread, THREAD_FAULTING, task->maj_flt > thread->major_faults ? THREAD_SWAP : THREAD_FAULT);
+	settle_time(thread, THREAD_FAULTING,
+		    settings.has_swap && task->maj_flt > thread->major_faults ? THREAD_SWAP : THREAD_FAULT);
 	thread->has_shared_fault = 0;
 }
 

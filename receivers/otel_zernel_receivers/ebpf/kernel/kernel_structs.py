@@ -387,7 +387,7 @@ STRUCTS = {
 
 COUNTERS_PER_ELEMENT = 2
 
-SETTINGS = struct.Struct("<QQIIQQQ")
+SETTINGS = struct.Struct("<QQIIQQQQ")
 NUMBER = struct.Struct("<I")
 """A row, a slot or a process id as a key or value of a map."""
 COUNT = struct.Struct("<Q")

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import SETTINGS
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
@@ -152,6 +154,7 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
                 round(limits.long_wait * 1e9),
                 "pages_mapped" not in omitted,
                 not (bpf.programs.keys() & set(_SCHEDULER)) <= set(omitted),
+                psutil.swap_memory().total > 0,
             )
         )
         for name in bpf.programs.keys() & set(omitted):
