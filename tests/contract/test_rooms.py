@@ -41,7 +41,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"serving", "gpu_names", "attributes", "cluster"},
         {"training"},
         {"histograms", "files"},
-        {"conditions", "arrays", "protobuf", "job_choice"},
+        {"conditions", "arrays", "protobuf", "job_choice", "recordings"},
         {"job_environment", "__init__"},
     ],
     "otel_zernel_libraries.store": [

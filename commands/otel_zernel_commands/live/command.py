@@ -5,15 +5,11 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import quoted
 from otel_zernel_libraries.job_choice import JobChoice, add_choice
-
-if TYPE_CHECKING:
-    from otel_zernel.registry import Registry
 
 _PORT = 9095
 _FASTEST = 1000.0
@@ -46,6 +42,7 @@ class LiveCommand(Command):
         from otel_zernel.engine.process import run
         from otel_zernel.registry import Registry
         from otel_zernel_commands.live.configuration import live_settings, replay_settings
+        from otel_zernel_libraries.recordings import require_recording
 
         if options.replay is None and (options.loop or options.speed):
             raise CannotStart("--speed and --loop need --replay FILE: a running job has its own pace")
@@ -57,7 +54,7 @@ class LiveCommand(Command):
             _check_rights()
             settings = live_settings(options.port, installed, choice)
         else:
-            _check_readable(options.replay, installed)
+            require_recording(options.replay)
             settings = replay_settings(
                 options.replay, options.port, installed, speed=options.speed or 1.0, loop=options.loop
             )
@@ -85,16 +82,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{quoted(text)} is not a port; use a number from 1 to 65535")
     return int(text)
-
-
-def _check_readable(path: Path, installed: "Registry") -> None:
-    if not path.is_file():
-        raise CannotStart(f"cannot replay {path}: it is not a file; name a recording of the file exporter")
-    if not os.access(path, os.R_OK):
-        raise CannotStart(f"cannot replay {path}: permission denied")
-    receiver: Any = installed.load("receivers", "otlp_json_file")
-    if damage := receiver.damage_of(str(path)):
-        raise CannotStart(f"cannot replay {path}: it is no recording of the file exporter: {damage}")
 
 
 def _check_rights() -> None:

@@ -1,6 +1,5 @@
 """The collector's configurations, made in memory: a source, phases, the live exporter and its API."""
 
-import glob
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.registry import Registry
 from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.recordings import replay_receiver
 from otel_zernel_libraries.training.chosen_jobs import CHOSEN, choosing
 
 _MOST_STEPS = 1000
@@ -29,10 +29,8 @@ def live_settings(port: int, installed: Registry, choice: JobChoice) -> Settings
 
 def replay_settings(path: Path, port: int, installed: Registry, *, speed: float, loop: bool) -> Settings:
     """The settings to replay a recording, whose durations and rates stay those of the job at any speed."""
-    include = glob.escape(str(path.absolute())).replace("$", "$$")
-    receivers = {
-        "otlp_json_file": {"include": [include], "speed": speed, "timestamps": "moved", "loop": loop},
-    }
+    receivers = replay_receiver(path, speed)
+    receivers["otlp_json_file"]["loop"] = loop
     return _settings(receivers, {"pace": speed}, {"replay": True}, port, installed)
 
 

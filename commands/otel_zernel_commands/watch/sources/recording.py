@@ -1,25 +1,20 @@
 """A recorded run: a live state as JSON, or a recording of the file exporter."""
 
-import glob
 import json
 import time
 from pathlib import Path
 from typing import Any, Final
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.registry import Registry
 from otel_zernel.text import printable
 from otel_zernel_commands.watch.reading import as_number
 from otel_zernel_commands.watch.sources.in_process import InProcessSource, live_tree
 from otel_zernel_commands.watch.sources.live_stream import OtherSchema, checked_state
 from otel_zernel_commands.watch.sources.watch_source import WatchSource
+from otel_zernel_libraries.recordings import damage_of, has_results, replay_receiver
 
 _MOST_BYTES: Final = 64 << 20
 """Bytes of a state. Larger files are recordings."""
-_LOOKED_AT: Final = 4 << 20
-"""Bytes of a recording in which the results of `phases` are looked for."""
-_PHASES: Final = b"otel_zernel_processors.phases"
-"""The scope of these results."""
 
 
 class StateFileSource(WatchSource):
@@ -46,13 +41,10 @@ class RecordingSource(InProcessSource):
 
     def __init__(self, path: Path, speed: float) -> None:
         """`speed`: 1 is the recorded pace; 0 is as fast as possible."""
-        pace = {"speed": speed, "timestamps": "moved"} if speed else {}
-        include = glob.escape(str(path.absolute())).replace("$", "$$")
-        receivers = {"otlp_json_file": {"include": [include], **pace}}
         traces = {"sample": 1, "merge_rest": True}
         phases = {"interval": "1s", "window": "30s", "pace": speed, "traces": traces}
-        processors = {} if _has_results(path) else {"phases": phases}
-        super().__init__(f"{path.name}, replayed", live_tree(receivers, processors), ends=True)
+        processors = {} if has_results(path) else {"phases": phases}
+        super().__init__(f"{path.name}, replayed", live_tree(replay_receiver(path, speed), processors), ends=True)
 
     def now_ms(self) -> float:
         """The time of the newest data: the replay has a pace of its own."""
@@ -77,15 +69,9 @@ def recording(path: Path, speed: float) -> WatchSource:
     except OtherSchema as error:
         raise CannotStart(str(error)) from error
     except (ValueError, RecursionError):
-        receiver: Any = Registry.installed().load("receivers", "otlp_json_file")
-        if damage := receiver.damage_of(str(path)):
+        if damage := damage_of(path):
             shown = printable(str(path))
             raise CannotStart(
                 f"{shown} is neither a recording of the file exporter nor a saved state: {damage}"
             ) from None
         return RecordingSource(path, speed)
-
-
-def _has_results(path: Path) -> bool:
-    with path.open("rb") as file:
-        return _PHASES in file.read(_LOOKED_AT)
