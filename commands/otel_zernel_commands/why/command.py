@@ -45,9 +45,14 @@ class WhyCommand(Command):
             "--for",
             dest="seconds",
             type=_duration,
-            default=_SECONDS,
             metavar="DURATION",
             help="how long to watch after the first step, such as 30s or 5m (default 60s)",
+        )
+        parser.add_argument(
+            "--replay",
+            type=Path,
+            metavar="FILE",
+            help="watch nothing: report on a recording of the file exporter. It needs neither root nor a job",
         )
         parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
         parser.add_argument(
@@ -84,13 +89,15 @@ class WhyCommand(Command):
             report_text,
             report_tree,
         )
-        from otel_zernel_commands.why.session import WatchOptions, watched_report
+        from otel_zernel_commands.why.session import WatchOptions, replayed_report, watched_report
         from otel_zernel_commands.why.watch import MOST_SLICES, Slices
 
         if sys.stdout is None:
             raise CannotStart("standard output is closed, and the report needs it: redirect it to a file")
         if options.compare:
             return _compare(options)
+        if options.replay:
+            _check_replay(options)
         baseline = read_report(options.baseline) if options.baseline else None
         for path in filter(None, (options.html, options.trace)):
             _check_writable(path)
@@ -99,7 +106,10 @@ class WhyCommand(Command):
             choice = JobChoice(program.pid) if program else JobChoice.of(options, self.name)
             slices = Slices() if options.trace else None
             try:
-                report = watched_report(WatchOptions(options.seconds, choice, program, slices), errors)
+                if options.replay:
+                    report = replayed_report(options.replay, choice.name, slices, errors)
+                else:
+                    report = watched_report(WatchOptions(options.seconds or _SECONDS, choice, program, slices), errors)
             except CannotStart as error:
                 if program is None or program.is_running or not program.status:
                     raise
@@ -120,6 +130,14 @@ class WhyCommand(Command):
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
             status = program.wait() if program else 0
             return status or compared
+
+
+def _check_replay(options: argparse.Namespace) -> None:
+    from otel_zernel_libraries.recordings import require_recording
+
+    if options.pid or options.chosen_pid or options.seconds or options.program is not None:
+        raise CannotStart("a pid, --for and a program are for running jobs: leave them out with --replay")
+    require_recording(options.replay)
 
 
 def _compare(options: argparse.Namespace) -> int:

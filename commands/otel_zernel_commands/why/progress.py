@@ -1,9 +1,10 @@
 """The line that shows on a terminal how the watch is going."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TextIO
 
-from otel_zernel.text import visible
+from otel_zernel.text import printable, visible
 from otel_zernel_commands.why.findings import JobGroup, groups_of
 from otel_zernel_commands.why.rendering import Terminal
 from otel_zernel_commands.why.watch import StartedProgram, Watching
@@ -58,8 +59,7 @@ class WatchProgress:
                 name = f"{visible(script_of(self._program.words))}{user} (pid {self._program.pid})"
                 self._stream.write(f"Started {name}. Ctrl-C stops it, and prints the report.\n")
         elif self._is_terminal:
-            terminal = Terminal.of(self._stream)
-            self._stream.write(_CLEAR + terminal.encodable(self.text(watching))[: terminal.width - 1])
+            _rewrite(self._stream, self.text(watching))
         elif not self._is_shown:
             self._stream.write(f"Watching for {watching.seconds:.0f} s. Ctrl-C ends early, with the report so far.\n")
         self._is_shown = True
@@ -90,11 +90,8 @@ class WatchProgress:
 
     def text(self, watching: Watching) -> str:
         """`12 of 60 s · train.py: 340 steps · Ctrl-C ends early`."""
-        groups = self._groups()
-        jobs = ", ".join(f"{one.title}: {max(p.trained for p in one.processes):,} steps" for one in groups[:_NAMED])
-        more = f" and {len(groups) - _NAMED} more jobs" if len(groups) > _NAMED else ""
         time = f"{watching.elapsed:.0f} of {watching.seconds:.0f} s"
-        return f"{time} · {jobs or 'looking for training steps'}{more} · Ctrl-C ends early"
+        return f"{time} · {_steps_of(self._groups())} · Ctrl-C ends early"
 
     def clear(self) -> None:
         """Removes the line."""
@@ -108,3 +105,34 @@ class WatchProgress:
     def _groups(self) -> list[JobGroup]:
         groups = groups_of(self._state.processes, self._state.jobs)
         return [one for one in groups if one.is_chosen(self._choice)]
+
+
+class ReplayProgress:
+    """Follows the jobs of a recording. Rewrites one line of a terminal; another output gets none."""
+
+    def __init__(self, stream: TextIO, path: Path, state: TrainingState) -> None:
+        self._stream, self._path, self._state = stream, path, state
+
+    def show(self) -> None:
+        """Shows the jobs so far."""
+        if self._stream.isatty():
+            steps = _steps_of(groups_of(self._state.processes, self._state.jobs))
+            _rewrite(self._stream, f"Reading {printable(self._path.name)} · {steps} · Ctrl-C ends early")
+
+    def clear(self) -> None:
+        """Removes the line."""
+        if self._stream.isatty():
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+
+def _rewrite(stream: TextIO, text: str) -> None:
+    terminal = Terminal.of(stream)
+    stream.write(_CLEAR + terminal.encodable(text)[: terminal.width - 1])
+    stream.flush()
+
+
+def _steps_of(groups: Sequence[JobGroup]) -> str:
+    jobs = ", ".join(f"{one.title}: {max(p.trained for p in one.processes):,} steps" for one in groups[:_NAMED])
+    more = f" and {len(groups) - _NAMED} more jobs" if len(groups) > _NAMED else ""
+    return f"{jobs or 'looking for training steps'}{more}"

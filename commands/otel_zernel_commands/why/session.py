@@ -3,15 +3,16 @@
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import TextIO
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
-from otel_zernel.text import quoted
+from otel_zernel.text import printable, quoted
 from otel_zernel_commands.why.findings import Circumstances, WhyReport, groups_of, report_on
-from otel_zernel_commands.why.progress import WatchProgress
+from otel_zernel_commands.why.progress import ReplayProgress, WatchProgress
 from otel_zernel_commands.why.watch import (
     Prerequisites,
     Slices,
@@ -27,6 +28,8 @@ from otel_zernel_commands.why.watch import (
     is_reading,
     is_running,
     programs,
+    replay,
+    replay_settings,
     runs_mps,
     sampling,
     shows_steps,
@@ -95,6 +98,42 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     report = report_on(state, choice, replace(circumstances, program_ns=program_ns, blocks_of=blocks.of))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
+    return report
+
+
+def replayed_report(path: Path, name: str | None, slices: Slices | None, progress: TextIO) -> WhyReport:
+    """Replays a recording, and returns the report on its jobs, or on those with this name. Raises `CannotStart` if it
+    has none."""
+    state, blocks, choice = watched_state(), StepBlocks(), JobChoice(name=name)
+
+    def arrived(batch: Batch) -> None:
+        if slices is not None:
+            slices.take(batch)
+        blocks.take(state)
+
+    following = ReplayProgress(progress, path, state)
+    try:
+        replaying = replay(replay_settings(path, collecting(state, arrived), Registry.installed()), following.show)
+    finally:
+        following.clear()
+    bars = [bar for process in state.processes for bar in process.bars.bars]
+    begin = min((bar.start_ns for bar in bars), default=0)
+    circumstances = Circumstances(
+        started_ns=begin,
+        seconds=(max((bar.start_ns + bar.duration_ns for bar in bars), default=0) - begin) / 1e9,
+        is_interrupted=replaying.is_interrupted,
+        processes=len(state.processes),
+        notes=tuple(replaying.warnings),
+        blocks_of=blocks.of,
+    )
+    report = report_on(state, choice, circumstances)
+    if not report.jobs:
+        found = ", ".join(one.title for one in groups_of(state.processes, state.jobs)[:_MOST_NAMES])
+        raise CannotStart(
+            f"{printable(str(path))} has no training job with the name {quoted(name)}; found: {found or 'none'}"
+            if name
+            else f"{printable(str(path))} has no training steps: record the pipeline of `ebpf` with the exporter `file`"
+        )
     return report
 
 

@@ -3,6 +3,7 @@
 from otel_zernel_commands.why.watch.configuration import (
     collecting,
     is_reading,
+    replay_settings,
     watch_settings,
     watched_state,
 )
@@ -21,7 +22,7 @@ from otel_zernel_commands.why.watch.slices import MOST_SLICES, Slice, Slices
 from otel_zernel_commands.why.watch.started_program import StartedProgram
 from otel_zernel_commands.why.watch.step_blocks import StepBlock, StepBlocks
 from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
-from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, watch
+from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, replay, watch
 
 __all__ = [
     "MOST_SLICES",
@@ -44,6 +45,8 @@ __all__ = [
     "is_reading",
     "is_running",
     "programs",
+    "replay",
+    "replay_settings",
     "runs_mps",
     "sampling",
     "shows_steps",

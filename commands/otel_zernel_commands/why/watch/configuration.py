@@ -1,12 +1,16 @@
-"""The collector's configuration, made in memory: ebpf and nvml, phases, and an exporter that keeps what it gets."""
+"""The collector's configuration, made in memory: ebpf and nvml or a recording, phases, and an exporter that keeps what
+it gets."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.registry import ComponentClass, Registry
+from otel_zernel_libraries.recordings import has_results, replay_receiver
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
@@ -20,6 +24,12 @@ _SAMPLES = 49
 """A second: a watch lasts some seconds only."""
 _TRACED = 300
 """Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
+_PHASES = {
+    "lateness": "1s",
+    "traces": {"sample": 1, "slowest": 0, "max_steps": _TRACED, "merge_rest": True, "long_sync": "1h"},
+}
+_LONGEST_RECORDING = "24h"
+"""Causes are those of so much of a recording, at most: the longest time that the command watches, too."""
 
 
 def watched_state(
@@ -63,30 +73,34 @@ def watch_settings(
 ) -> Settings:
     """The settings to watch for `seconds`: the causes are those of the whole time. `starts_program`: the libraries of
     a program must be found before its first step."""
-    interval = 1.0 if seconds < _SHORT else 2.0
-    phases = {
-        "interval": f"{interval:g}s",
-        "window": f"{max(seconds + 60, interval):g}s",
-        "lateness": "1s",
-        "traces": {"sample": 1, "slowest": 0, "max_steps": _TRACED, "merge_rest": True, "long_sync": "1h"},
+    receivers = {
+        "ebpf": {
+            "interval": "500ms",
+            "rescan_interval": "500ms" if starts_program else "2s",
+            "sampler_frequency": _SAMPLES,
+            "max_overhead": _MAX_OVERHEAD,
+        },
+        "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
     }
+    phases = {"interval": "1s" if seconds < _SHORT else "2s", "window": f"{seconds + 60:g}s"}
+    return _settings(receivers, {"phases": {**_PHASES, **phases}}, collector, installed)
+
+
+def replay_settings(path: Path, collector: ComponentClass, installed: Registry) -> Settings:
+    """The settings to replay a recording, as fast as it can be read."""
+    phases = {"interval": "1s", "window": _LONGEST_RECORDING, "pace": 0}
+    processors = {} if has_results(path) else {"phases": {**_PHASES, **phases}}
+    return _settings(replay_receiver(path), processors, collector, installed)
+
+
+def _settings(
+    receivers: Mapping[str, Any], processors: Mapping[str, Any], collector: ComponentClass, installed: Registry
+) -> Settings:
+    pipeline = {"receivers": [*receivers], "processors": [*processors], "exporters": [_COLLECTOR]}
     tree = {
-        "receivers": {
-            "ebpf": {
-                "interval": "500ms",
-                "rescan_interval": "500ms" if starts_program else "2s",
-                "sampler_frequency": _SAMPLES,
-                "max_overhead": _MAX_OVERHEAD,
-            },
-            "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
-        },
-        "processors": {"phases": phases},
+        "receivers": receivers,
+        "processors": processors,
         "exporters": {_COLLECTOR: {}},
-        "service": {
-            "telemetry": {"metrics": {"level": "none"}},
-            "pipelines": {
-                "training": {"receivers": ["ebpf", "nvml"], "processors": ["phases"], "exporters": [_COLLECTOR]}
-            },
-        },
+        "service": {"telemetry": {"metrics": {"level": "none"}}, "pipelines": {"training": pipeline}},
     }
     return read_settings([f"yaml:{json.dumps(tree)}"], [], {}, installed.including("exporters", _COLLECTOR, collector))

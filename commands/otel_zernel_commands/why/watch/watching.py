@@ -6,6 +6,7 @@ import logging
 import math
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -114,21 +115,64 @@ def watch(
     KeyboardInterrupt, or ends the process. Raises `CannotStart`.
     """
     watching = Watching(seconds)
-    root, handler = logging.getLogger(), _Warnings(watching.warnings)
-    before, propagated = root.handlers[:], logging.getLogger(_LOG).level
-    root.handlers[:] = [handler]
-    logging.getLogger(_LOG).setLevel(logging.WARNING)
-    try:
+    with _kept_warnings(watching.warnings):
         asyncio.run(_run(settings, watching, followed, attached, clock or SystemClock()))
-    finally:
-        root.handlers[:] = before
-        logging.getLogger(_LOG).setLevel(propagated)
     return watching
+
+
+def replay(settings: Settings, progress: Callable[[], None]) -> Watching:
+    """Runs the service until its recording has ended, and calls `progress` about twice a second. Signals end it as they
+    end a watch. Raises `CannotStart`."""
+    watching = Watching(0.0)
+    with _kept_warnings(watching.warnings):
+        asyncio.run(_replay(settings, watching, progress))
+    return watching
+
+
+@contextlib.contextmanager
+def _kept_warnings(kept: list[str]) -> Iterator[None]:
+    """The log has no other output meanwhile."""
+    root, logger = logging.getLogger(), logging.getLogger(_LOG)
+    handlers, level = root.handlers[:], logger.level
+    root.handlers[:] = [_Warnings(kept)]
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        logger.setLevel(level)
+
+
+async def _replay(settings: Settings, watching: Watching, progress: Callable[[], None]) -> None:
+    async def show() -> None:
+        while True:
+            progress()
+            await asyncio.sleep(_TICK)
+
+    with _ended_by_signals(watching) as stop:
+        showing = asyncio.create_task(show(), name="progress")
+        try:
+            await Service(settings).run(stop, exit_when_done=True)
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
 
 
 async def _run(
     settings: Settings, watching: Watching, followed: WatchFollower, attached: threading.Event | None, clock: Clock
 ) -> None:
+    with _ended_by_signals(watching) as stop:
+        pacing = asyncio.create_task(pace(watching, followed, stop, clock, attached), name="pacing")
+        try:
+            await Service(settings, clock).run(stop)
+        finally:
+            pacing.cancel()
+            await asyncio.gather(pacing, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _ended_by_signals(watching: Watching) -> Iterator[asyncio.Event]:
+    """The event that the first signal sets."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # nohup ignores SIGHUP, and so lets the watch outlive its terminal.
@@ -143,12 +187,7 @@ async def _run(
     for number in handled:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
             loop.add_signal_handler(number, interrupt, number)
-    pacing = asyncio.create_task(pace(watching, followed, stop, clock, attached), name="pacing")
-    try:
-        await Service(settings, clock).run(stop)
-    finally:
-        pacing.cancel()
-        await asyncio.gather(pacing, return_exceptions=True)
+    yield stop
 
 
 async def pace(
