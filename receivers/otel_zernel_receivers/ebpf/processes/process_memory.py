@@ -1,15 +1,20 @@
 """Reads the memory of other processes without opening a file in /proc."""
 
 import ctypes
+import errno
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 class _Part(ctypes.Structure):
     """struct iovec of sys/uio.h."""
 
     _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+_MOST_PARTS = 1024
+"""Of one call: UIO_MAXIOV."""
 
 
 def memory_of(pid: int, start: int, size: int) -> bytes:
@@ -24,6 +29,28 @@ def memory_of(pid: int, start: int, size: int) -> bytes:
     if count < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return content.raw[:count]
+
+
+def memories_of(pid: int, starts: Sequence[int], size: int) -> list[bytes]:
+    """`size` bytes from each of the addresses, with few system calls; empty where there is no memory. Raises OSError.
+
+    The right that it needs is that of `memory_of`.
+    """
+    contents: list[bytes] = []
+    while len(contents) < len(starts):
+        parts = [_Part(start, size) for start in starts[len(contents) : len(contents) + _MOST_PARTS]]
+        there = (_Part * len(parts))(*parts)
+        content = ctypes.create_string_buffer(size * len(parts))
+        here = _Part(ctypes.addressof(content), len(content))
+        count = _process_vm_readv()(pid, ctypes.byref(here), 1, ctypes.byref(there), len(parts), 0)
+        if count < 0 and ctypes.get_errno() != errno.EFAULT:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        complete = max(count, 0) // size
+        pieces = memoryview(content)
+        contents += [bytes(pieces[at * size : (at + 1) * size]) for at in range(complete)]
+        if complete < len(parts):  # the call ends at the first address without memory
+            contents.append(b"")
+    return contents
 
 
 @functools.cache

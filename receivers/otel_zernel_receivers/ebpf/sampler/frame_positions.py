@@ -9,7 +9,7 @@ import numpy as np
 
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import CODE_KEY, NUMBER, FramePosition
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.sampler.code_objects import read_code
+from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject, read_code, read_heads
 from otel_zernel_receivers.ebpf.sampler.code_positions import position_of
 from otel_zernel_receivers.ebpf.sampler.layouts import Codes
 from otel_zernel_receivers.ebpf.tables.samples import Frames
@@ -42,16 +42,15 @@ class FramePositions:
         if max(len(known.stacks), len(known.codes)) > _MOST:
             self.forget(tgid)
             known = self._known.setdefault(tgid, _Known())
-        for stack in set(stacks) - known.stacks:
-            known.stacks.add(stack)
-            frames = self._frames(stack)
-            for place in frames.places if frames else ():
-                if place.code not in known.codes:
-                    with suppress(OSError):  # the process has ended
-                        known.codes[place.code] = self._put(tgid, own_pid, place.code, layout)
+        frames = [self._frames(stack) for stack in set(stacks) - known.stacks]
+        known.stacks.update(stacks)
+        codes = {place.code for of in frames if of for place in of.places} - known.codes.keys()
+        with suppress(OSError):  # the process has ended
+            for address, head in zip(codes, read_heads(own_pid, list(codes), layout), strict=True):
+                code = read_code(own_pid, head, layout) if head else None
+                known.codes[address] = self._put(tgid, address, code)
 
-    def _put(self, tgid: int, own_pid: int, address: int, layout: Codes) -> FramePosition:
-        code = read_code(own_pid, address, layout)
+    def _put(self, tgid: int, address: int, code: CodeObject | None) -> FramePosition:
         position = position_of(code) if code else FramePosition.ELSE
         if position is not FramePosition.ELSE:
             with suppress(OSError):  # the table is full

@@ -5,6 +5,7 @@ publishes them itself, in the struct `_Py_DebugOffsets` at the begin of `_PyRunt
 """
 
 import struct
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 Version = tuple[int, int]
@@ -25,16 +26,32 @@ class Frames(NamedTuple):
     shim: int = 0
 
 
+class LineTable(Enum):
+    """The forms of the table that gives the line of each instruction of a code object."""
+
+    STEPS = auto()
+    """`co_lnotab` of Python 3.9: from line to line, the bytes and the lines in between."""
+    RANGES = auto()
+    """`co_linetable` of Python 3.10: the bytes of each range, and the difference of its line from the one before."""
+    LOCATIONS = auto()
+    """`co_linetable` from Python 3.11 on: the instructions and the location of each range, in numbers of any length."""
+
+
 class Codes(NamedTuple):
     """How a code object and its texts are read: offsets in bytes."""
 
     file: int
-    """In a code object: the address of its file's name. The name of the function follows, and the qualified name."""
+    """In a code object: the address of its file's name. The name of the function follows, the qualified name if there
+    is one, and the table of lines."""
     has_qualified_name: bool
     text: int
     """In a `str` of ASCII characters: the first one."""
     wide_text: int
     """In any other `str`."""
+    first_line: int
+    instructions: int
+    """The first instruction."""
+    line_table: LineTable
 
 
 class Layout(NamedTuple):
@@ -54,11 +71,11 @@ class Layout(NamedTuple):
 
 
 _CODES: Final = {
-    (3, 9): Codes(104, False, 48, 72),
-    (3, 10): Codes(104, False, 48, 72),
-    (3, 11): Codes(112, True, 48, 72),
-    (3, 12): Codes(112, True, 40, 56),
-    (3, 13): Codes(112, True, 40, 56),
+    (3, 9): Codes(104, False, 48, 72, 40, 0, LineTable.STEPS),
+    (3, 10): Codes(104, False, 48, 72, 40, 0, LineTable.RANGES),
+    (3, 11): Codes(112, True, 48, 72, 72, 184, LineTable.LOCATIONS),
+    (3, 12): Codes(112, True, 40, 56, 68, 192, LineTable.LOCATIONS),
+    (3, 13): Codes(112, True, 40, 56, 68, 200, LineTable.LOCATIONS),
 }
 LAYOUTS: Final = {
     (3, 9): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 104, 1), _CODES[3, 9]),

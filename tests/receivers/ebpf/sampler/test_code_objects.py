@@ -1,13 +1,15 @@
 """The file and the name of a function are read from outside: real interpreters of each version."""
 
+import ctypes
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject, read_code
-from otel_zernel_receivers.ebpf.sampler.layouts import Codes
+from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject, read_code, read_heads
+from otel_zernel_receivers.ebpf.sampler.layouts import LAYOUTS, Layout
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 
@@ -34,17 +36,27 @@ def test_the_code_objects_of_each_version_of_python_are_read(minor: int, name: s
         codes = json.loads(process.stdout.readline())
         runtime = runtime_of(process.pid)
         assert runtime
-        for address, *texts in codes:
-            assert read_code(process.pid, address, runtime.layout.codes) == CodeObject(*texts)
+        heads = read_heads(process.pid, [address for address, *_ in codes], runtime.layout.codes)
+        for head, (_, *texts) in zip(heads, codes, strict=True):
+            assert head
+            assert read_code(process.pid, head, runtime.layout.codes) == CodeObject(*texts)
         process.communicate()
 
 
-def test_memory_that_is_no_code_object_has_no_name() -> None:
-    import ctypes
-    import os
-
-    numbers = ctypes.create_string_buffer(b"\xff" * 512)
-    with pytest.raises(OSError, match="Bad address"):
-        read_code(os.getpid(), ctypes.addressof(numbers), Codes(112, True, 48, 72))
+@pytest.mark.parametrize("layout", LAYOUTS.values())
+def test_memory_that_is_no_code_object_has_no_name(layout: Layout) -> None:
+    numbers = ctypes.create_string_buffer(b"\xff" * 512, 512)
     texts = (ctypes.c_uint64 * 64)(*[ctypes.addressof(numbers)] * 64)
-    assert read_code(os.getpid(), ctypes.addressof(texts), Codes(112, True, 48, 72)) is None
+    heads = read_heads(os.getpid(), [8, ctypes.addressof(numbers), ctypes.addressof(texts)], layout.codes)
+    assert heads[0] is None
+    assert [read_code(os.getpid(), head, layout.codes) for head in heads if head] == [None, None]
+
+
+def test_the_end_of_a_long_file_name_is_kept() -> None:
+    code = compile("", "/very" * 150 + "/train.py", "exec")
+    layout = LAYOUTS[3, 11].codes
+    (head,) = read_heads(os.getpid(), [id(code)], layout)
+    assert head
+    read = read_code(os.getpid(), head, layout)
+    assert read
+    assert (len(read.file), read.file[-14:]) == (512, "/very/train.py")

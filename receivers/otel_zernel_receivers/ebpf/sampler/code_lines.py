@@ -1,0 +1,102 @@
+"""Finds the file, the function and the line of places in the Python code of running processes.
+
+    lines = CodeLines()
+    lines.of(own_pid, runtime.layout.codes, frames.places)   # the innermost first, as the places are
+
+An interpreter frees code objects, and others use their memory. So read the places of a stack soon after the stack.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_zernel_libraries.training.stacks import CodeLine
+from otel_zernel_receivers.ebpf.sampler.code_objects import CodeHead, CodeObject, part_of, read_code, read_heads
+from otel_zernel_receivers.ebpf.sampler.layouts import Codes, LineTable
+from otel_zernel_receivers.ebpf.sampler.line_tables import line_at
+from otel_zernel_receivers.ebpf.tables.samples import Place
+
+UNKNOWN_LINE: Final = CodeLine("", "", 0)
+_MOST_CODES: Final = 8192
+"""Of a process at a time. A program that compiles makes ever new ones."""
+_MOST_PROCESSES: Final = 1024
+_LARGEST_TABLE: Final = 1 << 18
+"""Bytes: the table of 30,000 lines in one function."""
+_BYTES: Final = struct.Struct("<16xQ8x")
+"""The size of a `bytes`, and the fields before its content."""
+_UNIT: Final = 2
+"""Bytes of an instruction. Python 3.10 counts instructions."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A code object."""
+
+    head: CodeHead
+    code: CodeObject | None
+    """None if its memory is not that of a code object."""
+    lines: dict[int, CodeLine] = field(default_factory=dict)
+    """By instruction."""
+
+
+class CodeLines:
+    """Remembers the code objects of all processes. One thread at a time may use it."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[int, _Known]] = {}
+        """By pid, and by the address of the code object."""
+
+    def of(self, own_pid: int, layout: Codes, places: Sequence[Place]) -> tuple[CodeLine, ...]:
+        """The line of each place in a process; `UNKNOWN_LINE` where there is no code any more. Raises OSError.
+
+        `own_pid` is the pid of the process in the collector's pid namespace. An error says that the process has ended,
+        or that the collector may not read it.
+        """
+        codes = self._codes(own_pid, layout, list({place.code for place in places}))
+        return tuple(self._line(own_pid, layout, codes.get(place.code), place) for place in places)
+
+    def forget(self, own_pid: int) -> None:
+        """Forgets a process."""
+        self._known.pop(own_pid, None)
+
+    def _codes(self, own_pid: int, layout: Codes, addresses: Sequence[int]) -> dict[int, _Known]:
+        known = self._known.pop(own_pid, {})
+        if len(known) + len(addresses) > _MOST_CODES:
+            known = {}
+        self._known[own_pid] = known
+        while len(self._known) > _MOST_PROCESSES:
+            del self._known[next(iter(self._known))]  # the one whose latest call is the oldest
+        for address, head in zip(addresses, read_heads(own_pid, addresses, layout), strict=True):
+            if not head:
+                known.pop(address, None)
+            elif address not in known or known[address].head != head:
+                known[address] = _Known(head, read_code(own_pid, head, layout))
+        return known
+
+    def _line(self, own_pid: int, layout: Codes, known: _Known | None, place: Place) -> CodeLine:
+        if not known or not known.code:
+            return UNKNOWN_LINE
+        line = known.lines.get(place.instruction)
+        if not line:
+            offset = _offset(layout, place)
+            table = _read_table(own_pid, known.head.line_table)
+            line = CodeLine(*known.code, line_at(layout.line_table, table, known.head.first_line, offset))
+            known.lines[place.instruction] = line
+        return line
+
+
+def _offset(layout: Codes, place: Place) -> int:
+    """Of an instruction from the first one, bytes; negative in a frame before its start."""
+    if layout.instructions:
+        return place.instruction - place.code - layout.instructions
+    number = place.instruction - (1 << 32) if place.instruction >> 31 else place.instruction
+    return number * (_UNIT if layout.line_table is LineTable.RANGES else 1)
+
+
+def _read_table(own_pid: int, address: int) -> bytes:
+    head = part_of(own_pid, address, _BYTES.size)
+    if len(head) < _BYTES.size:
+        return b""
+    (size,) = _BYTES.unpack(head)
+    return part_of(own_pid, address + _BYTES.size, size) if size <= _LARGEST_TABLE else b""
