@@ -11,9 +11,10 @@ from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.devices import small_launches
 from otel_zernel_libraries.training.causes.everywhere import everywhere
-from otel_zernel_libraries.training.causes.job import NOTHING, Job, LeftOut, WhatIf
+from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.memory import knows_memory, memory_growth
 from otel_zernel_libraries.training.causes.ranks import over_ranks
+from otel_zernel_libraries.training.causes.replays import NOTHING, LeftOut, Replays
 from otel_zernel_libraries.training.causes.segments import seen_in_segment, segments
 from otel_zernel_libraries.training.causes.steps import stops, uneven
 from otel_zernel_libraries.training.causes.workers import has_workers, iterators, workers
@@ -88,17 +89,20 @@ _FAITHFUL: Final = 0.03
 def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
     """The answer; None if there are too few steps, or if the replay does not take as long as they did. Causes that the
     answer `before` has named stay for longer, so that verdicts do not flap."""
-    if job.steps < FEWEST_STEPS or job.misses_device or abs(job.baseline / job.step - 1) > _FAITHFUL:
+    replays = Replays(job)
+    if job.steps < FEWEST_STEPS or job.misses_device:
+        return None
+    if abs(job.a_step(replays.without([NOTHING])[:, 0]) / job.step - 1) > _FAITHFUL:
         return None
     made = [(find, names) for find, fits, names in _WHAT_IFS if fits(job)]
-    what_ifs = [(what_if, job.left_out(what_if)) for find, _ in made for what_if in find(job)]
+    what_ifs = [(what_if, replays.left_out(what_if)) for find, _ in made for what_if in find(job)]
     known = {cause.key for cause in before.causes} if before else set()
     named: list[Cause] = []
     others: list[Cause] = []
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
     for names in _ORDER:
-        left = [claimed.rest(job, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
-        for (_, one), cause in zip(left, _causes(job, left), strict=True):
+        left = [claimed.rest(replays, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
+        for (_, one), cause in zip(left, _causes(replays, left), strict=True):
             is_certain = cause.gain_low > 0 or cause.cause in _STOPS
             is_worth = (cause.share >= WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known)
             if is_worth or cause.cause is CauseName.MEMORY_GROWTH:
@@ -115,7 +119,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         ranks_expected=job.expected,
         causes=_ranked(named, before)[:_MOST],
         hidden=tuple(_hidden(job, others)),
-        best=_best(job, [one for _, one in what_ifs]),
+        best=_best(replays, [one for _, one in what_ifs]),
         looked_at=tuple(name for _, names in made for name in names),
         waits=0.0 if job.is_whole else _waits(job),
     )
@@ -152,30 +156,32 @@ class _Claimed(NamedTuple):
         if left_out.faster is not None:
             np.maximum(self.transfers, left_out.faster, out=self.transfers)
 
-    def rest(self, job: Job, what_if: WhatIf, left_out: LeftOut) -> tuple[WhatIf, LeftOut]:
+    def rest(self, replays: Replays, what_if: WhatIf, left_out: LeftOut) -> tuple[WhatIf, LeftOut]:
         """A what-if without that time, but with its part of the waits for a CPU."""
         claimed = self.spent[:, :, left_out.moments]
         if claimed.any():
             left_out = left_out._replace(part=np.maximum(left_out.part - claimed, 0.0))
-        left = job.with_waits(left_out)
+        left = replays.with_waits(left_out)
         claimed = self.spent[:, :, left.moments]
         if claimed.any():
             left = left._replace(part=np.minimum(left.part, 1.0 - claimed))
         if what_if.of_rest:
+            job = replays.job
             all_of_it = np.ones((1, len(job.moments)))
             of_rest = np.stack([what_if.of_rest.get(rank, all_of_it) for rank in range(len(job.ranks))])
             left = left._replace(part=left.part * of_rest[:, :, left.moments])
         if left.faster is not None:
             left = left._replace(faster=np.maximum(left.faster - self.transfers, 0.0))
         if what_if.cause is CauseName.SEGMENT:
-            what_if = replace(what_if, evidence=seen_in_segment(job, left))
+            what_if = replace(what_if, evidence=seen_in_segment(replays.job, left))
         return what_if, left
 
 
-def _causes(job: Job, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> list[Cause]:
+def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> list[Cause]:
     if not what_ifs:
         return []
-    lasted = job.without([NOTHING, *(one for _, one in what_ifs)])
+    job = replays.job
+    lasted = replays.without([NOTHING, *(one for _, one in what_ifs)])
     gains = lasted[:, :1] - lasted[:, 1:]
     means = np.array([job.a_step(column) for column in gains.T])
     blocks = min(int((~job.is_lossy).sum()), _BLOCKS)
@@ -231,8 +237,9 @@ def _load(job: Job, rank: int) -> float:
     return job.a_step(job.spent[rank][:, loads].sum(axis=1))
 
 
-def _best(job: Job, left_out: Sequence[LeftOut]) -> float:
+def _best(replays: Replays, left_out: Sequence[LeftOut]) -> float:
     """The seconds of a step without all causes."""
+    job = replays.job
     removed = np.zeros_like(job.spent)
     faster = np.zeros_like(job.seconds)
     apart = np.zeros(len(job.seconds), dtype=np.bool_)
@@ -241,7 +248,7 @@ def _best(job: Job, left_out: Sequence[LeftOut]) -> float:
         faster = faster if one.faster is None else np.maximum(faster, one.faster)
         apart = apart if one.apart is None else apart | one.apart
     everything = LeftOut(np.arange(len(job.moments)), removed, faster, apart)
-    return job.a_step(job.without([job.with_waits(everything)])[:, 0])
+    return job.a_step(replays.without([replays.with_waits(everything)])[:, 0])
 
 
 def _hidden(job: Job, causes: Sequence[Cause]) -> list[Hidden]:

@@ -1,20 +1,20 @@
-"""The measured steps of all ranks of a job, and what a step would take without something.
+"""The measured steps of all ranks of a job, and what a cause leaves out of them.
 
 The ranks leave the last collective of a step together, so a job's time divides into intervals from one such meeting to
 the next. For a rank that trains alone, an interval ends with each training step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
-from otel_zernel_libraries.training.device import Replayed, Segment, meet, replay
+from otel_zernel_libraries.training.device import Segment
 from otel_zernel_libraries.training.device.segments import Kind
 from otel_zernel_libraries.training.device.streams import NS, Flags, Floats, Integers
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Position, StepEvent
@@ -59,21 +59,6 @@ class WhatIf:
     apart: Flags | None = None
     """By interval: whether the ranks do not wait for each other."""
     evidence: tuple[Evidence, ...] = ()
-
-
-class LeftOut(NamedTuple):
-    """What a replay leaves out. Few moments, or the same part for all ranks and intervals, need little memory."""
-
-    moments: Integers
-    """The columns of the moments."""
-    part: Floats
-    """The part of their time, 0 to 1: by rank (or one for all), interval (or one for all) and moment."""
-    faster: Floats | None = None
-    apart: Flags | None = None
-    """As in `WhatIf`."""
-
-
-NOTHING: Final = LeftOut(np.empty(0, dtype=np.int64), np.empty((1, 1, 0)))
 
 
 class Job:
@@ -134,11 +119,6 @@ class Job:
         return len(self.ranks) >= self.expected
 
     @cached_property
-    def baseline(self) -> float:
-        """The replayed seconds of a step, with all its causes."""
-        return self.a_step(self.without([NOTHING])[:, 0])
-
-    @cached_property
     def steps(self) -> float:
         """The training steps in intervals without lost events."""
         return float(self.trained[~self.is_lossy].sum())
@@ -183,114 +163,6 @@ class Job:
         """How often each event has happened in each interval."""
         return {event: self._summed(rank, counts) for event, counts in self.ranks[rank].measured.counts().items()}
 
-    def left_out(self, what_if: WhatIf) -> LeftOut:
-        """What the replay of a job without something leaves out."""
-        arrays = list(what_if.removed.values())
-        if len(arrays) == len(self.ranks) and all(one is arrays[0] for one in arrays):
-            part = np.broadcast_to(arrays[0], (len(arrays[0]), len(self.moments)))[None]
-        else:
-            part = np.zeros((len(self.ranks), max(map(len, arrays), default=1), len(self.moments)))
-            for rank, one in what_if.removed.items():
-                part[rank] = one
-        moments = np.flatnonzero(part.any(axis=(0, 1)))
-        return LeftOut(moments, part[:, :, moments], what_if.faster, what_if.apart)
-
-    def with_waits(self, left_out: LeftOut) -> LeftOut:
-        """The same with its part of the waits for a CPU in the same position."""
-        moments, part = left_out.moments, left_out.part
-        for on_cpu, waits, total in self._cpu_times:
-            own = on_cpu[left_out.moments]
-            if not own.any():
-                continue
-            gone = (self.spent[:, :, left_out.moments[own]] * left_out.part[:, :, own]).sum(axis=2)
-            share = np.divide(gone, total, out=np.zeros_like(total), where=total > 0)
-            if share.any():
-                before, is_gone = moments, waits.copy()
-                is_gone[moments] = True
-                moments = np.flatnonzero(is_gone)
-                complete = np.zeros((*share.shape, len(moments)))
-                complete[:, :, np.searchsorted(moments, before)] = part
-                at = waits[moments]
-                complete[:, :, at] = np.maximum(complete[:, :, at], share[:, :, None])
-                part = complete
-        return left_out._replace(moments=moments, part=part)
-
-    @cached_property
-    def _cpu_times(self) -> list[tuple[Flags, Flags, Floats]]:
-        """By position: the moments on a CPU, those of waits for one, and the seconds on a CPU."""
-        times = []
-        for position in dict.fromkeys(moment.position for moment in self.moments):
-            on_cpu, waits = (
-                np.array([one.position is position and one.activity in some for one in self.moments])
-                for some in (ON_CPU, FOR_CPU)
-            )
-            if on_cpu.any() and waits.any():
-                times.append((on_cpu, waits, self.spent[:, :, on_cpu].sum(axis=2)))
-        return times
-
-    def without(self, left_out: Sequence[LeftOut]) -> Floats:
-        """The seconds of each interval (rows) without something (columns)."""
-        if self.has_device:
-            return self._on_devices(left_out)
-        transfers, joined = self._meetings(self.transfers, left_out)
-        durations = np.empty_like(transfers)
-        for column, one in enumerate(left_out):
-            gone = self.spent[:, :, one.moments] * (one.part * self.is_own[one.moments])
-            own = np.maximum(self.own - gone.sum(axis=2), 0.0)
-            durations[:, column] = meet(own, transfers[:, column], joined[:, column])
-        return durations
-
-    def _meetings(self, seconds: Floats, left_out: Sequence[LeftOut]) -> tuple[Floats, Flags]:
-        """By interval and column: the seconds of the transfer, and whether the ranks wait for each other."""
-        transfers = np.repeat(seconds[:, None], len(left_out), axis=1)
-        joined = np.ones(transfers.shape, dtype=np.bool_)
-        for column, one in enumerate(left_out):
-            if one.faster is not None:
-                transfers[:, column] *= 1.0 - one.faster
-            if one.apart is not None:
-                joined[:, column] = ~one.apart
-        return transfers, joined
-
-    def _on_devices(self, left_out: Sequence[LeftOut]) -> Floats:
-        """The same on GPUs, whose ranks meet at the edges. A transfer is what the replay lacks without it."""
-        count = len(self.seconds)
-        meets_others = not (self.alone and self.is_whole)
-        threads, places = [], []
-        for rank, one in enumerate(self.ranks):
-            edges = self.times[:, rank]
-            ends = [part.end for part in one.segments]
-            row = np.clip(np.searchsorted(edges, ends) - 1, 0, count - 1)
-            place = np.searchsorted(ends, edges, side="right") - 1
-            places.append(place)
-            meets = frozenset(place[place >= 0].tolist() if meets_others else ())
-            parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(one.segments)]
-            removed = np.zeros((len(parts), len(left_out)))
-            spent = self._spent_in(parts)
-            for column, out in enumerate(left_out):
-                gone = np.broadcast_to(out.part, (len(self.ranks), count, len(out.moments)))[rank, row]
-                removed[:, column] = (spent[:, out.moments] * gone * self.is_own[out.moments]).sum(axis=1)
-            threads.append(Replayed(parts, one.works, removed))
-        if not meets_others:
-            return _between(replay(threads), places)
-        bare = [Replayed(one.segments, one.works, np.zeros((len(one.segments), 1))) for one in threads]
-        missing = np.maximum(self.seconds - _between(replay(bare), places)[:, 0], 0.0)
-        transfers, joined = self._meetings(np.minimum(missing, self.transfers), left_out)
-        # the first meeting is before the first interval
-        first = min(int(np.argmax(place >= 0)) for place in places)
-        transfers = np.vstack([np.zeros((1, len(left_out))), transfers])[first:]
-        joined = np.vstack([np.ones((1, len(left_out)), dtype=np.bool_), joined])[first:]
-        return _between(replay(threads, transfers, joined), places)
-
-    def _spent_in(self, parts: Sequence[Segment]) -> Floats:
-        """Seconds by segment and moment."""
-        columns = {moment: at for at, moment in enumerate(self.moments)}
-        spent = np.zeros((len(parts), len(self.moments)))
-        for at, part in enumerate(parts):
-            for activity, time in part.activities.items():
-                if (column := columns.get(MOMENTS[part.position][activity])) is not None:
-                    spent[at, column] += time * NS
-        return spent
-
     def counted(self, rank: int, flag: int) -> Integers:
         """The steps of a rank with a flag that end in each interval."""
         return self._summed(rank, (self.ranks[rank].measured.steps[:, 3] & flag) // flag)
@@ -316,14 +188,6 @@ def training_ends(measured: MeasuredSteps) -> Integers:
     steps = measured.steps
     ends: Integers = np.unique(steps[(steps[:, 3] & StepFlags.TRAINED) > 0, 1])[:, None]
     return ends
-
-
-def _between(ends: Sequence[Floats], places: Sequence[Integers]) -> Floats:
-    """The seconds of each interval by what-if, as the mean of the ranks. `ends`: of the segments of each rank.
-    `places`: the segment that ends at each edge."""
-    whole = [np.vstack([np.zeros(each.shape[1]), each]) for each in ends]
-    lasted: Floats = np.mean([np.diff(each[at + 1], axis=0) for each, at in zip(whole, places, strict=True)], axis=0)
-    return lasted
 
 
 def _covered(segments: Sequence[Segment], edges: Integers) -> Flags:

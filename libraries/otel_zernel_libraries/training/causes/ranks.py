@@ -54,34 +54,18 @@ def _excess(job: Job, rank: int, others: Floats | None) -> Floats:
 def _stragglers(job: Job) -> Iterator[WhatIf]:
     """All late ranks are as fast as the median rank. One of several alone would save little."""
     own = job.spent[:, ~job.is_lossy][:, :, _is_of_ranks(job)].sum(axis=2)
-    intervals = own.shape[1]
-    if intervals < _FEW:
+    if own.shape[1] < _FEW:
         return
-    late: dict[int, float] = {}
     # two ranks that are late in turns are no stragglers: each is compared with the other one
     usual = np.tile(np.median(own, axis=0), (len(own), 1)) if len(own) > 2 else own[::-1]
-    for rank in range(len(own)):
-        excess = own[rank] - usual[rank]
-        error = float(excess.std()) / intervals**0.5
-        if excess.mean() >= max(_SMALL * float(job.seconds.mean()), _SURE * error):
-            late[rank] = float(excess.mean())
+    late = _late(job, own - usual)
     if not late:
         return
-    removed = {}
-    spent = job.means
-    others = np.median(spent, axis=0) if len(own) > 2 else None
-    for rank, seconds in late.items():
-        positive = np.maximum(_excess(job, rank, others), 0.0)
-        # it may be faster in other moments: its largest differences make it late
-        largest = np.argsort(-positive)
-        before = np.cumsum(positive[largest]) - positive[largest]
-        positive[largest] = np.clip(seconds - before, 0.0, positive[largest])
-        part = np.divide(positive, spent[rank], out=np.zeros_like(positive), where=spent[rank] > 0)
-        removed[rank] = np.clip(part, 0.0, 1.0)[None, :]
+    others = np.median(job.means, axis=0) if len(own) > 2 else None
     latest = max(late, key=late.__getitem__)
     by_moment = _excess(job, latest, others)
     moment = job.moments[int(by_moment.argmax())]
-    steps = intervals / job.steps
+    steps = own.shape[1] / job.steps
     longest, lateness = float(by_moment.max()) * steps, late[latest] * steps
     number, where = job.ranks[latest].rank, POSITION_WORDS[moment.position].where
     evidence = [
@@ -91,11 +75,7 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
             lateness,
             "s",
         ),
-        Evidence(
-            f"It {activity_for(moment.activity, amount(longest))} more {where}.",
-            longest,
-            "s",
-        ),
+        Evidence(f"It {activity_for(moment.activity, amount(longest))} more {where}.", longest, "s"),
     ]
     if len(late) > 1:
         names = ", ".join(str(job.ranks[rank].rank) for rank in late if rank != latest)
@@ -105,9 +85,29 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
         position=moment.position,
         activity=moment.activity,
         rank=number,
-        removed=removed,
+        removed={rank: _lateness(job, rank, seconds, others) for rank, seconds in late.items()},
         evidence=tuple(evidence),
     )
+
+
+def _late(job: Job, excess: Floats) -> dict[int, float]:
+    """The late ranks, by their index, and the mean seconds of an interval by which each is late. `excess`: the seconds
+    by rank and interval."""
+    means, errors = excess.mean(axis=1), excess.std(axis=1) / excess.shape[1] ** 0.5
+    fewest = np.maximum(_SMALL * float(job.seconds.mean()), _SURE * errors)
+    return {int(rank): float(means[rank]) for rank in np.flatnonzero(means >= fewest)}
+
+
+def _lateness(job: Job, rank: int, seconds: float, others: Floats | None) -> Floats:
+    """The part of the time of a rank, by moment, that makes it late by so many seconds."""
+    spent, positive = job.means[rank], np.maximum(_excess(job, rank, others), 0.0)
+    # it may be faster in other moments: its largest differences make it late
+    largest = np.argsort(-positive)
+    before = np.cumsum(positive[largest]) - positive[largest]
+    positive[largest] = np.clip(seconds - before, 0.0, positive[largest])
+    part = np.divide(positive, spent, out=np.zeros_like(positive), where=spent > 0)
+    clipped: Floats = np.clip(part, 0.0, 1.0)[None, :]
+    return clipped
 
 
 def _imbalance(job: Job) -> Iterator[WhatIf]:

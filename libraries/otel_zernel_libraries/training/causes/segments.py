@@ -13,7 +13,8 @@ import numpy as np
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import PASSES, TORCH_OPTIMIZERS
-from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, LeftOut, WhatIf
+from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
+from otel_zernel_libraries.training.causes.replays import LeftOut
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
