@@ -1,4 +1,4 @@
-"""Events of the kernel as spans; docs/spans.md is the contract.
+"""Events of the kernel as encoded spans; docs/spans.md is the contract.
 
 Training jobs make thousands of events a second. Therefore only the parts that differ from span to span are encoded each
 time. Field numbers are those of opentelemetry/proto/trace/v1/trace.proto.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,87 +21,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import LARGEST_INTEGER, encode_attributes, encode_resource
+from otel_zernel.otlp.points import encode_attributes, encode_resource
 from otel_zernel.protobuf import delimited
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.interval_spans import (
-    CollectiveSpan,
-    Ending,
-    OperatorKind,
-    OperatorsSpan,
-    ProcessSpan,
-    ThreadSpan,
-    WorkerSpan,
-)
-from otel_zernel_receivers.ebpf.emit.ends import signal_name
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
-    COMMUNICATION_FACTS,
-    END_FACTS,
-    OUT_OF_MEMORY,
-    RUN_FACTS,
-    SNAPSHOT,
-    Interval,
-    RunEnding,
-    RunKind,
-)
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending as KernelEnding
-from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
-from otel_zernel_receivers.ebpf.probes.catalogue import function_of
+from otel_zernel_receivers.ebpf.emit.event_spans import EventFields, rank_of, run_of, span_of, status_of
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import SNAPSHOT, Interval
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
-
-_RUN = struct.Struct("<QIIIHH")
-_COMMUNICATION = struct.Struct("<QQQiI")
-_END = struct.Struct("<Q16s")
-_EDGES = struct.Struct("<32H")
-assert (_RUN.size, _COMMUNICATION.size, _END.size) == (  # noqa: S101  # a mistake in this file
-    RUN_FACTS.itemsize,
-    COMMUNICATION_FACTS.itemsize,
-    END_FACTS.itemsize,
-)
-_RUN_KINDS: dict[RunKind, OperatorKind] = {
-    RunKind.OF_MODEL: "model",
-    RunKind.OF_UPDATE: "update",
-    RunKind.OF_LOSS: "loss",
-    RunKind.OF_BATCH: "batch",
-    RunKind.OF_NOISE: "noise",
-    RunKind.OF_IN_PLACE: "in_place",
-}
-_ENDINGS = {RunEnding.AT_OPERATOR: "operator", RunEnding.AT_REGION: "region", RunEnding.AT_NEXT_RUN: "next"}
-
-
-def run_of(facts: bytes, thread: int, phase: str, edges: bytes | None = None) -> OperatorsSpan:
-    """The span of a run without its times, from the facts of its event.
-
-    `edges` are the beginnings and ends of the parts, from an event of its own.
-    """
-    covered, count, parts, ending, is_without_grad, kind = _unpacked(_RUN, facts)
-    return OperatorsSpan(
-        thread=thread,
-        start_ns=0,
-        end_ns=0,
-        phase=phase,
-        operators=count,
-        operator_kind=_RUN_KINDS[RunKind(kind)],
-        ending=_ENDINGS[RunEnding(ending)],
-        grad=not is_without_grad,
-        parts=max(parts, 1),
-        covered_ns=covered if parts > 1 else 0,
-        edges_us=_unpacked(_EDGES, edges)[: 2 * parts] if edges and parts > 1 else (),
-    )
-
-
-def _unpacked(layout: struct.Struct, facts: bytes) -> tuple[Any, ...]:
-    """numpy drops the zero bytes at the end of the facts."""
-    return layout.unpack_from(facts.ljust(layout.size, b"\0"))
-
-
-def parts_of_runs(events: NDArray[Any]) -> dict[tuple[int, int], bytes]:
-    """The events with the edges of parts: their content by the thread and the beginning (ns) of the run."""
-    found = events[(events["interval"] == Interval.OPERATORS) & (events["operation"] == 1)]
-    keys = zip(found["tid"].tolist(), found["begin"].tolist(), strict=True)
-    return dict(zip(keys, found["facts"]["name"].tolist(), strict=True))
-
 
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__).SerializeToString()
 _WINDOW_NS = 60_000_000_000
@@ -134,22 +60,6 @@ _SNAPSHOT_BEGIN, _SNAPSHOT_END = (
 )
 """The encoded attributes up to their values, which the kernel has written."""
 
-_FIXED_ID = 0x0280028002800280.to_bytes(8, "little")
-"""NCCL's unique id begins with this constant (`NCCL_MAGIC`) if a job sets NCCL_COMM_ID, else with random bytes."""
-
-
-class EventFields(NamedTuple):
-    """The fields of `kernel_structs.EVENT` that many events have in common. `facts` comes last."""
-
-    tid: int
-    interval: int
-    phase: int
-    operation: int
-    is_abandoned: int
-    flags: int
-    facts: bytes
-    """`kernel_structs.FACTS` without the zero bytes at its end."""
-
 
 @dataclass
 class SpanEncoder:
@@ -167,7 +77,7 @@ class SpanEncoder:
         """
         if without_runs:
             events = events[events["interval"] != Interval.OPERATORS]
-        edges = parts_of_runs(events)
+        edges = _edges_of_runs(events)
         if edges:
             events = events[(events["interval"] != Interval.OPERATORS) | (events["operation"] == 0)]
         by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
@@ -183,8 +93,7 @@ class SpanEncoder:
             processes, kinds, begins, ends, sequences, snapshots, strict=True
         ):
             if fields.interval == Interval.COMMUNICATOR:
-                *_, rank, size = _unpacked(_COMMUNICATION, fields.facts)
-                self.identities.set_rank(process, rank, size)
+                self.identities.set_rank(process, *rank_of(fields))
             elif self.identities.is_selected(process) and not _is_usual(fields):
                 if fields.interval == Interval.OPERATORS:
                     common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
@@ -218,7 +127,14 @@ class SpanEncoder:
 
     def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
         """Encodes a run of operators, which few other runs equal."""
-        return run_of(fields.facts, fields.tid, _phase_of(fields), edges).to_span().SerializeToString()
+        return run_of(fields, edges).to_span().SerializeToString()
+
+
+def _edges_of_runs(events: NDArray[Any]) -> dict[tuple[int, int], bytes]:
+    """The events with the edges of parts: their content by the thread and the beginning (ns) of the run."""
+    found = events[(events["interval"] == Interval.OPERATORS) & (events["operation"] == 1)]
+    keys = zip(found["tid"].tolist(), found["begin"].tolist(), strict=True)
+    return dict(zip(keys, found["facts"]["name"].tolist(), strict=True))
 
 
 def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
@@ -228,12 +144,7 @@ def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
 
 def _is_usual(fields: EventFields) -> bool:
     """Whether it is the usual end of a worker, which only a metric counts."""
-    return fields.interval == Interval.WORKER and not _status_of(fields)
-
-
-def _status_of(fields: EventFields) -> int:
-    status, _ = _unpacked(_END, fields.facts)
-    return int(status)
+    return fields.interval == Interval.WORKER and not status_of(fields)
 
 
 def _snapshots_of(events: NDArray[Any]) -> list[bytes]:
@@ -257,65 +168,10 @@ def _encode_number(interval: int, sequence: int) -> bytes:
     return encode_attributes({name: sequence}, 9) if name else b""
 
 
-def _phase_of(fields: EventFields) -> str:
-    return Phase(fields.phase).name.lower()
-
-
 @lru_cache(maxsize=2048)
 def _encode_common(fields: EventFields) -> bytes:
     """The part of a span that many events share: everything but its ids and times."""
-    span = _span_of(fields).to_span()
+    span = span_of(fields).to_span()
     if fields.is_abandoned:
         span.status.code = Status.STATUS_CODE_ERROR
     return span.SerializeToString()
-
-
-def _span_of(fields: EventFields) -> ThreadSpan | CollectiveSpan | ProcessSpan | WorkerSpan:
-    """The span of an event that is no run of operators, without its times."""
-    match Interval(fields.interval):
-        case Interval.COLLECTIVE:
-            return _collective(fields)
-        case Interval.PROCESS:
-            return ProcessSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
-        case Interval.WORKER:
-            return WorkerSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
-        case interval:
-            kind, text = interval.name.lower(), fields.facts.decode(errors="replace")
-            is_user = interval is Interval.USER
-            name = kind if is_user or interval is Interval.BACKWARD else text or function_of(fields.flags)
-            return ThreadSpan(kind, name, fields.tid, 0, 0, _phase_of(fields), scope_name=text if is_user else "")
-
-
-def _collective(fields: EventFields) -> CollectiveSpan:
-    operation, timing = COLLECTIVES[fields.operation]
-    number, communicator, size, rank, ranks = _unpacked(_COMMUNICATION, fields.facts)
-    shared = number.to_bytes(8, "little")
-    return CollectiveSpan(
-        operation=operation,
-        thread=fields.tid,
-        start_ns=0,
-        end_ns=0,
-        phase=_phase_of(fields),
-        timing_source=timing,
-        bytes=min(size, LARGEST_INTEGER),
-        communicator=f"{communicator:#x}",
-        shared_communicator=_communicator_id(shared) if number and shared != _FIXED_ID else "",
-        rank=rank if rank >= 0 else None,
-        world_size=ranks,
-    )
-
-
-def _communicator_id(unique_id: bytes) -> str:
-    """A hash of the first 8 bytes of NCCL's unique id. The id itself admits a process to the communicator."""
-    return blake2b(unique_id, digest_size=8).hexdigest()
-
-
-def _ending(fields: EventFields) -> Ending:
-    status, program = _unpacked(_END, fields.facts)
-    if fields.operation == KernelEnding.EXECED:
-        return Ending("exec", program=program.rstrip(b"\0").decode(errors="replace"))
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        is_out_of_memory = bool(fields.flags & OUT_OF_MEMORY)
-        return Ending("signal", signal=number, signal_name=signal_name(number), is_out_of_memory=is_out_of_memory)
-    return Ending("exit", exit_code=os.WEXITSTATUS(status))
