@@ -88,200 +88,78 @@ class Program:
             self.part(Position.ZERO_GRAD, 0.1)
 
 
-def feature_server(program: Program) -> None:
-    """A batch of 30,000 bytes from a server, which is asked for 60 rows."""
-    program.part(Position.LOAD, 0.1, {"socket": 20}, read=30_000, written=1_200)
-    program.forward()
-    program.learn()
+Step = Callable[[Program], None]
+"""One step of a program."""
 
 
-def small_features(program: Program) -> None:
-    """As `feature_server`, with 12,000 bytes."""
-    program.part(Position.LOAD, 0.1, {"socket": 20}, read=12_000, written=400)
-    program.forward()
-    program.learn()
+def makes_batch(on_cpu: float, waits: Mapping[str, float] = _NOTHING, *, loads: bool = False, **counted: int) -> Step:
+    """The loop makes a batch, from that of a DataLoader if it `loads`."""
+
+    def step(program: Program) -> None:
+        if loads:
+            program.load()
+        program.part(Position.LOAD, on_cpu, waits, **counted)
+        program.forward()
+        program.learn()
+
+    return step
 
 
-def parsed_features(program: Program) -> None:
-    """A batch of 60,000 bytes from a server, which are parsed."""
-    program.part(Position.LOAD, 8, {"socket": 3}, read=60_000, written=900)
-    program.forward()
-    program.learn()
+def after_step(
+    on_cpu: float,
+    waits: Mapping[str, float] = _NOTHING,
+    *,
+    loads: bool = False,
+    writes: float = 0,
+    **counted: int,
+) -> Step:
+    """The loop does something after its update. It has a DataLoader if it `loads`."""
+
+    def step(program: Program) -> None:
+        if loads:
+            program.load()
+        program.forward()
+        program.learn()
+        program.part(Position.AFTER_STEP, on_cpu, waits, writes=writes, **counted)
+
+    return step
 
 
-def cached_texts(program: Program) -> None:
-    """A batch of 32,000 bytes of cached files, whose tokens are looked up."""
-    program.part(Position.LOAD, 6, read=32_000)
-    program.forward()
-    program.learn()
+def in_loader(waits: Mapping[str, float], **counted: int) -> Step:
+    """The loop waits in its DataLoader."""
+
+    def step(program: Program) -> None:
+        program.load(waits, **counted)
+        program.forward()
+        program.learn()
+
+    return step
 
 
-def files(program: Program) -> None:
-    """A batch from files that are not cached."""
-    program.part(Position.LOAD, 0.5, {"file": 9}, read=120_000)
-    program.forward()
-    program.learn()
+def in_pass(waits: Mapping[str, float], *, loads: bool = False) -> Step:
+    """A layer waits. The loop has a DataLoader if it `loads`."""
+
+    def step(program: Program) -> None:
+        if loads:
+            program.load()
+        program.forward(waits)
+        program.learn()
+
+    return step
 
 
-def mapped_tokens(program: Program) -> None:
-    """A batch from a memory map that is not cached."""
-    program.part(Position.LOAD, 0.4, {"fault": 6}, file_faults=40, major_faults=30)
-    program.forward()
-    program.learn()
+def rollout(waits: Mapping[str, float], read: int) -> Step:
+    """The model acts six times before it learns, and waits for the answer of its environment."""
 
+    def step(program: Program) -> None:
+        for _ in range(6):
+            with program.span("inference"):
+                program.part(Position.INFERENCE, 0.5, operators=6)
+            program.part(Position.ENVIRONMENT, 0.1, waits, read=read)
+        program.forward()
+        program.learn()
 
-def prefetching_thread(program: Program) -> None:
-    """A thread makes batches, and the training thread takes them from a queue."""
-    program.part(Position.LOAD, 0.05, {"lock": 15, "gil": 0.2})
-    program.forward()
-    program.learn()
-
-
-def prefetching_process(program: Program) -> None:
-    """A process makes batches. The pipe of its queue has their names in shared memory."""
-    program.part(Position.LOAD, 0.2, {"pipe": 12}, read=600)
-    program.forward()
-    program.learn()
-
-
-def prefetched_to_the_device(program: Program) -> None:
-    """A thread makes batches. The training thread converts them, and copies them to the device."""
-    program.part(Position.LOAD, 2, {"lock": 9, "copy": 1}, copies=2, copied=400_000)
-    program.forward()
-    program.learn()
-
-
-def metric_in_python(program: Program) -> None:
-    """After the step a metric is computed in Python."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 18)
-
-
-def metric_and_fsync(program: Program) -> None:
-    """After the step a metric is computed in Python, and written to a file by fsync."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 6, {"file": 9}, writes=9, read=4096, written=2000)
-
-
-def http_log(program: Program) -> None:
-    """After the step a request sends the loss to a server, which answers with 1,200 bytes."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 0.4, {"socket": 11}, read=1_200, written=500)
-
-
-def https_log(program: Program) -> None:
-    """As `http_log`, over a new encrypted connection: 8,000 bytes are certificates."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 2, {"socket": 25}, read=8_600, written=1_400)
-
-
-def parsed_answer(program: Program) -> None:
-    """A batch of 4,000 bytes from a server, which takes 4 ms to parse."""
-    program.part(Position.LOAD, 4, {"socket": 9}, read=4_000, written=300)
-    program.forward()
-    program.learn()
-
-
-def few_texts(program: Program) -> None:
-    """A batch of 12,000 bytes of cached files, beside a line of progress."""
-    program.part(Position.LOAD, 6, read=12_000, written=150)
-    program.forward()
-    program.learn()
-
-
-def files_beside_a_log(program: Program) -> None:
-    """A batch of 120,000 bytes from files, and a line of 20,000 bytes in a log."""
-    program.part(Position.LOAD, 0.5, {"file": 9}, read=120_000, written=20_000)
-    program.forward()
-    program.learn()
-
-
-def rows_of_a_table(program: Program) -> None:
-    """After the step a database changes four pages."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 3, {"file": 9}, writes=9, read=16_384, written=18_000)
-
-
-def full_pipe(program: Program) -> None:
-    """After the step a line is written to a pipe that is full. The line has the use of memory, from /proc."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 0.1, {"pipe": 14}, writes=14, read=40, written=100)
-
-
-def sleeping_logger(program: Program) -> None:
-    """After the step the program sleeps."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 0.1, {"timer": 14})
-
-
-def flushing_logger(program: Program) -> None:
-    """After the step a logger of another thread is flushed."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 1.2, {"lock": 16, "gil": 0.5})
-
-
-def copied_learning_rate(program: Program) -> None:
-    """After the step a new learning rate is computed, and copied to the device."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 12, {"copy": 0.02}, copies=1, copied=4)
-
-
-def child_process(program: Program) -> None:
-    """After the step a command runs. Its output of 100 bytes comes through a pipe."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 1, {"child": 14})
-
-
-def output_of_a_command(program: Program) -> None:
-    """After the step a command runs. It prints 2,000 bytes, and has ended when the program waits for its end."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 1, {"pipe": 14}, read=2_000, forks=1)
-
-
-def report_with_its_template(program: Program) -> None:
-    """After the step a report of 6,000 bytes is written, by a template of 20,000 bytes from a file."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 6, {"file": 4}, writes=4, read=20_000, written=6_000)
-
-
-def values_of_keys(program: Program) -> None:
-    """A batch of 12,700 bytes from a server, which is asked for 64 keys."""
-    program.part(Position.LOAD, 0.2, {"socket": 12}, read=12_700, written=2_900)
-    program.forward()
-    program.learn()
-
-
-def embeddings_of_texts(program: Program) -> None:
-    """A batch of 98,000 bytes from a server, which gets 66,000 bytes of text."""
-    program.part(Position.LOAD, 0.5, {"socket": 15}, read=98_000, written=66_000)
-    program.forward()
-    program.learn()
-
-
-def objects_of_a_store(program: Program) -> None:
-    """A batch of 32 objects of 5,000 bytes from a store. Each request is signed, and has 800 bytes."""
-    program.part(Position.LOAD, 2, {"socket": 30}, read=32 * 5_400, written=32 * 800)
-    program.forward()
-    program.learn()
-
-
-def record_for_a_token(program: Program) -> None:
-    """A batch of 3,000 bytes from a server, which gets a token of 900 bytes."""
-    program.part(Position.LOAD, 0.3, {"socket": 9}, read=3_400, written=900)
-    program.forward()
-    program.learn()
+    return step
 
 
 def batch_of_a_process_beside_a_command(program: Program) -> None:
@@ -290,13 +168,6 @@ def batch_of_a_process_beside_a_command(program: Program) -> None:
     program.learn()
     program.part(Position.AFTER_STEP, 0.2, {"child": 1}, forks=1)
     program.part(Position.LOAD, 0.2, {"pipe": 12}, read=600)
-
-
-def long_output_of_a_command(program: Program) -> None:
-    """The same with 20,000 bytes, as of `ps aux`."""
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 1, {"pipe": 14}, read=20_000, forks=1)
 
 
 def log_before_features(program: Program) -> None:
@@ -315,18 +186,6 @@ def log_before_files(program: Program) -> None:
     program.part(Position.LOAD, 3, read=900_000)
 
 
-def sleep_in_the_pass(program: Program) -> None:
-    """A layer sleeps."""
-    program.forward({"timer": 15})
-    program.learn()
-
-
-def request_in_the_pass(program: Program) -> None:
-    """A layer asks a server for an embedding."""
-    program.forward({"socket": 15})
-    program.learn()
-
-
 def compiled_pass(program: Program) -> None:
     """Only the loss of the pass shows: its other operators are compiled."""
     program.part(Position.FORWARD, 6, compiled=12)
@@ -335,91 +194,10 @@ def compiled_pass(program: Program) -> None:
     program.learn(9)
 
 
-def environments_in_processes(program: Program) -> None:
-    """A rollout. The environments answer through pipes."""
-    for _ in range(6):
-        with program.span("inference"):
-            program.part(Position.INFERENCE, 0.5, operators=6)
-        program.part(Position.ENVIRONMENT, 0.1, {"pipe": 4}, read=900)
-    program.forward()
-    program.learn()
-
-
-def game_server(program: Program) -> None:
-    """A rollout. The environment is a server, which answers with 500 bytes."""
-    for _ in range(6):
-        with program.span("inference"):
-            program.part(Position.INFERENCE, 0.5, operators=6)
-        program.part(Position.ENVIRONMENT, 0.1, {"socket": 4}, read=500)
-    program.forward()
-    program.learn()
-
-
-def requests_in_the_dataset(program: Program) -> None:
-    """The dataset of a DataLoader asks a server."""
-    program.load({"socket": 12}, read=50_000)
-    program.forward()
-    program.learn()
-
-
-def tokenizing_in_the_loop(program: Program) -> None:
-    """The DataLoader gives text, and the loop looks up its tokens in Python."""
-    program.load()
-    program.part(Position.LOAD, 14)
-    program.forward()
-    program.learn()
-
-
-def fetching_in_the_loop(program: Program) -> None:
-    """The DataLoader gives names, and the loop gets the data from a server."""
-    program.load()
-    program.part(Position.LOAD, 0.2, {"socket": 14}, read=60_000)
-    program.forward()
-    program.learn()
-
-
 def sleep_before_the_pass(program: Program) -> None:
     """With a DataLoader, the model's own code sleeps before its first operator."""
     program.load()
     program.part(Position.FORWARD, 0.1, {"timer": 14})
-    program.forward()
-    program.learn()
-
-
-def http_log_with_a_loader(program: Program) -> None:
-    """As `http_log`, with a DataLoader."""
-    program.load()
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 0.4, {"socket": 11}, read=200)
-
-
-def metric_and_fsync_with_a_loader(program: Program) -> None:
-    """As `metric_and_fsync`, with a DataLoader."""
-    program.load()
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 6, {"file": 9})
-
-
-def full_pipe_with_a_loader(program: Program) -> None:
-    """As `full_pipe`, with a DataLoader."""
-    program.load()
-    program.forward()
-    program.learn()
-    program.part(Position.AFTER_STEP, 0.1, {"pipe": 14})
-
-
-def sleep_in_the_pass_with_a_loader(program: Program) -> None:
-    """As `sleep_in_the_pass`, with a DataLoader."""
-    program.load()
-    program.forward({"timer": 15})
-    program.learn()
-
-
-def workers(program: Program) -> None:
-    """The DataLoader waits for its worker processes."""
-    program.load({"pipe": 2, "lock": 9}, read=300)
     program.forward()
     program.learn()
 
@@ -489,55 +267,99 @@ def averages_by_hand(program: Program) -> None:
         program.part(Position.AVERAGE, 2, operators=8)
 
 
-PROGRAMS: tuple[Callable[[Program], None], ...] = (
-    *(
-        feature_server,
-        small_features,
-        parsed_features,
-        values_of_keys,
-        embeddings_of_texts,
-        objects_of_a_store,
-        cached_texts,
-        few_texts,
-        parsed_answer,
-        files,
-        files_beside_a_log,
-        mapped_tokens,
-        prefetching_thread,
-        prefetching_process,
-        prefetched_to_the_device,
-    ),
-    *(metric_without_gradients, metric_with_a_loader, decision_at_random, synthetic_batch, noise_after_a_loader),
-    averages_by_hand,
-    *(
-        metric_in_python,
-        metric_and_fsync,
-        http_log,
-        https_log,
-        rows_of_a_table,
-        full_pipe,
-        sleeping_logger,
-        flushing_logger,
-    ),
-    *(
-        copied_learning_rate,
-        child_process,
-        output_of_a_command,
-        long_output_of_a_command,
-        log_before_files,
-        log_before_features,
-        sleep_in_the_pass,
-        request_in_the_pass,
-        compiled_pass,
-    ),
-    *(environments_in_processes, game_server, requests_in_the_dataset, tokenizing_in_the_loop, fetching_in_the_loop),
-    *(sleep_before_the_pass, http_log_with_a_loader, metric_and_fsync_with_a_loader, full_pipe_with_a_loader),
-    *(sleep_in_the_pass_with_a_loader, workers, iterator_in_each_step),
-)
+PROGRAMS: Mapping[str, Step] = {
+    # A batch of 30,000 bytes from a server, which is asked for 60 rows.
+    "feature_server": makes_batch(0.1, {"socket": 20}, read=30_000, written=1_200),
+    # As `feature_server`, with 12,000 bytes.
+    "small_features": makes_batch(0.1, {"socket": 20}, read=12_000, written=400),
+    # A batch of 60,000 bytes from a server, which are parsed.
+    "parsed_features": makes_batch(8, {"socket": 3}, read=60_000, written=900),
+    # A batch of 12,700 bytes from a server, which is asked for 64 keys.
+    "values_of_keys": makes_batch(0.2, {"socket": 12}, read=12_700, written=2_900),
+    # A batch of 98,000 bytes from a server, which gets 66,000 bytes of text.
+    "embeddings_of_texts": makes_batch(0.5, {"socket": 15}, read=98_000, written=66_000),
+    # A batch of 32 objects of 5,000 bytes from a store. Each request is signed, and has 800 bytes.
+    "objects_of_a_store": makes_batch(2, {"socket": 30}, read=32 * 5_400, written=32 * 800),
+    # A batch of 32,000 bytes of cached files, whose tokens are looked up.
+    "cached_texts": makes_batch(6, read=32_000),
+    # A batch of 12,000 bytes of cached files, beside a line of progress.
+    "few_texts": makes_batch(6, read=12_000, written=150),
+    # A batch of 4,000 bytes from a server, which takes 4 ms to parse.
+    "parsed_answer": makes_batch(4, {"socket": 9}, read=4_000, written=300),
+    # A batch from files that are not cached.
+    "files": makes_batch(0.5, {"file": 9}, read=120_000),
+    # A batch of 120,000 bytes from files, and a line of 20,000 bytes in a log.
+    "files_beside_a_log": makes_batch(0.5, {"file": 9}, read=120_000, written=20_000),
+    # A batch from a memory map that is not cached.
+    "mapped_tokens": makes_batch(0.4, {"fault": 6}, file_faults=40, major_faults=30),
+    # A thread makes batches, and the training thread takes them from a queue.
+    "prefetching_thread": makes_batch(0.05, {"lock": 15, "gil": 0.2}),
+    # A process makes batches. The pipe of its queue has their names in shared memory.
+    "prefetching_process": makes_batch(0.2, {"pipe": 12}, read=600),
+    # A thread makes batches. The training thread converts them, and copies them to the device.
+    "prefetched_to_the_device": makes_batch(2, {"lock": 9, "copy": 1}, copies=2, copied=400_000),
+    "metric_without_gradients": metric_without_gradients,
+    "metric_with_a_loader": metric_with_a_loader,
+    "decision_at_random": decision_at_random,
+    "synthetic_batch": synthetic_batch,
+    "noise_after_a_loader": noise_after_a_loader,
+    "averages_by_hand": averages_by_hand,
+    # A metric is computed in Python.
+    "metric_in_python": after_step(18),
+    # A metric is computed in Python, and written to a file by fsync.
+    "metric_and_fsync": after_step(6, {"file": 9}, writes=9, read=4096, written=2000),
+    # A request sends the loss to a server, which answers with 1,200 bytes.
+    "http_log": after_step(0.4, {"socket": 11}, read=1_200, written=500),
+    # As `http_log`, over a new encrypted connection: 8,000 bytes are certificates.
+    "https_log": after_step(2, {"socket": 25}, read=8_600, written=1_400),
+    # A database changes four pages.
+    "rows_of_a_table": after_step(3, {"file": 9}, writes=9, read=16_384, written=18_000),
+    # A line is written to a pipe that is full. The line has the use of memory, from /proc.
+    "full_pipe": after_step(0.1, {"pipe": 14}, writes=14, read=40, written=100),
+    # The program sleeps.
+    "sleeping_logger": after_step(0.1, {"timer": 14}),
+    # A logger of another thread is flushed.
+    "flushing_logger": after_step(1.2, {"lock": 16, "gil": 0.5}),
+    # A new learning rate is computed, and copied to the device.
+    "copied_learning_rate": after_step(12, {"copy": 0.02}, copies=1, copied=4),
+    # A command runs. Its output of 100 bytes comes through a pipe.
+    "child_process": after_step(1, {"child": 14}),
+    # A command runs. It prints 2,000 bytes, and has ended when the program waits for its end.
+    "output_of_a_command": after_step(1, {"pipe": 14}, read=2_000, forks=1),
+    # The same with 20,000 bytes, as of `ps aux`.
+    "long_output_of_a_command": after_step(1, {"pipe": 14}, read=20_000, forks=1),
+    "log_before_files": log_before_files,
+    "log_before_features": log_before_features,
+    # A layer sleeps.
+    "sleep_in_the_pass": in_pass({"timer": 15}),
+    # A layer asks a server for an embedding.
+    "request_in_the_pass": in_pass({"socket": 15}),
+    "compiled_pass": compiled_pass,
+    # The environments answer through pipes.
+    "environments_in_processes": rollout({"pipe": 4}, read=900),
+    # The environment is a server, which answers with 500 bytes.
+    "game_server": rollout({"socket": 4}, read=500),
+    # The dataset of a DataLoader asks a server.
+    "requests_in_the_dataset": in_loader({"socket": 12}, read=50_000),
+    # The DataLoader gives text, and the loop looks up its tokens in Python.
+    "tokenizing_in_the_loop": makes_batch(14, loads=True),
+    # The DataLoader gives names, and the loop gets the data from a server.
+    "fetching_in_the_loop": makes_batch(0.2, {"socket": 14}, read=60_000, loads=True),
+    "sleep_before_the_pass": sleep_before_the_pass,
+    "http_log_with_a_loader": after_step(0.4, {"socket": 11}, read=200, loads=True),
+    "metric_and_fsync_with_a_loader": after_step(6, {"file": 9}, loads=True),
+    "full_pipe_with_a_loader": after_step(0.1, {"pipe": 14}, loads=True),
+    "sleep_in_the_pass_with_a_loader": in_pass({"timer": 15}, loads=True),
+    # The DataLoader waits for its worker processes.
+    "workers": in_loader({"pipe": 2, "lock": 9}, read=300),
+    "iterator_in_each_step": iterator_in_each_step,
+}
 """One step of each."""
-LIMITS: tuple[Callable[[Program], None], ...] = (
-    report_with_its_template,
-    record_for_a_token,
-    batch_of_a_process_beside_a_command,
-)
+LIMITS: Mapping[str, Step] = {
+    # A report of 6,000 bytes is written, by a template of 20,000 bytes from a file.
+    "report_with_its_template": after_step(6, {"file": 4}, writes=4, read=20_000, written=6_000),
+    # A batch of 3,000 bytes from a server, which gets a token of 900 bytes.
+    "record_for_a_token": makes_batch(0.3, {"socket": 9}, read=3_400, written=900),
+    "batch_of_a_process_beside_a_command": batch_of_a_process_beside_a_command,
+}
 """Programs that look the same as others to every fact that is known. docs/phases.md lists them."""

@@ -1,27 +1,27 @@
 """Small programs that wait in known places have the positions and the activities of their own clocks."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from otel_zernel_libraries.training.ledger import Activity, Position, Segment
-from tests.processors.phases.scopes.small_programs import LIMITS, PROGRAMS, STEPS, Part, Program
+from tests.processors.phases.scopes.small_programs import LIMITS, PROGRAMS, STEPS, Part, Program, Step
 
 LEAST = 0.98
 SEEDS = range(3)
 WRONG = [
-    pytest.param(step, id=step.__name__, marks=pytest.mark.xfail(reason="no fact shows its place", strict=True))
-    for step in LIMITS
+    pytest.param(step, id=name, marks=pytest.mark.xfail(reason="no fact shows its place", strict=True))
+    for name, step in LIMITS.items()
 ]
 Ledger = Counter[tuple[Position, Activity]]
 """ns by position and activity."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("step", [*PROGRAMS, *WRONG], ids=lambda step: step.__name__)
-def test_a_small_program_has_the_ledger_of_its_own_clock(step: Callable[[Program], None], seed: int) -> None:
+@pytest.mark.parametrize("step", [*(pytest.param(step, id=name) for name, step in PROGRAMS.items()), *WRONG])
+def test_a_small_program_has_the_ledger_of_its_own_clock(step: Step, seed: int) -> None:
     program = Program(Random(seed))
     for _ in range(STEPS):
         step(program)
