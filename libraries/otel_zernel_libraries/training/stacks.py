@@ -18,6 +18,8 @@ MOST_LINES: Final = 4_096
 MOST_FRAMES: Final = 64
 MOST_THREADS: Final = 128
 MOST_COLLECTIVES: Final = 64
+OWN_LOCK: Final = "the lock that it holds itself"
+"""`ThreadNow.detail` of a thread that waits for a lock that only it could give back: it waits for ever."""
 Text = Annotated[str, Field(max_length=1_024)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[FiniteFloat, Field(ge=0)]

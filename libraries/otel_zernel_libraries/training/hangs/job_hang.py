@@ -30,7 +30,7 @@ class HungRole(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HungCollective:
     """The collective that ranks wait in."""
 
@@ -47,6 +47,7 @@ class HungRank:
     """None for a process that trains alone."""
     host: Text = ""
     pid: Count
+    """0 if no process of the rank is known."""
     role: HungRole
     activity: Activity | None = None
     """None for a rank that is dead."""

@@ -1,0 +1,19 @@
+"""A job that hangs: the decision, its record, and the words for it."""
+
+from otel_zernel_libraries.training.hangs.decision import Rank, hang_of, is_stopped
+from otel_zernel_libraries.training.hangs.job_hang import HANG, HungCollective, HungRank, HungRole, JobHang
+from otel_zernel_libraries.training.hangs.rank_signs import RankSigns
+from otel_zernel_libraries.training.hangs.words import hang_sentences
+
+__all__ = [
+    "HANG",
+    "HungCollective",
+    "HungRank",
+    "HungRole",
+    "JobHang",
+    "Rank",
+    "RankSigns",
+    "hang_of",
+    "hang_sentences",
+    "is_stopped",
+]

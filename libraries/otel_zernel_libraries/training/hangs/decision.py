@@ -1,0 +1,324 @@
+"""The decision whether a job hangs, since when, and which rank is guilty. Times are s since 1970.
+
+A job hangs if none of its ranks makes a mark, computes, or transfers data, and either
+
+- it is late by 10 s: its latest step is longer ago than 5 s, or 10 times the p90 of its steps, and 10 s more; or
+- it is late, ranks wait in a collective, and another rank is blocked elsewhere; or
+- something can never go on: different operations at one sequence number, a lock that its holder waits for, a rank
+  that is dead or stopped while others wait.
+
+A rank that computes, transfers data, compiles or waits for a person makes a job late, and no more.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from otel_zernel_libraries.training.hangs import frames
+from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRank, HungRole, JobHang
+from otel_zernel_libraries.training.hangs.rank_signs import PROGRESSES, RankSigns
+from otel_zernel_libraries.training.hangs.words import collective_words
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.stacks import OWN_LOCK, ChildNow, OpenCollective, ThreadNow
+from otel_zernel_libraries.training.words import activity_words
+
+_LEAST: Final = 5.0
+_TIMES_P90: Final = 10.0
+_PATIENCE: Final = 10.0
+"""How late a job is, at least, before it hangs, if nothing proves that it can not go on."""
+_LONG: Final = 120.0
+"""The same for a rank that writes a checkpoint, and for ranks that wait until all have started."""
+_STILL: Final = 3.0
+"""A thread is blocked if it has been in one wait for so long (s): else it only was when its threads were read."""
+_STILL_IN_TRANSFER: Final = 5.0
+_MOST_ABSENT: Final = 8
+_BEGINNINGS: Final = frozenset({"init_process_group", "rendezvous", "_store_based_barrier", "env_rendezvous_handler"})
+_SAME_SIZE: Final = frozenset({"all_reduce", "broadcast", "reduce"})
+_RUNS: Final = frozenset(
+    {Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.CPU_WAIT, Activity.THROTTLED, Activity.UNKNOWN}
+)
+_ENDS_ALONE: Final = PROGRESSES | {Activity.TIMER, Activity.CHILD}
+"""Waits that are usual at the start of a program."""
+_TERMINAL: Final = ("/dev/pts/", "/dev/tty", "/dev/console")
+_POINT_TO_POINT: Final = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+
+
+class Rank(NamedTuple):
+    """A rank of a job, or a process that trains alone."""
+
+    rank: int | None
+    host: str
+    pid: int
+    signs: RankSigns
+    now: float
+    """The time of its host."""
+
+
+class _State(Enum):
+    MOVES = auto()
+    """It makes marks, computes or transfers data; or nothing is known about it."""
+    RESTS = auto()
+    """It waits for a person, or for work from elsewhere."""
+    WAITS = auto()
+    """It is in a collective."""
+    BLOCKED = auto()
+    STOPPED = auto()
+    DEAD = auto()
+
+
+class _Judged(NamedTuple):
+    rank: Rank
+    state: _State
+    collective: OpenCollective | None = None
+    """Of a rank that waits."""
+    culprit: ThreadNow | None = None
+    """The thread that blocks it: of the rank itself, of a DataLoader worker, or the one that holds the GIL."""
+    detail: str = ""
+    is_certain: bool = False
+    """It can not go on without help from outside."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether probes saw the begin of its collective: then its number is known."""
+        return self.collective is not None and self.collective.sequence > 0
+
+
+def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
+    """The hang of a job of `size` ranks, or None. `ranks` are those that are known, each once."""
+    judged = [_judge(rank, is_alone=size == 1) for rank in ranks]
+    here = [one for one in judged if one.state is not _State.DEAD]
+    waiting = [one for one in here if one.state is _State.WAITS]
+    if not here or any(one.state in (_State.MOVES, _State.RESTS) for one in here):
+        return None
+    if all(one.state is _State.STOPPED for one in here) or (not waiting and _has_ended(judged)):
+        return None
+    mismatched, behind = _mismatched(waiting), _behind(waiting)
+    rows = [_row(one, _role(one, mismatched, behind)) for one in judged]
+    guilty = [one for one, row in zip(judged, rows, strict=True) if row.role is not HungRole.WAITING]
+    if not _is_due(judged, guilty, waiting, is_certain=any(one.is_known for one in mismatched)):
+        return None
+    absent = [] if guilty else list(_absent(ranks, size))
+    return JobHang(
+        since=min(_moved(one.rank.signs) for one in guilty or judged),
+        collective=_collective_of([one for one in waiting if one not in mismatched] or waiting),
+        ranks=tuple(sorted((*absent, *rows), key=lambda row: (row.role is HungRole.WAITING, row.rank or 0))),
+    )
+
+
+def is_stopped(ranks: Sequence[Rank], size: int = 1) -> bool:
+    """Whether somebody has stopped all ranks of the job that run."""
+    return {_judge(rank, is_alone=size == 1).state for rank in ranks} - {_State.DEAD} == {_State.STOPPED}
+
+
+def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
+    signs = rank.signs
+    threads, loop = signs.threads, signs.loop
+    if signs.ending:
+        return _Judged(rank, _State.DEAD, detail=signs.ending.words)
+    if threads is None or not signs.is_fresh(rank.now):
+        return _Judged(rank, _State.MOVES)
+    if threads.is_traced:
+        return _Judged(rank, _State.RESTS)
+    if threads.is_stopped:
+        return _Judged(rank, _State.STOPPED, culprit=loop, is_certain=True)
+    if loop is None or frames.is_compiling(loop.lines):
+        return _Judged(rank, _State.MOVES)
+    if _is_idle(loop, signs):
+        return _Judged(rank, _State.RESTS)
+    collective = None if is_alone else _collective(loop, threads.collectives)
+    if collective:
+        return _Judged(rank, _State.WAITS, collective, loop, loop.detail)
+    return _judge_blocked(rank, loop, threads.threads, threads.children)
+
+
+def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], children: Sequence[ChildNow]) -> _Judged:
+    """A rank in no collective."""
+    moves = _Judged(rank, _State.MOVES)
+    if OWN_LOCK in loop.detail:
+        return _Judged(rank, _State.BLOCKED, None, loop, loop.detail, is_certain=True)
+    if loop.activity in _RUNS:
+        return moves
+    if frames.is_loading(loop.lines):
+        for child in children:
+            if child.is_worker and (child.is_dead or child.is_stopped):
+                detail = f"its DataLoader worker {child.pid} {'is dead' if child.is_dead else 'is stopped'}"
+                return _Judged(rank, _State.BLOCKED, None, loop, detail, is_certain=True)
+    if loop.activity is not Activity.GIL and any(_is_running(child) for child in children):
+        return moves
+    if loop.activity is Activity.LOCK and any(one.activity in _RUNS for one in threads if one is not loop):
+        return moves
+    if loop.activity is Activity.CHILD and not any(child.threads for child in children):
+        return moves  # nothing is known about the child
+    least = _STILL_IN_TRANSFER if loop.activity in PROGRESSES else _STILL
+    if rank.signs.waits_for < least:
+        return moves
+    if loop.activity is Activity.GIL and (holder := _named_thread(loop.detail, threads)):
+        return _Judged(rank, _State.BLOCKED, None, holder, loop.detail)
+    if frames.is_loading(loop.lines) and (busy := _stuck_worker(children)):
+        worker, thread = busy
+        doing = thread.detail or activity_words(thread.activity)
+        return _Judged(rank, _State.BLOCKED, None, thread, f"its DataLoader worker {worker.pid}: {doing}")
+    return _Judged(rank, _State.BLOCKED, None, loop, loop.detail)
+
+
+def _is_idle(loop: ThreadNow, signs: RankSigns) -> bool:
+    """Whether it waits for a person or for work, or is at its end."""
+    if not loop.lines and not signs.steps:
+        return True
+    reads_terminal = any(name in loop.detail for name in _TERMINAL) or (not loop.lines and loop.activity in PROGRESSES)
+    lines = loop.lines
+    return reads_terminal or frames.is_prompt(lines) or frames.serves_others(lines) or frames.is_ending(lines)
+
+
+def _collective(loop: ThreadNow, known: Sequence[OpenCollective]) -> OpenCollective | None:
+    """The collective that a thread waits in: the oldest one that has not ended, else the one of its stack."""
+    if loop.activity is Activity.PYTHON:
+        return None
+    if known:
+        return max(known, key=lambda collective: collective.seconds)
+    operation = "" if loop.activity in _RUNS else frames.operation_of(loop.lines)
+    return OpenCollective(operation=operation, seconds=loop.seconds) if operation else None
+
+
+def _is_running(child: ChildNow) -> bool:
+    """Whether a child computes or transfers data."""
+    return not child.is_stopped and any(
+        thread.activity in _RUNS or (thread.activity in PROGRESSES and 0 < thread.seconds < _STILL_IN_TRANSFER)
+        for thread in child.threads
+    )
+
+
+def _stuck_worker(children: Sequence[ChildNow]) -> tuple[ChildNow, ThreadNow] | None:
+    """A DataLoader worker that works on a batch, and the thread that does."""
+    for child in children:
+        thread = next((one for one in child.threads if one.is_main), None)
+        if child.is_worker and thread and frames.makes_batch(thread.lines):
+            return child, thread
+    return None
+
+
+def _named_thread(detail: str, threads: Sequence[ThreadNow]) -> ThreadNow | None:
+    """The thread that a detail names: `the GIL, which thread 4711 holds`."""
+    named = re.search(r"thread (\d+)", detail)
+    return next((one for one in threads if named and one.thread == int(named[1]) and one.lines), None)
+
+
+def _has_ended(judged: Sequence[_Judged]) -> bool:
+    """Whether a rank has ended well: training is over, and the others end, too."""
+    return any(one.rank.signs.ending is not None and one.rank.signs.ending.code == 0 for one in judged)
+
+
+def _mismatched(waiting: Sequence[_Judged]) -> list[_Judged]:
+    """The ranks that wait in another operation than most, with the same number in the same communicator; all if no
+    operation is that of most."""
+    groups: defaultdict[tuple[str, int], list[tuple[_Call, _Judged]]] = defaultdict(list)
+    for one in waiting:
+        if (collective := one.collective) and collective.operation not in _POINT_TO_POINT:
+            groups[collective.communicator, collective.sequence].append((_call_of(collective), one))
+    mismatched: list[_Judged] = []
+    for group in groups.values():
+        (usual, most), *others = Counter(call for call, _ in group).most_common()
+        if others:
+            is_clear = most > others[0][1]
+            mismatched += [one for call, one in group if not is_clear or call != usual]
+    return mismatched
+
+
+_Call = tuple[str, int]
+
+
+def _call_of(collective: OpenCollective) -> _Call:
+    """The operation, and its size if that is the same on all ranks. Backward passes wait for `all_reduce`."""
+    operation = "all_reduce" if collective.operation == "backward" else collective.operation
+    return operation, collective.bytes if operation in _SAME_SIZE else 0
+
+
+def _behind(waiting: Sequence[_Judged]) -> list[_Judged]:
+    """The ranks that wait in an earlier collective of a named communicator than others."""
+    named = [(one, one.collective) for one in waiting if one.collective and one.collective.communicator]
+    latest: defaultdict[str, int] = defaultdict(int)
+    for _, collective in named:
+        latest[collective.communicator] = max(latest[collective.communicator], collective.sequence)
+    return [one for one, collective in named if 0 < collective.sequence < latest[collective.communicator]]
+
+
+def _role(one: _Judged, mismatched: Sequence[_Judged], behind: Sequence[_Judged]) -> HungRole:
+    if one.state is _State.WAITS:
+        waits = HungRole.MISSING if one in behind else HungRole.WAITING
+        return HungRole.MISMATCHED if one in mismatched else waits
+    return {_State.DEAD: HungRole.DEAD, _State.STOPPED: HungRole.STOPPED}.get(one.state, HungRole.MISSING)
+
+
+def _is_due(
+    judged: Sequence[_Judged], guilty: Sequence[_Judged], waiting: Sequence[_Judged], *, is_certain: bool
+) -> bool:
+    signs = [one.rank.signs for one in judged]
+    silent = min(one.rank.now - _moved(one.rank.signs) for one in judged)
+    late = silent - max(_LEAST, _TIMES_P90 * max(one.p90 for one in signs))
+    if is_certain or any(one.is_certain for one in guilty):
+        return silent >= _LEAST
+    if any(one.rank.signs.ending and one.rank.signs.ending.code != 0 for one in guilty):
+        return silent >= _PATIENCE
+    activities = {one.culprit.activity for one in guilty if one.culprit}
+    starts = not any(one.steps for one in signs)
+    if starts and not any(_trains(one) for one in judged):
+        return False
+    if any(one.culprit and frames.writes_checkpoint(one.culprit.lines) for one in guilty):
+        return late >= _LONG
+    if any(one.collective and one.collective.operation in _BEGINNINGS for one in waiting):
+        return late >= _LONG
+    ends_alone = {Activity.TIMER, Activity.CHILD} if starts and waiting else _ENDS_ALONE
+    is_clear = bool(guilty) and bool(waiting or starts) and not activities & ends_alone
+    return late >= (0.0 if is_clear else _PATIENCE)
+
+
+def _trains(one: _Judged) -> bool:
+    """Whether something shows that a process without steps trains."""
+    threads = one.rank.signs.threads
+    if threads is None:
+        return False
+    workers = any(child.is_worker for child in threads.children)
+    return threads.has_marks or workers or any(frames.is_torch(thread.lines) for thread in threads.threads)
+
+
+def _moved(signs: RankSigns) -> float:
+    return signs.ending.time if signs.ending else signs.moved
+
+
+def _collective_of(waiting: Sequence[_Judged]) -> HungCollective | None:
+    """The collective that most ranks wait in."""
+    named = Counter(
+        HungCollective(one.operation, one.communicator, one.sequence)
+        for one in (one.collective for one in waiting)
+        if one
+    )
+    return named.most_common(1)[0][0] if named else None
+
+
+def _row(one: _Judged, role: HungRole) -> HungRank:
+    rank, thread, collective = one.rank, one.culprit, one.collective
+    detail = one.detail
+    if collective and role is not HungRole.WAITING:
+        detail = f"waits in {collective_words(collective)}"
+    is_dead = role is HungRole.DEAD
+    lines = rank.signs.seen if is_dead else thread.lines if thread else ()
+    activity = None if is_dead or thread is None else Activity.COLLECTIVE if collective else thread.activity
+    return HungRank(
+        rank=rank.rank,
+        host=rank.host,
+        pid=rank.pid,
+        role=role,
+        activity=activity,
+        detail=detail,
+        code=frames.code_of(lines),
+    )
+
+
+def _absent(ranks: Sequence[Rank], size: int) -> Iterator[HungRank]:
+    """The ranks without a process, if few are missing."""
+    known = {rank.rank for rank in ranks}
+    for number in range(size if size - len(known) <= _MOST_ABSENT else 0):
+        if number not in known:
+            yield HungRank(rank=number, pid=0, role=HungRole.MISSING, detail="no process with this rank is seen")

@@ -1,0 +1,113 @@
+"""The signs of life of one rank: its marks, its steps, what its threads do, and its end. Times are s since 1970."""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.stacks import CodeLine, ProcessThreads, ThreadNow
+
+_STEPS: Final = 128
+"""The p90 is that of so many latest steps."""
+FRESH: Final = 15.0
+"""A record holds for so long (s): the receiver writes one in each report."""
+PROGRESSES: Final = frozenset(
+    {Activity.FILE, Activity.SOCKET, Activity.PIPE, Activity.FAULT, Activity.SWAP, Activity.COPY}
+)
+"""Waits in which a thread may transfer data, wait by wait."""
+_Wait = tuple[Activity, str, tuple[CodeLine, ...]]
+
+
+class Ending(NamedTuple):
+    """The end of a process."""
+
+    time: float
+    code: int | None = None
+    signal: str = ""
+
+    @property
+    def words(self) -> str:
+        """`killed by SIGKILL`, `ended with exit code 1`."""
+        if self.signal:
+            return f"killed by {self.signal}"
+        return "ended" if self.code is None else f"ended with exit code {self.code}"
+
+
+class RankSigns:
+    """Collects the signs of one process."""
+
+    def __init__(self) -> None:
+        self.marked = 0.0
+        """The end of its latest mark."""
+        self.stepped = 0.0
+        """The end of its latest training step."""
+        self.threads: ProcessThreads | None = None
+        """Its latest record, and its time."""
+        self.threads_at = 0.0
+        self.ending: Ending | None = None
+        self.seen: tuple[CodeLine, ...] = ()
+        """The latest stack of its loop's thread."""
+        self._durations: deque[float] = deque(maxlen=_STEPS)
+        self._loop = 0
+        """The thread that takes the steps; 0 if it is not known."""
+        self._wait: _Wait | None = None
+        self._waits_since = 0.0
+
+    def add_mark(self, end: float) -> None:
+        """Adds a mark, or any other span that the process has made."""
+        self.marked = max(self.marked, end)
+
+    def add_step(self, end: float, duration: float, thread: int) -> None:
+        """Adds a training step."""
+        self._durations.append(duration)
+        self._loop = self._loop or thread
+        self.stepped = max(self.stepped, end)
+
+    def add_threads(self, at: float, threads: ProcessThreads) -> None:
+        """Adds a record. Late ones are of no use."""
+        if at < self.threads_at:
+            return
+        self.threads, self.threads_at = threads, at
+        loop = self.loop
+        wait = (loop.activity, loop.detail, loop.lines) if loop else None
+        if wait is None or wait != self._wait:
+            self._wait, self._waits_since = wait, at
+        if loop and loop.lines:
+            self.seen = loop.lines
+
+    @property
+    def steps(self) -> int:
+        """The training steps that are known; at most those that its p90 counts."""
+        return len(self._durations)
+
+    @property
+    def p90(self) -> float:
+        """Of the durations (s) of its latest steps; 0 without any."""
+        ordered = sorted(self._durations)
+        return ordered[len(ordered) * 9 // 10] if ordered else 0.0
+
+    @property
+    def moved(self) -> float:
+        """When it made its latest mark, or when the receiver began to watch it."""
+        silent_since = self.threads_at - self.threads.silent if self.threads else 0.0
+        return max(self.marked, silent_since)
+
+    @property
+    def loop(self) -> ThreadNow | None:
+        """The thread that takes the steps; without steps the main thread."""
+        threads = self.threads.threads if self.threads else ()
+        stepping = next((one for one in threads if one.thread == self._loop), None)
+        return stepping or next((one for one in threads if one.is_main), None)
+
+    @property
+    def waits_for(self) -> float:
+        """How long (s) its loop's thread had been in one wait at the time of the record."""
+        loop = self.loop
+        if loop is None:
+            return 0.0
+        if loop.seconds and loop.activity in PROGRESSES:
+            return loop.seconds
+        return max(loop.seconds, self.threads_at - self._waits_since)
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether the record shows what it does now: no mark came after it."""
+        return self.threads is not None and now - self.threads_at < FRESH and self.marked <= self.threads_at

@@ -1,0 +1,88 @@
+"""A hang in words."""
+
+from collections.abc import Iterator, Sequence
+
+from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRank, HungRole, JobHang
+from otel_zernel_libraries.training.stacks import OpenCollective
+from otel_zernel_libraries.training.words import activity_words
+
+_MOST_RANKS = 8
+
+
+def hang_sentences(hang: JobHang, now: float) -> list[str]:
+    """The guilty ranks first, then those that wait. `now`: s since 1970."""
+    time = _time(max(now - hang.since, 0.0))
+    waiting = [rank for rank in hang.ranks if rank.role is HungRole.WAITING]
+    guilty = [rank for rank in hang.ranks if rank.role is not HungRole.WAITING]
+    if not guilty:
+        subject = f"{_ranks(waiting)} {'have' if len(waiting) > 1 else 'has'} hung for {time}"
+        return [f"{subject}: all wait in {_collective(hang)}{_at(waiting)}. Look at the network and at the GPUs"]
+    sentences = list(_guilty(guilty, time))
+    if waiting:
+        whom = "it" if len(guilty) == 1 else "them"
+        subject = f"{_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for {whom}"
+        sentences.append(f"{subject} in {_collective(hang)}{_at(waiting)}")
+    return sentences
+
+
+def collective_words(collective: HungCollective | OpenCollective) -> str:
+    """`all_reduce 17`."""
+    if collective.operation == "backward":
+        return "a collective of the backward pass"
+    return f"{collective.operation} {collective.sequence}" if collective.sequence else collective.operation
+
+
+def _guilty(ranks: Sequence[HungRank], time: str) -> Iterator[str]:
+    for rank in ranks[:_MOST_RANKS]:
+        name = f"The process {rank.pid}" if rank.rank is None else f"Rank {rank.rank}"
+        if rank.role is HungRole.DEAD:
+            last = f", last seen in {rank.code[0]}" if rank.code else ""
+            yield f"{name} has been dead for {time}: {rank.detail}{last}"
+        elif rank.role is HungRole.STOPPED:
+            yield f"{name} has been stopped for {time}{_at([rank])}: `kill -CONT {rank.pid}` continues it"
+        elif rank.pid == 0:
+            yield f"{name} is missing: {rank.detail}"
+        else:
+            doing = _clause(rank)
+            yield f"{name} has hung for {time}: {doing}{_at([rank])}"
+    if len(ranks) > _MOST_RANKS:
+        yield f"So do {len(ranks) - _MOST_RANKS} more ranks"
+
+
+def _clause(rank: HungRank) -> str:
+    """`it reads /data/x`, `it waits for the lock that it holds itself`, `its DataLoader worker 7 is dead`."""
+    if not rank.detail:
+        return f"it {activity_words(rank.activity or 'unknown')}"
+    if rank.detail.startswith("its "):
+        return rank.detail
+    is_verb = not rank.detail.startswith(("the ", "a ", "an "))
+    return f"it {rank.detail}" if is_verb else f"it waits for {rank.detail}"
+
+
+def _collective(hang: JobHang) -> str:
+    return collective_words(hang.collective) if hang.collective else "a collective"
+
+
+def _at(ranks: Sequence[HungRank]) -> str:
+    """The line of code, if it is that of all ranks."""
+    lines = {rank.code[0] for rank in ranks if rank.code}
+    return f" in {lines.pop()}" if len(lines) == 1 else ""
+
+
+def _time(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h`."""
+    for unit, name in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def _ranks(ranks: Sequence[HungRank]) -> str:
+    """`Rank 3`, `Ranks 0, 2 and 3`, `Ranks 0 to 6`."""
+    numbers = sorted(rank.rank for rank in ranks if rank.rank is not None)
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"Ranks {numbers[0]} to {numbers[-1]}"
+    shown = [str(number) for number in numbers[:_MOST_RANKS]]
+    if len(numbers) > _MOST_RANKS:
+        return f"Ranks {', '.join(shown)} and {len(numbers) - _MOST_RANKS} more"
+    return f"Rank {shown[0]}" if len(shown) == 1 else f"Ranks {', '.join(shown[:-1])} and {shown[-1]}"

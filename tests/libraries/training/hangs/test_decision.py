@@ -1,0 +1,290 @@
+"""Which jobs hang, since when, and through whom; and which are only late."""
+
+import pytest
+
+from otel_zernel_libraries.training.hangs import HungCollective, HungRole, JobHang, Rank, hang_of, is_stopped
+from otel_zernel_libraries.training.hangs.rank_signs import Ending
+from otel_zernel_libraries.training.stacks import OWN_LOCK, ChildNow, CodeLine, OpenCollective, ThreadNow
+from tests.libraries.training.hangs.made_ranks import (
+    BACKWARD,
+    BARRIER,
+    C10D,
+    FETCH,
+    LOAD,
+    LOADER,
+    NOW,
+    SITE,
+    WORKER_LOOP,
+    rank,
+    thread,
+    waiting,
+)
+
+FIFO = "reads /data/x (a pipe)"
+KILLED = Ending(NOW - 12, signal="SIGKILL")
+
+
+def roles(hang: JobHang | None) -> dict[int | None, HungRole]:
+    return {one.rank: one.role for one in hang.ranks} if hang else {}
+
+
+def worker(*lines: CodeLine, activity: str = "pipe", is_dead: bool = False, is_stopped: bool = False) -> ChildNow:
+    busy = thread(activity, *lines, FETCH, WORKER_LOOP, id_=7, seconds=30.0, detail=FIFO)
+    return ChildNow(pid=7, is_worker=True, threads=(busy,), is_dead=is_dead, is_stopped=is_stopped)
+
+
+def test_a_rank_that_reads_a_dead_fifo_is_missing_and_the_others_wait_for_it() -> None:
+    hang = hang_of([waiting(0, sequence=17), rank(1, thread("pipe", LOAD, detail=FIFO)), waiting(2, sequence=17)], 3)
+    assert hang is not None
+    assert hang.since == NOW - 20
+    assert hang.collective == HungCollective("all_reduce", "w", 17)
+    assert [one.rank for one in hang.ranks] == [1, 0, 2]  # the guilty ones first
+    assert roles(hang) == {0: "waiting", 1: "missing", 2: "waiting"}
+    assert hang.ranks[0].code == ("train.py:12 load", "train.py:30 train", "train.py:99 <module>")
+    assert hang.ranks[0].activity == "pipe"
+    assert hang.ranks[0].detail == "reads /data/x (a pipe)"
+
+
+def test_the_stack_names_the_collective_if_its_begin_was_not_seen() -> None:
+    hang = hang_of([waiting(0), rank(1, thread("lock", LOAD))], 2)
+    assert hang is not None
+    assert hang.collective == HungCollective("all_reduce")
+    inside = rank(0, thread("lock", *BACKWARD))
+    hang = hang_of([inside, rank(1, thread("lock", LOAD))], 2)
+    assert hang is not None
+    assert hang.collective == HungCollective("backward")
+
+
+@pytest.mark.parametrize(
+    ("silent", "steps", "hangs"),
+    [
+        (14.0, [0.1] * 20, False),  # late by 9 s
+        (15.5, [0.1] * 20, True),
+        (30.0, [2.0] * 20, False),  # its limit is 20 s: late by 10 s only at 30 s
+        (31.0, [2.0] * 20, True),
+        (31.0, [0.1] * 17 + [9.0] * 3, False),  # p90: 9 s
+    ],
+)
+def test_a_process_alone_hangs_10_s_after_it_is_late(silent: float, steps: list[float], hangs: bool) -> None:
+    alone = rank(None, thread("lock", LOAD, seconds=silent), silent=silent - 0.001, steps=steps)
+    assert (hang_of([alone]) is not None) == hangs
+
+
+@pytest.mark.parametrize(("silent", "hangs"), [(4.9, False), (5.1, True)])
+def test_a_job_hangs_as_soon_as_it_is_late_if_ranks_wait_for_one_that_is_blocked(silent: float, hangs: bool) -> None:
+    ranks = [waiting(0, silent=silent), rank(1, thread("lock", LOAD), silent=silent)]
+    assert (hang_of(ranks, 2) is not None) == hangs
+
+
+def test_ranks_that_all_wait_in_one_collective_hang_without_a_guilty_one() -> None:
+    assert hang_of([waiting(0, silent=14), waiting(1, silent=14)], 2) is None
+    hang = hang_of([waiting(0, silent=16), waiting(1, silent=16)], 2)
+    assert roles(hang) == {0: "waiting", 1: "waiting"}
+
+
+def test_a_rank_without_a_process_is_named() -> None:
+    hang = hang_of([waiting(0), waiting(2)], 3)
+    assert roles(hang) == {1: "missing", 0: "waiting", 2: "waiting"}
+
+
+def test_different_operations_at_one_number_are_mismatched_at_once() -> None:
+    odd = rank(
+        2,
+        thread("lock", *BARRIER),
+        silent=6.0,
+        collectives=[OpenCollective(operation="barrier", communicator="w", sequence=17, seconds=6.0)],
+    )
+    ranks = [waiting(0, sequence=17, silent=6.0), waiting(1, sequence=17, silent=6.0), odd]
+    hang = hang_of(ranks, 3)
+    assert hang is not None
+    assert roles(hang) == {2: "mismatched", 0: "waiting", 1: "waiting"}
+    assert hang.ranks[0].detail == "waits in barrier 17"
+    assert hang.collective == HungCollective("all_reduce", "w", 17)
+    of_two = hang_of([ranks[0], odd], 2)
+    assert roles(of_two) == {0: "mismatched", 2: "mismatched"}  # nobody can know which of two is wrong
+
+
+def test_different_sizes_are_mismatched() -> None:
+    ranks = [
+        rank(
+            number,
+            thread("lock"),
+            collectives=[OpenCollective(operation="all_reduce", sequence=3, bytes=size, seconds=20)],
+        )
+        for number, size in enumerate([400, 400, 800])
+    ]
+    assert roles(hang_of(ranks, 3)) == {2: "mismatched", 0: "waiting", 1: "waiting"}
+
+
+def test_a_barrier_after_the_last_batch_is_mismatched_with_a_backward_pass() -> None:
+    ranks = [rank(0, thread("lock", *BACKWARD)), rank(1, thread("lock", *BACKWARD)), rank(2, thread("lock", *BARRIER))]
+    assert roles(hang_of(ranks, 3)) == {2: "mismatched", 0: "waiting", 1: "waiting"}
+
+
+def test_a_rank_in_an_earlier_collective_is_the_missing_one() -> None:
+    ranks = [waiting(0, sequence=18), waiting(1, sequence=17), waiting(2, sequence=18)]
+    assert roles(hang_of(ranks, 3)) == {1: "missing", 0: "waiting", 2: "waiting"}
+
+
+def test_sends_and_receives_are_no_mismatch() -> None:
+    ranks = [
+        rank(number, thread("lock", CodeLine(C10D, operation, 5)))
+        for number, operation in enumerate(["send", "recv", "all_reduce"])
+    ]
+    assert set(roles(hang_of(ranks, 3)).values()) == {"waiting"}
+
+
+def test_a_dead_rank_is_named_with_its_signal_and_its_last_line() -> None:
+    dead = rank(1, thread("python", LOAD), ending=KILLED)
+    hang = hang_of([waiting(0), dead], 2)
+    assert hang is not None
+    first = hang.ranks[0]
+    assert (first.role, first.detail, first.activity) == ("dead", "killed by SIGKILL", None)
+    assert first.code[0] == "train.py:12 load"
+    assert hang.since == NOW - 12
+
+
+def test_a_launcher_has_10_s_to_stop_the_ranks_that_are_left() -> None:
+    dead = rank(1, ending=Ending(NOW - 9, signal="SIGKILL"))
+    assert hang_of([waiting(0, silent=9), dead], 2) is None
+
+
+def test_one_stopped_rank_hangs_its_job() -> None:
+    hang = hang_of([waiting(0, silent=6), rank(1, thread("lock", LOAD), silent=6, is_stopped=True)], 2)
+    assert roles(hang) == {1: "stopped", 0: "waiting"}
+
+
+def test_a_lock_that_its_holder_waits_for_is_certain() -> None:
+    alone = rank(None, thread("lock", LOAD, detail=OWN_LOCK), silent=6, steps=())
+    hang = hang_of([alone])
+    assert hang is not None
+    assert hang.ranks[0].detail == OWN_LOCK
+    assert hang.collective is None
+
+
+def test_the_thread_that_holds_the_gil_is_the_guilty_one() -> None:
+    holder = thread("timer", CodeLine("/home/me/native.py", "call", 3), id_=101, is_main=False)
+    main = thread("gil", LOAD, detail="the GIL, which thread 101 holds")
+    hang = hang_of([rank(None, main, holder)])
+    assert hang is not None
+    assert hang.ranks[0].code[0] == "native.py:3 call"
+
+
+def test_a_worker_that_is_stuck_gives_its_line() -> None:
+    hang = hang_of([waiting(0), rank(1, thread("lock", *LOADER), children=[worker(LOAD)])], 2)
+    assert hang is not None
+    assert hang.ranks[0].detail == "its DataLoader worker 7: reads /data/x (a pipe)"
+    assert hang.ranks[0].code[0] == "train.py:12 load"
+
+
+def test_a_worker_that_is_dead_or_stopped_is_named() -> None:
+    for child, words in ((worker(LOAD, is_dead=True), "is dead"), (worker(LOAD, is_stopped=True), "is stopped")):
+        hang = hang_of([rank(None, thread("lock", *LOADER), silent=6, children=[child])])
+        assert hang is not None
+        assert hang.ranks[0].detail == f"its DataLoader worker 7 {words}"
+
+
+def test_a_job_that_was_stuck_before_it_was_watched_hangs_at_once() -> None:
+    ranks = [
+        waiting(0, silent=6, steps=()),
+        rank(1, thread("pipe", LOAD, seconds=5.5, detail=FIFO), silent=6, steps=()),
+    ]
+    assert roles(hang_of(ranks, 2)) == {1: "missing", 0: "waiting"}
+
+
+PROMPT = CodeLine("/usr/lib/python3.11/pdb.py", "Pdb.interaction", 370)
+SELECT = CodeLine("/usr/lib/python3.11/selectors.py", "EpollSelector.select", 468)
+RUN_ONCE = CodeLine("/usr/lib/python3.11/asyncio/base_events.py", "BaseEventLoop._run_once", 1884)
+QUEUE = CodeLine("/usr/lib/python3.11/multiprocessing/queues.py", "Queue.get", 103)
+COMPILE = CodeLine(f"{SITE}/torch/_inductor/async_compile.py", "AsyncCompile.wait", 20)
+SAVE = CodeLine(f"{SITE}/torch/serialization.py", "save", 850)
+SHUTDOWN = CodeLine("/usr/lib/python3.11/threading.py", "_shutdown", 1590)
+AGENT = CodeLine(f"{SITE}/torch/distributed/elastic/agent/server/api.py", "SimpleElasticAgent._invoke_run", 870)
+LATE = {
+    "an evaluation in plain Python": thread("python", LOAD),
+    "a native library": thread("native", LOAD),
+    "a wait for a CPU": thread("cpu_wait", LOAD),
+    "a compilation": thread("lock", COMPILE),
+    "a download": thread("socket", LOAD, seconds=0.1),
+    "a checkpoint that is written": thread("file", SAVE, seconds=0.1),
+    "one long fsync of a checkpoint": thread("file", SAVE, seconds=60.0),
+    "a long sleep": thread("timer", LOAD, seconds=9.0),
+    "a debugger's prompt": thread("file", PROMPT),
+    "input()": thread("file", LOAD, detail="reads /dev/pts/3"),
+    "an idle notebook": thread("socket", SELECT, RUN_ONCE),
+    "a learner that waits for actors": thread("pipe", QUEUE),
+    "the end of the program": thread("lock", SHUTDOWN),
+    "an agent of torchrun": thread("timer", AGENT),
+    "an unknown activity": thread("unknown", LOAD),
+}
+
+
+@pytest.mark.parametrize("main", LATE.values(), ids=LATE.keys())
+def test_a_job_whose_rank_only_takes_long_does_not_hang(main: ThreadNow) -> None:
+    is_sleep = main.activity == "timer"
+    slow = rank(1, main, silent=14.0 if is_sleep else 60.0)
+    assert hang_of([waiting(0, silent=60.0), slow], 2) is None
+    assert hang_of([rank(None, main, silent=14.0 if is_sleep else 60.0)]) is None
+
+
+def test_a_rank_that_makes_marks_is_alive() -> None:
+    moving = rank(1, thread("lock", LOAD))
+    moving.signs.add_mark(NOW)
+    assert hang_of([waiting(0), moving], 2) is None
+
+
+def test_a_record_that_is_old_shows_nothing() -> None:
+    assert hang_of([waiting(0), rank(1, thread("lock", LOAD), silent=40, age=20)], 2) is None
+
+
+def test_a_wait_for_a_worker_or_a_thread_that_computes_is_no_hang() -> None:
+    busy = worker(LOAD, activity="python")
+    assert hang_of([waiting(0), rank(1, thread("lock", *LOADER), children=[busy])], 2) is None
+    pool = thread("native", LOAD, id_=101, is_main=False)
+    assert hang_of([waiting(0), rank(1, thread("lock", LOAD), pool)], 2) is None
+
+
+def test_a_wait_for_a_command_whose_state_is_not_known_is_no_hang() -> None:
+    assert hang_of([waiting(0), rank(1, thread("child", LOAD))], 2) is None
+
+
+def test_a_job_that_its_user_has_stopped_is_stopped_and_does_not_hang() -> None:
+    ranks = [rank(number, thread("lock", LOAD), is_stopped=True) for number in range(2)]
+    assert hang_of(ranks, 2) is None
+    assert is_stopped(ranks, 2)
+    assert not is_stopped([ranks[0], waiting(1)], 2)
+
+
+def test_a_process_under_a_debugger_does_not_hang() -> None:
+    assert hang_of([rank(None, thread("lock", LOAD), is_stopped=True, is_traced=True)]) is None
+
+
+def test_the_end_of_training_is_no_hang() -> None:
+    ended = rank(1, ending=Ending(NOW - 30, code=0))
+    assert hang_of([rank(0, thread("socket", LOAD)), ended], 2) is None
+    assert hang_of([ended]) is None
+
+
+def test_a_rank_that_ended_well_hangs_those_that_wait_for_it() -> None:
+    ended = rank(1, ending=Ending(NOW - 16, code=0), silent=16)
+    assert roles(hang_of([waiting(0), ended], 2)) == {1: "dead", 0: "waiting"}
+
+
+def test_a_program_without_a_sign_of_training_does_not_hang() -> None:
+    assert hang_of([rank(None, thread("lock", LOAD), silent=60, steps=())]) is None
+
+
+def test_ranks_that_wait_until_all_have_started_have_two_minutes() -> None:
+    def starting(silent: float) -> Rank:
+        return rank(0, thread("lock", CodeLine(C10D, "init_process_group", 1)), silent=silent, steps=())
+
+    assert hang_of([starting(60)], 2) is None
+    assert roles(hang_of([starting(130)], 2)) == {0: "waiting", 1: "missing"}
+
+
+def test_threads_that_are_read_twice_in_one_wait_are_blocked() -> None:
+    alone = rank(None, thread("lock", LOAD, seconds=0.0))
+    assert hang_of([alone]) is None  # the first record may have met it by chance
+    assert alone.signs.threads is not None
+    alone.signs.add_threads(NOW + 4, alone.signs.threads)
+    assert hang_of([alone._replace(now=NOW + 4)]) is not None
