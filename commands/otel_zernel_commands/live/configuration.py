@@ -20,7 +20,7 @@ _ROWS = 600
 def live_settings(port: int, installed: Registry, choice: JobChoice) -> Settings:
     """The settings to watch the chosen jobs of this machine."""
     receivers = {
-        "ebpf": {"interval": "500ms", "rescan_interval": "2s"},
+        "ebpf": {"interval": "500ms", "rescan_interval": "2s", "stacks": True},
         "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
     }
     installed = installed.including("processors", CHOSEN, choosing(choice))

@@ -67,7 +67,7 @@ class ProcessStacks:
     stacks: Annotated[tuple[StackTime, ...], Field(max_length=MOST_STACKS)] = ()
     """The longest, if there are more."""
     left_out: Seconds = 0.0
-    """The time of the others."""
+    """The time of the others, and of stacks that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,5 +134,5 @@ class ProcessThreads:
     children: Annotated[tuple[ChildNow, ...], Field(max_length=MOST_THREADS)] = ()
 
 
-STACKS: Final = RecordBody(ProcessStacks)
+STACKS: Final = RecordBody(ProcessStacks, is_json=True)
 THREADS: Final = RecordBody(ProcessThreads)

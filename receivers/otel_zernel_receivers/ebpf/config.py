@@ -41,6 +41,8 @@ class EbpfConfig(ComponentConfig):
     """Seconds. A wait for the GPU that is at least this long is also a span."""
     sampler_frequency: Annotated[int, Field(ge=0, le=999)] = 19
     """Samples a second of the code that each CPU runs, in processes that train; 0 means none."""
+    stacks: bool = False
+    """Reports the lines of Python code in which processes that train spend their time."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03
     """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, probes are sampled, those of
     launches first."""

@@ -86,7 +86,7 @@ class EbpfReceiver(Receiver):
                     await self._pass_interval(session, is_due)
                     await self._read(session, pending, insist)
         except asyncio.CancelledError:
-            await self._read(session, pending, emit)
+            await self._read(session, pending, emit, is_last=True)
             raise
 
     async def _pass_interval(self, session: "Session", is_due: asyncio.Event) -> None:
@@ -120,9 +120,9 @@ class EbpfReceiver(Receiver):
                 is_due.set()
         await clock.sleep(max(left, 0.0))
 
-    async def _read(self, session: "Session", pending: deque[Batch], emit: Emit) -> None:
+    async def _read(self, session: "Session", pending: deque[Batch], emit: Emit, *, is_last: bool = False) -> None:
         """Reads, and emits all that is `pending`. If cancelled, the rest stays in `pending`."""
-        await run_in_thread(lambda: pending.extend(session.read().batches))
+        await run_in_thread(lambda: pending.extend(session.read(is_last=is_last).batches))
         while pending:
             await self._emit(pending[0].copy(), emit)  # the pipelines may edit it, and a cancelled batch comes again
             pending.popleft()

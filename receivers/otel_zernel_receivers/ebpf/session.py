@@ -15,12 +15,12 @@ from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
 from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
+from otel_zernel_receivers.ebpf.emit.stacks import StackLog
 from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
 from otel_zernel_receivers.ebpf.sampler.sampler import Sampler
 from otel_zernel_receivers.ebpf.scanning import Scanning, selection_of
@@ -54,8 +54,16 @@ class Session:
         self._identities = Identities(loaded.tables.rows, loaded.tables.workers, selection_of(config))
         self._scanning = Scanning(config, files, self._identities, context.logger)
         self._was_without_runs = False
-        tables = loaded.tables.rows, loaded.tables.samples
-        self._sampler = Sampler(loaded.bpf, *tables, self._identities.folder, config.sampler_frequency, context.logger)
+        self._reports_stacks = config.stacks and "logs" in context.signals
+        self._sampler = Sampler(
+            loaded.bpf,
+            loaded.tables.rows,
+            loaded.tables.samples,
+            self._identities.folder,
+            config.sampler_frequency,
+            context.logger,
+            finds_lines=self._reports_stacks,
+        )
         overhead = Overhead(config.max_overhead, loaded.cost)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
@@ -69,8 +77,8 @@ class Session:
         self._metrics = MetricEncoder(encoding, identities.is_selected)
         self._spans = SpanEncoder(identities)
         self._workers = WorkerUsage(loaded.tables.rows, loaded.tables.workers, identities.folder)
-        kills = OomKills(context.clock.monotonic)
-        self._ends = EndLog(identities, kills, context.logger, self._spans.offset_ns)
+        self._ends = EndLog(identities, context.clock.monotonic, context.logger, self._spans.offset_ns)
+        self._stacks = StackLog(identities, self._sampler.lines, config.sampler_frequency, context.drop)
         self._number = 0
         self._since_ns = context.clock.time_ns()
 
@@ -115,8 +123,8 @@ class Session:
         self._sampler.gather()
         return self._tables.ring.gather() or has_acted
 
-    def read(self) -> EncodedReading:
-        """Everything counted since the last reading."""
+    def read(self, *, is_last: bool = False) -> EncodedReading:
+        """Everything counted since the last reading. `is_last`: also what other readings add up for some time."""
         self._identities.learn()
         self._sampler.learn()
         self._sampler.gather()
@@ -142,7 +150,8 @@ class Session:
         # A run that began before the probes were on again is emitted with the next reading.
         spans = self._spans_of(readings, without_runs=without_runs or self._was_without_runs)
         self._was_without_runs = without_runs
-        return EncodedReading(self._number, (*metrics, *spans, *self._records_of(ends), *staleness))
+        records = (*self._records_of(ends), *self._stack_records(readings, is_last=is_last))
+        return EncodedReading(self._number, (*metrics, *spans, *records, *staleness))
 
     def processes(self) -> list[WatchedProcess]:
         """The processes in the kernel's tables: those that are counted, and those that have just ended."""
@@ -164,6 +173,13 @@ class Session:
 
     def _records_of(self, ends: Sequence[ProcessEnd]) -> Iterator[Batch]:
         if "logs" in self._context.signals and (records := self._ends.records(ends)):
+            yield records
+
+    def _stack_records(self, readings: TableReadings, *, is_last: bool) -> Iterator[Batch]:
+        live = self._tables.rows.live()
+        if self._reports_stacks and (
+            records := self._stacks.records(readings.samples, live, self._since_ns, is_last=is_last)
+        ):
             yield records
 
 

@@ -1,5 +1,7 @@
 """The bodies of records with stacks and hangs are read as they were written."""
 
+import json
+
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
@@ -49,11 +51,18 @@ def test_a_hang_survives_its_record() -> None:
 @pytest.mark.parametrize(
     ("body", "place"),
     [
-        (to_any_value("no map"), ""),
-        (to_any_value({"lines": [{"file": "a.py", "function": "f", "line": -1}]}), "lines.0.line"),
-        (to_any_value({"stacks": [{"activity": "file", "seconds": 1.0, "lines": []}] * (MOST_STACKS + 1)}), "stacks"),
+        ("no JSON", ""),
+        (json.dumps({"lines": [{"file": "a.py", "function": "f", "line": -1}]}), "lines.0.line"),
+        (json.dumps({"stacks": [{"activity": "file", "seconds": 1.0, "lines": []}] * (MOST_STACKS + 1)}), "stacks"),
     ],
 )
-def test_a_body_that_breaks_the_contract_is_refused(body: AnyValue, place: str) -> None:
+def test_a_body_that_breaks_the_contract_is_refused(body: str, place: str) -> None:
     with pytest.raises(MalformedSpan, match=f"^{place}$"):
-        STACKS.read(body)
+        STACKS.read(AnyValue(string_value=body))
+
+
+def test_a_map_that_breaks_the_contract_is_refused() -> None:
+    with pytest.raises(MalformedSpan, match=r"^silent$"):
+        THREADS.read(to_any_value({"silent": -1.0}))
+    with pytest.raises(MalformedSpan, match=r"^$"):
+        THREADS.read(to_any_value("no map"))

@@ -57,7 +57,7 @@ class CountingSession:
     def switches(self) -> list[object]:
         return []
 
-    def read(self) -> EncodedReading:
+    def read(self, *, is_last: bool = False) -> EncodedReading:
         number = len(self.readings)
         batches = tuple(numbered(BATCHES * number + place) for place in range(BATCHES))
         self.readings.append(EncodedReading(number + 1, batches))

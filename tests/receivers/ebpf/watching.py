@@ -54,9 +54,9 @@ class Watch:
     def processes(self) -> list[WatchedProcess]:
         return self.session.processes()
 
-    def read(self) -> Batch:
+    def read(self, *, is_last: bool = False) -> Batch:
         """Reads. Returns all that was read since the last call of `taken`."""
-        self._batches += self.session.read().batches
+        self._batches += self.session.read(is_last=is_last).batches
         return Batch.join(self._batches)
 
     def taken(self) -> None:

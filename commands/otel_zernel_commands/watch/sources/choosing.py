@@ -58,7 +58,7 @@ def require_probes(findings: Iterable[Finding], user: int) -> None:
 
 
 def _tree(interval: float, before: Iterable[str], *, with_gpus: bool = True) -> dict[str, Any]:
-    receivers = {"ebpf": {"interval": f"{max(min(interval, 0.5), 0.25):g}s", "rescan_interval": "2s"}}
+    receivers = {"ebpf": {"interval": f"{max(min(interval, 0.5), 0.25):g}s", "rescan_interval": "2s", "stacks": True}}
     if with_gpus:
         receivers["nvml"] = {"collection_interval": "1s", "initial_delay": "0s"}
     phases = {

@@ -78,6 +78,7 @@ def watch_settings(
             "interval": "500ms",
             "rescan_interval": "500ms" if starts_program else "2s",
             "sampler_frequency": _SAMPLES,
+            "stacks": True,
             "max_overhead": _MAX_OVERHEAD,
         },
         "nvml": {"collection_interval": "1s", "initial_delay": "0s"},

@@ -5,7 +5,7 @@ The metrics are in `metrics.py`, and the spans in `spans.py`.
 
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,10 +104,10 @@ class ProcessEnd:
 class EndLog:
     """Reads ends from events, and reports them as log records and log lines."""
 
-    def __init__(self, identities: Identities, kills: OomKills, logger: Logger, offset_ns: int) -> None:
+    def __init__(self, identities: Identities, monotonic: Callable[[], float], logger: Logger, offset_ns: int) -> None:
         """`offset_ns` is the offset from CLOCK_MONOTONIC to Unix time."""
         self._identities = identities
-        self._kills = kills
+        self._kills = OomKills(monotonic)
         self._logger = logger
         self._offset_ns = offset_ns
 

@@ -123,13 +123,14 @@ def threads_of(runtime: PythonRuntime, own_pid: int, most: int) -> dict[int, int
     The list changes while it is read, so threads that begin or end may be missing. The main thread is its last one.
     """
     layout, ids = runtime.layout, dict[int, int]()
+    fields = layout.frames.thread_id, layout.next_thread
     try:
         state = _word(own_pid, runtime.interpreter + layout.threads)
         for _ in range(_LONGEST_LIST):
             if not state or state in ids:
                 break
-            ids[state] = _word(own_pid, state + layout.frames.thread_id)
-            state = _word(own_pid, state + layout.next_thread)
+            content = _memory(own_pid, state, max(fields) + _WORD.size)
+            ids[state], state = (_WORD.unpack_from(content, at)[0] for at in fields)
     except UnreadablePython:
         return {}
     return {thread: state for state, thread in list(ids.items())[-most:]}

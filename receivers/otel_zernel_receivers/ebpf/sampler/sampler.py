@@ -23,6 +23,7 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     interpreter_in,
     threads_of,
 )
+from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLines
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SampleTable
 from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS
@@ -53,12 +54,17 @@ class Sampler:
         frequency: int,
         logger: Logger,
         proc_root: Path = Path("/proc"),
+        *,
+        finds_lines: bool = False,
     ) -> None:
         """`folder_of` gives the folder in /proc of a process by its pid. `frequency`: samples a second; 0 for none."""
         self._rows, self._folder_of, self._frequency, self._logger = rows, folder_of, frequency, logger
         self._proc_root = proc_root
         self._samples = samples
         self._positions = FramePositions(bpf.maps["frame_positions"], samples.frames)
+        self.lines = StackLines(samples.frames)
+        """Of the stacks that were gathered; empty without `finds_lines`."""
+        self._finds_lines = finds_lines
         self._samples_waits = bpf.maps["samples_waits"]
         self._by_tgid = {name: bpf.maps[name] for name in ("executables", "gils", "pythons")}
         self._threads = bpf.maps["python_threads"]
@@ -96,7 +102,12 @@ class Sampler:
 
     def learn(self) -> None:
         """Reads the processes that have begun to train, and forgets those that have ended."""
-        self._update([process for process in self._training() if process not in self._known])
+        training = self._training()
+        self._update([process for process in training if process not in self._known])
+        if self._finds_lines:  # of threads that have begun, too
+            for process in training:
+                with suppress(OSError):  # it has ended
+                    self._write_threads(process, self._known[process])
 
     def refresh(self) -> None:
         """Reads all training processes again: they may have loaded libraries and started threads."""
@@ -107,13 +118,17 @@ class Sampler:
         for process, stacks in self._samples.gather().items():
             known = self._known.get(process)
             if known and known.runtime:
-                self._positions.add(known.tgid, process.pid, known.runtime.layout.codes, stacks)
+                layout = known.runtime.layout.codes
+                self._positions.add(known.tgid, process.pid, layout, stacks)
+                if self._finds_lines:
+                    self.lines.add(process.pid, layout, stacks)
 
     def _training(self) -> list[WatchedProcess]:
         """The processes that train. Forgets the others first: a process with a new row has the same keys as before."""
         training = self._rows.live(trains=True)
         for process in self._known.keys() - set(training):
             self._forget(self._known.pop(process))
+            self.lines.forget(process.pid)
         return training
 
     def _update(self, processes: Collection[WatchedProcess]) -> None:

@@ -1,0 +1,151 @@
+"""The Python stacks of training processes, as log records: `otel_zernel_libraries.training.stacks` has their form."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel import __version__
+from otel_zernel.batch import Batch
+from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.ledger.snapshots import SAMPLED, STATES
+from otel_zernel_libraries.training.stacks import MOST_LINES, MOST_STACKS, STACKS, CodeLine, ProcessStacks, StackTime
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import Code, Interval, ThreadState
+from otel_zernel_receivers.ebpf.processes.identities import Identities
+from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLine, StackLines
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.tables.samples import SampledStack, SamplesReading
+
+EVERY: Final = 10
+"""Readings between two records of a process. A record of 60 stacks takes a millisecond to make."""
+_MOST: Final = 4096
+"""Stacks of a process between two records, with the places where they were seen."""
+_SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__)
+_CALLS: Final[Mapping[int, Activity]] = {
+    ThreadState.GPU_WAIT: Activity.GPU_WAIT,
+    ThreadState.COPY: Activity.COPY,
+    ThreadState.COLLECTIVE: Activity.COLLECTIVE,
+    ThreadState.SETTLING: Activity.GPU_WAIT,
+}
+"""The calls of CUDA and NCCL that decide the activity of a thread on the CPU, too: it spins."""
+_WAITS: Final = {
+    **{number: activity for number, activity in enumerate(STATES) if activity},
+    ThreadState.SETTLING: Activity.GPU_WAIT,
+    ThreadState.POLLING: Activity.SOCKET,
+    ThreadState.FAULTING: Activity.FAULT,
+}
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The stacks of a process since its latest record."""
+
+    ns: Counter[SampledStack] = field(default_factory=Counter)
+    left_out: int = 0
+    """The stacks that there was no room for."""
+    left_out_ns: int = 0
+
+
+class StackLog:
+    """Adds up the stacks of each process, and reports them as log records. One thread at a time may use it."""
+
+    def __init__(
+        self, identities: Identities, lines: StackLines, frequency: int, drop: Callable[[int, str], None]
+    ) -> None:
+        """`frequency`: samples a second. `drop` counts a loss with its reason."""
+        self._identities, self._lines, self._drop = identities, lines, drop
+        self._period_ns = 1_000_000_000 // max(frequency, 1)
+        self._pending: defaultdict[WatchedProcess, _Pending] = defaultdict(_Pending)
+        self._readings = 0
+
+    def records(
+        self, readings: Iterable[SamplesReading], live: Collection[WatchedProcess], time_ns: int, *, is_last: bool
+    ) -> Batch | None:
+        """Adds the samples of a reading. Returns the records that are due; None if there are none.
+
+        A record is due after `EVERY` readings, at the end of its process, and with the last reading.
+        """
+        for reading in readings:
+            self._add(reading)
+        self._readings += 1
+        is_due = is_last or self._readings % EVERY == 0
+        due = {process: self._pending.pop(process) for process in [*self._pending] if is_due or process not in live}
+        lines = {process: self._lines.take(process.pid) for process in due}
+        resources = [
+            ResourceLogs(
+                resource=Resource(attributes=key_values(self._identities.attributes_of(process))),
+                scope_logs=[
+                    ScopeLogs(scope=_SCOPE, log_records=[_record(self._stacks(pending, lines[process]), time_ns)])
+                ],
+            )
+            for process, pending in due.items()
+            if self._identities.is_selected(process)
+        ]
+        return Batch(logs=LogsData(resource_logs=resources)) if resources else None
+
+    def _add(self, reading: SamplesReading) -> None:
+        pending = self._pending[reading.process]
+        for stack, count in reading.stacks.items():
+            ns = count.waited_ns if stack.code == Code.NONE else count.samples * self._period_ns
+            if stack in pending.ns or len(pending.ns) < _MOST:
+                pending.ns[stack] += ns
+            else:
+                pending.left_out += 1
+                pending.left_out_ns += ns
+
+    def _stacks(self, pending: _Pending, lines: Mapping[int, StackLine]) -> ProcessStacks:
+        times: Counter[tuple[SampledStack, StackLine]] = Counter()
+        unread = 0
+        for stack, ns in pending.ns.items():
+            if of := lines.get(stack.stack):
+                times[stack._replace(stack=0), of] += ns  # several instructions have one line
+            else:
+                unread += 1
+        numbers: dict[CodeLine, int] = {}
+        stacks = tuple(
+            _stack_time(stack, of, ns, numbers)
+            for (stack, of), ns in times.most_common(MOST_STACKS)
+            if len(numbers) + len(of.lines) <= MOST_LINES
+        )
+        for count, reason in (unread, "unread_stack"), (len(times) - len(stacks) + pending.left_out, "too_many_stacks"):
+            if count:
+                self._drop(count, reason)
+        left_out = pending.ns.total() + pending.left_out_ns - sum(ns for _, ns in times.most_common(len(stacks)))
+        return ProcessStacks(lines=tuple(numbers), stacks=stacks, left_out=left_out / 1e9)
+
+
+def _record(stacks: ProcessStacks, time_ns: int) -> LogRecord:
+    return LogRecord(
+        time_unix_nano=time_ns,
+        observed_time_unix_nano=time_ns,
+        severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
+        severity_text="INFO",
+        event_name=semconv.PROCESS_STACKS,
+        body=STACKS.write(stacks),
+    )
+
+
+def _stack_time(stack: SampledStack, of: StackLine, ns: int, numbers: dict[CodeLine, int]) -> StackTime:
+    """`numbers` has the lines of the record, and gets new ones."""
+    interval = stack.place // 2 - 1
+    return StackTime(
+        thread=stack.thread,
+        mark=Interval(interval).name.lower() if interval >= 0 else "",
+        is_inside=interval >= 0 and not stack.place % 2,
+        activity=_activity(stack),
+        seconds=ns / 1e9,
+        lines=tuple(numbers.setdefault(line, len(numbers)) for line in of.lines),
+        is_cut=of.is_cut,
+    )
+
+
+def _activity(stack: SampledStack) -> Activity:
+    if stack.code == Code.NONE:
+        return _WAITS.get(stack.state, Activity.UNKNOWN)
+    return _CALLS.get(stack.state) or SAMPLED[stack.code] or Activity.UNKNOWN

@@ -1,0 +1,153 @@
+"""The line that makes a training job slow is the first one of its stacks, whatever it does and wherever in the loop."""
+
+import json
+import platform
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.stacks import STACKS, CodeLine, StackTime
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import Watch, reading, require_ebpf
+
+JOB = str(Path(__file__).with_name("planted_job.py"))
+CONFIG = EbpfConfig(sampler_frequency=199, stacks=True, max_overhead=0)
+SHARE = 0.8
+"""So much of the planted time, at least, is in the planted line."""
+MARKS = {
+    "load": ("data_loading", True),
+    "forward": ("data_loading", False),
+    "backward": ("backward", True),
+    "optimizer": ("optimizer", True),
+    "between": ("zero_grad", False),
+}
+"""The latest mark of the loop's thread at each position."""
+ACTIVITIES = {
+    "pure_python": "python",
+    "numpy": "native",
+    "sqlite": "native",
+    "json_logging": "python",
+    "deep_copy": "python",
+    "native": "native",
+    "sleep": "timer",
+    "lock": "lock",
+    "item": "gpu_wait",
+    "request": "socket",
+}
+OFTEN = [
+    ("pure_python", "forward"),
+    ("numpy", "load"),
+    ("sqlite", "backward"),
+    ("json_logging", "between"),
+    ("deep_copy", "optimizer"),
+    ("sleep", "between"),
+    ("lock", "forward"),
+    ("item", "between"),
+    ("request", "load"),
+    ("native", "pool"),
+]
+"""The others are for `make soak`."""
+RARELY = [pair for pair in product(ACTIVITIES, MARKS) if pair not in OFTEN]
+
+
+class Seen(NamedTuple):
+    """A stack with its lines, the innermost first."""
+
+    time: StackTime
+    lines: tuple[CodeLine, ...]
+
+
+@dataclass
+class Job:
+    """A job that trains with the plants that it is given."""
+
+    process: "subprocess.Popen[str]"
+    watch: Watch
+
+    def tell(self, text: str) -> str:
+        """Its next line, after a line to it."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def train(self, plant: str, position: str) -> tuple[CodeLine, float, list[Seen]]:
+        """The planted line, its seconds, and the stacks meanwhile."""
+        self.stacks()
+        with reading(self.watch):
+            *line, seconds = json.loads(self.tell(f"{plant} {position}"))
+        file, function, number = line
+        return CodeLine(file, function, number), seconds, self.stacks()
+
+    def stacks(self) -> list[Seen]:
+        """Those since the last call."""
+        logs = self.watch.read(is_last=True).logs
+        self.watch.taken()
+        found = []
+        for resource in logs.resource_logs:
+            for record in resource.scope_logs[0].log_records:
+                if record.event_name == semconv.PROCESS_STACKS:
+                    read = STACKS.read(record.body)
+                    found += [Seen(time, tuple(read.lines[line] for line in time.lines)) for time in read.stacks]
+        return found
+
+
+@pytest.fixture(scope="module")
+def job(standin: Standin, python: str) -> Iterator[Job]:
+    require_ebpf()
+    command = [python, JOB, str(standin.cudart)]
+    with (
+        closing(Watch(CONFIG, make_context(clock=SystemClock()))) as watch,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "training\n"
+            watch.attach()
+            job = Job(process, watch)
+            assert job.tell("go on") == "training\n"
+            watch.read()
+            yield job
+        finally:
+            process.kill()
+
+
+def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:
+    """The seconds of each line of the job's own file that is the deepest one of its stack."""
+    seconds: defaultdict[int, float] = defaultdict(float)
+    for time, lines in stacks:
+        own = next((line for line in lines if line.file == file), None)
+        if own and own.function != "say":  # it waits for the test
+            seconds[own.line] += time.seconds
+    return seconds
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
+@pytest.mark.parametrize(
+    ("plant", "position"), [*OFTEN, *(pytest.param(*pair, marks=pytest.mark.soak) for pair in RARELY)]
+)
+def test_the_planted_line_is_the_first(job: Job, plant: str, position: str) -> None:
+    planted, seconds, stacks = job.train(plant, position)
+    by_line = seconds_by_line([seen for seen in stacks if not seen.time.worker], planted.file)
+    if position == "pool":
+        by_line = seconds_by_line([seen for seen in stacks if not seen.time.thread], planted.file)
+    assert max(by_line, key=by_line.__getitem__) == planted.line
+    assert by_line[planted.line] >= SHARE * seconds
+    of_line = [seen for seen in stacks if planted.line in {one.line for one in seen.lines if one.file == planted.file}]
+    activities: defaultdict[str, float] = defaultdict(float)
+    for time, _ in of_line:
+        activities[time.activity] += time.seconds
+    assert max(activities, key=activities.__getitem__) == ACTIVITIES[plant]
+    assert {(time.mark, time.is_inside) for time, _ in of_line} == {MARKS.get(position, ("", False))}
