@@ -17,6 +17,7 @@ from otel_zernel_libraries.job_environment import JOB_ID, JOB_RUN, LOCAL_RANK, R
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_receivers.otlp_json_file import OtlpJsonFileReceiver
+from tests.otlp import metrics_in
 
 EMITTING = {
     *("create_counter", "create_up_down_counter", "create_histogram", "create_gauge"),
@@ -204,13 +205,7 @@ async def test_the_metrics_of_a_replayed_training_are_declared_as_they_are() -> 
     await OtlpJsonFileReceiver(config, make_context(id_="otlp_json_file")).run(downstream)
     outputs = [output for batch in downstream.batches for output in processor.process(batch)]
     outputs += [*processor.tick(max(times(outputs + downstream.batches))), *processor.flush()]
-    metrics = [
-        metric
-        for output in outputs
-        for resource in output.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
+    metrics = [metric for output in outputs for metric in metrics_in(output.metrics)]
     assert {metric.name for metric in metrics} >= {"zernel.phase.time", "zernel.steps", "zernel.verdict"}
     for metric in metrics:
         declared = DECLARED["processors/phases"][metric.name]

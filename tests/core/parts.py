@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pydantic import Field
 
 from otel_zernel.batch import Batch
@@ -19,8 +20,10 @@ from otel_zernel.errors import Retryable
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.registry import Registry
 from otel_zernel_libraries.arrays import KnownSeries
+from tests.otlp import logs, metrics_in, traces
 
 SCOPE = Scope("tests")
+INFO = SeverityNumber.SEVERITY_NUMBER_INFO
 
 
 def batch_of(*values: float, name: str = "test.value") -> Batch:
@@ -35,13 +38,10 @@ def batch_of(*values: float, name: str = "test.value") -> Batch:
 
 def every_signal() -> Batch:
     """A batch with one gauge point, one span and one log record, from received bytes."""
-    traces, logs = TracesData(), LogsData()
-    traces.resource_spans.add().scope_spans.add().spans.add(name="step", trace_id=b"\x01" * 16, span_id=b"\x02" * 8)
-    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=1_000, severity_number=9)
-    record.body.string_value = "started"
-    return Batch.from_bytes(
-        metrics=batch_of(1.0).bytes_of("metrics"), spans=traces.SerializeToString(), logs=logs.SerializeToString()
-    )
+    span = Span(name="step", trace_id=b"\x01" * 16, span_id=b"\x02" * 8)
+    record = LogRecord(time_unix_nano=1_000, severity_number=INFO, body=AnyValue(string_value="started"))
+    spans, records = traces(span).SerializeToString(), logs(record).SerializeToString()
+    return Batch.from_bytes(metrics=batch_of(1.0).bytes_of("metrics"), spans=spans, logs=records)
 
 
 def values_of(batches: Iterable[Batch]) -> list[float]:
@@ -49,9 +49,7 @@ def values_of(batches: Iterable[Batch]) -> list[float]:
     return [
         point.as_double
         for batch in batches
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
+        for metric in metrics_in(batch.metrics)
         for point in metric.gauge.data_points
     ]
 
@@ -85,11 +83,9 @@ class Doubler(Processor):
     def process(self, batch: Batch) -> Iterable[Batch]:
         if any(value < 0 for value in values_of([batch])):
             raise ValueError("negative")
-        for resource in batch.edit_metrics().resource_metrics:
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    for point in metric.gauge.data_points:
-                        point.as_double *= 2
+        for metric in metrics_in(batch.edit_metrics()):
+            for point in metric.gauge.data_points:
+                point.as_double *= 2
         return [batch]
 
 
@@ -207,10 +203,4 @@ def settings_of(text: str, parts: Parts = PARTS) -> Settings:
 
 def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
     """All metrics of the batches, decoded from their bytes."""
-    return [
-        metric
-        for batch in batches
-        for resource in MetricsData.FromString(batch.bytes_of("metrics")).resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
+    return [metric for batch in batches for metric in metrics_in(MetricsData.FromString(batch.bytes_of("metrics")))]

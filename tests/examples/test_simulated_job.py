@@ -1,7 +1,6 @@
 """The simulated job: its metrics are those of the receivers, and the phases processor finds what its README says."""
 
 import random
-from collections.abc import Iterator
 from itertools import chain
 
 import pytest
@@ -12,6 +11,7 @@ from docs import metrics as page
 from examples.simulated_job.__main__ import SimulatedJob
 from examples.simulated_job.training import SECOND, STRAGGLER
 from otel_zernel.batch import Batch
+from tests.otlp import metrics_in
 from tests.processors.phases.processing import feed, make
 from tests.processors.phases.training import spans_of, values_of
 
@@ -32,13 +32,6 @@ def batches() -> list[Batch]:
     ]
 
 
-def metrics_in(batches: list[Batch]) -> Iterator[Metric]:
-    for batch in batches:
-        for resource in batch.metrics.resource_metrics:
-            for scope in resource.scope_metrics:
-                yield from scope.metrics
-
-
 def kind_of(metric: Metric) -> str:
     kind = metric.WhichOneof("data") or ""
     return "up_down" if kind == "sum" and not metric.sum.is_monotonic else kind
@@ -51,7 +44,8 @@ def test_its_metrics_have_the_names_units_and_types_of_the_receivers(batches: li
         for metric in table.values()
         if not metric.own
     }
-    sent = {(metric.name, metric.unit, kind_of(metric)) for metric in metrics_in(batches)}
+    metrics = [metric for batch in batches for metric in metrics_in(batch.metrics)]
+    sent = {(metric.name, metric.unit, kind_of(metric)) for metric in metrics}
     assert len(sent) > 40
     assert sent - declared == set()
 

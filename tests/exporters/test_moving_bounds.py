@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
@@ -21,6 +21,7 @@ from otel_zernel_libraries.prometheus import Format
 from tests.libraries.histograms.temporality.running import ns
 from tests.libraries.histograms.temporality.test_moving_bounds import Report, reports
 from tests.libraries.histograms.temporality.test_settled_bounds import StrictBackend, cumulative_metrics, deltas, marked
+from tests.otlp import data
 
 WRITE = {"endpoint": "http://localhost:9090/api/v1/write"}
 V1, V2 = "prometheus.WriteRequest", "io.prometheus.write.v2.Request"
@@ -33,9 +34,7 @@ def created(cls: type[Exporter], **options: Any) -> Any:
 
 def prepared(exporter: Exporter, metric: Metric) -> Iterator[Batch]:
     """What the exporter queues of a batch with this metric."""
-    data = MetricsData()
-    data.resource_metrics.add().scope_metrics.add().metrics.append(metric)
-    batch = Batch.from_bytes(metrics=data.SerializeToString())
+    batch = Batch.from_bytes(metrics=data(metric).SerializeToString())
     if exporter.prepares(batch):
         yield from exporter.prepare(batch, dropped=False)
     else:

@@ -7,6 +7,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from benchmarks.training.runs import Run, Truth
 from otel_zernel.batch import Batch
+from tests.otlp import metrics_in
 from tests.processors.phases.training import values_of
 
 
@@ -41,7 +42,7 @@ def _since(batch: Batch, begin_ns: int) -> Batch:
     """The batch with only the points of sums from this time on."""
     metrics = MetricsData()
     metrics.CopyFrom(batch.metrics)
-    for metric in (one for resource in metrics.resource_metrics for of in resource.scope_metrics for one in of.metrics):
+    for metric in metrics_in(metrics):
         kept = [point for point in metric.sum.data_points if point.time_unix_nano >= begin_ns]
         if metric.HasField("sum"):
             del metric.sum.data_points[:]

@@ -7,6 +7,7 @@ from typing import Any
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
+from tests.otlp import metrics_in
 
 HOPPER = [9, 0]
 PER_CLOCK = {
@@ -83,7 +84,7 @@ def scraped(batch: Batch) -> dict[str, float]:
     Points that end a series have no value.
     """
     found: dict[str, float] = {}
-    for metric in (m for r in batch.metrics.resource_metrics for s in r.scope_metrics for m in s.metrics):
+    for metric in metrics_in(batch.metrics):
         for point in points(metric):
             if has_no_value(point):
                 continue

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Correctable
@@ -16,6 +16,7 @@ from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
 from otel_zernel_libraries.arrays import KnownSeries
 from tests.interop.recording import recorded
 from tests.interop.rotel import LAST_BIT, Rotel, spans_of, values_of, without_zstd
+from tests.otlp import traces
 
 
 async def made() -> Batch:
@@ -40,7 +41,7 @@ def steps() -> Batch:
         )
         for index in range(1, 11)
     ]
-    return Batch(spans=TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])]))
+    return Batch(spans=traces(*spans))
 
 
 async def arrived(rotel: Rotel, metrics: Batch, spans: Batch, tolerance: float = 0.0) -> None:

@@ -8,6 +8,8 @@ from typing import Self
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from tests.otlp import metrics_in
+
 
 class UnreliableBackend:
     """Refuses a share of the requests with 503, and drops the connections of others before or after it stored them."""
@@ -70,8 +72,6 @@ def values_in(encoded: bytes) -> list[int]:
     """The values of all gauge points of an encoded `MetricsData`."""
     return [
         int(point.as_double)
-        for resource in MetricsData.FromString(encoded).resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
+        for metric in metrics_in(MetricsData.FromString(encoded))
         for point in metric.gauge.data_points
     ]

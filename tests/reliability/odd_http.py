@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from tests.exporters.otlp.peers import serve_raw
+from tests.otlp import metrics_in
 
 PROTO = b"content-type: application/x-protobuf\r\n"
 OK = b"HTTP/1.1 200 OK\r\n" + PROTO + b"content-length: 0\r\n\r\n"
@@ -173,9 +174,7 @@ def points_in(body: bytes) -> list[str]:
     metrics = MetricsData.FromString(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
     return [
         attribute.value.string_value
-        for resource in metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
+        for metric in metrics_in(metrics)
         for point in metric.gauge.data_points
         for attribute in point.attributes
         if attribute.key == "hw.id"

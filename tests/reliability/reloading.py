@@ -15,6 +15,7 @@ from urllib.request import urlopen
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from tests.free_ports import free_port
+from tests.otlp import metrics_in
 from tests.waiting import wait_for
 
 HEADER = "timestamp,gpu_id,hostname,temperature\n"
@@ -136,13 +137,7 @@ class Load:
 
 
 def values_of(message: ExportMetricsServiceRequest) -> list[float]:
-    return [
-        point.as_double
-        for resource in message.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for point in metric.gauge.data_points
-    ]
+    return [point.as_double for metric in metrics_in(message) for point in metric.gauge.data_points]
 
 
 def written(path: Path) -> Counter[float]:

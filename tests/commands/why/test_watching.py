@@ -26,6 +26,7 @@ from otel_zernel_commands.why.watch.watching import LONGEST_SEARCH, SHORT_LOOK, 
 from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why.recorded_runs import SETTINGS, first_process, processed, seen
 from tests.exporters.live.live_runs import points
+from tests.otlp import metrics_in
 
 
 class Follower:
@@ -162,9 +163,7 @@ def test_points_without_a_value_change_nothing() -> None:
     state = seen("AdamW")
     before = dict(first_process(state).phases)
     data = processed("AdamW")[-1].metrics
-    for point in (
-        p for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics for p in m.sum.data_points
-    ):
+    for point in (p for m in metrics_in(data) for p in m.sum.data_points):
         point.ClearField("as_double")
         point.flags = 1
     state.add(Batch(metrics=data), 0.0)

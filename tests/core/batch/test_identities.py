@@ -4,7 +4,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetr
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch.identities import identities_of
-from tests.libraries.prometheus.otlp import data, gauge, number
+from tests.otlp import data, gauge, number
 
 TRAIN = {"service.name": "train", "service.instance.id": "node/812"}
 

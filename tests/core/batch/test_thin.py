@@ -29,6 +29,7 @@ from otel_zernel.batch.pieces import PIECE, count_encoded
 from otel_zernel.batch.thin import count_at_once
 from otel_zernel.errors import DecodeError
 from otel_zernel.protobuf import encode_field
+from tests.otlp import data, traces
 
 ATTRIBUTES = [KeyValue(key="k", value=AnyValue(string_value="v")), KeyValue(key="n", value=AnyValue(int_value=3))]
 METRICS = MetricsData(
@@ -124,7 +125,7 @@ def test_empty_metrics_are_bounded_and_points_are_not() -> None:
     with pytest.raises(DecodeError, match="more than 100000 resources"):
         count_encoded("metrics", many.SerializeToString())
     points = Metric(gauge=Gauge(data_points=[NumberDataPoint()] * 120_000))
-    one = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[points])])])
+    one = data(points)
     assert count_encoded("metrics", one.SerializeToString()) == 120_000
 
 
@@ -160,8 +161,7 @@ def test_the_rest_of_a_message_of_empty_parts_is_not_read() -> None:
 def test_a_large_message_of_usual_parts_is_counted() -> None:
     points = [NumberDataPoint(as_double=index, time_unix_nano=index, attributes=ATTRIBUTES) for index in range(30_000)]
     metric = Metric(name="g", gauge=Gauge(data_points=points))
-    data = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[metric])])])
-    assert len(encoded := data.SerializeToString()) > 1 << 20
+    assert len(encoded := data(metric).SerializeToString()) > 1 << 20
     assert count_encoded("metrics", encoded) == 30_000
 
 
@@ -184,7 +184,7 @@ def test_a_large_message_has_the_same_count_in_pieces_wherever_it_is_large(text:
 @pytest.mark.parametrize("cut", [1, 2, 300_000])
 def test_a_large_message_that_is_cut_off_is_refused(cut: int) -> None:
     spans = [Span(name="span", start_time_unix_nano=10**18)] * 50_000
-    encoded = TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])]).SerializeToString()
+    encoded = traces(*spans).SerializeToString()
     assert count_encoded("traces", encoded) == 50_000
     with pytest.raises(DecodeError):
         count_encoded("traces", encoded[:-cut])

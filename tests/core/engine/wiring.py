@@ -23,6 +23,7 @@ from otel_zernel.engine.service import Service
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import Dropped, make_context
 from tests.core.parts import LocalSink, Sink, SinkConfig, settings_of, values_of
+from tests.otlp import metrics_in
 
 PIPELINE = """
 receivers: {source: {values: [1, 2, 3]}}
@@ -88,8 +89,8 @@ class Counting:
 
     def __call__(self, name: str) -> int:
         data = self._reader.get_metrics_data()
-        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
-        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)  # type: ignore[union-attr,misc]  # numbers only
+        metrics = metrics_in(data) if data else []
+        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)
 
 
 class RecordingQueue(MemoryQueue):

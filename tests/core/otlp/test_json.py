@@ -13,13 +13,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     HistogramDataPoint,
     Metric,
     MetricsData,
-    ResourceMetrics,
-    ScopeMetrics,
 )
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
+from tests import otlp
 
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 TRACE_ID, SPAN_ID, PARENT_ID = bytes(range(0xE0, 0xF0)), bytes.fromhex("00f067aa0ba902b7"), bytes([255] * 8)
@@ -37,7 +36,7 @@ def traces(attribute: str = "") -> TracesData:
         links=[Span.Link(trace_id=TRACE_ID, span_id=PARENT_ID)],
         attributes=[KeyValue(key="traceId", value=AnyValue(string_value=attribute))],
     )
-    return TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=[span])])])
+    return otlp.traces(span)
 
 
 def metrics() -> MetricsData:
@@ -45,7 +44,7 @@ def metrics() -> MetricsData:
         count=2**60, bucket_counts=[1, 2], exemplars=[Exemplar(trace_id=TRACE_ID, span_id=SPAN_ID, as_double=0.5)]
     )
     metric = Metric(name="latency", histogram=Histogram(aggregation_temporality=DELTA, data_points=[point]))
-    return MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[metric])])])
+    return otlp.data(metric)
 
 
 def test_ids_of_spans_and_links_are_in_hex() -> None:

@@ -9,6 +9,7 @@ from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.telemetry.deferred import DeferredMeterProvider
+from tests.otlp import metrics_in
 
 
 class Made:
@@ -26,9 +27,7 @@ class Made:
         """By the name of the metric and by the values of the attributes."""
         data = self._reader.get_metrics_data()
         assert data
-        metrics = [
-            metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics
-        ]
+        metrics = metrics_in(data)
         return {
             metric.name: {
                 tuple((point.attributes or {}).values()): float(getattr(point, "value", 0) or getattr(point, "sum", 0))

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import zstandard
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
@@ -20,8 +21,10 @@ from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.otlp.json import parse_metrics_json
 from otel_zernel.testing import StandingClock, make_context
 from otel_zernel_exporters.file import FileExporter
+from tests.otlp import data, gauge, logs, metrics_in, number, traces
 
 MEBIBYTE = 2**20
+INFO = SeverityNumber.SEVERITY_NUMBER_INFO
 
 
 def file_exporter(path: Path, **settings: object) -> FileExporter:
@@ -30,23 +33,16 @@ def file_exporter(path: Path, **settings: object) -> FileExporter:
 
 
 def metrics_batch(value: int = 1, name: str = "steps") -> Batch:
-    metrics = MetricsData()
-    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name=name)
-    metric.gauge.data_points.add(as_int=value, time_unix_nano=1_700_000_000_000_000_001)
-    return Batch(metrics=metrics)
+    return Batch(metrics=data(gauge(name, number(value, time=1_700_000_000_000_000_001))))
 
 
 def spans_batch() -> Batch:
-    traces = TracesData()
-    traces.resource_spans.add().scope_spans.add().spans.add(name="step", trace_id=bytes(range(16)), span_id=b"\x01" * 8)
-    return Batch(spans=traces)
+    return Batch(spans=traces(Span(name="step", trace_id=bytes(range(16)), span_id=b"\x01" * 8)))
 
 
 def logs_batch() -> Batch:
-    logs = LogsData()
-    record = logs.resource_logs.add().scope_logs.add().log_records.add(trace_id=bytes(range(16)), severity_number=9)
-    record.body.string_value = "started"
-    return Batch(logs=logs)
+    body = AnyValue(string_value="started")
+    return Batch(logs=logs(LogRecord(trace_id=bytes(range(16)), severity_number=INFO, body=body)))
 
 
 def values(path: Path) -> list[int]:
@@ -56,7 +52,7 @@ def values(path: Path) -> list[int]:
 
 
 def all_metrics(batch: Batch) -> list[Metric]:
-    return [one for of in batch.metrics.resource_metrics for scope in of.scope_metrics for one in scope.metrics]
+    return metrics_in(batch.metrics)
 
 
 def files(directory: Path, pattern: str) -> list[Path]:

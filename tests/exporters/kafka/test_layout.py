@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
@@ -20,6 +20,7 @@ from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, fitting
 from otel_zernel_exporters.kafka.sending import PartitionChoice
 from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage
 from tests.core.parts import batch_of, values_of
+from tests.otlp import logs, spans_in
 
 _MASK: Final = (1 << 64) - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -160,18 +161,15 @@ def test_each_trace_is_a_message_with_its_id_as_the_key() -> None:
     for piece, letter in zip(pieces, "ab", strict=True):
         found = piece.batch().spans
         assert [one.schema_url for one in found.resource_spans] == ["r0", "r1"]
-        names = [span.name for one in found.resource_spans for scope in one.scope_spans for span in scope.spans]
+        names = [span.name for span in spans_in(found)]
         assert names == [f"0{letter}", f"1{letter}"]
 
 
 def test_log_records_follow_their_trace_or_their_resource() -> None:
-    logs = LogsData()
-    records = logs.resource_logs.add().scope_logs.add().log_records
-    records.add(trace_id=b"\x01" * 16)
-    records.add()
-    by_trace = layout_of(partition_logs_by_trace_id=True).pieces("logs", Batch(logs=logs))
+    batch = Batch(logs=logs(LogRecord(trace_id=b"\x01" * 16), LogRecord()))
+    by_trace = layout_of(partition_logs_by_trace_id=True).pieces("logs", batch)
     assert [piece.key for piece in by_trace] == [b"01" * 16, b""]
-    by_resource = layout_of(partition_logs_by_resource_attributes=True).pieces("logs", Batch(logs=logs))
+    by_resource = layout_of(partition_logs_by_resource_attributes=True).pieces("logs", batch)
     assert [piece.key for piece in by_resource] == [bytes(16)]
 
 

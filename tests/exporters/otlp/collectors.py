@@ -8,6 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
+from tests.otlp import data, metrics_in
 from tests.receivers.otlp.serving import call
 
 
@@ -28,9 +29,7 @@ def gateway(port: int, exporter: Mapping[str, Any], **more: Any) -> dict[str, An
 
 
 def request(*metrics: Metric) -> bytes:
-    data = MetricsData()
-    data.resource_metrics.add().scope_metrics.add().metrics.extend(metrics)
-    return data.SerializeToString()
+    return data(*metrics).SerializeToString()
 
 
 async def send(port: int, *requests: bytes) -> None:
@@ -40,14 +39,9 @@ async def send(port: int, *requests: bytes) -> None:
             await call(channel)(one, timeout=60)
 
 
-def metrics_in(requests: Iterable[bytes]) -> list[Metric]:
-    return [
-        metric
-        for one in requests
-        for resource in MetricsData.FromString(one).resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
+def sent(requests: Iterable[bytes]) -> list[Metric]:
+    """The metrics in encoded requests."""
+    return metrics_in(MetricsData.FromString(b"".join(requests)))
 
 
 def increase(requests: Iterable[bytes], name: str) -> float:
@@ -56,7 +50,7 @@ def increase(requests: Iterable[bytes], name: str) -> float:
     A new start time, or a decrease, is a reset.
     """
     series: dict[str, list[tuple[int, int, float]]] = {}
-    for metric in metrics_in(requests):
+    for metric in sent(requests):
         if metric.name == name:
             assert metric.sum.aggregation_temporality == 2
             for point in points(metric):

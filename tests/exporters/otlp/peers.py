@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,6 +27,7 @@ from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attr
 from otel_zernel.types import Address
 from otel_zernel_libraries.arrays import KnownSeries
 from otel_zernel_libraries.serving.serving import serve
+from tests.otlp import logs, traces
 
 RESPONSES: dict[str, type[Message]] = {
     "metrics.v1.MetricsService": ExportMetricsServiceResponse,
@@ -47,13 +48,13 @@ def metrics_batch(count: int = 3) -> Batch:
 def spans_batch() -> Batch:
     """One span."""
     span = Span(trace_id=bytes(range(16)), span_id=bytes(range(8)), name="step")
-    return Batch(spans=TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=[span])])]))
+    return Batch(spans=traces(span))
 
 
 def logs_batch() -> Batch:
     """One log record."""
     record = LogRecord(body=AnyValue(string_value="loss is NaN"), severity_text="WARN", time_unix_nano=1)
-    return Batch(logs=LogsData(resource_logs=[ResourceLogs(scope_logs=[ScopeLogs(log_records=[record])])]))
+    return Batch(logs=logs(record))
 
 
 @dataclass

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from otel_zernel.batch import points
 from otel_zernel.testing import until
 from tests.collectors import collector
-from tests.exporters.otlp.collectors import gateway, increase, metrics_in, request, send
+from tests.exporters.otlp.collectors import gateway, increase, request, send, sent
 from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch
 from tests.libraries.histograms.temporality.running import CUMULATIVE, DELTA, sum_of
 
@@ -42,7 +42,7 @@ async def test_a_retried_request_counts_once(tmp_path: Path, unused_tcp_port_fac
         async with collector(tmp_path, gateway(port, {"otlp_http": {"endpoint": url}}), port):
             await send(port, *deltas(0, 20))
             await until(lambda: increase([one.body for one in sink.requests], "requests") == 40, within=60)
-    assert all(metric.sum.aggregation_temporality == CUMULATIVE for metric in metrics_in(_bodies(sink)))
+    assert all(metric.sum.aggregation_temporality == CUMULATIVE for metric in sent(_bodies(sink)))
 
 
 def _bodies(sink: HttpSink) -> list[bytes]:
@@ -72,9 +72,9 @@ async def test_as_is_forwards_deltas_and_delta_subtracts(tmp_path: Path, unused_
         async with collector(tmp_path / "a", as_is, ports[0]), collector(tmp_path / "b", delta, ports[1]):
             await send(ports[0], *deltas(0, 3))
             await send(ports[1], *totals)
-            await until(lambda: len(metrics_in(raw.requests)) == 6 and len(metrics_in(made.requests)) == 4)
+            await until(lambda: len(sent(raw.requests)) == 6 and len(sent(made.requests)) == 4)
     assert b"".join(raw.requests) == b"".join(deltas(0, 3)), "requests that wait are joined in order"
-    found = metrics_in(made.requests)
+    found = sent(made.requests)
     assert {metric.sum.aggregation_temporality for metric in found} == {DELTA}
     assert sorted(point.as_int for metric in found for point in points(metric)) == [3, 5, 7, 9], "1 is the baseline"
 
@@ -92,7 +92,7 @@ async def test_after_a_kill_the_queue_on_the_disk_and_new_totals_count_every_del
     async with sink.serve(port=sink_port), collector(tmp_path, settings, port):
         await send(port, *deltas(10, 20))
         await until(lambda: increase(sink.requests, "requests") == 40, within=60)
-    starts = {point.start_time_unix_nano for metric in metrics_in(sink.requests) for point in points(metric)}
+    starts = {point.start_time_unix_nano for metric in sent(sink.requests) for point in points(metric)}
     assert len(starts) == 2, "a reset"
 
 
@@ -108,7 +108,7 @@ async def test_a_reload_keeps_the_totals(tmp_path: Path, unused_tcp_port_factory
             await until(lambda: "Reload" in running.log, within=60)
             await send(port, *deltas(5, 10))
             await until(lambda: increase(sink.requests, "requests") == 20, within=60)
-    starts = {point.start_time_unix_nano for metric in metrics_in(sink.requests) for point in points(metric)}
+    starts = {point.start_time_unix_nano for metric in sent(sink.requests) for point in points(metric)}
     assert len(starts) == 1
 
 
@@ -188,7 +188,7 @@ def _trimmed(offset: int, counts: list[int]) -> dict[int, int]:
 def _newest(requests: list[bytes]) -> State:
     """The newest points that the backend got."""
     found: State = {}
-    for metric in metrics_in(requests):
+    for metric in sent(requests):
         for point in points(metric):
             rank = next(pair.value.int_value for pair in point.attributes if pair.key == "rank")
             found[metric.name, rank] = _of_otlp(point)

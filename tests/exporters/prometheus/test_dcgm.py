@@ -20,7 +20,7 @@ from otel_zernel_libraries.prometheus import Format, Options, Page
 from otel_zernel_receivers.csv.layouts.dcgm import parse_labels
 from otel_zernel_receivers.nvml.readings.status import WATCHES
 from tests.exporters.csv.test_csv_exporter import REAL, read
-from tests.libraries.prometheus.otlp import data, ended, gauge, number, total
+from tests.otlp import data, ended, gauge, number, total
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.running import Host

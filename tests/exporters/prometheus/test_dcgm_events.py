@@ -15,7 +15,7 @@ from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_libraries.gpu_names.nvidia_smi import THROTTLE_BITS
 from otel_zernel_receivers.nvml.driver.events import Xid
 from tests.exporters.prometheus.test_dcgm import GPU, DcgmPage, scraped
-from tests.libraries.prometheus.otlp import ENDED, NOW, SECOND, data, gauge, number, total
+from tests.otlp import ENDED, NOW, SECOND, data, gauge, number, total
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.running import Host

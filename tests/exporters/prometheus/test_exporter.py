@@ -27,7 +27,7 @@ from otel_zernel_libraries.prometheus import Format, Page
 from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from tests.exporters.otlp.certificates import Authority
 from tests.libraries.prometheus.formats.delimited import families
-from tests.libraries.prometheus.otlp import data, exponential, gauge, node, number
+from tests.otlp import data, exponential, gauge, node, number
 
 OPENMETRICS = {"accept": "application/openmetrics-text;version=1.0.0"}
 

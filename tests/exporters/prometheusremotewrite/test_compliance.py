@@ -16,7 +16,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol.series import STALE
 from tests.exporters.prometheusremotewrite.decoding import is_stale
 from tests.exporters.prometheusremotewrite.exporting import V1, exporter
 from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
-from tests.libraries.prometheus.otlp import NOW, SECOND, data, exponential, gauge, histogram, number, summary, total
+from tests.otlp import NOW, SECOND, data, exponential, gauge, histogram, number, summary, total
 
 ROOT = Path(__file__).parents[3]
 RULES = Path(otel_zernel_exporters.prometheusremotewrite.__file__).with_name("compliance.md")

@@ -18,7 +18,7 @@ from tests.exporters.otlp.collectors import send
 from tests.exporters.prometheusremotewrite.decoding import name_of
 from tests.exporters.prometheusremotewrite.exporting import V1, exporter
 from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
-from tests.libraries.prometheus.otlp import NOW, SECOND, data, exponential, gauge, histogram, number
+from tests.otlp import NOW, SECOND, data, exponential, gauge, histogram, number
 
 NOW_MS = NOW // 1_000_000
 

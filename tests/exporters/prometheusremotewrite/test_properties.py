@@ -29,7 +29,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol import (
 )
 from otel_zernel_libraries.prometheus import Options, ResourceLabels
 from tests.exporters.prometheusremotewrite.decoding import Decoded, decoded_v1, decoded_v2
-from tests.libraries.prometheus.otlp import NOW
+from tests.otlp import NOW
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(
     ["le", "__name__", "job", "quantile", "ß", ""]

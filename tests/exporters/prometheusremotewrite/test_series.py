@@ -10,7 +10,7 @@ from otel_zernel.batch import Batch
 from tests.exporters.prometheusremotewrite.decoding import Decoded, is_stale, name_of
 from tests.exporters.prometheusremotewrite.exporting import V1, exporter
 from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
-from tests.libraries.prometheus.otlp import (
+from tests.otlp import (
     DELTA,
     NOW,
     SECOND,

@@ -17,6 +17,7 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, until
 from tests.exporters.otlp.certificates import Authority
 from tests.extensions.api.serving import ROUTES, Keeper, running
+from tests.otlp import metrics_in
 
 
 async def test_routes_of_several_components_are_on_one_address() -> None:
@@ -192,7 +193,7 @@ def counted(reader: InMemoryMetricReader) -> dict[tuple[object, object, object],
     """Requests by method, route and status."""
     data = reader.get_metrics_data()
     assert data
-    metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
+    metrics = metrics_in(data)
     (duration,) = [one for one in metrics if one.name == "http.server.request.duration"]
     found: dict[tuple[object, object, object], int] = {}
     for point in duration.data.data_points:

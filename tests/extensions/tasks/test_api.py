@@ -22,6 +22,7 @@ from otel_zernel_extensions.tasks.supervisor import Supervisor
 from otel_zernel_libraries.serving.api.answers import ApiError
 from tests.extensions.tasks.running import running
 from tests.extensions.tasks.world import MemoryEngine
+from tests.otlp import metrics_in
 
 WRONG: list[tuple[bytes, str]] = [
     (b"", "not valid JSON"),
@@ -279,7 +280,7 @@ def points_of(reader: InMemoryMetricReader) -> dict[str, dict[Any, float]]:
     """The values of the metrics by status; of histograms, the counts."""
     data = reader.get_metrics_data()
     assert data
-    metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
+    metrics = metrics_in(data)
     return {
         one.name: {
             (point.attributes or {}).get("status"): float(getattr(point, "value", 0) or getattr(point, "count", 0))

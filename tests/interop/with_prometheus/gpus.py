@@ -16,7 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.otlp.points import key_values
-from tests.libraries.prometheus.otlp import NOW, SECOND, data
+from tests.otlp import NOW, SECOND, data
 
 METRIC, FAMILY = "zernel.step.duration", "zernel_step_duration_seconds"
 TEMPORALITIES = {

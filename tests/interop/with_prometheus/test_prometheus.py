@@ -14,7 +14,7 @@ from otel_zernel_exporters.prometheus import PrometheusExporter
 from otel_zernel_libraries.prometheus import Format, Page
 from tests.interop.prometheus import Prometheus, promtool, scraping
 from tests.interop.recording import recorded
-from tests.libraries.prometheus.otlp import NOW, data, exponential, histogram, node
+from tests.otlp import NOW, data, exponential, histogram, node
 
 Peer = Callable[[str], Path]
 

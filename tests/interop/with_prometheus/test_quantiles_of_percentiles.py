@@ -13,7 +13,7 @@ from tests.collectors import collector
 from tests.interop.prometheus import scraping, until_ready
 from tests.interop.with_prometheus.gpus import Gpus
 from tests.interop.with_prometheus.test_quantiles_of_gpus import GRID, NATIVE, QUANTILES, REPORTED, close, send
-from tests.libraries.prometheus.otlp import NOW, data
+from tests.otlp import NOW, data
 
 Peer = Callable[[str], Path]
 Ports = Callable[[], int]

@@ -14,7 +14,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import Retryable
 from tests.exporters.prometheusremotewrite.exporting import exporter
 from tests.interop.prometheus import Prometheus, configured
-from tests.libraries.prometheus.otlp import SECOND, data, ended, exponential, gauge, histogram, number, summary, total
+from tests.otlp import SECOND, data, ended, exponential, gauge, histogram, number, summary, total
 
 Peer = Callable[[str], Path]
 FEATURES = "exemplar-storage", "native-histograms"

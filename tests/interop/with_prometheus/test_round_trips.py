@@ -20,7 +20,7 @@ from tests.interop.with_prometheus.scraped import (
     receiving,
     scrape_of,
 )
-from tests.libraries.prometheus.otlp import data, exponential, node
+from tests.otlp import data, exponential, node
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from otel_zernel.otlp.points import Attributes
 from otel_zernel.testing import Dropped
 from otel_zernel_libraries.prometheus import Format, Options, Page
-from tests.libraries.prometheus.otlp import data
+from tests.otlp import data
 
 TEXT, OPENMETRICS, PROTOBUF = Format(), Format(openmetrics=True), Format(protobuf=True)
 

@@ -4,7 +4,8 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 
 from otel_zernel.otlp.points import key_values
-from tests.libraries.prometheus.otlp import (
+from tests.libraries.prometheus.shown import OPENMETRICS, Shown
+from tests.otlp import (
     NOW,
     exponential,
     histogram,
@@ -12,7 +13,6 @@ from tests.libraries.prometheus.otlp import (
     summary,
     total,
 )
-from tests.libraries.prometheus.shown import OPENMETRICS, Shown
 
 
 def test_a_summary_has_its_quantiles_in_ascending_order(shown: Shown) -> None:

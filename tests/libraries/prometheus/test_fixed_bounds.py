@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogram, Metric
 
 from tests.libraries.prometheus.histograms.filled import filled
-from tests.libraries.prometheus.otlp import CUMULATIVE, DELTA, NOW, data, exponential, histogram
 from tests.libraries.prometheus.shown import OPENMETRICS, Shown
+from tests.otlp import CUMULATIVE, DELTA, NOW, data, exponential, histogram
 
 STEPS = st.lists(st.floats(1e-9, 1e9), max_size=30)
 

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from tests.libraries.prometheus.otlp import (
+from tests.libraries.prometheus.shown import Shown
+from tests.otlp import (
     NOW,
     ended,
     exponential,
@@ -15,7 +16,6 @@ from tests.libraries.prometheus.otlp import (
     summary,
     total,
 )
-from tests.libraries.prometheus.shown import Shown
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, NumberDataPoint
 
 from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.prometheus import Format, Page, metrics_app
-from tests.libraries.prometheus.otlp import (
+from tests.libraries.prometheus.shown import OPENMETRICS, TEXT, Shown
+from tests.otlp import (
     NOW,
     data,
     gauge,
@@ -21,7 +22,6 @@ from tests.libraries.prometheus.otlp import (
     summary,
     total,
 )
-from tests.libraries.prometheus.shown import OPENMETRICS, TEXT, Shown
 
 
 def test_a_family_has_its_comments_and_its_series() -> None:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from otel_zernel_libraries.prometheus import Format, Options, Page
 from otel_zernel_libraries.prometheus.names import classic_label
-from tests.libraries.prometheus.otlp import (
+from tests.otlp import (
     CUMULATIVE,
     DELTA,
     data,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.libraries.prometheus.otlp import (
+from tests.libraries.prometheus.shown import Shown
+from tests.otlp import (
     DELTA,
     NOW,
     SECOND,
@@ -15,7 +16,6 @@ from tests.libraries.prometheus.otlp import (
     number,
     total,
 )
-from tests.libraries.prometheus.shown import Shown
 
 
 def test_all_expired_series_are_removed_together(shown: Shown) -> None:

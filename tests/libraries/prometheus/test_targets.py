@@ -4,12 +4,12 @@ import pytest
 
 from otel_zernel.otlp.points import Attributes
 from otel_zernel_libraries.prometheus import ResourceLabels
-from tests.libraries.prometheus.otlp import (
+from tests.libraries.prometheus.shown import OPENMETRICS, Shown
+from tests.otlp import (
     ended,
     gauge,
     number,
 )
-from tests.libraries.prometheus.shown import OPENMETRICS, Shown
 
 HOST: Attributes = {"service.namespace": "ns", "service.name": "app", "service.instance.id": "i", "host.name": "h"}
 

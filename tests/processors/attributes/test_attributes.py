@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.conditions import from_any_value
 from otel_zernel_processors.attributes import AttributesProcessor
+from tests.otlp import data, gauge, logs, metrics_in, number, records_in, spans_in, traces
 
 
 def processor(*actions: dict[str, Any], **options: Any) -> AttributesProcessor:
@@ -31,24 +31,17 @@ def run(one: AttributesProcessor, batch: Batch) -> Batch:
 
 def points(*attributes: dict[str, Any], name: str = "m", host: str = "a") -> Batch:
     """A gauge with a point for each set of attributes."""
-    message = MetricsData()
-    resource = message.resource_metrics.add()
-    resource.resource.attributes.extend(key_values({"host.name": host}))
-    gauge = resource.scope_metrics.add().metrics.add(name=name).gauge
-    for one in attributes:
-        gauge.data_points.add(as_double=1, attributes=key_values(one))
-    return Batch.from_bytes(metrics=message.SerializeToString())
+    metric = gauge(name, *(number(1.0, one) for one in attributes))
+    return Batch.from_bytes(metrics=data(metric, resource={"host.name": host}).SerializeToString())
 
 
 def attributes_of(batch: Batch) -> list[dict[str, Any]]:
     """The attributes of every gauge point, span and log record, decoded from the batch's bytes."""
     items: list[Any] = []
-    for metrics in MetricsData.FromString(batch.bytes_of("metrics")).resource_metrics:
-        items += [point for metric in metrics.scope_metrics[0].metrics for point in metric.gauge.data_points]
-    for spans in TracesData.FromString(batch.bytes_of("traces")).resource_spans:
-        items += spans.scope_spans[0].spans
-    for logs in LogsData.FromString(batch.bytes_of("logs")).resource_logs:
-        items += logs.scope_logs[0].log_records
+    for metric in metrics_in(MetricsData.FromString(batch.bytes_of("metrics"))):
+        items += metric.gauge.data_points
+    items += spans_in(TracesData.FromString(batch.bytes_of("traces")))
+    items += records_in(LogsData.FromString(batch.bytes_of("logs")))
     return [{pair.key: from_any_value(pair.value) for pair in item.attributes} for item in items]
 
 
@@ -154,10 +147,8 @@ def test_actions_apply_in_order_to_the_result_of_the_previous_action() -> None:
 
 
 def test_spans_and_log_records_are_changed_too() -> None:
-    spans, logs = TracesData(), LogsData()
-    spans.resource_spans.add().scope_spans.add().spans.add(name="step")
-    logs.resource_logs.add().scope_logs.add().log_records.add()
-    found = run(processor({"key": "k", "value": 1, "action": "insert"}), Batch(spans=spans, logs=logs))
+    batch = Batch(spans=traces(Span(name="step")), logs=logs(LogRecord()))
+    found = run(processor({"key": "k", "value": 1, "action": "insert"}), batch)
     assert attributes_of(found) == [{"k": 1}, {"k": 1}]
     assert found.signals == ("traces", "logs")
 
@@ -200,10 +191,7 @@ def test_include_and_exclude_select_points(options: dict[str, Any], changed: boo
 
 
 def test_include_selects_spans_by_kind_and_name() -> None:
-    spans = TracesData()
-    scope = spans.resource_spans.add().scope_spans.add()
-    scope.spans.add(name="a", kind=Span.SPAN_KIND_CLIENT)
-    scope.spans.add(name="a", kind=Span.SPAN_KIND_SERVER)
+    spans = traces(*(Span(name="a", kind=kind) for kind in (Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_SERVER)))
     include = selection(span_names=["a"], span_kinds=["Server"])
     one = processor({"key": "k", "value": 1, "action": "insert"}, include=include)
     assert attributes_of(run(one, Batch(spans=spans))) == [{}, {"k": 1}]

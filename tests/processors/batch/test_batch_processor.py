@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.batch import BatchProcessor
 from tests.core.parts import batch_of, values_of
+from tests.otlp import logs
 
 
 def processor(clock: FakeClock | None = None, **options: Any) -> BatchProcessor:
@@ -25,12 +27,8 @@ def sent(outputs: Iterable[Batch]) -> list[list[float]]:
     return [values_of([batch]) for batch in outputs]
 
 
-def logs(*bodies: str) -> Batch:
-    message = LogsData()
-    records = message.resource_logs.add().scope_logs.add().log_records
-    for body in bodies:
-        records.add().body.string_value = body
-    return Batch(logs=message)
+def records(*bodies: str) -> Batch:
+    return Batch(logs=logs(*(LogRecord(body=AnyValue(string_value=body)) for body in bodies)))
 
 
 SIZES = st.lists(st.tuples(st.integers(1, 30), st.sampled_from([0.0, 0.05, 0.3])), max_size=20)
@@ -90,7 +88,7 @@ def test_the_rest_of_a_split_waits_for_more() -> None:
 
 def test_signals_are_joined_apart() -> None:
     one = processor(send_batch_size=2)
-    both = Batch.join([batch_of(1), logs("a")])
+    both = Batch.join([batch_of(1), records("a")])
     assert list(one.process(both)) == []
     [metrics] = one.process(batch_of(2))
     assert metrics.signals == ("metrics",)

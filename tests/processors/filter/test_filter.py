@@ -17,6 +17,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_processors.filter import FilterProcessor
+from tests.otlp import records_in, spans_in
 
 
 def processor(reader: InMemoryMetricReader | None = None, **options: Any) -> FilterProcessor:
@@ -87,14 +88,12 @@ def points_of(batch: Batch | None) -> list[tuple[str, str, float]]:
 def spans_of(batch: Batch | None) -> list[tuple[str, int]]:
     """Name and number of events of each span."""
     message = TracesData.FromString(batch.bytes_of("traces")) if batch else TracesData()
-    found = [span for resource in message.resource_spans for scope in resource.scope_spans for span in scope.spans]
-    return [(span.name, len(span.events)) for span in found]
+    return [(span.name, len(span.events)) for span in spans_in(message)]
 
 
 def records_of(batch: Batch | None) -> list[str]:
     message = LogsData.FromString(batch.bytes_of("logs")) if batch else LogsData()
-    scopes = [scope for resource in message.resource_logs for scope in resource.scope_logs]
-    return [record.severity_text for scope in scopes for record in scope.log_records]
+    return [record.severity_text for record in records_in(message)]
 
 
 ALL_POINTS = points_of(metrics())

@@ -14,6 +14,7 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
 from otel_zernel_processors.kubernetes import KubernetesProcessor
 from otel_zernel_processors.kubernetes.seen import plain
+from tests.otlp import metrics_in
 from tests.processors.kubernetes.gpus.kubelet import FakeKubelet, allocated, claimed
 from tests.processors.kubernetes.items import UID, pod_item
 from tests.processors.kubernetes.node import GROUP, Node
@@ -44,13 +45,7 @@ async def through(processor: KubernetesProcessor, batch: Batch) -> list[dict[str
 
 
 def points_of(batch: Batch) -> list[dict[str, Any]]:
-    return [
-        plain(point.attributes)
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for point in metric.gauge.data_points
-    ]
+    return [plain(point.attributes) for metric in metrics_in(batch.metrics) for point in metric.gauge.data_points]
 
 
 def holders_of(processor: KubernetesProcessor) -> list[dict[str, Any]]:

@@ -6,24 +6,17 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import make_context
 from otel_zernel_processors.metricstransform import MetricsTransformProcessor
+from tests import otlp
+from tests.otlp import data, metrics_in, number
 
 Labels = dict[str, str]
 
 
 def gauge(name: str, *values: tuple[float, Labels], unit: str = "") -> Metric:
     """A gauge. Integers stay integers."""
-    metric = Metric(name=name, unit=unit)
-    metric.gauge.SetInParent()
-    for value, labels in values:
-        point = metric.gauge.data_points.add(attributes=key_values(labels), time_unix_nano=1)
-        if isinstance(value, int):
-            point.as_int = value
-        else:
-            point.as_double = value
-    return metric
+    return otlp.gauge(name, *(number(value, labels, time=1) for value, labels in values), unit=unit)
 
 
 def processor(*transforms: Mapping[str, Any]) -> MetricsTransformProcessor:
@@ -32,11 +25,7 @@ def processor(*transforms: Mapping[str, Any]) -> MetricsTransformProcessor:
 
 
 def batch_with(*metrics: Metric) -> Batch:
-    message = MetricsData()
-    resource = message.resource_metrics.add()
-    resource.resource.attributes.extend(key_values({"host.name": "a"}))
-    resource.scope_metrics.add(metrics=metrics)
-    return Batch.from_bytes(metrics=message.SerializeToString())
+    return Batch.from_bytes(metrics=data(*metrics, resource={"host.name": "a"}).SerializeToString())
 
 
 def run(one: MetricsTransformProcessor, batch: Batch) -> MetricsData:
@@ -48,12 +37,7 @@ def run(one: MetricsTransformProcessor, batch: Batch) -> MetricsData:
 def after(transforms: Sequence[Mapping[str, Any]], *metrics: Metric) -> dict[str, list[tuple[float, Labels]]]:
     """Value and labels of each number point, by the name of its metric."""
     message = run(processor(*transforms), batch_with(*metrics))
-    return {
-        metric.name: [_plain(point) for point in points(metric)]
-        for resource in message.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
+    return {metric.name: [_plain(point) for point in points(metric)] for metric in metrics_in(message)}
 
 
 def _plain(point: Any) -> tuple[float, Labels]:

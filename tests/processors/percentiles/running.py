@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, SummaryDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, SummaryDataPoint
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
@@ -24,6 +24,7 @@ from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_libraries.arrays import encode_number_points
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from tests.core.parts import metrics_of
+from tests.otlp import data
 
 RESOURCE: Attributes = {"host.name": "node-1", "gpu": 3}
 
@@ -47,9 +48,7 @@ def gauge(
 
 def of_metric(metric: Metric) -> Batch:
     """A batch of one metric."""
-    metrics = MetricsData()
-    metrics.resource_metrics.add().scope_metrics.add().metrics.append(metric)
-    return Batch(metrics=metrics)
+    return Batch(metrics=data(metric))
 
 
 def quantiles(point: SummaryDataPoint) -> dict[float, float]:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, Summary
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from tests.core.parts import metrics_of
+from tests.otlp import traces
 from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric, quantiles
 
 
@@ -40,9 +41,7 @@ def test_summaries_and_spans_pass_through() -> None:
     summary = of_metric(Metric(name="latency", summary=Summary()))
     [passed] = running.process(summary)
     assert passed is summary
-    spans = TracesData()
-    spans.resource_spans.add().scope_spans.add().spans.add(name="step")
-    [passed] = running.process(Batch(metrics=gauge([1]).metrics, spans=spans))
+    [passed] = running.process(Batch(metrics=gauge([1]).metrics, spans=traces(Span(name="step"))))
     assert (passed.span_count, passed.has_metrics) == (1, False)
 
 

@@ -7,12 +7,7 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     DataPointFlags,
-    Gauge,
-    Metric,
-    MetricsData,
     NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
@@ -20,6 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval, read_spans
+from tests.otlp import data, gauge, metrics_in, spans_in
 
 MS = 1_000_000
 START = 1_700_000_000_000_000_000
@@ -144,15 +140,12 @@ def values_of(batches: Iterable[Batch], name: str) -> list[tuple[dict[str, Attri
 def metrics_of(batches: Iterable[Batch], name: str) -> Iterator[Any]:
     """The metrics of this name."""
     for batch in batches:
-        for resource in batch.metrics.resource_metrics:
-            for scope in resource.scope_metrics:
-                yield from (metric for metric in scope.metrics if metric.name == name)
+        yield from (metric for metric in metrics_in(batch.metrics) if metric.name == name)
 
 
 def spans_of(batches: Iterable[Batch]) -> list[Span]:
     """All spans."""
-    scopes = (scope for batch in batches for resource in batch.spans.resource_spans for scope in resource.scope_spans)
-    return [span for scope in scopes for span in scope.spans]
+    return [span for batch in batches for span in spans_in(batch.spans)]
 
 
 def attributes_of(attributes: Iterable[Any]) -> dict[str, AttributeValue]:
@@ -167,10 +160,7 @@ def gauge_batch(name: str, values: Iterable[tuple[float, float]], **attributes: 
         NumberDataPoint(time_unix_nano=START + round(at * MS), as_double=value, attributes=named)
         for at, value in values
     ]
-    metric = Metric(name=name, gauge=Gauge(data_points=points))
-    resource = Resource(attributes=key_values({"host.name": "node"}))
-    scope = ScopeMetrics(metrics=[metric])
-    return Batch(metrics=MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])]))
+    return Batch(metrics=data(gauge(name, *points), resource={"host.name": "node"}))
 
 
 def points_without_value(name: str, at: float, **attributes: AttributeValue) -> Batch:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
@@ -20,6 +20,7 @@ from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import make_context
 from otel_zernel_processors.resource import ResourceDetectionProcessor, ResourceProcessor
 from otel_zernel_processors.resource.processor import DetectionSources
+from tests.otlp import traces
 
 LINUX = platform.uname_result("Linux", "node-1", "6.1", "#1", "x86_64")
 
@@ -124,9 +125,8 @@ def test_a_copy_in_another_pipeline_is_not_changed() -> None:
 
 
 def test_spans_get_the_same_attributes() -> None:
-    spans = TracesData()
-    spans.resource_spans.add().scope_spans.add().spans.add(name="step")
-    [batch] = processor({"detectors": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(Batch(spans=spans))
+    spans = Batch(spans=traces(Span(name="step")))
+    [batch] = processor({"detectors": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(spans)
     [resource] = TracesData.FromString(batch.bytes_of("traces")).resource_spans
     assert resource.resource.attributes[0].value.string_value == "trainer"
     assert not batch.has_metrics

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_libraries.conditions import from_any_value
 from otel_zernel_processors.transform import TransformProcessor
+from tests import otlp
 
 
 def processor(**options: Any) -> TransformProcessor:
@@ -41,19 +43,15 @@ def metrics() -> Batch:
 
 
 def spans() -> Batch:
-    message = TracesData()
-    scope = message.resource_spans.add().scope_spans.add()
-    step = scope.spans.add(name="step", kind=Span.SPAN_KIND_CLIENT, attributes=key_values({"user": "ann@x"}))
+    step = Span(name="step", kind=Span.SPAN_KIND_CLIENT, attributes=key_values({"user": "ann@x"}))
     step.events.add(name="oom")
-    scope.spans.add(name="eval")
-    return Batch.from_bytes(spans=message.SerializeToString())
+    return Batch.from_bytes(spans=otlp.traces(step, Span(name="eval")).SerializeToString())
 
 
 def logs() -> Batch:
-    message = LogsData()
-    record = message.resource_logs.add().scope_logs.add().log_records.add(attributes=key_values({"f": "train.py"}))
-    record.body.string_value = "CUDA out of memory"
-    return Batch.from_bytes(logs=message.SerializeToString())
+    body = AnyValue(string_value="CUDA out of memory")
+    record = LogRecord(attributes=key_values({"f": "train.py"}), body=body)
+    return Batch.from_bytes(logs=otlp.logs(record).SerializeToString())
 
 
 def metrics_after(*statements: Any, **options: Any) -> MetricsData:

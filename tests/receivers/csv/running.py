@@ -8,6 +8,7 @@ from otel_zernel.batch import points
 from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, Dropped, make_context
 from otel_zernel_receivers.csv import CsvReceiver
+from tests.otlp import metrics_in
 
 PlainPoint = tuple[str, int, float]
 """Metric, time in ns, value."""
@@ -35,9 +36,7 @@ def points_of(downstream: Downstream) -> list[PlainPoint]:
     return [
         (metric.name, point.time_unix_nano, point.as_double)
         for batch in downstream.batches
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
+        for metric in metrics_in(batch.metrics)
         for point in points(metric)
     ]
 

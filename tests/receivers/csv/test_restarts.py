@@ -19,6 +19,7 @@ import yaml
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import until
 from tests.collectors import Collector, collector
+from tests.otlp import metrics_in
 
 BATCH = 100
 STORED = {"storage": "file_storage"}
@@ -173,7 +174,7 @@ async def sink() -> AsyncIterator[tuple[int, Counter[int]]]:
         while head := (await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b""):
             size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
             batch = Batch.from_bytes(metrics=await reader.readexactly(size))
-            metrics = (m for r in batch.metrics.resource_metrics for s in r.scope_metrics for m in s.metrics)
+            metrics = metrics_in(batch.metrics)
             arrived.update(int(point.as_double) for metric in metrics for point in points(metric))
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 

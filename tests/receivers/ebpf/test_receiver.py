@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import cast
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
@@ -17,6 +17,7 @@ from otel_zernel.testing import Downstream, Dropped, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.session import EncodedReading, Session
+from tests.otlp import data, gauge
 
 BATCHES = 3
 
@@ -73,10 +74,7 @@ class CountingSession:
 
 
 def numbered(number: int) -> Batch:
-    data = MetricsData()
-    metric = data.resource_metrics.add().scope_metrics.add().metrics.add(name="number")
-    metric.gauge.data_points.add(as_int=number)
-    return Batch(metrics=data)
+    return Batch(metrics=data(gauge("number", NumberDataPoint(as_int=number))))
 
 
 def number_of(batch: Batch) -> int:

@@ -27,6 +27,7 @@ from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.otlp import metrics_in
 from tests.receivers.ebpf.standin import Program, Standin
 
 TEST_RUN = "ZERNEL_TEST_RUN"
@@ -165,10 +166,8 @@ def reading(watch: Watch) -> Iterator[None]:
 def metrics_of(batch: Batch) -> dict[str, Metric]:
     """The metrics of a batch by name. The points of metrics with the same name are merged."""
     found: defaultdict[str, Metric] = defaultdict(Metric)
-    for resource in batch.metrics.resource_metrics:
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                found[metric.name].MergeFrom(metric)
+    for metric in metrics_in(batch.metrics):
+        found[metric.name].MergeFrom(metric)
     return found
 
 

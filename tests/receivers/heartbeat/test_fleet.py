@@ -9,6 +9,7 @@ from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.emission import batch_of, ends_of, points_of
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
+from tests.otlp import metrics_in
 from tests.receivers.heartbeat.workers import SENDER
 
 
@@ -169,9 +170,7 @@ def test_the_number_of_points_is_that_of_the_message() -> None:
     for _ in range(3):
         beat(fleet)
     batch = batch_of([points_of(fleet.workers["w"], 1), ends_of(fleet.workers["w"], 1)])
-    metrics = [
-        metric for one in batch.metrics.resource_metrics for scope in one.scope_metrics for metric in scope.metrics
-    ]
+    metrics = metrics_in(batch.metrics)
     assert batch.point_count == sum(
         len((one.gauge if one.HasField("gauge") else one.sum).data_points) for one in metrics
     )
@@ -181,7 +180,5 @@ def flags(batch: Any) -> dict[str, bool]:
     """Whether the series of each metric ends."""
     return {
         metric.name: all(map(has_no_value, (metric.gauge if metric.HasField("gauge") else metric.sum).data_points))
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
+        for metric in metrics_in(batch.metrics)
     }

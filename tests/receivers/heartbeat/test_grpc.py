@@ -17,6 +17,7 @@ from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from tests.exporters.otlp.certificates import Authority
+from tests.otlp import metrics_in
 from tests.receivers.heartbeat.workers import connected, generated, heartbeat, mastering, registration
 
 TOKEN = "correct-horse"
@@ -26,13 +27,11 @@ def named(downstream: Downstream, name: str) -> list[float]:
     """The values of a metric in all batches."""
     found = []
     for batch in downstream.batches:
-        for resource in batch.metrics.resource_metrics:
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    data = metric.gauge if metric.HasField("gauge") else metric.sum
-                    if metric.name == name:
-                        points = [point for point in data.data_points if not point.flags]
-                        found += [one.as_double if one.HasField("as_double") else one.as_int for one in points]
+        for metric in metrics_in(batch.metrics):
+            data = metric.gauge if metric.HasField("gauge") else metric.sum
+            if metric.name == name:
+                points = [point for point in data.data_points if not point.flags]
+                found += [one.as_double if one.HasField("as_double") else one.as_int for one in points]
     return found
 
 

@@ -8,6 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
+from tests.otlp import metrics_in
 
 
 def lines(batch: Batch) -> Iterator[str]:
@@ -42,13 +43,7 @@ def ended(batch: Batch, name: str) -> set[str]:
 
 def metrics(batch: Batch, name: str) -> list[Metric]:
     """All metrics with this name."""
-    return [
-        metric
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if metric.name == name
-    ]
+    return [metric for metric in metrics_in(batch.metrics) if metric.name == name]
 
 
 def _attributes(attributes: Sequence[KeyValue]) -> str:

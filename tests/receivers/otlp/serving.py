@@ -9,16 +9,14 @@ from typing import Any
 import grpc
 from opentelemetry.metrics import Meter
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Gauge,
     Metric,
     MetricsData,
     NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
 )
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from otel_zernel.batch import ALL_SIGNALS, Signal
 from otel_zernel.clock import SystemClock
@@ -26,6 +24,7 @@ from otel_zernel.component import Emit, Extension
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.grpc.server import SERVICES
+from tests.otlp import data, logs, traces
 
 BOTH: Mapping[str, Any] = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}
 
@@ -80,19 +79,19 @@ def gauge(points: int = 3, *, text: str = "GPU-0") -> MetricsData:
     ]
     made = [NumberDataPoint(as_double=index, time_unix_nano=10**18, attributes=attributes) for index in range(points)]
     metric = Metric(name="hw.gpu.utilization", unit="1", gauge=Gauge(data_points=made))
-    return MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[metric])])])
+    return data(metric)
 
 
 def step() -> TracesData:
     """One span."""
     span = Span(trace_id=bytes(range(16)), span_id=bytes(range(8)), name="step")
-    return TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=[span])])])
+    return traces(span)
 
 
 def line() -> LogsData:
     """One log record."""
     record = LogRecord(body=AnyValue(string_value="loss is NaN"))
-    return LogsData(resource_logs=[ResourceLogs(scope_logs=[ScopeLogs(log_records=[record])])])
+    return logs(record)
 
 
 REQUESTS: Mapping[Signal, MetricsData | TracesData | LogsData] = {"metrics": gauge(), "traces": step(), "logs": line()}

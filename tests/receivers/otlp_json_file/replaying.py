@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
@@ -14,6 +14,8 @@ from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, Dropped, FakeClock, make_context
 from otel_zernel_exporters.file import FileExporter
 from otel_zernel_receivers.otlp_json_file import OtlpJsonFileReceiver
+from tests import otlp
+from tests.otlp import data, logs, metrics_in, number, traces
 
 SECOND = 10**9
 START = 1_600_000_000 * SECOND
@@ -64,33 +66,22 @@ class Replay:
 
 
 def gauge(value: int, time_ns: int = START) -> Batch:
-    metrics = MetricsData()
-    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="steps")
-    metric.gauge.data_points.add(as_int=value, time_unix_nano=time_ns, start_time_unix_nano=START - SECOND)
-    return Batch(metrics=metrics)
+    point = number(value, time=time_ns, start_time_unix_nano=START - SECOND)
+    return Batch(metrics=data(otlp.gauge("steps", point)))
 
 
 def span(start_ns: int = START) -> Batch:
-    traces = TracesData()
-    one = traces.resource_spans.add().scope_spans.add().spans.add(name="step", trace_id=b"\x01" * 16)
-    one.span_id, one.start_time_unix_nano, one.end_time_unix_nano = b"\x02" * 8, start_ns, start_ns + 2 * SECOND
-    one.events.add(name="half", time_unix_nano=start_ns + SECOND)
-    return Batch(spans=traces)
+    half = Span.Event(name="half", time_unix_nano=start_ns + SECOND)
+    one = Span(name="step", trace_id=b"\x01" * 16, span_id=b"\x02" * 8, events=[half])
+    one.start_time_unix_nano, one.end_time_unix_nano = start_ns, start_ns + 2 * SECOND
+    return Batch(spans=traces(one))
 
 
 def log(time_ns: int = START) -> Batch:
-    logs = LogsData()
-    record = logs.resource_logs.add().scope_logs.add().log_records.add(observed_time_unix_nano=time_ns)
-    record.body.string_value = "started"
-    return Batch(logs=logs)
+    return Batch(logs=logs(LogRecord(observed_time_unix_nano=time_ns, body=AnyValue(string_value="started"))))
 
 
 def values(batches: list[Batch]) -> list[int]:
     return [
-        point.as_int
-        for batch in batches
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for point in metric.gauge.data_points
+        point.as_int for batch in batches for metric in metrics_in(batch.metrics) for point in metric.gauge.data_points
     ]

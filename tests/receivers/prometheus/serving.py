@@ -10,6 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.staleness import has_no_value
+from tests.otlp import metrics_in
 
 TEXT = "text/plain; version=0.0.4"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -104,12 +105,7 @@ SeriesKey = tuple[str, frozenset[tuple[str, str]]]
 def metrics_of(data: MetricsData | Batch) -> dict[str, Metric]:
     """The metrics by name."""
     data = data.metrics if isinstance(data, Batch) else data
-    return {
-        metric.name: metric
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
+    return {metric.name: metric for metric in metrics_in(data)}
 
 
 def series_of(data: MetricsData | Batch) -> dict[SeriesKey, float]:

@@ -11,6 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from otel_zernel_receivers.prometheus.pages.page import NativeHistogram, PageFamily, ScrapedPage
 from otel_zernel_receivers.prometheus.points.resolving import OverLimit
+from tests.otlp import metrics_in
 from tests.receivers.prometheus.parts import REPORT, SECOND, TextTarget
 from tests.receivers.prometheus.serving import ended, metrics_of, series_of
 
@@ -235,7 +236,7 @@ def test_a_type_that_changes_ends_the_old_series() -> None:
     target = TextTarget()
     target.scrape("# TYPE a gauge\na 1\n")
     batch = target.scrape("# TYPE a counter\na 1\n", 110)
-    data = [m for r in batch.metrics.resource_metrics for s in r.scope_metrics for m in s.metrics if m.name == "a"]
+    data = [m for m in metrics_in(batch.metrics) if m.name == "a"]
     assert {metric.WhichOneof("data") for metric in data} == {"gauge", "sum"}
     assert ended(batch) == {"a"}
 

@@ -16,6 +16,7 @@ from otel_zernel.component import Context, Extension
 from otel_zernel.testing import Downstream, make_context
 from otel_zernel_libraries.training import scalars_of
 from otel_zernel_receivers.zernel import ZernelReceiver
+from tests.otlp import metrics_in
 
 WHOLE = {
     "gpu_utilization": [{"key": "7:0", "current_bytes": 5, "peak_bytes": 9}],
@@ -90,9 +91,7 @@ def rows_of(batch: Batch) -> list[Row]:
     """The points of a batch."""
     return [
         (metric.name, tuple(scalars_of(point.attributes).items()), _value(point))
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
+        for metric in metrics_in(batch.metrics)
         for point in points(metric)
     ]
 

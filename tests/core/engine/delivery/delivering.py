@@ -12,6 +12,7 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
 from tests.core.parts import Sink, SinkConfig
+from tests.otlp import metrics_in
 
 Counts = Callable[[str], int]
 
@@ -25,8 +26,8 @@ async def delivering(clock: Clock | None = None, **config: Any) -> AsyncIterator
 
     def counted(name: str) -> int:
         data = reader.get_metrics_data()
-        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
-        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)  # type: ignore[union-attr,misc]  # numbers only
+        metrics = metrics_in(data) if data else []
+        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)
 
     async with Delivery(sink, instruments.exporter("sink")) as delivery:
         yield delivery, sink, counted

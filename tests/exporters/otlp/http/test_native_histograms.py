@@ -15,7 +15,7 @@ from otel_zernel_libraries.prometheus.histograms import default_bounds
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from tests.exporters.otlp.http.exporting import answering, context, exporting
 from tests.exporters.otlp.peers import HttpSink
-from tests.libraries.prometheus.otlp import NOW, SECOND, data, exponential, gauge, number
+from tests.otlp import NOW, SECOND, data, exponential, gauge, metrics_in, number
 
 DISABLED = "native histograms are disabled"
 TRAIN = {"service.name": "train", "service.instance.id": "node/812", "host.name": "node"}
@@ -52,9 +52,7 @@ def is_exponential(metric: Metric) -> bool:
 
 
 def metrics_of(message: MetricsData) -> list[Metric]:
-    return [
-        metric for resource in message.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics
-    ]
+    return metrics_in(message)
 
 
 def steps(at: int) -> Batch:

@@ -11,7 +11,7 @@ from otel_zernel.errors import Permanent, Retryable
 from otel_zernel_exporters.otlp.time_lines import TimeLines
 from tests.exporters.otlp.http.exporting import answering, exporting
 from tests.exporters.otlp.peers import HttpSink
-from tests.libraries.prometheus.otlp import SECOND, data, gauge, number, total
+from tests.otlp import SECOND, data, gauge, number, total
 
 IDENTITY = {"service.name": "train", "service.instance.id": "node/812"}
 TRAIN = {**IDENTITY, "host.name": "node"}

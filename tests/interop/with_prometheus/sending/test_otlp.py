@@ -20,7 +20,7 @@ from tests.core.engine.journals import MemoryStorage
 from tests.core.engine.wiring import Counting
 from tests.interop.prometheus import Prometheus, configured, find_prometheus_3
 from tests.interop.with_prometheus.test_remote_write import now
-from tests.libraries.prometheus.otlp import SECOND, data, exponential, gauge, histogram, number, total
+from tests.otlp import SECOND, data, exponential, gauge, histogram, number, total
 
 TRAIN = {"service.name": "train", "service.instance.id": "node/812", "host.name": "node", "k8s.pod.name": "train-0"}
 HOST = {"service.name": "otel-zernel", "service.instance.id": "node", "host.name": "node"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.interop.prometheus import configured, find_prometheus_3
 from tests.interop.victoria_metrics import victoria
 from tests.interop.with_prometheus.test_remote_write import now, written
-from tests.libraries.prometheus.otlp import data, gauge, number
+from tests.otlp import data, gauge, number
 
 
 async def test_prometheus_3_takes_remote_write(tmp_path: Path, unused_tcp_port: int) -> None:

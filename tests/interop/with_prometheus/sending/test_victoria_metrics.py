@@ -13,7 +13,7 @@ from tests.deploy.grafana.test_queries import QUERIES, resolved
 from tests.exporters.prometheusremotewrite.exporting import exporter
 from tests.interop.victoria_metrics import RELEASES, find_victoria_metrics, victoria
 from tests.interop.with_prometheus.test_remote_write import now, url
-from tests.libraries.prometheus.otlp import SECOND, data, exponential, gauge, number
+from tests.otlp import SECOND, data, exponential, gauge, number
 
 RESOURCE = {"service.name": "llm", "service.instance.id": "node-1"}
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import Dropped, FakeClock
 from otel_zernel_libraries.histograms.temporality import Conversion, SeriesMemoryConfig, ToCumulative, ToDelta
 from tests.core.parts import metrics_of
+from tests.otlp import data
 
 DELTA, CUMULATIVE = 1, 2
 START = 1_700_000_000
@@ -35,9 +36,7 @@ class RunningConversion:
 
     def convert(self, *metrics: Metric) -> list[Metric]:
         """The metrics of the converted batch."""
-        data = MetricsData()
-        data.resource_metrics.add().scope_metrics.add().metrics.extend(metrics)
-        batch = Batch.from_bytes(metrics=data.SerializeToString())
+        batch = Batch.from_bytes(metrics=data(*metrics).SerializeToString())
         assert self.conversion.concerns(batch)
         return metrics_of([self.conversion.convert(batch, self.dropped)])
 

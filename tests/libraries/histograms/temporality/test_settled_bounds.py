@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ScopeMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ScopeMetrics
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Descriptor, encode_metric, has_moving_bounds, key_values
@@ -25,6 +25,7 @@ from otel_zernel_libraries.histograms.temporality.settled import WatchedSeries
 from otel_zernel_libraries.prometheus.histograms import default_bounds
 from tests.libraries.histograms.temporality.running import as_cumulative, explicit
 from tests.libraries.histograms.temporality.test_moving_bounds import Report, counts_of, cumulative_points, reports
+from tests.otlp import data, metrics_in
 
 Form = Literal["exponential", "fixed"]
 
@@ -43,13 +44,10 @@ class Settling:
         self.bounds = SettledBounds(self.form, lambda _, unit: default_bounds(unit).values, config, self.clock)
 
     def metrics(self, *metrics: Metric) -> list[Metric]:
-        data = MetricsData()
-        data.resource_metrics.add().scope_metrics.add().metrics.extend(metrics)
-        batch = Batch.from_bytes(metrics=data.SerializeToString())
+        batch = Batch.from_bytes(metrics=data(*metrics).SerializeToString())
         if not self.bounds.concerns(batch):
             return list(metrics)
-        settled = self.bounds.convert(batch, self.dropped)
-        return [metric for scope in settled.metrics.resource_metrics[0].scope_metrics for metric in scope.metrics]
+        return metrics_in(self.bounds.convert(batch, self.dropped).metrics)
 
 
 def marked(metric: Metric) -> Metric:
@@ -138,9 +136,8 @@ def one(bounds: list[float], counts: list[int], *, start: float = 1, time: float
 def test_bounds_that_stay_are_forwarded_as_the_bytes_that_arrived() -> None:
     settling = Settling()
     for time in (10, 20, 30):
-        data = MetricsData()
-        data.resource_metrics.add().scope_metrics.add().metrics.append(one([1, 2], [time, 0, 0], time=time))
-        encoded = data.SerializeToString() + b"\xfa\x3e\x01x"  # an unknown field, which a new encoding would move
+        encoded = data(one([1, 2], [time, 0, 0], time=time)).SerializeToString()
+        encoded += b"\xfa\x3e\x01x"  # an unknown field, which a new encoding would move
         settled = settling.bounds.convert(Batch.from_bytes(metrics=encoded), settling.dropped)
         assert settled.bytes_of("metrics") == encoded
         assert settled.metrics.resource_metrics[0].scope_metrics[0].metrics[0].HasField("histogram")

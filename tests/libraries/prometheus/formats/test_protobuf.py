@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.prometheus import Format, Options, Page
 from tests.libraries.prometheus.formats.delimited import Sample, families, samples
-from tests.libraries.prometheus.otlp import (
+from tests.libraries.prometheus.shown import PROTOBUF, TEXT, Shown
+from tests.libraries.prometheus.test_parsing import BATCHES
+from tests.otlp import (
     DELTA,
     NOW,
     SECOND,
@@ -25,8 +27,6 @@ from tests.libraries.prometheus.otlp import (
     summary,
     total,
 )
-from tests.libraries.prometheus.shown import PROTOBUF, TEXT, Shown
-from tests.libraries.prometheus.test_parsing import BATCHES
 
 
 def by_text(page: bytes) -> dict[Sample, float]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from otel_zernel.batch import Batch, points
+from tests.otlp import metrics_in
 from tests.processors.phases.processing import last, make, phases_of, run
 from tests.processors.phases.training import (
     Loop,
@@ -132,10 +133,4 @@ def test_every_point_of_a_process_has_the_source_of_its_phases() -> None:
 
 def names_of(batches: Iterable[Batch]) -> set[str]:
     """The names of all metrics."""
-    return {
-        metric.name
-        for batch in batches
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
+    return {metric.name for batch in batches for metric in metrics_in(batch.metrics)}

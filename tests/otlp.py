@@ -1,8 +1,9 @@
-"""Short constructors for OTLP metrics."""
+"""Short constructors and readers for OTLP data."""
 
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
     DataPointFlags,
@@ -22,6 +23,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.otlp.points import Attributes, key_values
 
@@ -36,6 +38,33 @@ def data(*metrics: Metric, resource: Attributes | None = None, scope: str = "", 
     scoped = ScopeMetrics(scope=InstrumentationScope(name=scope, version=version), metrics=metrics)
     described = Resource(attributes=key_values(resource or {}))
     return MetricsData(resource_metrics=[ResourceMetrics(resource=described, scope_metrics=[scoped])])
+
+
+def traces(*spans: Span, resource: Attributes | None = None) -> TracesData:
+    described = Resource(attributes=key_values(resource or {}))
+    return TracesData(resource_spans=[ResourceSpans(resource=described, scope_spans=[ScopeSpans(spans=spans)])])
+
+
+def logs(*records: LogRecord, resource: Attributes | None = None) -> LogsData:
+    described = Resource(attributes=key_values(resource or {}))
+    return LogsData(resource_logs=[ResourceLogs(resource=described, scope_logs=[ScopeLogs(log_records=records)])])
+
+
+def metrics_in(message: Any) -> list[Any]:
+    """All metrics of a message, or of the SDK's."""
+    return [
+        metric for resource in message.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics
+    ]
+
+
+def spans_in(message: Any) -> list[Span]:
+    return [span for resource in message.resource_spans for scope in resource.scope_spans for span in scope.spans]
+
+
+def records_in(message: Any) -> list[LogRecord]:
+    return [
+        record for resource in message.resource_logs for scope in resource.scope_logs for record in scope.log_records
+    ]
 
 
 def number(value: float, attributes: Attributes | None = None, time: int = NOW, **fields: Any) -> NumberDataPoint:
