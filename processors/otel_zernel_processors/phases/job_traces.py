@@ -23,6 +23,8 @@ from otel_zernel_processors.phases.process import TrainingProcess
 _LINKS = 64
 """Links of one span, at most."""
 _Held = tuple[TrainingProcess, TraceCandidate]
+_Key = tuple[int, int, int]
+"""The rank, the start of the step, and its number: steps that take no time may start together."""
 
 
 class JobTraces:
@@ -30,9 +32,8 @@ class JobTraces:
 
     def __init__(self, config: TracesConfig) -> None:
         self._config = config
-        self._held: dict[tuple[int, int], _Held] = {}
-        """By rank and start of the step."""
-        self._held_before: dict[tuple[int, int], _Held] = {}
+        self._held: dict[_Key, _Held] = {}
+        self._held_before: dict[_Key, _Held] = {}
         """From the report before: a step waits for one more report."""
         self._now = 0
 
@@ -42,7 +43,7 @@ class JobTraces:
             self._held_before, self._held, self._now = self._held, {}, now
         for rank, (process, candidates) in ranks.items():
             for candidate in candidates:
-                self._held[rank, candidate.closed.step.start] = process, candidate
+                self._held[rank, candidate.closed.step.start, candidate.number] = process, candidate
 
     def of_steps(self, steps: Sequence[JobStep], resource: Resource, size: int) -> Iterator[Batch]:
         """The traces of the chosen ones of these steps of a job with `size` ranks. `resource` is that of the job's
@@ -76,7 +77,7 @@ class JobTraces:
 
     def _held_by(self, steps: Mapping[int, RankStep]) -> dict[int, _Held]:
         """Those of a step's ranks that hold it."""
-        keys = {rank: (rank, step.start) for rank, step in sorted(steps.items())}
+        keys = {rank: (rank, step.start, step.number) for rank, step in sorted(steps.items())}
         held = {rank: self._held.get(key) or self._held_before.get(key) for rank, key in keys.items()}
         return {rank: traced for rank, traced in held.items() if traced}
 

@@ -9,6 +9,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_processors.phases.emit.services import with_service
+from tests.processors.phases.processing import run
 from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, resource_of, span_of, spans_of
 
 
@@ -105,3 +106,9 @@ def test_a_step_of_no_length_has_a_valid_trace() -> None:
     loop = Loop().load().load(0)
     made, _ = traced(loop, sample=1)
     assert all(span.end_time_unix_nano - span.start_time_unix_nano <= 5 * MS for span in spans_of(made))
+
+
+def test_two_steps_of_a_rank_that_begin_together_have_a_trace_each() -> None:
+    loads = [span_of("data_loading", 0, 0, name=name) for name in ("", "c10d::Work::wait")]
+    spans = spans_of(run(batch_of(loads, resource_of(1, zernel_rank=0, zernel_world_size=2)), traces={"sample": 1}))
+    assert len({span.trace_id for span in spans}) == len(spans) == 2
