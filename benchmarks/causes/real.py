@@ -97,6 +97,8 @@ HEALTHY: Final = {
     "nothing, clipping": 1,
 }
 """The ranks of jobs without a cause."""
+_OF_MACHINE: Final = frozenset({CauseName.CPU_TAKEN, CauseName.THREADS})
+"""True causes of a healthy job: other programs, or its ranks, want to run on its CPUs."""
 _AND: Final = " and "
 _ALIKE: Final = 0.01
 """Gains of two causes that differ by less may come in either order."""
@@ -133,8 +135,10 @@ class Result:
     @property
     def lead_is_right(self) -> bool:
         """Whether the first cause is a planted one, and the larger one of two."""
-        if self.answer is None or not self.answer.causes or self.name in HEALTHY:
-            return self.answer is not None and not self.answer.causes and self.name in HEALTHY
+        if self.answer and self.name in HEALTHY:
+            return all(cause.cause in _OF_MACHINE for cause in self.answer.causes)
+        if self.answer is None or not self.answer.causes:
+            return False
         largest = max(self.truths.values())
         leads = [planted for planted, truth in self.truths.items() if truth > largest - _ALIKE]
         return any(_is(planted, self.answer.causes[0]) for planted in leads)
@@ -142,7 +146,7 @@ class Result:
     @property
     def advice_is_right(self) -> bool:
         """Whether the first advice of the lead reaches the place to change."""
-        if self.answer is None or not self.answer.causes:
+        if self.answer is None or not self.answer.causes or self.name in HEALTHY:
             return self.name in HEALTHY
         lead = self.answer.causes[0]
         planted = next((REAL[one] for one in self.truths if one in REAL and _is(one, lead)), None)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.causes.cause import CauseName
-from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS, Facts
+from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS, UNPACKING, Facts
 from otel_zernel_libraries.training.cpu_takers import OF_JOB, TakerKind
 from otel_zernel_libraries.training.ledger import Activity, Position
 
@@ -41,8 +41,6 @@ _OWN: Final = frozenset({CauseName.SEGMENT})
 _LATE: Final = frozenset({CauseName.SEGMENT, CauseName.PERIODIC, CauseName.SLOW_STEPS})
 """Causes whose position and activity say what to change."""
 _WORKERS: Final = frozenset({CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW})
-_UNPACKING: Final = 1e-3
-"""Seconds in which a training thread takes a batch from a worker."""
 _MOST_WAITING: Final = 16
 """Workers that wait need no CPUs of their own, but memory."""
 _LARGE: Final = 0.25
@@ -77,7 +75,7 @@ def _is(*causes: CauseName) -> Callable[[Case], bool]:
 def _loads_itself(case: Case) -> bool:
     facts = case.facts
     can_help = case.activity in _WAITS_OF_WORKERS or (case.activity in _COMPUTES and (facts.cpus or 0.0) > 1)
-    is_worth_it = case.gain > _UNPACKING
+    is_worth_it = case.gain > UNPACKING
     return _at(Position.LOAD)(case) and facts.has_loader and facts.workers == 0 and can_help and is_worth_it
 
 
@@ -141,6 +139,12 @@ def _has_too_many_threads(case: Case) -> bool:
 def _fewer_threads(case: Case) -> str:
     cpus = max(int(case.facts.cpus or 1.0) // (2 if _shares_cpus(case) else 1), 1)
     return f"Compute with fewer threads: `torch.set_num_threads({cpus})`, or `OMP_NUM_THREADS={cpus}` at the start."
+
+
+def _grows_in_lists(case: Case) -> bool:
+    """An optimizer of PyTorch keeps nothing of each step, but its operators may become slower."""
+    is_of_optimizer = case.position is Position.OPTIMIZER and case.activity is Activity.OPERATOR
+    return case.cause is CauseName.GROWTH and case.activity in _COMPUTES and not is_of_optimizer
 
 
 _ADVICE: Final = (
@@ -272,9 +276,12 @@ _ADVICE: Final = (
     ),
     Advice(
         "Look for a list that keeps results of every step: keep numbers (`loss.item()`), not tensors with their graph.",
-        lambda case: (
-            case.cause is CauseName.MEMORY_GROWTH or (case.cause is CauseName.GROWTH and case.activity in _COMPUTES)
-        ),
+        lambda case: case.cause is CauseName.MEMORY_GROWTH or _grows_in_lists(case),
+    ),
+    Advice(
+        "Call `torch.set_flush_denormal(True)` before training: averages of an optimizer that become almost 0 "
+        "(denormal numbers) make its operators several times slower.",
+        lambda case: case.cause is CauseName.GROWTH and not _grows_in_lists(case) and not case.facts.has_device,
     ),
     # ranks
     Advice(

@@ -63,8 +63,9 @@ _ORDER: Final = (
 _UNSURE: Final = 0.1
 """If something may save so much of a step, but is not certain, and nothing else is named, too little is known: it is
 wrong to say that nothing is worth changing."""
-_STAYS: Final = 0.025
-"""A cause that was named before stays named with this share."""
+_STAYS: Final = 0.005
+"""A cause that was named before stays named with a share, and with a lower bound, that is smaller by so much of a step
+than that of a new one."""
 _LEADS: Final = 0.01
 """A cause takes the first place of another if its gain is larger by this share of a step."""
 _MOST: Final = 16
@@ -103,9 +104,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
     for names in _ORDER:
         left = [claimed.rest(replays, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
         for (_, one), cause in zip(left, _causes(replays, left), strict=True):
-            is_certain = cause.gain_low > 0 or cause.cause in _STOPS
-            is_worth = (cause.share >= WORTH and is_certain) or (cause.share >= _STAYS and cause.key in known)
-            if is_worth or cause.cause is CauseName.MEMORY_GROWTH:
+            if _is_worth(job, cause, is_known=cause.key in known) or cause.cause is CauseName.MEMORY_GROWTH:
                 named.append(cause)
                 claimed.add(one)
             else:
@@ -123,6 +122,14 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         looked_at=tuple(name for _, names in made for name in names),
         waits=0.0 if job.is_whole else _waits(job),
     )
+
+
+def _is_worth(job: Job, cause: Cause, *, is_known: bool) -> bool:
+    """Whether a cause is named. `is_known`: whether it was named before."""
+    least = 0.0 if is_known else _STAYS
+    if cause.cause in _STOPS:
+        return cause.share >= WORTH - _STAYS + least
+    return cause.share >= WORTH and cause.gain_low > least * job.step
 
 
 def _waits(job: Job) -> float:

@@ -9,6 +9,8 @@ from otel_zernel_libraries.training.ledger import Position
 
 BUSY: Final = 0.7
 """Workers that use this part of the CPUs that they can have are the limit."""
+UNPACKING: Final = 1e-3
+"""Seconds in which a training thread takes a batch from a worker."""
 PASSES: Final = frozenset(
     {
         *(Position.FORWARD, Position.BACKWARD, Position.CLIP, Position.OPTIMIZER, Position.ZERO_GRAD),

@@ -7,7 +7,7 @@ import numpy as np
 
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
-from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.measured import StepFlags
 from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS
 from otel_zernel_libraries.training.device.streams import Flags, Floats
@@ -173,7 +173,7 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
             cause=CauseName.SMALL_COLLECTIVES,
             position=Position(event.position) if event.position else None,
             activity=Activity.COLLECTIVE,
-            faster=part,
+            faster=part * _without_cpu_waits(job),
             evidence=(
                 Evidence(
                     f"Each step has {count:.0f} small collectives {kind}outside its backward pass.",
@@ -192,7 +192,7 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
         cause=CauseName.SLOW_LINK,
         position=_longest_wait(job),
         activity=Activity.COLLECTIVE,
-        faster=part,
+        faster=part * _without_cpu_waits(job),
         evidence=(
             Evidence(
                 f"Even the last rank to come waits for {amount(waits)} of each {amount(job.step)} ({share}).",
@@ -201,6 +201,17 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
             ),
         ),
     )
+
+
+def _without_cpu_waits(job: Job) -> float:
+    """The part of the transfers that is their own, 0 to 1. Without NCCL, threads on the CPU make them, which wait for a
+    CPU as long as the training threads do."""
+    if any(one.facts.uses_nccl for one in job.ranks):
+        return 1.0
+    runs, waits = (
+        float(job.spent[:, :, [one.activity in some for one in job.moments]].sum()) for some in (ON_CPU, FOR_CPU)
+    )
+    return runs / (runs + waits) if runs else 1.0
 
 
 def _longest_wait(job: Job) -> Position | None:

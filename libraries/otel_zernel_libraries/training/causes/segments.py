@@ -1,7 +1,7 @@
 """The own time of a thread in a position, doing something: which of it one could save.
 
 Operators of a pass or of the optimizer are the work itself. So are the first microseconds of Python, or of a wait for
-another of their threads, around each of them.
+another of their threads, around each of them, and the first millisecond for each batch that workers have made.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ import numpy as np
 
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
-from otel_zernel_libraries.training.causes.facts import PASSES, TORCH_OPTIMIZERS
+from otel_zernel_libraries.training.causes.facts import PASSES, TORCH_OPTIMIZERS, UNPACKING
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.replays import LeftOut
-from otel_zernel_libraries.training.ledger import Activity, Moment, Position
+from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
 _COUNTED: Final = frozenset({Position.FORWARD, Position.EVALUATION, Position.INFERENCE})
@@ -92,6 +92,8 @@ def _part(job: Job, moment: Moment, at: int) -> float:
     position, activity = moment.position, moment.activity
     if position is Position.UNKNOWN:
         return 0.0
+    if position is Position.LOAD and activity in ON_CPU:
+        return _beside_batches(job)
     if position not in PASSES:
         return 1.0
     if activity in THE_WORK:
@@ -109,6 +111,14 @@ def _part(job: Job, moment: Moment, at: int) -> float:
     spent, operators = float(job.spent[:, :, at].sum()), _operators(job, position)
     # a pass without operators has some that are not seen: it is compiled, or their probes are off
     return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent and operators else 0.0
+
+
+def _beside_batches(job: Job) -> float:
+    """The part, 0 to 1, of the computing while it loads that taking batches from workers does not need."""
+    computes = [one.position is Position.LOAD and one.activity in ON_CPU for one in job.moments]
+    spent = float(job.spent[:, :, computes].sum())
+    batches = sum(float(job.events(rank, StepEvent("worker_batch")).sum()) for rank in range(len(job.ranks)))
+    return max(1.0 - batches * UNPACKING / spent, 0.0) if spent else 1.0
 
 
 def _operators(job: Job, position: Position) -> float:

@@ -1,6 +1,6 @@
 """Steps that differ: some are slow, every few or the first of an epoch, all grow, or other work lies between them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,8 +11,8 @@ from otel_zernel_libraries.training.causes.facts import PASSES
 from otel_zernel_libraries.training.causes.job import ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.measured import StepFlags
 from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, THE_WORK
-from otel_zernel_libraries.training.device.streams import Flags, Floats
-from otel_zernel_libraries.training.ledger import Moment, Position, StepEvent
+from otel_zernel_libraries.training.device.streams import Flags, Floats, Integers
+from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_clause
 
 _SLOW: Final = 1.5
@@ -35,6 +35,14 @@ _FEWEST_BLOCKS: Final = 10
 """In six blocks, one noise in twenty rises as well."""
 _RISE: Final = 0.05
 """The growth over all steps, by the mean step."""
+_OWN_RISE, _BEYOND = 0.15, 4.0
+"""A place that grows takes longer by this part at the end, and by so many times the part that the rest of the step has
+more. A machine that slows down does not make one place so much slower than the others."""
+_JUMP: Final = 0.5
+"""A larger part of a rise within two blocks is no growth: something has begun."""
+_NEARLY: Final = 0.05
+"""A place that begins with nothing: this part of its mean, at least, is its beginning."""
+_MORE: Final = 1.05
 _SMALL: Final = 0.01
 _NOT_ALL: Final = 1.5
 """Steps from one stop to the next, if not each step has one."""
@@ -197,33 +205,26 @@ def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[Wha
 
 
 def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
-    """Steps as fast as the first one of the process, by a line through them. If forward passes grow, the samples do."""
-    forward = [one.position is Position.FORWARD and one.activity in THE_WORK for one in job.moments]
-    operators = [one.position in PASSES and one.activity in THE_WORK for one in job.moments]
-    columns = columns & ~np.array(operators if _grows(spent[:, :, forward].sum(axis=2).max(axis=0)) else forward)
-    own = spent[:, :, columns].sum(axis=2).max(axis=0)
-    numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)
-    blocks = np.array_split(np.arange(len(own)), min(_BLOCKS, len(own) // 3))
+    """Steps as fast as the first one of the process, by lines through the places that grow. If the operators of forward
+    passes grow, the samples do."""
+    blocks = np.array_split(np.arange(len(spent[0])), min(_BLOCKS, len(spent[0]) // 3))
     if len(blocks) < _FEWEST_BLOCKS:
         return
-    y = np.array([_middle(own[block]) for block in blocks])
-    correlation = float(np.corrcoef(np.arange(len(y)), y.argsort().argsort())[0, 1])
-    if correlation < _RISING:
-        return
+    numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)
     x = np.array([_middle(numbers[block]) for block in blocks])
-    slope = float(np.polyfit(x, y, 1)[0])
-    rise = slope * (numbers[-1] - numbers[0])
-    if rise < _RISE * float(spent.sum(axis=2).max(axis=0).mean()):
+    of_samples = np.array([one.position is Position.FORWARD and one.activity in THE_WORK for one in job.moments])
+    growing = _growing(job, [spent[:, block] for block in blocks], x, columns) & ~of_samples
+    own = spent[:, :, growing].sum(axis=2).max(axis=0)
+    slope = _line([_middle(own[block]) for block in blocks], x)[0]
+    if slope * (numbers[-1] - numbers[0]) < _RISE * float(spent.sum(axis=2).max(axis=0).mean()):
         return
     excess = np.zeros_like(spent)
     for rank in range(len(spent)):
-        for at in np.flatnonzero(columns):
-            middle = np.array([_middle(spent[rank, block, at]) for block in blocks])
-            by_number = float(np.polyfit(x, middle, 1)[0])
+        for at in np.flatnonzero(growing):
+            by_number, at_zero = _line([_middle(spent[rank, block, at]) for block in blocks], x)
             if by_number > 0.02 * slope:
-                line = np.polyval(np.polyfit(x, middle, 1), numbers)
-                start = max(line[0] - by_number * numbers[0], 0.0)
-                excess[rank, :, at] = np.clip(line - start, 0.0, spent[rank, :, at])
+                line = at_zero + by_number * numbers
+                excess[rank, :, at] = np.clip(line - max(at_zero, 0.0), 0.0, spent[rank, :, at])
     if not excess.any():
         return
     moment = _largest(job, excess)
@@ -233,19 +234,70 @@ def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
         activity=moment.activity,
         removed=_removed(spent, excess),
         evidence=(
-            Evidence(
-                f"Steps take {amount(slope * 1000)} longer with every 1,000 steps, and now {amount(float(y[-1]))}.",
-                slope,
-                "s",
-            ),
+            Evidence(f"Steps take {amount(slope * 1000)} longer with every 1,000 steps.", slope, "s"),
+            *_of_growth(job, spent * growing, moment, blocks),
         ),
     )
 
 
-def _grows(seconds: Floats) -> bool:
-    """Whether the last quarter takes longer than the first."""
-    quarter = max(len(seconds) // 4, 1)
-    return _middle(seconds[-quarter:]) > (1 + _RISE) * _middle(seconds[:quarter]) > 0.0
+def _growing(job: Job, spent: Sequence[Floats], x: Floats, columns: Flags) -> Flags:
+    """The moments in places that grow. `spent`: of each block of steps. `x`: the number of its middle step.
+
+    A place grows if it rises, not in one jump, by far more than the rest of the step does: a machine that slows down
+    makes everything slower."""
+    places = list(dict.fromkeys(moment.position for moment, is_own in zip(job.moments, columns, strict=True) if is_own))
+    taken = np.zeros((len(places), len(spent)))
+    for at, place in enumerate(places):
+        there = columns & np.array([moment.position is place for moment in job.moments])
+        taken[at] = [_middle(one[:, :, there].sum(axis=2).max(axis=0)) for one in spent]
+    lines = np.array([_line(one, x) for one in taken]).reshape(-1, 2)
+    rises = lines[:, 0] * (x[-1] - x[0])
+    starts = np.maximum(lines[:, 1] + lines[:, 0] * x[0], _NEARLY * taken.mean(axis=1))
+    relative = np.divide(rises, starts, out=np.zeros_like(rises), where=starts > 0)
+    growing = set()
+    for at, place in enumerate(places):
+        others = np.arange(len(places)) != at
+        of_rest = _weighted_middle(relative[others], taken[others].mean(axis=1))
+        if place is Position.BACKWARD and Position.FORWARD in places:  # longer samples need longer passes
+            of_rest = max(of_rest, float(relative[places.index(Position.FORWARD)]))
+        is_rising = float(np.corrcoef(np.arange(len(x)), taken[at].argsort().argsort())[0, 1]) >= _RISING
+        jump = float((taken[at, 2:] - taken[at, :-2]).max())
+        if is_rising and jump < _JUMP * rises[at] and relative[at] >= max(_OWN_RISE, _BEYOND * of_rest):
+            growing.add(place)
+    return columns & np.array([moment.position in growing for moment in job.moments])
+
+
+def _of_growth(job: Job, spent: Floats, moment: Moment, blocks: Sequence[Integers]) -> Iterator[Evidence]:
+    """What grows in the place of a moment, from the first block of steps to the last. `spent`: in places that grow."""
+    at_first, now = blocks[0], blocks[-1]
+    columns = np.array([one.position is moment.position for one in job.moments])
+    seconds = spent[:, :, columns].sum(axis=2).max(axis=0)
+    where = POSITION_WORDS[moment.position].where
+    before, after = (amount(_middle(seconds[block])) for block in (at_first, now))
+    text = f"The training thread needs {after} {where}, and {before} at the beginning."
+    yield Evidence(text, _middle(seconds[now]), "s")
+    operators = sum(one.get(moment.position, np.zeros_like(job.seconds)) for one in job.operators)
+    by_step = operators / np.maximum(job.trained, 1) / len(job.ranks)
+    first, last = (_middle(by_step[block]) for block in (at_first, now))
+    if moment.activity is Activity.OPERATOR and first:
+        more = f"It runs {last:,.0f} operators there, and {first:,.0f} at the beginning."
+        same = f"It runs {last:,.0f} operators there, as at the beginning: each takes longer."
+        yield Evidence(more if last > _MORE * first else same, last, "{operator}")
+
+
+def _line(y: Sequence[float] | Floats, x: Floats) -> tuple[float, float]:
+    """The slope of a line through points, and its value at 0."""
+    middle = float(x.mean())
+    slope = float((x - middle) @ np.asarray(y)) / max(float((x - middle) @ (x - middle)), 1e-9)
+    return slope, float(np.mean(y)) - slope * middle
+
+
+def _weighted_middle(values: Floats, weights: Floats) -> float:
+    """The median of values with weights; 0 without any."""
+    if not weights.sum():
+        return 0.0
+    order = values.argsort()
+    return float(values[order][np.searchsorted(weights[order].cumsum(), weights.sum() / 2)])
 
 
 def _middle(values: Floats) -> float:

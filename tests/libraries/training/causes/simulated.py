@@ -33,6 +33,8 @@ class Part:
     """It happens so many steps later."""
     growth: float = 0.0
     """Seconds more with each step."""
+    since: int = 0
+    """The first step in which it happens."""
     turns: bool = False
     """Whether it happens on one rank after the other."""
     kind: int = 0
@@ -133,7 +135,7 @@ def _spent(
     spent = []
     for part in parts:
         noise = 1 + rng.uniform(-part.noise, part.noise)
-        is_due = number % part.every == part.after % part.every and part.rank in (None, rank)
+        is_due = number % part.every == part.after % part.every and part.rank in (None, rank) and number >= part.since
         if part.turns:
             is_due = number % plan.ranks == rank
         is_before = _ORDER.index(part.position) <= _ORDER.index(Position.BACKWARD)

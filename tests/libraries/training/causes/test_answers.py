@@ -87,9 +87,10 @@ def test_a_named_cause_stays_named_a_little_below_the_limit() -> None:
     before = answer_on(two_causes(0.2, 0.05))
     assert before
     named = []
-    for share, known in ((0.034, None), (0.034, before), (0.025, before)):
+    for share, known in ((0.042, None), (0.042, before), (0.034, before)):
         answer = answer_on(two_causes(0.2, share), known)
         assert answer
+        assert all(cause.gain_low > 0 for cause in answer.causes)
         named.append(Position.AFTER_STEP in {cause.position for cause in answer.causes})
     assert named == [False, True, False]
 
@@ -314,6 +315,65 @@ def test_a_graph_that_grows_is_a_cause() -> None:
     assert [cause.cause for cause in answer.causes] == [CauseName.GROWTH]
 
 
+def slowing(rng: random.Random, parts: tuple[Part, ...], least: float, most: float, steps: int) -> tuple[Part, ...]:
+    """The parts on a machine that becomes slower: each takes so much longer at the end, with the noise of a machine."""
+    return tuple(
+        replace(part, growth=part.seconds * rng.uniform(least, most) / steps, noise=rng.uniform(0.03, 0.3))
+        for part in parts
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_machine_that_becomes_slower_is_no_growth_of_the_job(seed: int) -> None:
+    """Everything takes 10 to 30 % longer at the end, and nothing as much as anything else."""
+    rng = random.Random(seed)
+    more = [Part(rng.choice(list(Position)[:8]), Activity.PYTHON, rng.uniform(0.001, 0.02)) for _ in range(3)]
+    healthy = tuple(replace(part, seconds=part.seconds * rng.uniform(0.2, 3)) for part in (*HEALTHY, *more))
+    answer = answer_on(simulated(Plan(slowing(rng, healthy, 0.1, 0.3, 200)), seed))
+    assert answer
+    assert CauseName.GROWTH not in {cause.cause for cause in answer.causes}
+
+
+@pytest.mark.parametrize("position", [Position.OPTIMIZER, Position.AFTER_STEP])
+def test_work_that_begins_during_the_watch_is_no_growth(position: Position) -> None:
+    begins = Part(position, Activity.OPERATOR, 0.01, since=100)
+    answer = answer_on(simulated(Plan((*HEALTHY, begins))))
+    assert answer
+    assert CauseName.GROWTH not in {cause.cause for cause in answer.causes}
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("position", "activity", "advice"),
+    [
+        (Position.AFTER_STEP, Activity.PYTHON, "list that keeps results"),
+        (Position.FORWARD, Activity.PYTHON, "list that keeps results"),
+        (Position.AFTER_STEP, Activity.FILE, ""),
+        (Position.BACKWARD, Activity.OPERATOR, "list that keeps results"),
+        (Position.OPTIMIZER, Activity.OPERATOR, "set_flush_denormal"),
+    ],
+)
+def test_a_place_that_grows_is_a_cause_also_on_a_machine_that_becomes_slower(
+    seed: int, position: Position, activity: Activity, advice: str
+) -> None:
+    rng = random.Random(seed)
+    grows = Part(position, activity, 0.0, growth=rng.uniform(0.01, 0.05) / 200)
+    answer = answer_on(simulated(Plan((*slowing(rng, HEALTHY, -0.05, 0.15, 200), grows)), seed))
+    assert answer
+    lead = answer.causes[0]
+    assert (lead.cause, lead.position, lead.activity) == (CauseName.GROWTH, position, activity)
+    assert advice in " ".join(lead.advice)
+
+
+def test_a_place_that_grows_is_shown_with_its_operators() -> None:
+    grows = Part(Position.OPTIMIZER, Activity.OPERATOR, 0.0, growth=0.02 / 200)
+    answer = answer_on(simulated(Plan((*HEALTHY, grows))))
+    assert answer
+    texts = [fact.text for fact in answer.causes[0].evidence]
+    assert "in the optimizer" in texts[1]
+    assert "2 operators there, as at the beginning" in texts[2]
+
+
 def test_waits_for_a_cpu_belong_to_one_cause() -> None:
     """Python in the load waits for a CPU as long as it has one."""
     parts = [Part(Position.LOAD, activity, 0.01) for activity in (Activity.PYTHON, Activity.CPU_WAIT)]
@@ -322,6 +382,30 @@ def test_waits_for_a_cpu_belong_to_one_cause() -> None:
     (cause,) = answer.causes
     assert cause.gain == pytest.approx(0.0202, abs=POINT * answer.step)
     assert sum(one.value for one in cause.evidence) == pytest.approx(cause.gain, rel=0.05)
+
+
+def test_taking_a_batch_from_workers_is_the_work_itself_and_unpacking_many_tensors_is_not() -> None:
+    named = []
+    for seconds in (0.0009, 0.008):
+        takes = Part(Position.LOAD, Activity.PYTHON, seconds)
+        facts = Facts(workers=2, cpus=4, has_loader=True)
+        plan = Plan((*HEALTHY[1:3], takes), facts=facts, events=Counter({StepEvent("worker_batch"): 1}))
+        answer = answer_on(simulated(plan))
+        assert answer
+        named.append([cause.gain for cause in answer.causes])
+    assert named == [[], [pytest.approx(0.007, abs=1e-4)]]
+
+
+def test_transfers_without_nccl_are_not_slow_for_the_time_in_which_they_wait_for_a_cpu() -> None:
+    """Half of the time of the threads goes by while other programs have the CPU."""
+    step = sum(part.seconds for part in HEALTHY)
+    plan = Plan((*HEALTHY, Part(Position.FORWARD, Activity.CPU_WAIT, step)), ranks=2, transfer=0.02)
+    gains = []
+    for uses_nccl in (False, True):
+        answer = answer_on(simulated(replace(plan, facts=Facts(uses_nccl=uses_nccl))))
+        assert answer
+        gains += [cause.gain for cause in answer.causes if cause.cause is CauseName.SLOW_LINK]
+    assert gains == [pytest.approx(0.01, rel=0.02), pytest.approx(0.02, rel=0.02)]
 
 
 def test_workers_that_use_little_cpu_are_not_said_to_compute() -> None:
