@@ -264,7 +264,8 @@ def _growing(job: Job, spent: Sequence[Floats], x: Floats, columns: Flags) -> Fl
         jump = float((taken[at, 2:] - taken[at, :-2]).max())
         if is_rising and jump < _JUMP * rises[at] and relative[at] >= max(_OWN_RISE, _BEYOND * of_rest):
             growing.add(place)
-    return columns & np.array([moment.position in growing for moment in job.moments])
+    grows: Flags = columns & np.array([moment.position in growing for moment in job.moments])
+    return grows
 
 
 def _of_growth(job: Job, spent: Floats, moment: Moment, blocks: Sequence[Integers]) -> Iterator[Evidence]:
