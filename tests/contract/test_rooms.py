@@ -162,7 +162,7 @@ HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel_processors.phases": [
         {
             *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "rank_reports"),
-            *("process", "process_phases", "process_steps", "process_registry"),
+            *("process", "process_phases", "process_steps", "process_registry", "hang_watch"),
         },
         {"emit"},
         {"results"},

@@ -20,7 +20,8 @@ MOST_THREADS: Final = 128
 MOST_COLLECTIVES: Final = 64
 OWN_LOCK: Final = "the lock that it holds itself"
 """`ThreadNow.detail` of a thread that waits for a lock that only it could give back: it waits for ever."""
-Text = Annotated[str, Field(max_length=1_024)]
+LONGEST_TEXT: Final = 1_024
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 """All times are seconds."""

@@ -13,8 +13,9 @@ from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigi
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import LatestAnswer, answer_batch
 from otel_zernel_processors.phases.emit.job_report import RankCounts, job_metrics
-from otel_zernel_processors.phases.emit.metrics import metrics_data
+from otel_zernel_processors.phases.emit.metrics import MetricWriter, metrics_data
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
+from otel_zernel_processors.phases.hang_watch import HangWatch
 from otel_zernel_processors.phases.intake.host_clock import HostClock
 from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
@@ -59,6 +60,7 @@ class FollowedJob:
         self._meetings: deque[Mapping[int, int]] = deque(maxlen=_MEETINGS)
         """Of each of the latest steps: when (ns) each rank left its last collective; 0 if that is not known."""
         self._answered = LatestAnswer(ns(config.window))
+        self._hangs = HangWatch()
         self._is_over = False
         self._gains = StalenessTracker()
         self._reported = self._waited_until = 0
@@ -100,6 +102,7 @@ class FollowedJob:
             yield from self._finish(run.steps.end())
         yield from self._answer(self._reported)
         yield from self._end_gains([], self._reported)
+        yield from self._report_hang(self._reported)
 
     def _log_late(self, report: HostReport) -> None:
         """Logs that a report of the job could not wait for this one."""
@@ -174,6 +177,7 @@ class FollowedJob:
         present = {rank for one in of_now for rank, report in one.ranks.items() if report.process.last_seen >= since}
         if self._is_over or self._answered.is_due(now):
             yield from self._answer(now)
+        yield from self._report_hang(now)
         if len(ranks) < 2:
             self._answered = LatestAnswer(ns(self._config.window))
             yield from self._end_gains([], now)
@@ -184,6 +188,17 @@ class FollowedJob:
         metrics = job_metrics(self._answered.answer, times, self._critical, counts, self._since, now)
         yield from self._end_gains([one for one in metrics if one.name == semconv.CAUSE_GAIN], now)
         yield Batch(metrics=metrics_data(self._resource, metrics))
+
+    def _report_hang(self, now: int) -> Iterator[Batch]:
+        """Whether the job hangs. Its ranks are those of the current run, also the dead ones."""
+        members = self._runs[-1].members.values()
+        ranks = [one.as_rank(now) for one in members if one.ended or not one.is_over(now)]
+        yield from self._hangs.report(ranks, self._size, self._resource, self._name, now)
+        writer = MetricWriter({}, 0, now)
+        writer.gauge(semconv.JOB_HUNG, "", [({}, int(self._hangs.hang is not None))])
+        yield Batch(metrics=metrics_data(self._resource, writer.metrics))
+        if self._hangs.has_changed:
+            self._log.log_hang(self._value, self._hangs.hang, now)
 
     def _end_gains(self, metrics: list[Metric], now: int) -> Iterator[Batch]:
         """The ends of the gains of causes that are gone. `metrics` has those that are left."""

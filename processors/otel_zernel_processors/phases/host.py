@@ -1,15 +1,17 @@
 """One host: its processes, its GPUs, and its time."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel.repeated import RepeatedByKey
+from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
@@ -19,6 +21,7 @@ from otel_zernel_processors.phases.intake.host_clock import HostClock, Watermark
 from otel_zernel_processors.phases.intake.inputs import FACTS, GPU, LOSSES, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
 from otel_zernel_processors.phases.intake.losses import LateSpans, LossLog
+from otel_zernel_processors.phases.intake.records import read_record
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 from otel_zernel_processors.phases.process_registry import LINGER_NS, ProcessKey, ProcessRegistry, key_of
 from otel_zernel_processors.phases.results.energy import HostGpus
@@ -93,7 +96,7 @@ class Host:
 
     def add_spans(self, resource: Resource, spans: SpanInput) -> None:
         """Adds spans of one process."""
-        self._drop_malformed(spans)
+        self._drop_malformed(spans.malformed)
         key = key_of(resource)
         if self._is_new_worker(key, resource, trains=spans.trains):
             return
@@ -105,15 +108,17 @@ class Host:
             self._late.add(key[0], len(ends), self.clock.now - min(ends, default=0))
             return
         process.update_resource(resource)
-        process.ended = spans.process_end or process.ended
+        process.ended = spans.end.end_ns if spans.end else process.ended
+        process.signs.add_end(spans.end)
         intervals = [interval for interval in spans.intervals if self.clock.accept(interval.start, interval.end)]
         late = process.add_intervals(intervals)
         self._late.add(key[0], len(late), self.clock.now - min(late, default=0))
         if invalid := spans.invalid + len(spans.intervals) - len(intervals):
             self._context.drop(invalid, "invalid")
 
-    def _drop_malformed(self, spans: SpanInput) -> None:
-        for attribute, count in spans.malformed.items():
+    def _drop_malformed(self, malformed: Mapping[str, int]) -> None:
+        """Counts spans and records by the attribute that they lack."""
+        for attribute, count in malformed.items():
             self._context.drop(count, "malformed_span")
             if due := self._malformed.add(attribute, count):
                 self._context.logger.warning(
@@ -137,6 +142,22 @@ class Host:
                 process.measured.add_point(point)
         elif point.pid is not None:
             self._add_point_of_process(point, point.pid)
+
+    def add_record(self, resource: Resource, record: LogRecord) -> None:
+        """Adds a record about a process."""
+        try:
+            content = read_record(record)
+        except MalformedSpan as error:
+            self._drop_malformed({str(error): 1})
+            return
+        time, key = record.time_unix_nano, key_of(resource)
+        if not self.clock.accept(time, time):
+            self._context.drop(1, "invalid")
+        elif self._is_new_worker(key, resource, trains=False):
+            return
+        elif process := self._registry.find_or_add(key, resource):
+            process.update_times(time, time)
+            process.signs.add_threads(time / 1e9, content)
 
     def due(self, until: int) -> Iterator[int]:
         """The times (ns) of the reports that are due by `until`; see `ReportSchedule.due`."""

@@ -9,6 +9,7 @@ from otel_zernel.component import Logger
 from otel_zernel.text import printable
 from otel_zernel_libraries.training import mark_names, semconv, verdict_words
 from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
+from otel_zernel_libraries.training.hangs import JobHang, hang_sentences
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 
 _HOSTS = 8
@@ -88,6 +89,24 @@ class JobLog:
         """Logs the new verdict on a job."""
         self._logger.info("job %s is %s: %s", printable(job), verdict_of(answer), _answer_in_words(answer))
 
+    def log_hung_processes(self, processes: Iterable[TrainingProcess], now: int) -> None:
+        """Logs the processes that train alone and have begun to hang, or hang no more."""
+        for process in processes:
+            if not process.hangs.has_changed:
+                continue
+            pid, host = process.identity.pid, printable(process.identity.host)
+            if process.hangs.hang:
+                self._logger.warning("process %d on %s hangs: %s", pid, host, _hang_in_words(process.hangs.hang, now))
+            else:
+                self._logger.info("process %d on %s hangs no more: it goes on, or has ended", pid, host)
+
+    def log_hang(self, job: str, hang: JobHang | None, now: int) -> None:
+        """Logs that a job hangs, or that it does no more."""
+        if hang:
+            self._logger.warning("job %s hangs: %s", printable(job), _hang_in_words(hang, now))
+        else:
+            self._logger.info("job %s hangs no more: it goes on, or has ended", printable(job))
+
     def log_late(self, job: str, host: str, lateness: float) -> None:
         """Logs once for each host of a job that its data arrived after a report."""
         if (job, host, False) in self._late:
@@ -118,6 +137,10 @@ class JobLog:
         for key, description in before.items():
             if key not in now:
                 self._logger.info("Lost %s: no process of it is left, or none sends data", description)
+
+
+def _hang_in_words(hang: JobHang, now: int) -> str:
+    return printable(". ".join(hang_sentences(hang, now / 1e9)))
 
 
 def _in_words(processes: Sequence[TrainingProcess]) -> str:

@@ -1,7 +1,7 @@
 """Jobs: the processes that train together, and the verdicts on those with more than one rank at this collector."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -37,6 +37,8 @@ class Jobs:
         self._config = config
         self._followed: dict[Job, FollowedJob] = {}
         self._log = JobLog(context.logger)
+        self._whole: set[str] = set()
+        """The launchers that have named a job. They still do when one of its ranks has ended, as in a hang."""
 
     def add(
         self, processes: Iterable[TrainingProcess], name: str, clock: HostClock, now: int, *, is_whole: bool
@@ -54,6 +56,7 @@ class Jobs:
         self._log.log_processes(here)
         for process in here:
             yield from process.steps.own_traces(process.resource)
+        self._log.log_hung_processes(here, now)
         for job, ranks in sorted(jobs.items()):
             followed = self._followed.setdefault(job, FollowedJob(job, self._config, self._log))
             size = _world_size(next(iter(ranks.values())))
@@ -88,9 +91,10 @@ class Jobs:
         former: dict[Job, _Former] = {}
         for name, group in groups.items():
             current, replaced = _current(group)
-            for job, ranks in _split(name, current):
+            for job, ranks in _split(name, current, self._whole):
                 jobs[job] = ranks
                 former[job] = [one for one in replaced if (now := ranks.get(one[0])) and replaces(now, one[1])]
+        self._whole = {job.value for job in jobs if job.key == _LAUNCHER}
         return jobs, former
 
     def _name_of(self, process: TrainingProcess) -> Job:
@@ -118,10 +122,12 @@ def _world_size(process: TrainingProcess) -> int:
     return size if isinstance(size, int) else 1
 
 
-def _split(name: Job, group: Sequence[TrainingProcess]) -> Iterator[tuple[Job, Ranks]]:
-    """The jobs in a group of processes that have the same name, or none."""
+def _split(name: Job, group: Sequence[TrainingProcess], whole: Collection[str]) -> Iterator[tuple[Job, Ranks]]:
+    """The jobs in a group of processes that have the same name, or none. `whole`: the launchers that named a job in
+    the last report."""
     launched = {} if _is_one_job(name, group) else _launched(group)
-    complete = {job: ranks for job, ranks in launched.items() if len(ranks) == _world_size(group[0])}
+    size = _world_size(group[0])
+    complete = {job: ranks for job, ranks in launched.items() if len(ranks) == size or job in whole}
     if len(complete) < (1 if name.key == _UNNAMED else 2):
         complete = {}
     for job, ranks in complete.items():

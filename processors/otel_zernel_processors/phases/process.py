@@ -10,6 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_libraries.training import ESSENTIAL_MARKS, semconv
 from otel_zernel_libraries.training.causes import JobAnswer, verdict_of_rank
+from otel_zernel_libraries.training.hangs import Rank, RankSigns
 from otel_zernel_libraries.training.words import MARK_NAMES
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, LatestAnswer, answer_batch
@@ -17,6 +18,7 @@ from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
+from otel_zernel_processors.phases.hang_watch import HangWatch
 from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING_MARKS, NVML, InputPoint, Scalars, scalars
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.process_phases import ProcessPhases
@@ -51,7 +53,10 @@ class TrainingProcess:
         self._labels: Labels = {"process.pid": identity.pid}
         self.phases = ProcessPhases(config, context.drop)
         self.measured = MeasuredProcess(ns(config.window), self.phases.device)
-        self.steps = ProcessSteps(identity.seed, identity.pid, config, context.drop, self.measured)
+        self.signs = RankSigns()
+        self.hangs = HangWatch()
+        """Whether it hangs, if it trains alone."""
+        self.steps = ProcessSteps(identity.seed, identity.pid, config, context.drop, self.measured, self.signs)
         self.window = PhaseTotals()
         """The sums over the window at the last report."""
         self.gpu = str(self.attributes.get(semconv.LOCAL_RANK, ""))
@@ -99,8 +104,9 @@ class TrainingProcess:
         ones ended."""
         late: list[int] = []
         for interval in intervals:
+            self.signs.add_mark(interval.end / 1e9)
             if interval.end > self.last_seen:
-                self._update_times(interval.start, interval.end)
+                self.update_times(interval.start, interval.end)
             if reason := self.phases.add_interval(interval):
                 self._drop(1, reason)
                 late += [interval.end] if reason == "late" else []
@@ -108,7 +114,7 @@ class TrainingProcess:
 
     def add_point(self, point: InputPoint, gpu: float) -> PhasePeriod | None:
         """Adds a point; returns the period that rules evaluated, if any. `gpu`: the utilization of its GPU, 0 to 1."""
-        self._update_times(point.time, point.time)
+        self.update_times(point.time, point.time)
         if point.name == MISSING_MARKS:
             marks = MARK_NAMES.keys() & {point.mark}
             self.missing_marks = self.missing_marks | marks if point.value else self.missing_marks - marks
@@ -116,6 +122,10 @@ class TrainingProcess:
         if point.gpu.isdecimal() and point.name in KERNEL | NVML:
             self.gpu = point.gpu
         return self.phases.add_point(point, gpu)
+
+    def as_rank(self, now: int) -> Rank:
+        """Its signs at `now` (ns), for the decision whether its job hangs."""
+        return Rank(self.rank, self.identity.host, self.identity.pid, self.signs, now / 1e9)
 
     def advance(self, until: int) -> None:
         """Closes the steps that are complete by `until` (ns), and later ones if too many intervals wait."""
@@ -135,6 +145,7 @@ class TrainingProcess:
         answers = []
         if self.rank is None:
             answers = list(self.answers(now))
+            answers += self.hangs.report([self.as_rank(now)], 1, self.resource, self.identity.seed, now)
             self.has_new_verdict = self.judge(self.answer)
         durations = self.steps.end_interval()
         report = ProcessReport(
@@ -149,6 +160,7 @@ class TrainingProcess:
             durations=durations,
             traced=self.steps.exemplars(self.rank),
             verdict=self.verdict,
+            is_hung=self.hangs.hang is not None if self.rank is None and self.signs.moved else None,
             answer=self.answer if self.rank is None or now - self._latest.asked < 2 * ANSWERS_NS else None,
         )
         self._reported = now
@@ -180,6 +192,7 @@ class TrainingProcess:
         if answer:
             yield answer_batch(answer, self.resource, now)
 
-    def _update_times(self, start: int, end: int) -> None:
+    def update_times(self, start: int, end: int) -> None:
+        """Notes data of this time (ns)."""
         self.first_seen = self.first_seen or start
         self.last_seen = max(self.last_seen, end)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.hangs import RankSigns
 from otel_zernel_processors.phases.alignment.job_steps import seed_of
 from otel_zernel_processors.phases.alignment.rank_step import RankStep, RankSteps
 from otel_zernel_processors.phases.alignment.sequences import first_number
@@ -28,9 +29,10 @@ class ProcessSteps:
         config: PhasesConfig,
         drop: Callable[[int, str], None],
         measured: MeasuredProcess,
+        signs: RankSigns,
     ) -> None:
         """`seed` identifies the process. `drop` counts steps and spans beyond the limits. `measured` takes the steps of
-        the first thread that trains."""
+        the first thread that trains, and `signs` all training steps."""
         self._pid = pid
         self._config = config.traces
         self._max_steps = config.max_spans
@@ -38,6 +40,7 @@ class ProcessSteps:
         self._by_thread: defaultdict[int, RankSteps] = defaultdict(RankSteps)
         """The first thread that trains is the rank."""
         self._measured = measured
+        self._signs = signs
         self._new: list[RankStep] = []
         self._traced: list[TraceCandidate] = []
         """The steps of the last interval that may become traces."""
@@ -52,6 +55,8 @@ class ProcessSteps:
         """Adds the next step. `rank` is that of the process in a job of several ranks, else None."""
         step = closed.step
         self._durations.add(step.kind, step.end - step.start, is_lossy=step.lossy)
+        if step.trains and step.kind != "unfinished":
+            self._signs.add_step(step.end / 1e9, (step.end - step.start) / 1e9, step.thread)
         steps = self._by_thread[step.thread]
         is_first = steps is next(iter(self._by_thread.values()))
         is_rank = rank is not None and is_first

@@ -14,6 +14,7 @@ from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.host import Host
 from otel_zernel_processors.phases.intake.inputs import input_points, scalars
 from otel_zernel_processors.phases.intake.intervals import SpanInput, read_spans
+from otel_zernel_processors.phases.intake.records import process_records, without_process_records
 from otel_zernel_processors.phases.jobs import Jobs
 from otel_zernel_processors.phases.process import TrainingProcess
 
@@ -62,12 +63,13 @@ class PhasesProcessor(Processor):
 
     @property
     def reads(self) -> Collection[Signal]:
-        """Metrics, and spans for phases from scopes."""
-        read: list[Signal] = ["metrics", "traces"]
+        """Metrics; for phases from scopes also spans, and log records about processes."""
+        read: list[Signal] = ["metrics", "traces", "logs"]
         return read if self.config.source in ("auto", "scopes") else read[:1]
 
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Consumes the spans with the attribute `zernel.interval` and reads metrics. All else passes unchanged."""
+        """Consumes the spans with the attribute `zernel.interval` and the log records about processes, and reads
+        metrics. All else passes unchanged."""
         for point in input_points(batch.metrics):
             if host := self._host(point.host):
                 host.add_point(point)
@@ -76,6 +78,12 @@ class PhasesProcessor(Processor):
             others = self._read(batch.spans)
             if others is not None and not self.config.pass_through:
                 rest = _with_spans(batch, others)
+            records = process_records(batch)
+            for resource, record in records:
+                if host := self._host(str(scalars(resource.attributes).get("host.name", ""))):
+                    host.add_record(resource, record)
+            if rest is not None and records and not self.config.pass_through:
+                rest = without_process_records(rest)
         if rest is not None:
             yield rest
         yield from self._advance(lambda host: host.watermark)

@@ -2,11 +2,12 @@
 
 from otel_zernel_libraries.training.hangs.decision import Rank, hang_of, is_stopped
 from otel_zernel_libraries.training.hangs.job_hang import HANG, HungCollective, HungRank, HungRole, JobHang
-from otel_zernel_libraries.training.hangs.rank_signs import RankSigns
+from otel_zernel_libraries.training.hangs.rank_signs import Ending, RankSigns
 from otel_zernel_libraries.training.hangs.words import hang_sentences
 
 __all__ = [
     "HANG",
+    "Ending",
     "HungCollective",
     "HungRank",
     "HungRole",

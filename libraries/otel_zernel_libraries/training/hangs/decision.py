@@ -21,7 +21,7 @@ from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRa
 from otel_zernel_libraries.training.hangs.rank_signs import PROGRESSES, RankSigns
 from otel_zernel_libraries.training.hangs.words import collective_words
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.stacks import OWN_LOCK, ChildNow, OpenCollective, ThreadNow
+from otel_zernel_libraries.training.stacks import LONGEST_TEXT, OWN_LOCK, ChildNow, OpenCollective, ThreadNow
 from otel_zernel_libraries.training.words import activity_words
 
 _LEAST: Final = 5.0
@@ -311,7 +311,7 @@ def _row(one: _Judged, role: HungRole) -> HungRank:
         pid=rank.pid,
         role=role,
         activity=activity,
-        detail=detail,
+        detail=detail[:LONGEST_TEXT],
         code=frames.code_of(lines),
     )
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from otel_zernel_libraries.training.stacks import CodeLine
+from otel_zernel_libraries.training.stacks import LONGEST_TEXT, CodeLine
 
 Lines = Sequence[CodeLine]
 
@@ -93,4 +93,5 @@ _MOST_CODE: Final = 16
 def code_of(lines: Lines) -> tuple[str, ...]:
     """`train.py:12 function`: the lines of the user's own files, the deepest first; all if there are none."""
     own = [line for line in lines if not _LIBRARIES.search(line.file)]
-    return tuple(f"{line.file.rpartition('/')[2]}:{line.line} {line.function}" for line in (own or lines)[:_MOST_CODE])
+    shown = (own or lines)[:_MOST_CODE]
+    return tuple(f"{line.file.rpartition('/')[2]}:{line.line} {line.function}"[:LONGEST_TEXT] for line in shown)

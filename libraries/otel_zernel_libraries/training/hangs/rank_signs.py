@@ -1,8 +1,9 @@
 """The signs of life of one rank: its marks, its steps, what its threads do, and its end. Times are s since 1970."""
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
+from otel_zernel_libraries.training.interval_spans import ProcessSpan
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import CodeLine, ProcessThreads, ThreadNow
 
@@ -23,12 +24,21 @@ class Ending(NamedTuple):
     time: float
     code: int | None = None
     signal: str = ""
+    is_out_of_memory: bool = False
+
+    @classmethod
+    def of(cls, span: ProcessSpan) -> Self:
+        """The end that the span of a process reports."""
+        ending = span.ending
+        signal = ending.signal_name or (f"signal {ending.signal}" if ending.way == "signal" else "")
+        return cls(span.end_ns / 1e9, ending.exit_code, signal, ending.is_out_of_memory)
 
     @property
     def words(self) -> str:
         """`killed by SIGKILL`, `ended with exit code 1`."""
         if self.signal:
-            return f"killed by {self.signal}"
+            memory = ", because memory was used up" if self.is_out_of_memory else ""
+            return f"killed by {self.signal}{memory}"
         return "ended" if self.code is None else f"ended with exit code {self.code}"
 
 
@@ -61,6 +71,11 @@ class RankSigns:
         self._durations.append(duration)
         self._loop = self._loop or thread
         self.stepped = max(self.stepped, end)
+
+    def add_end(self, span: ProcessSpan | None) -> None:
+        """Adds the end of the process, if that is known."""
+        if span:
+            self.ending = Ending.of(span)
 
     def add_threads(self, at: float, threads: ProcessThreads) -> None:
         """Adds a record. Late ones are of no use."""

@@ -90,6 +90,13 @@ METRICS = by_name(
         _SOURCE,
     ),
     _gauge(semconv.VERDICT, "", "1 for the current verdict, 0 for the others.", "always", semconv.VERDICT, _SOURCE),
+    _gauge(
+        semconv.JOB_HUNG,
+        "",
+        "1 while the job hangs, else 0. The log record zernel.job.hung says which rank is guilty.",
+        "for jobs of several ranks, and for processes that train alone",
+        _SOURCE,
+    ),
     _gauge(semconv.JOB_VERDICT, "", "1 for the job's current verdict, 0 for the others.", _JOB, semconv.JOB_VERDICT),
     _gauge(
         semconv.JOB_RANKS,

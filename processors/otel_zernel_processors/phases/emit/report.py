@@ -48,6 +48,8 @@ class ProcessReport:
     verdict: str
     answer: JobAnswer | None = None
     """The newest one, if it trains alone."""
+    is_hung: bool | None = None
+    """Whether it hangs; None if it is a rank of a job, or has not trained."""
 
     def metrics(self, now: int) -> list[Metric]:
         """The metrics with the time `now` (ns)."""
@@ -61,6 +63,8 @@ class ProcessReport:
             writer.histogram(self.durations.metric(self.traced, labels, self.interval_start, now))
         found: list[Value] = [({**labels, **_BY_SCOPES}, gain) for labels, gain in gains(self.answer)]
         writer.gauge(semconv.CAUSE_GAIN, "s", found)
+        if self.is_hung is not None:
+            writer.gauge(semconv.JOB_HUNG, "", [(_BY_SCOPES, int(self.is_hung))])
         states = state_set(semconv.VERDICT, VERDICTS, self.verdict)
         writer.gauge(semconv.VERDICT, "", [({**labels, **self._source}, value) for labels, value in states])
         return writer.metrics

@@ -109,8 +109,8 @@ class SpanInput:
     """Spans of one process, sorted by their use."""
 
     intervals: list[ThreadInterval] = field(default_factory=list)
-    process_end: int = 0
-    """When (ns since 1970) the process exited or was killed; 0 if no span reports it."""
+    end: ProcessSpan | None = None
+    """The span of the process if it exited or was killed."""
     invalid: int = 0
     """Number of spans with an unknown `zernel.interval` or impossible times."""
     malformed: Counter[str] = field(default_factory=Counter)
@@ -153,7 +153,7 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
             read.count += 1
             others.append(span)
             if isinstance(interval, ProcessSpan) and interval.ending.is_over:
-                read.process_end = max(read.process_end, interval.end_ns)
+                read.end = interval
         elif not 0 < interval.start_ns <= interval.end_ns:
             read.invalid += 1
         elif isinstance(interval, CollectiveSpan):

@@ -1,0 +1,39 @@
+"""Follows whether one job hangs, or one process that trains alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.hangs import JobHang, Rank, hang_of
+from otel_zernel_processors.phases.emit.hangs import hang_record, hang_span
+
+_SIGNS = 2
+"""Reports in a row without a hang, and without a mark of any rank, that end it: a thread that polls is seen on the CPU
+now and then."""
+
+
+class HangWatch:
+    """The hang of one job, from report to report."""
+
+    def __init__(self) -> None:
+        self.hang: JobHang | None = None
+        self.has_changed = False
+        """Whether the last report began or ended a hang."""
+        self._marked = 0.0
+        self._quiet = 0
+
+    def report(self, ranks: Sequence[Rank], size: int, resource: Resource, seed: str, now: int) -> Iterator[Batch]:
+        """The record of the hang at `now` (ns), or the span of one that is over. `seed` identifies the job."""
+        before, decided = self.hang, hang_of(ranks, size)
+        marked = max((rank.signs.marked for rank in ranks), default=0.0)
+        has_marks, self._marked = marked > self._marked, marked
+        self._quiet = 0 if decided else self._quiet + 1
+        if decided:
+            self.hang = replace(decided, since=min(decided.since, before.since)) if before else decided
+            yield hang_record(self.hang, resource, now)
+        elif before and (has_marks or self._quiet >= _SIGNS or all(rank.signs.ending for rank in ranks)):
+            self.hang = None
+            yield hang_span(before, resource, seed, now)
+        self.has_changed = (before is None) != (self.hang is None)
