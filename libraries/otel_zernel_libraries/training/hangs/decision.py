@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.hangs import frames
 from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRank, HungRole, JobHang
-from otel_zernel_libraries.training.hangs.rank_signs import PROGRESSES, RankSigns
+from otel_zernel_libraries.training.hangs.rank_signs import RankSigns
 from otel_zernel_libraries.training.hangs.words import collective_words
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import LONGEST_TEXT, OWN_LOCK, ChildNow, OpenCollective, ThreadNow
@@ -28,19 +28,28 @@ _LEAST: Final = 5.0
 _TIMES_P90: Final = 10.0
 _PATIENCE: Final = 10.0
 """How late a job is, at least, before it hangs, if nothing proves that it can not go on."""
+_FOR_OTHERS: Final = 60.0
+"""The same if the rank that the others wait for waits itself for objects from elsewhere."""
 _LONG: Final = 120.0
-"""The same for a rank that writes a checkpoint, and for ranks that wait until all have started."""
+"""The same for waits that end alone, however long: a checkpoint, a sleep, a command, work of the GPU, other ranks that
+start."""
+_UNSEEN: Final = 600.0
+"""The same if nothing is known of some ranks: about the time-out of collectives."""
 _STILL: Final = 3.0
 """A thread is blocked if it has been in one wait for so long (s): else it only was when its threads were read."""
 _STILL_IN_TRANSFER: Final = 5.0
+"""The same if it may transfer data, wait by wait."""
 _MOST_ABSENT: Final = 8
 _BEGINNINGS: Final = frozenset({"init_process_group", "rendezvous", "_store_based_barrier", "env_rendezvous_handler"})
 _SAME_SIZE: Final = frozenset({"all_reduce", "broadcast", "reduce"})
-_RUNS: Final = frozenset(
-    {Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.CPU_WAIT, Activity.THROTTLED, Activity.UNKNOWN}
+_RUNS: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.CPU_WAIT, Activity.THROTTLED})
+_ENDS_ALONE: Final = frozenset(
+    {Activity.TIMER, Activity.CHILD, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED, Activity.COPY}
 )
-_ENDS_ALONE: Final = PROGRESSES | {Activity.TIMER, Activity.CHILD}
-"""Waits that are usual at the start of a program."""
+_LOCKS: Final = frozenset({Activity.LOCK, Activity.GIL, Activity.COLLECTIVE})
+_TRANSFERS: Final = frozenset(Activity) - _LOCKS - _RUNS - _ENDS_ALONE
+_IN_COLLECTIVE: Final = _LOCKS | _RUNS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
+"""What a thread does that waits in a collective. NCCL runs."""
 _TERMINAL: Final = ("/dev/pts/", "/dev/tty", "/dev/console")
 _POINT_TO_POINT: Final = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 
@@ -60,7 +69,9 @@ class _State(Enum):
     MOVES = auto()
     """It makes marks, computes or transfers data; or nothing is known about it."""
     RESTS = auto()
-    """It waits for a person, or for work from elsewhere."""
+    """It waits for a person, or is at its end."""
+    SERVES = auto()
+    """It waits for objects from elsewhere."""
     WAITS = auto()
     """It is in a collective."""
     BLOCKED = auto()
@@ -92,12 +103,15 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     waiting = [one for one in here if one.state is _State.WAITS]
     if not here or any(one.state in (_State.MOVES, _State.RESTS) for one in here):
         return None
+    if not waiting and any(one.state is _State.SERVES for one in here):
+        return None
     if all(one.state is _State.STOPPED for one in here) or (not waiting and _has_ended(judged)):
         return None
     mismatched, behind = _mismatched(waiting), _behind(waiting)
     rows = [_row(one, _role(one, mismatched, behind)) for one in judged]
     guilty = [one for one, row in zip(judged, rows, strict=True) if row.role is not HungRole.WAITING]
-    if not _is_due(judged, guilty, waiting, is_certain=any(one.is_known for one in mismatched)):
+    is_certain = any(one.is_known for one in mismatched) or any(one.is_certain for one in guilty)
+    if not _is_due(judged, guilty, waiting, is_certain=is_certain, are_all_seen=len(ranks) >= size):
         return None
     absent = [] if guilty else list(_absent(ranks, size))
     return JobHang(
@@ -125,9 +139,9 @@ def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
         return _Judged(rank, _State.STOPPED, culprit=loop, is_certain=True)
     if loop is None or frames.is_compiling(loop.lines):
         return _Judged(rank, _State.MOVES)
-    if _is_idle(loop, signs):
-        return _Judged(rank, _State.RESTS)
     collective = None if is_alone else _collective(loop, threads.collectives)
+    if _is_idle(loop) or not (loop.lines or signs.steps or collective):
+        return _Judged(rank, _State.RESTS)
     if collective:
         return _Judged(rank, _State.WAITS, collective, loop, loop.detail)
     return _judge_blocked(rank, loop, threads.threads, threads.children)
@@ -147,13 +161,19 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
                 return _Judged(rank, _State.BLOCKED, None, loop, detail, is_certain=True)
     if loop.activity is not Activity.GIL and any(_is_running(child) for child in children):
         return moves
-    if loop.activity is Activity.LOCK and any(one.activity in _RUNS for one in threads if one is not loop):
+    serves = frames.serves_others(loop.lines)
+    joins = frames.joins(loop.lines)
+    if (loop.activity is Activity.LOCK or serves or joins) and any(
+        _is_at_work(one) or (joins and one.activity in _ENDS_ALONE) for one in threads if one is not loop
+    ):
         return moves
     if loop.activity is Activity.CHILD and not any(child.threads for child in children):
         return moves  # nothing is known about the child
-    least = _STILL_IN_TRANSFER if loop.activity in PROGRESSES else _STILL
-    if rank.signs.waits_for < least:
+    least = _STILL_IN_TRANSFER if loop.activity in _TRANSFERS else _STILL
+    if rank.signs.waits_for < (_PATIENCE if serves else least):
         return moves
+    if serves:
+        return _Judged(rank, _State.SERVES, None, loop, loop.detail)
     if loop.activity is Activity.GIL and (holder := _named_thread(loop.detail, threads)):
         return _Judged(rank, _State.BLOCKED, None, holder, loop.detail)
     if frames.is_loading(loop.lines) and (busy := _stuck_worker(children)):
@@ -163,31 +183,38 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     return _Judged(rank, _State.BLOCKED, None, loop, loop.detail)
 
 
-def _is_idle(loop: ThreadNow, signs: RankSigns) -> bool:
-    """Whether it waits for a person or for work, or is at its end."""
-    if not loop.lines and not signs.steps:
-        return True
-    reads_terminal = any(name in loop.detail for name in _TERMINAL) or (not loop.lines and loop.activity in PROGRESSES)
-    lines = loop.lines
-    return reads_terminal or frames.is_prompt(lines) or frames.serves_others(lines) or frames.is_ending(lines)
+def _is_idle(loop: ThreadNow) -> bool:
+    """Whether it waits for a person, or is at its end."""
+    reads_terminal = any(name in loop.detail for name in _TERMINAL)
+    return reads_terminal or frames.is_prompt(loop.lines) or frames.is_ending(loop.lines)
 
 
 def _collective(loop: ThreadNow, known: Sequence[OpenCollective]) -> OpenCollective | None:
-    """The collective that a thread waits in: the oldest one that has not ended, else the one of its stack."""
-    if loop.activity is Activity.PYTHON:
+    """The collective that a thread waits in: the oldest one that has not ended, else the one of its stack. Those of
+    other threads do not hold it up, unless it waits for them."""
+    operation = frames.operation_of(loop.lines)
+    if loop.activity is Activity.PYTHON or not (operation or loop.activity in _IN_COLLECTIVE):
         return None
-    if known:
-        return max(known, key=lambda collective: collective.seconds)
-    operation = "" if loop.activity in _RUNS else frames.operation_of(loop.lines)
-    return OpenCollective(operation=operation, seconds=loop.seconds) if operation else None
+    own = [one for one in known if one.thread in (0, loop.thread)]
+    if own or (known and (operation or loop.activity in (Activity.GPU_WAIT, Activity.COLLECTIVE))):
+        return max(own or known, key=lambda one: one.seconds)
+    is_open = operation and loop.activity not in _RUNS
+    return OpenCollective(operation=operation, seconds=loop.seconds) if is_open else None
 
 
 def _is_running(child: ChildNow) -> bool:
-    """Whether a child computes or transfers data."""
+    """Whether a child computes, or may transfer data."""
     return not child.is_stopped and any(
-        thread.activity in _RUNS or (thread.activity in PROGRESSES and 0 < thread.seconds < _STILL_IN_TRANSFER)
-        for thread in child.threads
+        _is_at_work(thread) for thread in child.threads if not frames.waits_for_work(thread.lines)
     )
+
+
+def _is_at_work(thread: ThreadNow) -> bool:
+    """Whether a thread computes, or may transfer data."""
+    if thread.activity in _RUNS:
+        return True
+    rests = frames.serves_others(thread.lines) or frames.is_loading(thread.lines)
+    return thread.activity in _TRANSFERS and thread.seconds < _STILL_IN_TRANSFER and not rests
 
 
 def _stuck_worker(children: Sequence[ChildNow]) -> tuple[ChildNow, ThreadNow] | None:
@@ -252,26 +279,45 @@ def _role(one: _Judged, mismatched: Sequence[_Judged], behind: Sequence[_Judged]
 
 
 def _is_due(
-    judged: Sequence[_Judged], guilty: Sequence[_Judged], waiting: Sequence[_Judged], *, is_certain: bool
+    judged: Sequence[_Judged],
+    guilty: Sequence[_Judged],
+    waiting: Sequence[_Judged],
+    *,
+    is_certain: bool,
+    are_all_seen: bool,
 ) -> bool:
+    """Whether the job has made no mark for long enough."""
     signs = [one.rank.signs for one in judged]
     silent = min(one.rank.now - _moved(one.rank.signs) for one in judged)
-    late = silent - max(_LEAST, _TIMES_P90 * max(one.p90 for one in signs))
-    if is_certain or any(one.is_certain for one in guilty):
+    if is_certain:
         return silent >= _LEAST
     if any(one.rank.signs.ending and one.rank.signs.ending.code != 0 for one in guilty):
         return silent >= _PATIENCE
-    activities = {one.culprit.activity for one in guilty if one.culprit}
     starts = not any(one.steps for one in signs)
     if starts and not any(_trains(one) for one in judged):
         return False
-    if any(one.culprit and frames.writes_checkpoint(one.culprit.lines) for one in guilty):
-        return late >= _LONG
-    if any(one.collective and one.collective.operation in _BEGINNINGS for one in waiting):
-        return late >= _LONG
-    ends_alone = {Activity.TIMER, Activity.CHILD} if starts and waiting else _ENDS_ALONE
-    is_clear = bool(guilty) and bool(waiting or starts) and not activities & ends_alone
-    return late >= (0.0 if is_clear else _PATIENCE)
+    late = silent - max(_LEAST, _TIMES_P90 * max(one.p90 for one in signs))
+    if not guilty and not are_all_seen:
+        return late >= _UNSEEN
+    return late >= max(_patience(one, starts=starts, others_wait=bool(waiting)) for one in guilty or waiting)
+
+
+def _patience(one: _Judged, *, starts: bool, others_wait: bool) -> float:
+    """How late (s) a job must be through this rank. `starts`: no step was seen."""
+    thread, loop = one.culprit, one.rank.signs.loop
+    if loop and loop.activity is Activity.GIL:
+        thread = loop  # whatever the thread does that holds it
+    operation = one.collective.operation if one.collective else ""
+    if one.state is _State.SERVES:
+        return _FOR_OTHERS
+    if thread and (thread.activity in _ENDS_ALONE or frames.writes_checkpoint(thread.lines)):
+        return _LONG
+    if operation in _BEGINNINGS:
+        return _LONG
+    if one.state is not _State.BLOCKED or not (others_wait or starts):
+        return _PATIENCE
+    is_still = thread is not None and (thread.activity not in _TRANSFERS or (starts and others_wait))
+    return 0.0 if is_still else _PATIENCE
 
 
 def _trains(one: _Judged) -> bool:

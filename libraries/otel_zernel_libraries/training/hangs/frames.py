@@ -11,87 +11,113 @@ Lines = Sequence[CodeLine]
 _INNER: Final = 8
 """The frames that a prompt or an event loop has below the code that called it. A debugger's frames are also the
 outermost ones of a program that it runs."""
+_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
+_STANDARD: Final = re.compile(r".*/lib(?:64)?/python3(?:[.][0-9]+t?)?/(?!(?:site|dist)-packages/)|<frozen ")
 _PROMPTS: Final = re.compile(
-    r"(^|/)(pdb|bdb|cmd|code|_pyrepl/[a-z_]+)[.]py$|/(ipdb|pudb|prompt_toolkit|debugpy|_pydevd_bundle)/"
-    r"|/IPython/terminal/"
+    r"(pdb|bdb|cmd|code)[.]py$|_pyrepl/|(ipdb|pudb|prompt_toolkit|debugpy|_pydevd_bundle|pydevd|IPython/terminal)/"
 )
-_LOOPS: Final = re.compile(r"(^|/)(selectors|socketserver)[.]py$|/(asyncio|uvloop|tornado|zmq|grpc)/")
-_OTHERS: Final = re.compile(r"(^|/)(multiprocessing/(queues|connection|managers)|queue)[.]py$|/ray/")
+_LOOPS: Final = re.compile(r"(selectors|socketserver)[.]py$|(asyncio|uvloop|tornado|zmq|grpc)/")
+_OTHERS: Final = re.compile(r"multiprocessing/(queues|connection|managers)[.]py$|queue[.]py$|ray/")
 """Objects come from other processes and threads."""
-_SERVICES: Final = re.compile(r"/torch/(distributed/(elastic|launcher|run)|multiprocessing/spawn)")
+_GETS: Final = frozenset({"get", "recv", "recv_bytes", "accept", "poll", "_poll", "_recv", "_recv_bytes", "wait"})
+_JOINS: Final = re.compile(r"(threading|concurrent/futures/[a-z_]+|multiprocessing/pool)[.]py$")
+_JOINED: Final = frozenset({"join", "_wait_for_tstate_lock", "result", "wait", "result_iterator"})
+_SERVICES: Final = re.compile(r".*/torch/(distributed/(elastic|launcher|run)|multiprocessing/spawn)")
 """They wait for the processes that they have started."""
-_LOADER: Final = re.compile(r"/torch/utils/data/")
-_FETCH: Final = re.compile(r"/torch/utils/data/_utils/fetch[.]py$")
-_TORCH: Final = re.compile(r"/torch/(autograd|nn|optim|distributed|utils/data|cuda|_tensor[.]py)")
+_LOADER: Final = re.compile(r".*/torch/utils/data/(dataloader|_utils/pin_memory)[.]py$")
+_FETCH: Final = re.compile(r".*/torch/utils/data/_utils/fetch[.]py$")
+_TORCH: Final = re.compile(r".*/torch/(autograd|nn|optim|distributed|utils/data|cuda|_tensor[.]py)")
 _COMPILERS: Final = re.compile(
-    r"/torch/_dynamo/convert_frame[.]py$|/torch/utils/cpp_extension[.]py$|/triton/(compiler|backends)/"
-    r"|/torch/_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler).*[.]py$"
+    r".*/torch/(_dynamo/convert_frame[.]py$|utils/cpp_extension[.]py$"
+    r"|_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler).*[.]py$)|.*/triton/(compiler|backends)/"
 )
-_CHECKPOINTS: Final = re.compile(r"/torch/(serialization|distributed/checkpoint/.*)[.]py$|/safetensors/")
+_CHECKPOINTS: Final = re.compile(r".*/(torch/(serialization|distributed/checkpoint/.*)[.]py$|safetensors/)")
 _ENDINGS: Final = frozenset({"_shutdown", "_exit_function", "_python_exit", "finish"})
 """Functions of the end of a program: of threading, multiprocessing, concurrent.futures, and of loggers."""
-_DISTRIBUTED: Final = re.compile(r"/torch/distributed/(distributed_c10d|rendezvous)[.]py$")
+_DISTRIBUTED: Final = re.compile(r".*/torch/distributed/(distributed_c10d|rendezvous)[.]py$")
 _BACKWARD: Final = "_engine_run_backward"
+
+
+def _in_library(line: CodeLine) -> str:
+    """The path of a file within the folder of packages, or of the standard library; empty for the user's own files."""
+    match = _PACKAGES.match(line.file) or _STANDARD.match(line.file)
+    return line.file[match.end() :] if match else ""
+
+
+def _name(line: CodeLine) -> str:
+    return line.function.rpartition(".")[2]
 
 
 def is_prompt(lines: Lines) -> bool:
     """Whether a person is asked: by a debugger, or by an interactive interpreter."""
-    return any(_PROMPTS.search(line.file) for line in lines[:_INNER])
+    return any(_PROMPTS.match(_in_library(line)) for line in lines[:_INNER])
 
 
 def serves_others(lines: Lines) -> bool:
     """Whether the thread waits for work from elsewhere: an event loop, a queue, or the end of other processes."""
     inner = lines[:_INNER]
-    if any(_LOADER.search(line.file) for line in inner):
+    if any(_LOADER.match(line.file) for line in inner):
         return False
-    is_loop = any(_LOOPS.search(line.file) for line in lines[:1])
-    return is_loop or any(_OTHERS.search(line.file) or _SERVICES.search(line.file) for line in inner)
+    if any(_LOOPS.match(_in_library(line)) for line in lines[:1]):
+        return True
+    gets = next((_name(line) in _GETS for line in inner if _OTHERS.match(_in_library(line))), False)
+    return gets or any(_SERVICES.match(line.file) for line in inner)
+
+
+def joins(lines: Lines) -> bool:
+    """Whether the thread waits for the work of another thread."""
+    return any(_JOINS.match(_in_library(line)) and _name(line) in _JOINED for line in lines[:_INNER])
 
 
 def is_compiling(lines: Lines) -> bool:
-    return any(_COMPILERS.search(line.file) for line in lines)
+    return any(_COMPILERS.match(line.file) for line in lines)
 
 
 def writes_checkpoint(lines: Lines) -> bool:
-    return any(_CHECKPOINTS.search(line.file) for line in lines)
+    return any(_CHECKPOINTS.match(line.file) for line in lines)
 
 
 def is_ending(lines: Lines) -> bool:
     """Whether the program is at its end."""
-    return any(line.function.rpartition(".")[2] in _ENDINGS for line in lines)
+    return any(_name(line) in _ENDINGS and _in_library(line) for line in lines)
 
 
 def is_loading(lines: Lines) -> bool:
     """Whether the thread waits for a DataLoader."""
-    return any(_LOADER.search(line.file) for line in lines[:_INNER])
+    return any(_LOADER.match(line.file) for line in lines[:_INNER])
 
 
 def is_torch(lines: Lines) -> bool:
     """Whether the thread is in a part of PyTorch that trains."""
-    return any(_TORCH.search(line.file) for line in lines)
+    return any(_TORCH.match(line.file) for line in lines)
 
 
 def makes_batch(lines: Lines) -> bool:
     """Whether a DataLoader worker works on a batch."""
-    return any(_FETCH.search(line.file) for line in lines)
+    return any(_FETCH.match(line.file) for line in lines)
+
+
+def waits_for_work(lines: Lines) -> bool:
+    """Whether a DataLoader worker has nothing to do."""
+    loop = next((at for at, line in enumerate(lines) if line.function == "_worker_loop"), None)
+    return loop is not None and not makes_batch(lines[:loop])
 
 
 def operation_of(lines: Lines) -> str:
     """The collective that the thread is in: `all_reduce`, `init_process_group`; `backward` for one that a backward pass
     waits for. Empty without one."""
-    names = [line.function for line in lines if _DISTRIBUTED.search(line.file)]
+    names = [line.function for line in lines if _DISTRIBUTED.match(line.file)]
     named = [name for name in names if not name.startswith("_") and name != "wrapper"]
     if named or names:
         return (named or names)[0]
     return "backward" if any(line.function == _BACKWARD for line in lines) else ""
 
 
-_LIBRARIES: Final = re.compile(r"/(site|dist)-packages/|/lib/python3[.][0-9]+/|^<frozen |/lib-dynload/")
 _MOST_CODE: Final = 16
 
 
 def code_of(lines: Lines) -> tuple[str, ...]:
     """`train.py:12 function`: the lines of the user's own files, the deepest first; all if there are none."""
-    own = [line for line in lines if not _LIBRARIES.search(line.file)]
+    own = [line for line in lines if not _in_library(line)]
     shown = (own or lines)[:_MOST_CODE]
     return tuple(f"{line.file.rpartition('/')[2]}:{line.line} {line.function}"[:LONGEST_TEXT] for line in shown)

@@ -3,18 +3,16 @@
 from collections import deque
 from typing import Final, NamedTuple, Self
 
+from otel_zernel_libraries.training.hangs import frames
 from otel_zernel_libraries.training.interval_spans import ProcessSpan
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import CodeLine, ProcessThreads, ThreadNow
 
 _STEPS: Final = 128
 """The p90 is that of so many latest steps."""
-FRESH: Final = 15.0
-"""A record holds for so long (s): the receiver writes one in each report."""
-PROGRESSES: Final = frozenset(
-    {Activity.FILE, Activity.SOCKET, Activity.PIPE, Activity.FAULT, Activity.SWAP, Activity.COPY}
-)
-"""Waits in which a thread may transfer data, wait by wait."""
+_FRESH: Final = 15.0
+"""A record holds for so long (s), and for a fifth of the silence that it reports: a process that is silent for long is
+read less often."""
 _Wait = tuple[Activity, str, tuple[CodeLine, ...]]
 
 
@@ -114,15 +112,22 @@ class RankSigns:
         return stepping or next((one for one in threads if one.is_main), None)
 
     @property
+    def looks_same_for(self) -> float:
+        """How long (s) its loop's thread had been in the same lines with the same wait, from record to record."""
+        return self.threads_at - self._waits_since
+
+    @property
     def waits_for(self) -> float:
-        """How long (s) its loop's thread had been in one wait at the time of the record."""
+        """How long (s) its loop's thread had been in one wait at the time of the record. Waits that wake up now and
+        then, as for Python's lock, and look the same are one."""
         loop = self.loop
         if loop is None:
             return 0.0
-        if loop.seconds and loop.activity in PROGRESSES:
-            return loop.seconds
-        return max(loop.seconds, self.threads_at - self._waits_since)
+        polls = loop.activity is Activity.GIL or frames.is_loading(loop.lines) or frames.serves_others(loop.lines)
+        return max(loop.seconds, self.looks_same_for if polls else 0.0)
 
     def is_fresh(self, now: float) -> bool:
         """Whether the record shows what it does now: no mark came after it."""
-        return self.threads is not None and now - self.threads_at < FRESH and self.marked <= self.threads_at
+        if self.threads is None or self.marked > self.threads_at:
+            return False
+        return now - self.threads_at < _FRESH + self.threads.silent / 5

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRank, HungRole, JobHang
+from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import OpenCollective
 from otel_zernel_libraries.training.words import activity_words
 
@@ -16,7 +17,8 @@ def hang_sentences(hang: JobHang, now: float) -> list[str]:
     guilty = [rank for rank in hang.ranks if rank.role is not HungRole.WAITING]
     if not guilty:
         subject = f"{_ranks(waiting)} {'have' if len(waiting) > 1 else 'has'} hung for {time}"
-        return [f"{subject}: all wait in {_collective(hang)}{_at(waiting)}. Look at the network and at the GPUs"]
+        look = "Look at the network, at the GPUs, and at ranks that are not seen here"
+        return [f"{subject}: all wait in {_collective(hang)}{_at(waiting)}. {look}"]
     sentences = list(_guilty(guilty, time))
     if waiting:
         whom = "it" if len(guilty) == 1 else "them"
@@ -52,7 +54,9 @@ def _guilty(ranks: Sequence[HungRank], time: str) -> Iterator[str]:
 def _clause(rank: HungRank) -> str:
     """`it reads /data/x`, `it waits for the lock that it holds itself`, `its DataLoader worker 7 is dead`."""
     if not rank.detail:
-        return f"it {activity_words(rank.activity or 'unknown')}"
+        activity = rank.activity or Activity.UNKNOWN
+        is_known = activity is not Activity.UNKNOWN
+        return f"it {activity_words(activity)}" if is_known else "it waits, for something that is not known"
     if rank.detail.startswith("its "):
         return rank.detail
     is_verb = not rank.detail.startswith(("the ", "a ", "an "))

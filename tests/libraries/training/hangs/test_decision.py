@@ -82,9 +82,12 @@ def test_ranks_that_all_wait_in_one_collective_hang_without_a_guilty_one() -> No
     assert roles(hang) == {0: "waiting", 1: "waiting"}
 
 
-def test_a_rank_without_a_process_is_named() -> None:
-    hang = hang_of([waiting(0), waiting(2)], 3)
+def test_ranks_of_which_nothing_is_known_may_be_alive() -> None:
+    assert hang_of([waiting(0, silent=600), waiting(2, silent=600)], 3) is None
+    hang = hang_of([waiting(0, silent=610), waiting(2, silent=610)], 3)
     assert roles(hang) == {1: "missing", 0: "waiting", 2: "waiting"}
+    blocked = rank(1, thread("lock", LOAD))
+    assert roles(hang_of([waiting(0), blocked], 64)) == {1: "missing", 0: "waiting"}  # whatever the others do
 
 
 def test_different_operations_at_one_number_are_mismatched_at_once() -> None:
@@ -208,23 +211,22 @@ LATE = {
     "a download": thread("socket", LOAD, seconds=0.1),
     "a checkpoint that is written": thread("file", SAVE, seconds=0.1),
     "one long fsync of a checkpoint": thread("file", SAVE, seconds=60.0),
-    "a long sleep": thread("timer", LOAD, seconds=9.0),
     "a debugger's prompt": thread("file", PROMPT),
     "input()": thread("file", LOAD, detail="reads /dev/pts/3"),
     "an idle notebook": thread("socket", SELECT, RUN_ONCE),
     "a learner that waits for actors": thread("pipe", QUEUE),
     "the end of the program": thread("lock", SHUTDOWN),
     "an agent of torchrun": thread("timer", AGENT),
-    "an unknown activity": thread("unknown", LOAD),
+    "an unknown system call that returns": thread("unknown", LOAD, seconds=0.0),
+    "a sleep of a minute": thread("timer", LOAD, seconds=60.0),
+    "work of the GPU in its queue": thread("gpu_wait", LOAD, seconds=60.0),
 }
 
 
 @pytest.mark.parametrize("main", LATE.values(), ids=LATE.keys())
 def test_a_job_whose_rank_only_takes_long_does_not_hang(main: ThreadNow) -> None:
-    is_sleep = main.activity == "timer"
-    slow = rank(1, main, silent=14.0 if is_sleep else 60.0)
-    assert hang_of([waiting(0, silent=60.0), slow], 2) is None
-    assert hang_of([rank(None, main, silent=14.0 if is_sleep else 60.0)]) is None
+    assert hang_of([waiting(0, silent=60.0), rank(1, main, silent=60.0)], 2) is None
+    assert hang_of([rank(None, main, silent=60.0)]) is None
 
 
 def test_a_rank_that_makes_marks_is_alive() -> None:
@@ -275,16 +277,60 @@ def test_a_program_without_a_sign_of_training_does_not_hang() -> None:
 
 
 def test_ranks_that_wait_until_all_have_started_have_two_minutes() -> None:
-    def starting(silent: float) -> Rank:
-        return rank(0, thread("lock", CodeLine(C10D, "init_process_group", 1)), silent=silent, steps=())
+    def starting(silent: float) -> list[Rank]:
+        begins = CodeLine(C10D, "init_process_group", 1)
+        return [rank(number, thread("lock", begins), silent=silent, steps=()) for number in range(2)]
 
-    assert hang_of([starting(60)], 2) is None
-    assert roles(hang_of([starting(130)], 2)) == {0: "waiting", 1: "missing"}
+    assert hang_of(starting(60), 2) is None
+    assert roles(hang_of(starting(130), 2)) == {0: "waiting", 1: "waiting"}
 
 
-def test_threads_that_are_read_twice_in_one_wait_are_blocked() -> None:
-    alone = rank(None, thread("lock", LOAD, seconds=0.0))
-    assert hang_of([alone]) is None  # the first record may have met it by chance
-    assert alone.signs.threads is not None
-    alone.signs.add_threads(NOW + 4, alone.signs.threads)
-    assert hang_of([alone._replace(now=NOW + 4)]) is not None
+FULL_QUEUE = CodeLine("/usr/lib/python3.11/queue.py", "Queue.put", 140)
+
+
+def test_a_rank_that_others_wait_for_is_guilty_whatever_it_waits_for() -> None:
+    logger = rank(0, thread("lock", FULL_QUEUE, LOAD))
+    assert roles(hang_of([logger, waiting(1)], 2)) == {0: "missing", 1: "waiting"}
+    looping = [rank(0, thread("socket", SELECT, RUN_ONCE, seconds=70.0), silent=70.0), waiting(1, silent=70.0)]
+    assert roles(hang_of(looping, 2)) == {0: "missing", 1: "waiting"}
+
+
+def test_the_users_files_may_have_the_names_of_libraries() -> None:
+    for name in ("code.py", "queue.py", "selectors.py", "ray/train.py", "grpc/load.py"):
+        own = CodeLine(f"/home/me/{name}", "get", 3)
+        assert hang_of([rank(None, thread("lock", own))]) is not None, name
+    assert hang_of([rank(None, thread("lock", CodeLine("/home/me/epoch.py", "Epoch.finish", 3)))]) is not None
+
+
+def test_a_collective_of_a_background_thread_does_not_hide_the_loop() -> None:
+    background = [OpenCollective(operation="broadcast", communicator="c", sequence=4, thread=555, seconds=300)]
+    reads = rank(0, thread("pipe", LOAD, detail=FIFO), collectives=background)
+    assert roles(hang_of([reads, waiting(1, sequence=7)], 2)) == {0: "missing", 1: "waiting"}
+
+
+def test_a_command_or_a_thread_that_may_transfer_data_is_no_hang() -> None:
+    transfers = thread("socket", LOAD, id_=9, seconds=0.0, is_main=False)
+    child = ChildNow(pid=9, name="aws", threads=(transfers,))
+    assert hang_of([waiting(0), rank(1, thread("child", LOAD), children=[child])], 2) is None
+    assert hang_of([waiting(0), rank(1, thread("lock", LOAD), transfers)], 2) is None
+    join = CodeLine("/usr/lib/python3.11/threading.py", "Thread.join", 1119)
+    sleeps = thread("timer", LOAD, id_=9, seconds=0.4, is_main=False)
+    assert hang_of([waiting(0), rank(1, thread("lock", join, LOAD), sleeps)], 2) is None
+    assert hang_of([waiting(0), rank(1, thread("lock", LOAD), sleeps)], 2) is not None  # a lock has no such thread
+
+
+def test_a_wait_that_wakes_up_is_one_if_it_looks_the_same() -> None:
+    """A DataLoader looks every 5 s whether its workers are alive."""
+    stuck = rank(None, thread("pipe", *LOADER, seconds=0.0), children=[worker(LOAD)])
+    assert hang_of([stuck]) is None  # the first record may have met it by chance
+    assert stuck.signs.threads is not None
+    stuck.signs.add_threads(NOW + 6, stuck.signs.threads)
+    assert hang_of([stuck._replace(now=NOW + 6)]) is not None
+    other = rank(None, thread("lock", LOAD, seconds=0.0))  # it has done something since the record before
+    assert other.signs.threads is not None
+    other.signs.add_threads(NOW + 6, other.signs.threads)
+    assert hang_of([other._replace(now=NOW + 6)]) is None
+
+
+def test_a_process_that_is_silent_for_long_is_read_less_often() -> None:
+    assert hang_of([waiting(0, silent=300), rank(1, thread("lock", LOAD), silent=300, age=40)], 2) is not None
