@@ -35,6 +35,8 @@ struct sample_key {
 	__u8 code;   /* CODE_NONE after a wait */
 	__u8 state;  /* enum thread_state: of the wait, or of the call that runs */
 	__u64 stack; /* its hash in `stacks`; 0 without Python frames */
+	__u32 worker; /* its pid in the collector's pid namespace; 0 for the training process itself */
+	__u32 reserved;
 };
 
 struct sample_count {
@@ -139,17 +141,35 @@ static __always_inline void count_in_thread(struct thread *thread, __u32 state, 
 	thread->frame_times[position & (FRAME_POSITIONS - 1)] += ns / 1000;
 }
 
-/* The training process of the current thread; null if it is not sampled. */
+/* The training process of the current thread, or the one that it serves as a worker; null if it is not sampled. User space
+ * chooses the workers that are: those whose Python it knows. */
 static __always_inline struct process *sampled_process(__u32 tgid, struct sample_key *key)
 {
 	__u32 *row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	struct process *process = row ? process_in(*row) : 0;
+	struct worker *worker = row ? 0 : bpf_map_lookup_elem(&workers, &tgid);
+	struct process *process;
 
+	if (worker && bpf_map_lookup_elem(&pythons, &tgid)) {
+		row = &worker->row;
+		key->worker = worker->pid;
+	}
+	process = row ? process_in(*row) : 0;
 	if (!process || process->state != LIVE || !process->trains)
+		return 0;
+	if (worker && worker->generation != process->generation)
 		return 0;
 	key->row = *row;
 	key->generation = process->generation;
 	return process;
+}
+
+/* Forked workers have that of the process that they serve. */
+static __always_inline struct executable *executable_of(__u32 tgid, const struct process *process)
+{
+	struct executable *executable = bpf_map_lookup_elem(&executables, &tgid);
+	__u32 served = process->tgid;
+
+	return executable || served == tgid ? executable : bpf_map_lookup_elem(&executables, &served);
 }
 
 /* `struct bpf_perf_event_data` of linux/bpf_perf_event.h */
@@ -165,7 +185,7 @@ int sample(struct tick *tick)
 	__u32 tgid = current_tgid();
 	struct sample_key key = {};
 	struct process *process = sampled_process(tgid, &key);
-	struct executable *executable = process ? bpf_map_lookup_elem(&executables, &tgid) : 0;
+	struct executable *executable = process ? executable_of(tgid, process) : 0;
 	struct thread *thread;
 
 	if (!executable)
@@ -173,7 +193,7 @@ int sample(struct tick *tick)
 	thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 	key.code = running_code(executable);
 	key.stack = python_stack(tgid, COLLECTS_BY_CLOCK);
-	if (thread && thread->generation == key.generation) {
+	if (thread && thread->generation == key.generation && !key.worker) {
 		key.tid = thread->tid;
 		key.place = thread->place;
 		key.state = state_of(thread);
@@ -247,8 +267,8 @@ __noinline int count_wait(void)
 	if (!may_collect(thread, began))
 		return 0;
 	thread->waited = 0;
-	key.tid = thread->tid;
-	key.place = thread->place;
+	key.tid = key.worker ? 0 : thread->tid;
+	key.place = key.worker ? 0 : thread->place;
 	key.state = thread->off_state;
 	key.stack = python_stack(tgid, COLLECTS_AFTER_WAIT);
 	thread->frame_times[position_of_stack(key.stack, COLLECTS_AFTER_WAIT)] += waited / 1000;

@@ -87,6 +87,8 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 	if (!process || !thread->off_since)
 		return;
 	if (thread->is_worker) {
+		if (thread->off_why != OFF_PREEMPTED)
+			note_wait(thread, off);
 		if (thread->off_why == OFF_IO)
 			__sync_fetch_and_add(&process->worker_io_wait, off);
 		return;
@@ -114,11 +116,13 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 		__u64 now = bpf_ktime_get_ns();
 		__u32 why = why_off_cpu(previous, is_preempted, state);
 
+		int is_known = has_state_on_cpu(thread);
+
 		thread->off_state = running_state(thread);
-		if (has_state_on_cpu(thread)) {
+		if (is_known || thread->is_worker)
 			thread->off_state = state_off_cpu(previous, why);
+		if (is_known)
 			leave_cpu_state(thread, thread->off_state, has_yielded(previous), now);
-		}
 		thread->off_in_system_call = is_in_system_call((struct registers *)bpf_task_pt_regs(previous));
 		leave_cpu(thread, now, why);
 		if (__builtin_preserve_field_info(previous->sched_info.run_delay, FIELD_EXISTS))

@@ -58,7 +58,7 @@ def _sample(loaded: LoadedProbes) -> BenchmarkRow:
     rows.array[0]["trains"], rows.array[0]["state"] = 1, State.LIVE
     loaded.bpf.maps["row_of_tgid"].put(NUMBER.pack(pid), NUMBER.pack(0))
     logger = make_context().logger
-    sampler = Sampler(loaded.bpf, rows, samples, lambda one: ProcessFolder(Path("/proc"), one), 997, logger)
+    sampler = Sampler(loaded.bpf, loaded.tables, lambda one: ProcessFolder(Path("/proc"), one), 997, logger)
     with closing(sampler):
         sampler.refresh()
         sampler.set_running(is_allowed=True)

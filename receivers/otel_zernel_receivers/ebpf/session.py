@@ -57,8 +57,7 @@ class Session:
         self._reports_stacks = config.stacks and "logs" in context.signals
         self._sampler = Sampler(
             loaded.bpf,
-            loaded.tables.rows,
-            loaded.tables.samples,
+            loaded.tables,
             self._identities.folder,
             config.sampler_frequency,
             context.logger,
@@ -89,7 +88,11 @@ class Session:
     ) -> Iterator[Self]:
         """Loads the programs; at the end takes all probes off and unloads. Raises Unavailable."""
         limits = Limits(
-            config.max_processes, config.max_series, counted_layout(config.significant_figures), config.long_wait
+            config.max_processes,
+            config.max_series,
+            counted_layout(config.significant_figures),
+            config.long_wait,
+            samples_workers=config.stacks,
         )
         with closing(loader(limits)) as loaded:
             _log_mode(loaded, context)

@@ -20,7 +20,7 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import Code, Interval, Thr
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLine, StackLines
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
-from otel_zernel_receivers.ebpf.tables.samples import SampledStack, SamplesReading
+from otel_zernel_receivers.ebpf.tables.samples import SampledProcess, SampledStack, SamplesReading
 
 EVERY: Final = 10
 """Readings between two records of a process. A record of 60 stacks takes a millisecond to make."""
@@ -75,16 +75,13 @@ class StackLog:
             self._add(reading)
         self._readings += 1
         is_due = is_last or self._readings % EVERY == 0
-        due = {process: self._pending.pop(process) for process in [*self._pending] if is_due or process not in live}
-        lines = {process: self._lines.take(process.pid) for process in due}
+        due = {process: self._take(process) for process in [*self._pending] if is_due or process not in live}
         resources = [
             ResourceLogs(
                 resource=Resource(attributes=key_values(self._identities.attributes_of(process))),
-                scope_logs=[
-                    ScopeLogs(scope=_SCOPE, log_records=[_record(self._stacks(pending, lines[process]), time_ns)])
-                ],
+                scope_logs=[ScopeLogs(scope=_SCOPE, log_records=[_record(stacks, time_ns)])],
             )
-            for process, pending in due.items()
+            for process, stacks in due.items()
             if self._identities.is_selected(process)
         ]
         return Batch(logs=LogsData(resource_logs=resources)) if resources else None
@@ -99,11 +96,14 @@ class StackLog:
                 pending.left_out += 1
                 pending.left_out_ns += ns
 
-    def _stacks(self, pending: _Pending, lines: Mapping[int, StackLine]) -> ProcessStacks:
+    def _take(self, process: WatchedProcess) -> ProcessStacks:
+        pending = self._pending.pop(process)
+        sampled = {SampledProcess(process, stack.worker) for stack in pending.ns}
+        lines = {of.worker: self._lines.take(of.pid) for of in sampled}
         times: Counter[tuple[SampledStack, StackLine]] = Counter()
         unread = 0
         for stack, ns in pending.ns.items():
-            if of := lines.get(stack.stack):
+            if of := lines[stack.worker].get(stack.stack):
                 times[stack._replace(stack=0), of] += ns  # several instructions have one line
             else:
                 unread += 1
@@ -136,6 +136,7 @@ def _stack_time(stack: SampledStack, of: StackLine, ns: int, numbers: dict[CodeL
     interval = stack.place // 2 - 1
     return StackTime(
         thread=stack.thread,
+        worker=stack.worker,
         mark=Interval(interval).name.lower() if interval >= 0 else "",
         is_inside=interval >= 0 and not stack.place % 2,
         activity=_activity(stack),

@@ -288,6 +288,8 @@ SAMPLE_KEY = np.dtype(
         ("code", "u1"),
         ("state", "u1"),
         ("stack", "<u8"),
+        ("worker", "<u4"),
+        ("reserved", "<u4"),
     ]
 )
 CODE_KEY = np.dtype([("code", "<u8"), ("tgid", "<u4"), ("reserved", "<u4")])

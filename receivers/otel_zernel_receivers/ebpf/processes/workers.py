@@ -5,7 +5,7 @@ that PyTorch gives them since 2.6. This module finds the others: those of older 
 memory, and those that worked before their process trained.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -98,9 +98,9 @@ class WorkerUsage:
             if process in held
         }
         self._cpu_s = {process: self._cpu_s.get(process, 0.0) for process in self._ended_ns}
-        return [self._read(one, workers.get(one, []), served.get(one, _NOTHING)) for one in self._ended_ns]
+        return [self._read(one, workers.get(one, {}), served.get(one, _NOTHING)) for one in self._ended_ns]
 
-    def _read(self, process: WatchedProcess, workers: list[int], served: ServedReading) -> WorkersReading:
+    def _read(self, process: WatchedProcess, workers: Collection[int], served: ServedReading) -> WorkersReading:
         before = self._cpu_s[process]
         now = max(self._ended_ns[process] / 1e9 + sum(map(self._cpu_of, workers)), before)
         self._cpu_s[process] = now

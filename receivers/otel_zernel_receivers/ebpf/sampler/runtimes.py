@@ -117,6 +117,14 @@ def _read(pid: int, runtime: int, version_at: int | None, named: Version | None)
     return PythonRuntime(version, runtime, layout, interpreter, range(gil, gil + GIL_SIZE))
 
 
+def has_runtime(own_pid: int, runtime: PythonRuntime) -> bool:
+    """Whether a process has this Python at the same addresses: it is a fork. Raises OSError."""
+    try:
+        return _word(own_pid, runtime.address + runtime.layout.main_interpreter) == runtime.interpreter
+    except UnreadablePython:
+        return False
+
+
 def threads_of(runtime: PythonRuntime, own_pid: int, most: int) -> dict[int, int]:
     """The states of the main interpreter's oldest threads, by their ids as pthread_self() gives them. Raises OSError.
 

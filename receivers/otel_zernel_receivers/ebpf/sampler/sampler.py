@@ -1,6 +1,6 @@
 """The sampler: gives the kernel what it needs to know of each training process, and runs the clock."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,8 @@ from otel_zernel.component import Logger
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, GIL, NUMBER, PYTHON, PYTHON_THREAD
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER
-from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping, executable_mappings
+from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping as MappedFile
+from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.sampler.clock import attach_clock
 from otel_zernel_receivers.ebpf.sampler.executables import executable_of
@@ -20,21 +21,21 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     PythonRuntime,
     UnreadablePython,
     find_runtime,
+    has_runtime,
     interpreter_in,
     threads_of,
 )
 from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLines
-from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
-from otel_zernel_receivers.ebpf.tables.samples import SampleTable
-from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS
+from otel_zernel_receivers.ebpf.tables.samples import SampledProcess
+from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS, THREADS_OF_WORKER, Tables
 
 
 @dataclass(slots=True)
 class _Known:
-    """The facts about a training process that the kernel has."""
+    """The facts about a training process or a worker that the kernel has."""
 
     tgid: int
-    mappings: list[Mapping] = field(default_factory=list)
+    mappings: list[MappedFile] = field(default_factory=list)
     runtime: PythonRuntime | None = None
     threads: dict[int, int] = field(default_factory=dict)
     """The addresses of the states of its Python threads, by thread."""
@@ -48,8 +49,7 @@ class Sampler:
     def __init__(
         self,
         bpf: Object,
-        rows: ProcessRows,
-        samples: SampleTable,
+        tables: Tables,
         folder_of: Callable[[int], ProcessFolder],
         frequency: int,
         logger: Logger,
@@ -57,26 +57,27 @@ class Sampler:
         *,
         finds_lines: bool = False,
     ) -> None:
-        """`folder_of` gives the folder in /proc of a process by its pid. `frequency`: samples a second; 0 for none."""
-        self._rows, self._folder_of, self._frequency, self._logger = rows, folder_of, frequency, logger
+        """`folder_of` gives the folder in /proc of a process by its pid. `frequency`: samples a second; 0 for none.
+        `finds_lines`: finds the lines of stacks, and samples workers, too."""
+        self._rows, self._samples, self._workers = tables.rows, tables.samples, tables.workers
+        self._folder_of, self._frequency, self._logger = folder_of, frequency, logger
         self._proc_root = proc_root
-        self._samples = samples
-        self._positions = FramePositions(bpf.maps["frame_positions"], samples.frames)
-        self.lines = StackLines(samples.frames)
+        self._positions = FramePositions(bpf.maps["frame_positions"], self._samples.frames)
+        self.lines = StackLines(self._samples.frames)
         """Of the stacks that were gathered; empty without `finds_lines`."""
         self._finds_lines = finds_lines
         self._samples_waits = bpf.maps["samples_waits"]
         self._by_tgid = {name: bpf.maps[name] for name in ("executables", "gils", "pythons")}
         self._threads = bpf.maps["python_threads"]
         self._program = bpf.programs.get(SAMPLER)
-        self._known: dict[WatchedProcess, _Known] = {}
+        self._known: dict[SampledProcess, _Known] = {}
         self._is_stop_logged = False
         self._clock: Link | None = None
 
     @property
     def unreadable(self) -> int:
-        """The number of processes whose Python cannot be read."""
-        return sum(known.is_unreadable for known in self._known.values())
+        """The number of training processes whose Python cannot be read."""
+        return sum(known.is_unreadable for of, known in self._known.items() if not of.worker)
 
     def close(self) -> None:
         """Stops the clock; safe to call twice."""
@@ -102,63 +103,90 @@ class Sampler:
 
     def learn(self) -> None:
         """Reads the processes that have begun to train, and forgets those that have ended."""
-        training = self._training()
-        self._update([process for process in training if process not in self._known])
+        sampled = self._sampled()
+        self._update({of: tgid for of, tgid in sampled.items() if of not in self._known})
         if self._finds_lines:  # of threads that have begun, too
-            for process in training:
+            for of in sampled:
                 with suppress(OSError):  # it has ended
-                    self._write_threads(process, self._known[process])
+                    self._write_threads(of, self._known[of])
 
     def refresh(self) -> None:
         """Reads all training processes again: they may have loaded libraries and started threads."""
-        self._update(self._training())
+        self._update(self._sampled())
 
     def gather(self) -> None:
         """Moves the samples out of the kernel, and gives it those of their functions that show a position."""
-        for process, stacks in self._samples.gather().items():
-            known = self._known.get(process)
+        for of, stacks in self._samples.gather().items():
+            known = self._known.get(of)
             if known and known.runtime:
                 layout = known.runtime.layout.codes
-                self._positions.add(known.tgid, process.pid, layout, stacks)
+                if not of.worker:
+                    self._positions.add(known.tgid, of.pid, layout, stacks)
                 if self._finds_lines:
-                    self.lines.add(process.pid, layout, stacks)
+                    self.lines.add(of.pid, layout, stacks)
 
-    def _training(self) -> list[WatchedProcess]:
-        """The processes that train. Forgets the others first: a process with a new row has the same keys as before."""
+    def _sampled(self) -> dict[SampledProcess, int]:
+        """The processes that train, and their workers, with their tgids.
+
+        Forgets the others first: a process with a new row has the same keys as before.
+        """
         training = self._rows.live(trains=True)
-        for process in self._known.keys() - set(training):
-            self._forget(self._known.pop(process))
-            self.lines.forget(process.pid)
-        return training
+        sampled = {SampledProcess(process): int(self._rows.array[process.row]["tgid"]) for process in training}
+        if self._finds_lines:
+            for process, workers in self._workers.by_process().items():
+                sampled |= {SampledProcess(process, pid): tgid for pid, tgid in workers.items() if pid != process.pid}
+        for of in self._known.keys() - sampled.keys():
+            self._forget(self._known.pop(of))
+            self.lines.forget(of.pid)
+        return sampled
 
-    def _update(self, processes: Collection[WatchedProcess]) -> None:
-        for process in processes:
-            known = self._known.setdefault(process, _Known(int(self._rows.array[process.row]["tgid"])))
+    def _update(self, sampled: Mapping[SampledProcess, int]) -> None:
+        for of, tgid in sampled.items():
+            known = self._known.setdefault(of, _Known(tgid))
             with suppress(OSError, ValueError):  # it has ended, or /proc denies access, which the scan reports
-                folder = self._folder_of(process.pid)
-                mappings = executable_mappings(folder.maps)
-                if mappings != known.mappings or known.is_unreadable:
-                    self._by_tgid["executables"].put(NUMBER.pack(known.tgid), executable_of(mappings).tobytes())
-                    self._find_python(process, known, interpreter_in(mappings, folder.executable), folder.pid)
-                    known.mappings = mappings
-                self._write_threads(process, known)
+                if not self._learn_fork(of, known):
+                    self._learn_program(of, known)
+                self._write_threads(of, known)
 
-    def _find_python(self, process: WatchedProcess, known: _Known, interpreters: list[Mapping], pid: int) -> None:
+    def _learn_fork(self, of: SampledProcess, known: _Known) -> bool:
+        """Whether it is a fork of the training process, whose code is where that one's is. Raises OSError."""
+        served = self._known.get(SampledProcess(of.process)) if of.worker else None
+        if not served or not served.runtime or not has_runtime(of.pid, served.runtime):
+            return False
+        if not known.runtime:
+            self._set_runtime(known, served.runtime)
+        return True
+
+    def _learn_program(self, of: SampledProcess, known: _Known) -> None:
+        folder = self._folder_of(of.pid)
+        mappings = executable_mappings(folder.maps)
+        if mappings != known.mappings or known.is_unreadable:
+            with suppress(OSError):  # the table has room for few workers that are no forks
+                self._by_tgid["executables"].put(NUMBER.pack(known.tgid), executable_of(mappings).tobytes())
+            self._find_python(of.pid, known, interpreter_in(mappings, folder.executable), folder.pid)
+            known.mappings = mappings
+
+    def _find_python(self, own_pid: int, known: _Known, interpreters: list[MappedFile], pid: int) -> None:
         try:
-            known.runtime = find_runtime(pid, interpreters, self._proc_root, process.pid)
+            runtime = find_runtime(pid, interpreters, self._proc_root, own_pid)
         except UnreadablePython as reason:
             if not known.is_unreadable:
-                self._logger.info("The Python of process %d cannot be read: %s", process.pid, reason)
+                self._logger.info("The Python of process %d cannot be read: %s", own_pid, reason)
             known.is_unreadable = True
             return
         known.is_unreadable = False
-        if known.runtime:
-            key, gil = NUMBER.pack(known.tgid), known.runtime.gil
-            self._by_tgid["gils"].put(key, np.array((gil.start, gil.stop), GIL).tobytes())
-            self._by_tgid["pythons"].put(key, np.array(tuple(known.runtime.layout.frames), PYTHON).tobytes())
+        if runtime:
+            self._set_runtime(known, runtime)
 
-    def _write_threads(self, process: WatchedProcess, known: _Known) -> None:
-        threads = threads_of(known.runtime, process.pid, THREADS_OF_PROCESS) if known.runtime else {}
+    def _set_runtime(self, known: _Known, runtime: PythonRuntime) -> None:
+        known.runtime = runtime
+        key, gil = NUMBER.pack(known.tgid), runtime.gil
+        self._by_tgid["gils"].put(key, np.array((gil.start, gil.stop), GIL).tobytes())
+        self._by_tgid["pythons"].put(key, np.array(tuple(runtime.layout.frames), PYTHON).tobytes())
+
+    def _write_threads(self, of: SampledProcess, known: _Known) -> None:
+        most = THREADS_OF_WORKER if of.worker else THREADS_OF_PROCESS
+        threads = threads_of(known.runtime, of.pid, most) if known.runtime else {}
         for thread in known.threads.keys() - threads.keys():
             self._threads.delete(_key(known, thread))
             del known.threads[thread]

@@ -301,14 +301,17 @@ class WorkerTable:
             self._workers.put(tgid, entry.tobytes())
             self._rows.end(worker)
 
-    def by_process(self) -> dict[WatchedProcess, list[int]]:
-        """The pids of the workers of each process."""
-        entries = (np.frombuffer(value, WORKER)[0] for value in map(self._workers.get, self._workers) if value)
-        found: defaultdict[WatchedProcess, list[int]] = defaultdict(list)
-        for row, generation, pid, _ in map(tuple, entries):
+    def by_process(self) -> dict[WatchedProcess, dict[int, int]]:
+        """The workers of each process: their tgids by their pids in the collector's pid namespace."""
+        found: defaultdict[WatchedProcess, dict[int, int]] = defaultdict(dict)
+        for tgid in self._workers:
+            value = self._workers.get(tgid)
+            if not value:  # it has ended
+                continue
+            row, generation, pid, _ = np.frombuffer(value, WORKER)[0].tolist()
             trainer = self._rows[row]
             if trainer.generation == generation and self._rows.array[row]["state"] == State.LIVE:
-                found[trainer].append(int(pid))
+                (found[trainer][pid],) = NUMBER.unpack(tgid)
         return dict(found)
 
     def pids(self) -> set[int]:

@@ -21,6 +21,19 @@ _ACTIVITIES: Final[Mapping[int, Activity]] = {
 }
 
 
+class SampledProcess(NamedTuple):
+    """A training process, or one of its workers."""
+
+    process: WatchedProcess
+    worker: int = 0
+    """The pid of the worker; 0 for the process itself."""
+
+    @property
+    def pid(self) -> int:
+        """In the collector's pid namespace."""
+        return self.worker or self.process.pid
+
+
 class SampledStack(NamedTuple):
     """The Python frames of a thread at one place in its loop."""
 
@@ -34,6 +47,8 @@ class SampledStack(NamedTuple):
     """`ThreadState`: of the wait, or of the call that ran."""
     stack: int
     """For `SampleTable.frames`."""
+    worker: int = 0
+    """The pid of the worker that it is of; 0 for the process itself."""
 
 
 class StackCount(NamedTuple):
@@ -55,7 +70,7 @@ class SamplesReading:
     seconds: float
     """The time that they took of the process."""
     stacks: Mapping[SampledStack, StackCount] = field(default_factory=dict)
-    """Samples without Python frames are missing."""
+    """Samples without Python frames are missing. Those of workers are here only."""
 
 
 class Place(NamedTuple):
@@ -93,20 +108,23 @@ class SampleTable:
         self._samples, self._stacks, self._rows = maps["samples"], maps["stacks"], rows
         self._gathered: defaultdict[WatchedProcess, _Gathered] = defaultdict(_Gathered)
 
-    def gather(self) -> dict[WatchedProcess, set[int]]:
+    def gather(self) -> dict[SampledProcess, set[int]]:
         """Moves the samples out of the kernel. Returns the stacks of each process, for `frames`."""
-        stacks: defaultdict[WatchedProcess, set[int]] = defaultdict(set)
+        stacks: defaultdict[SampledProcess, set[int]] = defaultdict(set)
         keys, values = self._samples.drain(SAMPLE_KEY, SAMPLE_COUNT)
-        for (row, generation, *fields), (count, cost_ns, waited_ns) in zip(keys.tolist(), values.tolist(), strict=True):
+        for (row, generation, *fields, _), (count, cost_ns, waited_ns) in zip(
+            keys.tolist(), values.tolist(), strict=True
+        ):
             process = self._rows[row]
             if process.generation == generation:
                 sampled = SampledStack(*fields)
                 gathered = self._gathered[process]
-                gathered.cost_ns += cost_ns
-                if sampled.code in _ACTIVITIES:
-                    gathered.counts[sampled.thread, _ACTIVITIES[sampled.code]] += count
+                if not sampled.worker:
+                    gathered.cost_ns += cost_ns
+                    if sampled.code in _ACTIVITIES:
+                        gathered.counts[sampled.thread, _ACTIVITIES[sampled.code]] += count
                 if sampled.stack:
-                    stacks[process].add(sampled.stack)
+                    stacks[SampledProcess(process, sampled.worker)].add(sampled.stack)
                     before = gathered.stacks.get(sampled, StackCount(0, 0))
                     gathered.stacks[sampled] = StackCount(before.samples + count, before.waited_ns + waited_ns)
         return stacks

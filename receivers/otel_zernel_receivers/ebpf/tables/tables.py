@@ -38,6 +38,8 @@ WORKERS_OF_PROCESS = 32
 """Room in the kernel for so many workers of each process: about 64 bytes each."""
 THREADS_OF_PROCESS = 16
 """Room in the kernel for so many threads of each process that make marks, call CUDA or NCCL, or run Python."""
+THREADS_OF_WORKER = 2
+"""Room in the kernel for so many threads of each worker that run Python."""
 FUNCTIONS_OF_PROCESS = 64
 """Room in the kernel for so many functions of each process that show a position. A compiler has some hundreds."""
 
@@ -56,17 +58,22 @@ class Limits:
     layout: HdrLayout = field(default_factory=counted_layout)
     long_wait: float = 0.0001
     """The shortest wait for which an event is recorded, s."""
+    samples_workers: bool = False
 
     def apply(self, maps: Mapping[str, Map]) -> None:
         """Sets the sizes of the maps. Call it before loading."""
-        for name in ("processes", "row_of_tgid", "free_rows", "gils", "executables", "pythons"):
+        for name in ("processes", "row_of_tgid", "free_rows"):
             maps[name].max_entries = self.max_processes
+        workers = self.max_processes * WORKERS_OF_PROCESS if self.samples_workers else 0
+        for name in ("gils", "pythons"):
+            maps[name].max_entries = self.max_processes + workers
+        maps["executables"].max_entries = self.max_processes * (2 if workers else 1)
+        maps["python_threads"].max_entries = self.max_processes * THREADS_OF_PROCESS + workers * THREADS_OF_WORKER
         for name in ("slots", "free_slots"):
             maps[name].max_entries = self.max_series
         maps["workers"].max_entries = self.max_processes * WORKERS_OF_PROCESS
         for name in ("thread_times", "free_thread_times"):
             maps[name].max_entries = self.max_processes * THREADS_OF_PROCESS
-        maps["python_threads"].max_entries = self.max_processes * THREADS_OF_PROCESS
         maps["frame_positions"].max_entries = self.max_processes * FUNCTIONS_OF_PROCESS
         maps["memory"].max_entries = self.max_processes * DEVICES
         maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES

@@ -175,8 +175,13 @@ optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 optimizer.register_step_post_hook(lambda *_: at("optimizer"))
 
 
+def wait_for_the_receiver(_: int) -> None:
+    time.sleep(0.3)  # it finds workers with its next reading
+
+
 def batches(position: str) -> Iterator[torch.Tensor]:
-    yield from DataLoader(Samples(), batch_size=1, num_workers=int(position == "worker"))
+    workers = int(position == "worker")
+    yield from DataLoader(Samples(), batch_size=1, num_workers=workers, worker_init_fn=wait_for_the_receiver)
 
 
 def train(position: str = "") -> None:

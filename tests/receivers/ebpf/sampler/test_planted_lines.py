@@ -25,6 +25,7 @@ JOB = str(Path(__file__).with_name("planted_job.py"))
 CONFIG = EbpfConfig(sampler_frequency=199, stacks=True, max_overhead=0)
 SHARE = 0.8
 """So much of the planted time, at least, is in the planted line."""
+WAITS_FOR_THE_TEST = ("say", "wait_for_the_receiver")
 MARKS = {
     "load": ("data_loading", True),
     "forward": ("data_loading", False),
@@ -56,9 +57,12 @@ OFTEN = [
     ("item", "between"),
     ("request", "load"),
     ("native", "pool"),
+    ("pure_python", "worker"),
+    ("sleep", "worker"),
 ]
 """The others are for `make soak`."""
-RARELY = [pair for pair in product(ACTIVITIES, MARKS) if pair not in OFTEN]
+RARELY = [pair for pair in product(ACTIVITIES, [*MARKS, "worker"]) if pair not in [*OFTEN, ("item", "worker")]]
+"""A worker calls no CUDA."""
 
 
 class Seen(NamedTuple):
@@ -129,7 +133,7 @@ def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:
     seconds: defaultdict[int, float] = defaultdict(float)
     for time, lines in stacks:
         own = next((line for line in lines if line.file == file), None)
-        if own and own.function != "say":  # it waits for the test
+        if own and own.function not in WAITS_FOR_THE_TEST:
             seconds[own.line] += time.seconds
     return seconds
 
@@ -140,9 +144,9 @@ def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:
 )
 def test_the_planted_line_is_the_first(job: Job, plant: str, position: str) -> None:
     planted, seconds, stacks = job.train(plant, position)
-    by_line = seconds_by_line([seen for seen in stacks if not seen.time.worker], planted.file)
-    if position == "pool":
-        by_line = seconds_by_line([seen for seen in stacks if not seen.time.thread], planted.file)
+    is_in = position in MARKS, position == "worker"
+    of_thread = [seen for seen in stacks if (bool(seen.time.thread), bool(seen.time.worker)) == is_in]
+    by_line = seconds_by_line(of_thread, planted.file)
     assert max(by_line, key=by_line.__getitem__) == planted.line
     assert by_line[planted.line] >= SHARE * seconds
     of_line = [seen for seen in stacks if planted.line in {one.line for one in seen.lines if one.file == planted.file}]
