@@ -22,9 +22,7 @@ def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize", blocked
     """
     thread = CountedThread()
     for _ in range(STEPS):
-        begin = thread.snapshot
-        thread.spend(0.001, {Activity.FILE: 8})
-        thread.add("data_loading", begin)
+        thread.scope("data_loading", 0.001, {Activity.FILE: 8})
         backward = launches if blocked else launches // 100
         for kind, lasts, count in (
             ("forward", 5, launches),

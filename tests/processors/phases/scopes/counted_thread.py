@@ -24,14 +24,26 @@ class CountedThread:
         self.snapshot = after(self.snapshot, round(on_cpu * MS), waits=states, **counted)
 
     def scope(
-        self, kind: str, lasts: float, *, name: str = "", is_open: bool = True, count: int = 20, is_loss: bool = False
+        self,
+        kind: str,
+        lasts: float,
+        waits: Mapping[str, float] = MappingProxyType({}),
+        *,
+        name: str = "",
+        is_open: bool = True,
+        count: int = 20,
+        is_loss: bool = False,
+        number: int = 1,
+        **counted: int,
     ) -> None:
-        """Spends time on a CPU in a span. A run of operators has `count` operators."""
+        """Spends time on a CPU and in waits in a span of the thread with this number. A run of operators has `count`
+        operators."""
         begin = self.snapshot
-        is_run = kind in ("forward", "inference", "update", "in_place")
-        self.spend(lasts, operators=count if is_run else 0)
+        is_counted = kind in ("forward", "inference", "update", "in_place")
+        self.spend(lasts, waits, operators=count if is_counted else 0, **counted)
+        is_run = is_counted or kind in ("noise", "batch")
         operators = Operators(count, is_open=is_open, is_loss=is_loss) if is_run else None
-        self.add(kind, begin, name=name, operators=operators)
+        self.add(kind, begin, name=name, operators=operators, number=number)
 
     def add(
         self, kind: str, begin: Snapshot, *, name: str = "", operators: Operators | None = None, number: int = 1

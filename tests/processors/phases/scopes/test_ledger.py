@@ -7,7 +7,6 @@ import pytest
 
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent, collective_event
 from otel_zernel_processors.phases.alignment.rank_step import RankSteps
-from otel_zernel_processors.phases.intake.intervals import Operators
 from otel_zernel_processors.phases.results.energy import EnergyHistory
 from otel_zernel_processors.phases.results.totals import Totals
 from tests.processors.phases.scopes.counted_thread import CountedThread, ledger_of
@@ -21,9 +20,7 @@ WAITS = ("cpu_wait", "gil", "file", "socket", "pipe", "lock", "child", "timer", 
 def test_a_wait_in_a_dataloader_is_a_load(wait: str) -> None:
     thread = CountedThread()
     for _ in range(STEPS):
-        begin = thread.snapshot
-        thread.spend(1, {wait: 5})
-        thread.add("data_loading", begin)
+        thread.scope("data_loading", 1, {wait: 5})
         thread.train()
     assert ledger_of(thread.closed())[Position.LOAD, Activity(wait)] == pytest.approx(5 * STEPS)
 
@@ -33,26 +30,12 @@ def test_a_wait_in_a_pass_is_no_load(wait: str) -> None:
     thread = CountedThread()
     for _ in range(STEPS):
         thread.scope("data_loading", 1)
-        begin = thread.snapshot
-        thread.spend(5, {wait: 5}, operators=9)
-        thread.add("forward", begin)
+        thread.scope("forward", 5, {wait: 5})
         thread.scope("backward", 12)
         thread.scope("optimizer", 4)
     spent = ledger_of(thread.closed())
     assert spent[Position.FORWARD, Activity(wait)] == pytest.approx(5 * STEPS, rel=0.06)
     assert (Position.LOAD, Activity(wait)) not in spent
-
-
-@pytest.mark.parametrize("wait", ["timer", "file", "pipe", "socket", "child"])
-def test_a_logger_in_a_loop_without_a_loader_loads_nothing(wait: str) -> None:
-    """It sleeps, calls fsync, or writes to a full pipe. The batch takes 0.1 ms of Python."""
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.train()
-        thread.spend(0.1, {wait: 9})
-    spent = ledger_of(thread.closed())
-    assert spent[Position.AFTER_STEP, Activity(wait)] == pytest.approx(9 * STEPS, rel=0.06)
-    assert not [at for at in spent if at[0] is Position.LOAD]
 
 
 @pytest.mark.parametrize(
@@ -78,25 +61,11 @@ def test_what_moves_data_before_a_pass_is_a_load(wait: str, counted: dict[str, i
     assert (Position.LOAD, Activity.TIMER) not in spent
 
 
-@pytest.mark.parametrize(
-    ("waits", "counted"), [({"lock": 20}, {}), ({"copy": 0.01}, {"copies": 1, "copied": 4})], ids=["flush", "copy"]
-)
-def test_a_lock_or_a_small_copy_without_data_is_no_load(waits: dict[str, float], counted: dict[str, int]) -> None:
-    """A logger is flushed by its thread, or a learning rate is copied, beside 4 ms of Python."""
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.train()
-        thread.spend(4, waits, **counted)
-    assert not [at for at in ledger_of(thread.closed()) if at[0] is Position.LOAD]
-
-
 def test_a_wait_for_a_thread_with_a_dataloader_is_a_load() -> None:
     """The training thread has time to make a batch itself."""
     thread = CountedThread()
     for _ in range(STEPS):
-        begin = thread.snapshot
-        thread.spend(2, {"lock": 9})
-        thread.add("data_loading", begin, number=2)
+        thread.scope("data_loading", 2, {"lock": 9}, number=2)
         thread.train()
     spent = ledger_of(thread.closed())
     assert spent[Position.LOAD, Activity.LOCK] == pytest.approx(9 * STEPS, rel=0.06)
@@ -114,9 +83,7 @@ def test_the_iterator_of_the_next_epoch_is_a_load_and_the_time_before_is_between
         if has_pass:
             thread.scope("inference", 3, is_open=False)
         thread.spend(6)
-        begin = thread.snapshot
-        thread.spend(0.01)
-        thread.add("batch", begin, operators=Operators(1))
+        thread.scope("batch", 0.01, count=1)
         thread.spend(12, {"child": 2}, forks=2)
     thread.scope("data_loading", 4)
     thread.train()
@@ -124,18 +91,6 @@ def test_the_iterator_of_the_next_epoch_is_a_load_and_the_time_before_is_between
     assert spent[Position.BETWEEN, Activity.PYTHON] == pytest.approx(6 * epochs, rel=0.05)
     assert spent[Position.LOAD, Activity.CHILD] == pytest.approx(2 * epochs, rel=0.02)
     assert (Position.AFTER_STEP, Activity.CHILD) not in spent
-
-
-def test_a_wait_for_environments_in_other_processes_is_no_load() -> None:
-    thread = CountedThread()
-    for _ in range(6):
-        for _ in range(8):
-            thread.scope("inference", 1, is_open=False)
-            thread.spend(0.1, {"pipe": 3}, read=400)
-        thread.train()
-    spent = ledger_of(thread.closed())
-    assert spent[Position.ENVIRONMENT, Activity.PIPE] == pytest.approx(6 * 8 * 3, rel=0.03)
-    assert (Position.LOAD, Activity.PIPE) not in spent
 
 
 def test_short_environment_steps_in_one_region_without_gradients_are_no_pass() -> None:
@@ -150,38 +105,6 @@ def test_short_environment_steps_in_one_region_without_gradients_are_no_pass() -
     assert spent[Position.INFERENCE, Activity.OPERATOR] == pytest.approx(6 * 30 * 0.3, rel=0.01)
 
 
-def test_python_between_a_dataloader_and_the_pass_is_work_on_the_batch() -> None:
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.scope("data_loading", 1)
-        thread.spend(8)
-        thread.train()
-    spent = ledger_of(thread.closed())
-    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx((1 + 8) * STEPS, rel=0.06)
-
-
-def test_a_sleep_between_a_dataloader_and_the_pass_is_a_part_of_the_pass() -> None:
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.scope("data_loading", 1)
-        thread.spend(0, {"timer": 8})
-        thread.train()
-    spent = ledger_of(thread.closed())
-    assert spent[Position.FORWARD, Activity.TIMER] == pytest.approx(8 * STEPS, rel=0.06)
-
-
-def test_the_time_before_a_run_of_losses_alone_is_a_compiled_pass() -> None:
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.scope("data_loading", 1)
-        thread.spend(9)
-        thread.scope("forward", 1, is_loss=True)
-        thread.scope("backward", 12)
-        thread.scope("optimizer", 4)
-    spent = ledger_of(thread.closed())
-    assert spent[Position.FORWARD, Activity.OPERATOR] == pytest.approx(10 * STEPS, rel=0.06)
-
-
 def test_random_numbers_after_a_logger_begin_a_batch() -> None:
     thread = CountedThread()
     for _ in range(STEPS):
@@ -193,15 +116,6 @@ def test_random_numbers_after_a_logger_begin_a_batch() -> None:
     spent = ledger_of(thread.closed())
     assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx(6 * STEPS, rel=0.06)
     assert spent[Position.AFTER_STEP, Activity.TIMER] == pytest.approx(7 * STEPS, rel=0.06)
-
-
-def test_a_random_number_for_a_decision_is_no_batch() -> None:
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.train()
-        thread.scope("batch", 0.01)
-        thread.spend(12)
-    assert not [at for at in ledger_of(thread.closed()) if at[0] is Position.LOAD]
 
 
 def test_noise_after_a_dataloader_begins_the_pass() -> None:
@@ -332,14 +246,10 @@ def test_gradients_that_accumulate_before_the_first_optimizer_are_no_step() -> N
 def test_what_happens_in_a_step_is_counted() -> None:
     thread = CountedThread()
     for _ in range(3):
-        begin = thread.snapshot
-        thread.spend(1)
-        thread.add("data_loading", begin, name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+        thread.scope("data_loading", 1, name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
         for _ in range(2):
             thread.scope("forward", 10)
-            begin = thread.snapshot
-            thread.spend(12, collectives=4)
-            thread.add("backward", begin)
+            thread.scope("backward", 12, collectives=4)
         thread.scope("optimizer", 4)
     thread.scope("data_loading", 1)
     events = thread.closed()[2].events
@@ -357,9 +267,7 @@ def test_an_iterator_with_workers_is_made_for_the_load_after_it(forks: int, plac
     thread = CountedThread()
     for _ in range(STEPS):
         thread.train()
-        begin = thread.snapshot
-        thread.spend(0.01)
-        thread.add("batch", begin, operators=Operators(1))
+        thread.scope("batch", 0.01, count=1)
         thread.spend(20, forks=forks)
         thread.scope("data_loading", 3)
     steps = thread.closed()
@@ -373,9 +281,7 @@ def test_a_random_number_right_before_a_load_is_no_iterator() -> None:
     thread = CountedThread()
     for _ in range(STEPS):
         thread.train()
-        begin = thread.snapshot
-        thread.spend(0.01)
-        thread.add("batch", begin, operators=Operators(1))
+        thread.scope("batch", 0.01, count=1)
         thread.spend(0.1)
         thread.scope("data_loading", 3)
     assert StepEvent("iterator") not in thread.closed()[5].events
@@ -387,9 +293,7 @@ def test_every_view_of_the_ledger_counts_waits_for_other_ranks() -> None:
     for _ in range(STEPS):
         thread.scope("data_loading", 2)
         thread.scope("forward", 5)
-        begin = thread.snapshot
-        thread.spend(3, {"collective": 17})
-        thread.add("backward", begin)
+        thread.scope("backward", 3, {"collective": 17})
         thread.scope("optimizer", 4)
     steps = thread.closed()
     history, totals, ranks = EnergyHistory(), Totals(6), RankSteps()

@@ -22,12 +22,8 @@ def waits_of(*points: InputPoint) -> dict[Activity, float]:
     """The waits (ms) of a loop that waits 60 of each 100 ms for a CPU, for two seconds."""
     thread = CountedThread()
     for _ in range(20):
-        begin = thread.snapshot
-        thread.spend(20)
-        thread.add("data_loading", begin)
-        begin = thread.snapshot
-        thread.spend(20, {"cpu_wait": 60})
-        thread.add("backward", begin)
+        thread.scope("data_loading", 20)
+        thread.scope("backward", 20, {"cpu_wait": 60})
     timeline = Timeline(MS // 2, 10_000)
     for interval in thread.intervals:
         timeline.add(interval)
