@@ -66,8 +66,9 @@ class Pace:
             return 0.0
         if self._first_ns is None:
             self._first_ns = latest
-            self._began = self._clock.monotonic()
-            self._began_ns = max(self._clock.time_ns(), self._newest_ns)
+            spread = latest - (_first_end(batch) or latest) if self._newest_ns else 0
+            self._began = self._clock.monotonic() + float(spread / self._speed) / 1e9
+            self._began_ns = max(self._clock.time_ns(), self._newest_ns) + int(spread / self._divisor)
         if self._shifts:
             for holder, name in list(_times(batch, edit=True)):
                 setattr(holder, name, self._shifted(getattr(holder, name)))
@@ -78,6 +79,12 @@ class Pace:
         shifted = min(max(1, self._began_ns + since), _LAST_NS)
         self._newest_ns = max(self._newest_ns, shifted)
         return shifted
+
+
+def _first_end(batch: Batch) -> int:
+    """The earliest time at which something in the batch ends, or was observed. Begins may lie far before the record."""
+    times = _times(batch, edit=False)
+    return min((getattr(holder, name) for holder, name in times if name != "start_time_unix_nano"), default=0)
 
 
 def _times(batch: Batch, *, edit: bool) -> Iterator[tuple[Any, str]]:

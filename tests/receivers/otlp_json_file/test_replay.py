@@ -135,6 +135,29 @@ async def test_a_loop_starts_again_with_new_times(tmp_path: Path) -> None:
     assert times == pytest.approx([began, began + 5 * SECOND, began + 5 * SECOND, began + 10 * SECOND], abs=1e6)
 
 
+@pytest.mark.parametrize("speed", [1, 10])
+async def test_a_round_of_a_loop_begins_after_the_data_of_the_round_before(tmp_path: Path, speed: int) -> None:
+    """A record has the data of the seconds before it."""
+    path, clock = tmp_path / "out.json", FakeClock()
+    rounds: list[list[int]] = []
+    first = Batch.join([gauge(0, START), gauge(1, START + 3 * SECOND)])
+    await write(path, first, gauge(2, START + 5 * SECOND))
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        of_resources = batch.metrics.resource_metrics
+        points = [one.scope_metrics[0].metrics[0].gauge.data_points[0] for one in of_resources]
+        rounds.append([point.time_unix_nano for point in points])
+        assert max(rounds[-1]) <= clock.time_ns() + SECOND // 1000
+        if len(rounds) == 4:
+            raise Enough
+
+    config: dict[str, Any] = {"include": [str(path)], "speed": speed, "timestamps": "now", "loop": True}
+    with pytest.raises(Enough):
+        await receiver(make_context(clock=clock), **config).run(emit)
+    assert min(rounds[2]) >= max(rounds[1])
+    assert max(rounds[2]) - min(rounds[2]) == pytest.approx(3 * SECOND / speed, abs=1e6)
+
+
 async def test_a_cancellation_ends_a_long_pause(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     await write(path, gauge(0, START), gauge(1, START + 3600 * SECOND))
