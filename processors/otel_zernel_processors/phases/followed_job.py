@@ -97,10 +97,12 @@ class FollowedJob:
         """The remaining reports, and the traces of the steps that still wait for a rank."""
         self._is_over = True  # the last report has all steps
         yield from self._report(max(self._due, default=0))
+        is_answered = self._answered.asked == self._reported and not self._arrived
         yield from self._align(max((report.now for report in self._arrived), default=0))
         for run in self._runs:
             yield from self._finish(run.steps.end())
-        yield from self._answer(self._reported)
+        if not is_answered:
+            yield from self._answer(self._reported)
         yield from self._end_gains([], self._reported)
         yield from self._report_hang(self._reported)
 
@@ -214,7 +216,7 @@ class FollowedJob:
         before = self._answered.answer
         if len(measured) > 1:
             found = answer_over_ranks(measured, self._meetings, self._size, since, before)
-            self._answered.add(found, now)
+            self._answered.add(found, now, sum(one.segments for one in measured.values()))
             if found:
                 yield answer_batch(found, self._resource, now)
         answer = self._answered.answer

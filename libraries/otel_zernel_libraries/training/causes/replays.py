@@ -25,6 +25,18 @@ class LeftOut(NamedTuple):
     """As in `WhatIf`."""
 
 
+class _Thread(NamedTuple):
+    """A rank with a GPU, as it is replayed."""
+
+    parts: Sequence[Segment]
+    places: Integers
+    """The segment that ends at each edge."""
+    rows: Integers
+    """The interval of each segment."""
+    spent: Floats
+    """Seconds by segment and moment."""
+
+
 NOTHING: Final = LeftOut(np.empty(0, dtype=np.int64), np.empty((1, 1, 0)))
 
 
@@ -103,34 +115,52 @@ class Replays:
         return transfers, joined
 
     def _on_devices(self, left_out: Sequence[LeftOut]) -> Floats:
-        """The same on GPUs, whose ranks meet at the edges. A transfer is what the replay lacks without it."""
-        count = len(self.job.seconds)
-        meets_others = not (self.job.alone and self.job.is_whole)
-        threads, places = [], []
-        for rank, one in enumerate(self.job.ranks):
-            edges = self.job.times[:, rank]
-            ends = [part.end for part in one.segments]
-            row = np.clip(np.searchsorted(edges, ends) - 1, 0, count - 1)
-            place = np.searchsorted(ends, edges, side="right") - 1
-            places.append(place)
-            meets = frozenset(place[place >= 0].tolist() if meets_others else ())
-            parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(one.segments)]
-            removed = np.zeros((len(parts), len(left_out)))
-            spent = self._spent_in(parts)
+        """The same on GPUs, whose ranks meet at the edges."""
+        threads = []
+        for rank, thread in enumerate(self._threads):
+            removed = np.zeros((len(thread.parts), len(left_out)))
             for column, out in enumerate(left_out):
-                gone = np.broadcast_to(out.part, (len(self.job.ranks), count, len(out.moments)))[rank, row]
-                removed[:, column] = (spent[:, out.moments] * gone * self.job.is_own[out.moments]).sum(axis=1)
-            threads.append(Replayed(parts, one.works, removed))
-        if not meets_others:
+                gone = np.broadcast_to(out.part, (len(self.job.ranks), len(self.job.seconds), len(out.moments)))
+                of_parts = gone[rank, thread.rows] * self.job.is_own[out.moments]
+                removed[:, column] = (thread.spent[:, out.moments] * of_parts).sum(axis=1)
+            threads.append(Replayed(thread.parts, self.job.ranks[rank].works, removed))
+        places = [thread.places for thread in self._threads]
+        if not self._meets_others:
             return _between(replay(threads), places)
-        bare = [Replayed(one.segments, one.works, np.zeros((len(one.segments), 1))) for one in threads]
-        missing = np.maximum(self.job.seconds - _between(replay(bare), places)[:, 0], 0.0)
-        transfers, joined = self._meetings(np.minimum(missing, self.job.transfers), left_out)
+        transfers, joined = self._meetings(self._transfers_on_devices, left_out)
         # the first meeting is before the first interval
         first = min(int(np.argmax(place >= 0)) for place in places)
         transfers = np.vstack([np.zeros((1, len(left_out))), transfers])[first:]
         joined = np.vstack([np.ones((1, len(left_out)), dtype=np.bool_), joined])[first:]
         return _between(replay(threads, transfers, joined), places)
+
+    @property
+    def _meets_others(self) -> bool:
+        return not (self.job.alone and self.job.is_whole)
+
+    @cached_property
+    def _threads(self) -> list[_Thread]:
+        threads = []
+        for rank, one in enumerate(self.job.ranks):
+            edges = self.job.times[:, rank]
+            ends = [part.end for part in one.segments]
+            places = np.searchsorted(ends, edges, side="right") - 1
+            meets = frozenset(places[places >= 0].tolist() if self._meets_others else ())
+            parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(one.segments)]
+            rows = np.clip(np.searchsorted(edges, ends) - 1, 0, len(self.job.seconds) - 1)
+            threads.append(_Thread(parts, places, rows, self._spent_in(parts)))
+        return threads
+
+    @cached_property
+    def _transfers_on_devices(self) -> Floats:
+        """The seconds of the transfer of each interval: what the replay lacks without it, at most what was measured."""
+        bare = [
+            Replayed(thread.parts, one.works, np.zeros((len(thread.parts), 1)))
+            for thread, one in zip(self._threads, self.job.ranks, strict=True)
+        ]
+        lasted = _between(replay(bare), [thread.places for thread in self._threads])[:, 0]
+        transfers: Floats = np.minimum(np.maximum(self.job.seconds - lasted, 0.0), self.job.transfers)
+        return transfers
 
     def _spent_in(self, parts: Sequence[Segment]) -> Floats:
         """Seconds by segment and moment."""

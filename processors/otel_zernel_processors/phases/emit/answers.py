@@ -13,8 +13,11 @@ from otel_zernel_processors.phases.emit.metrics import SCOPE, Value
 
 ANSWERS_NS: Final = 10_000_000_000
 """ns from one answer to the next, at least: a replay of all what-ifs is not free."""
+_REPLAYED_NS: Final = 1_700_000
+"""ns to the next answer for each segment of a thread on a GPU that an answer replays: that takes some 85 us of CPU, and
+is to take at most a twentieth of a core."""
 _FEW: Final = 100
-"""Steps. An answer on fewer costs little, and the next report may know much more."""
+"""Steps. An answer on fewer is looked for again when twice as many may be known."""
 
 
 class LatestAnswer:
@@ -26,14 +29,22 @@ class LatestAnswer:
         self.asked = 0
         """When (ns) an answer was looked for."""
         self._window, self._found = window, 0
+        self._wait = ANSWERS_NS
+        """ns from one answer to the next."""
+        self._began = 0
+        """When (ns) an answer was looked for first."""
 
     def is_due(self, now: int) -> bool:
         """Whether to look for another one."""
-        return self.answer is None or self.answer.steps < _FEW or now - self.asked >= ANSWERS_NS
+        if self.answer is None:
+            return True
+        soon = max(self.asked - self._began, 1) if self.answer.steps < _FEW else self._wait
+        return now - self.asked >= min(soon, self._wait)
 
-    def add(self, answer: JobAnswer | None, now: int) -> None:
-        """Adds what was found at `now` (ns)."""
-        self.asked = now
+    def add(self, answer: JobAnswer | None, now: int, segments: int = 0) -> None:
+        """Adds what was found at `now` (ns). `segments`: those of threads on GPUs that were replayed."""
+        self.asked, self._wait = now, max(ANSWERS_NS, segments * _REPLAYED_NS)
+        self._began = self._began or now
         self._found = now if answer else self._found
         if answer or now - self._found > self._window:
             self.answer = answer

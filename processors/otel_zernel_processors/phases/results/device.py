@@ -27,13 +27,15 @@ _CONTRADICTION: Final = 0.01
 """Blocked time by the time, or a difference of the busy share, from which on facts contradict each other."""
 _WINDOW: Final = 10_000_000_000
 """ns of a thread that are solved together: long enough for many steps."""
+_FIRST_WINDOW: Final = 2_000_000_000
+"""ns that are solved first, and twice as many each time after that, so that the first answer comes soon."""
 _MOST: Final = 2_000
 """Segments that are solved together, at most."""
 _FEWEST: Final = 20
 _SHORTEST: Final = 1_000_000_000
 """Fewer segments, or less time (ns), are not worth solving: they are undetermined."""
 _KEPT: Final = 8
-_REPLAYED: Final = 1_000
+_REPLAYED: Final = 500
 """Solved windows that are kept for replays, and the segments that are enough for one."""
 _DENSE: Final = 2_000_000_000
 """ns: a driver's reading covers about a second, so it says nothing about a longer time."""
@@ -60,6 +62,7 @@ class DeviceTimes:
         self._thread: int | None = None
         self._until = 0
         """When (ns) its latest step ended."""
+        self._window = _FIRST_WINDOW
         self._segments: list[Segment] = []
         self._readings: deque[tuple[int, int, float]] = deque(maxlen=1_000)
 
@@ -105,7 +108,8 @@ class DeviceTimes:
 
     def close(self) -> None:
         """Solves what is complete, before a report."""
-        if self._segments and (self.is_over or self._segments[-1].end - self._segments[0].begin >= _WINDOW):
+        if self._segments and (self.is_over or self._segments[-1].end - self._segments[0].begin >= self._window):
+            self._window = min(2 * self._window, _WINDOW)
             self._solve()
 
     def _solve(self) -> None:

@@ -167,6 +167,11 @@ class MeasuredProcess:
         has_some = bool(counts[_OF_WORKERS].any()) if _OF_WORKERS in counts else False
         return None if has_some or not counts else 0
 
+    @property
+    def segments(self) -> int:
+        """The segments of a thread on a GPU that an answer replays."""
+        return len(self._device.solved[0])
+
     def input(self, rank: int | None) -> RankInput:
         """The process as a rank of its job; None if it trains alone."""
         return RankInput(rank, self.steps, self.facts, *self._device.solved)

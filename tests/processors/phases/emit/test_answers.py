@@ -16,10 +16,22 @@ def test_an_answer_is_looked_for_until_there_is_one_and_then_every_few_seconds()
     assert latest.is_due(3 * ANSWERS_NS)
 
 
-def test_an_answer_on_few_steps_is_soon_looked_for_again() -> None:
+def test_an_answer_on_few_steps_is_looked_for_again_when_there_may_be_twice_as_many() -> None:
     latest = LatestAnswer(WINDOW)
-    latest.add(JobAnswer(step=0.1, steps=20, best=0.09), ANSWERS_NS)
-    assert latest.is_due(ANSWERS_NS + 1)
+    second = ANSWERS_NS // 10
+    for asked, again in ((second, second + 1), (2 * second, 3 * second), (4 * second, 7 * second)):
+        latest.add(JobAnswer(step=0.1, steps=20, best=0.09), asked)
+        assert not latest.is_due(again - 1)
+        assert latest.is_due(again)
+
+
+def test_an_answer_on_many_gpus_takes_a_twentieth_of_a_core() -> None:
+    latest = LatestAnswer(WINDOW)
+    latest.add(ANSWER, ANSWERS_NS, segments=20_000)
+    seconds_of_cpu = 20_000 * 85e-6
+    due = ANSWERS_NS + round(20 * seconds_of_cpu * 1e9)
+    assert not latest.is_due(due - 1)
+    assert latest.is_due(due)
 
 
 def test_an_answer_stands_for_a_window_if_none_follows() -> None:

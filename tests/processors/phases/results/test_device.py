@@ -135,6 +135,17 @@ def test_the_next_thread_counts_once_the_first_one_has_ended() -> None:
     assert device.busy_s == pytest.approx(0.5 * (2 + (STEPS * STEP - 12)), rel=0.1)
 
 
+def test_the_use_of_a_gpu_is_known_after_two_seconds() -> None:
+    device = DeviceTimes()
+    for number, step in enumerate(trained().closed()):
+        device.add_step(step)
+        device.close()
+        if device.solved[0]:
+            assert number * STEP == pytest.approx(2, abs=2 * STEP)
+            return
+    pytest.fail("the device was never solved")
+
+
 def test_a_thread_that_launches_nothing_has_no_gpu() -> None:
     device = use_of(trained(launches=0, sync=""))
     assert not device.is_known
