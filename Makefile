@@ -12,6 +12,7 @@ STAMP := $(VENV)/.installed
 .PHONY: run cluster test lint bench gpu-check docs symbols peers torches bpf soak kernels clean
 
 run: $(STAMP)
+	@$(BIN)/otel-zernel demo
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
 
 # The whole chain on one machine (examples/cluster): FAULTS=all breaks everything, FAULTS="kill:broker cut:database" some.
@@ -63,6 +64,7 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.messages
 	$(BIN)/python -m docs.why_schema
 	$(BIN)/python -m docs.soak_charts
+	$(BIN)/python -m examples.simulated_job.recording
 	$(BIN)/python -m deploy.grafana
 
 # Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.

@@ -41,12 +41,12 @@ def run() -> list[BenchmarkRow]:
         measured = Measurement(cache)
         bare = measured.cpu(BARE)
         rows = [BenchmarkRow("python -c 'import grpc, pydantic'", f"{bare:.3f} s of CPU")]
-        for name in ("quickstart", "sidecar"):
+        for name in ("percentiles", "sidecar"):
             seconds = measured.cpu(PROGRAM, "run", "--config", str(EXAMPLES / f"{name}.yaml"), *LOCAL)
             value = f"{seconds:.3f} s of CPU, {seconds / bare:.1f}x"
             rows.append(BenchmarkRow(f"{name}.yaml until ready", value, f"{READY_BAR} s", seconds <= READY_BAR))
-        quickstart = ["--config", str(EXAMPLES / "quickstart.yaml")]
-        for name, arguments in (("--version", []), ("validate", quickstart), ("components", [])):
+        percentiles = ["--config", str(EXAMPLES / "percentiles.yaml")]
+        for name, arguments in (("--version", []), ("validate", percentiles), ("components", [])):
             seconds = measured.cpu(COMMAND, name, *arguments)
             rows.append(BenchmarkRow(f"otel-zernel {name}", f"{seconds:.3f} s of CPU, {seconds / bare:.1f}x"))
         return rows

@@ -81,7 +81,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"driver"},
     ],
     "otel_zernel_commands.why": [
-        {"__init__", "command", "session", "progress", "comparison"},
+        {"__init__", "command", "demo", "session", "progress", "comparison"},
         {"rendering"},
         {"findings"},
         {"watch"},

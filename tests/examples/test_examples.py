@@ -1,12 +1,15 @@
 """The examples are valid and complete, and do what their comments promise."""
 
+import io
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from examples.simulated_job.recording import DEMO, messages
 from otel_zernel.config.schema import read_settings
 from otel_zernel.registry import Registry
 
@@ -33,19 +36,19 @@ def test_the_example_data_equals_the_output_of_its_script() -> None:
     assert (EXAMPLES / "training_node.csv").read_bytes() == script["training_node"]().encode()
 
 
-def test_a_batch_of_the_quickstart_is_one_second_of_the_recording() -> None:
+def test_a_batch_of_the_percentiles_is_one_second_of_the_recording() -> None:
     script = runpy.run_path(str(EXAMPLES / "make_training_node.py"))
-    settings = read_settings([str(EXAMPLES / "quickstart.yaml")], [], {}, Registry.installed())
+    settings = read_settings([str(EXAMPLES / "percentiles.yaml")], [], {}, Registry.installed())
     rows = len(list(script["rows"]()))
     assert rows / script["SECONDS"] == settings.receivers["csv"].config.model_dump()["batch_size"]
 
 
-def test_the_quickstart_shows_the_percentiles_of_each_gpu_and_the_throttled_one_differs() -> None:
+def test_the_percentiles_of_each_gpu_are_shown_and_the_throttled_one_differs() -> None:
     overrides = (
         *("receivers.csv.loop=false", "receivers.csv.interval=0s", "exporters.prometheus.endpoint=localhost:0"),
         *("extensions.health_check.endpoint=localhost:0", "service.telemetry.metrics.level=none"),
     )
-    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/quickstart.yaml"]
+    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/percentiles.yaml"]
     command += [part for override in overrides for part in ("--set", override)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
@@ -54,6 +57,28 @@ def test_the_quickstart_shows_the_percentiles_of_each_gpu_and_the_throttled_one_
     assert unit_of_median == {f"zernel.gpu.index={gpu}": "ms" for gpu in range(8)}
     medians = {line.split()[0]: float(line.split()[6]) for line in waits}
     assert min(medians, key=lambda gpu: medians[gpu]) == "zernel.gpu.index=5"
+
+
+def test_the_quickstart_says_within_ten_seconds_of_data_why_its_job_is_slow() -> None:
+    overrides = (
+        *("receivers.otlp_json_file.loop=false", "receivers.otlp_json_file.speed=20", "processors.phases.pace=20"),
+        *("exporters.prometheus.endpoint=localhost:0", "extensions.health_check.endpoint=localhost:0"),
+        *("extensions.api.endpoint=localhost:0", "service.telemetry.metrics.level=none"),
+    )
+    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/quickstart.yaml"]
+    command += [part for override in overrides for part in ("--set", override)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    assert "Serving the API on http://127.0.0.1:" in done.stderr
+    assert "job pretrain-1 is straggler: The other ranks wait for rank 5" in done.stderr
+
+
+def test_the_recording_of_the_demo_is_the_simulated_job() -> None:
+    decompressor, recorded, file = zstandard.ZstdDecompressor(), [], io.BytesIO(DEMO.read_bytes())
+    while size := file.read(4):
+        recorded.append(decompressor.decompress(file.read(int.from_bytes(size, "big"))))
+    assert recorded == list(messages()), "run `python -m examples.simulated_job.recording`"
+    assert DEMO.stat().st_size <= 300_000
 
 
 def test_the_example_with_less_data_drops_renames_and_shortens() -> None:

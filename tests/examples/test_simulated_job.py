@@ -55,7 +55,7 @@ def test_the_processor_finds_the_straggler_and_the_critical_path(batches: list[B
     lateness = {labels["zernel.rank"]: value for labels, value in values_of(made, "zernel.job.rank.lateness")}
     assert max(lateness, key=lambda rank: lateness[rank]) == STRAGGLER
     verdicts = [labels["zernel.job.verdict"] for labels, one in values_of(made, "zernel.job.verdict") if one]
-    assert list(dict.fromkeys(verdicts)) == ["none", "straggler", "input_bound"]  # the data is late in the last seconds
+    assert list(dict.fromkeys(verdicts)) == ["straggler", "input_bound"]  # the data is late in the last seconds
     paths = values_of(made, "zernel.step.critical_path.time")
     waited = {rank: sum(one for labels, one in paths if labels["zernel.rank"] == rank) for rank in range(8)}
     assert max(waited, key=lambda rank: waited[rank]) == STRAGGLER

@@ -54,11 +54,7 @@ class WhyCommand(Command):
             metavar="FILE",
             help="watch nothing: report on a recording of the file exporter. It needs neither root nor a job",
         )
-        parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
-        parser.add_argument(
-            "--trace", type=Path, metavar="FILE", help="also write the steps as a trace for ui.perfetto.dev"
-        )
-        parser.add_argument("--json", action="store_true", help="print the report as JSON")
+        add_outputs(parser)
         parser.add_argument(
             "--compare",
             nargs=2,
@@ -130,6 +126,15 @@ class WhyCommand(Command):
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
             status = program.wait() if program else 0
             return status or compared
+
+
+def add_outputs(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for the output."""
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="also write the steps as a trace for ui.perfetto.dev"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def _check_replay(options: argparse.Namespace) -> None:

@@ -273,7 +273,7 @@ def newest_prometheus() -> Path | None:
         return None
 
 
-async def test_the_quickstart_shows_its_recorded_gpus(tmp_path: Path, unused_tcp_port: int) -> None:
+async def test_the_recorded_node_shows_its_gpus(tmp_path: Path, unused_tcp_port: int) -> None:
     """The recording has the fields of dcgm-exporter's default file: no activity by the profiler, no errors."""
     wanted = {"Utilization", "Memory in use", "Power", "Temperature", "SM clock", "Energy"}
     panels = [
@@ -284,9 +284,9 @@ async def test_the_quickstart_shows_its_recorded_gpus(tmp_path: Path, unused_tcp
         "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{unused_tcp_port}"}},
         "extensions": {"health_check": {"endpoint": "127.0.0.1:0"}},
     }
-    quickstart = ROOT / "examples" / "quickstart.yaml"
+    percentiles = ROOT / "examples" / "percentiles.yaml"
     async with (
-        collecting(tmp_path, unused_tcp_port, config, example=quickstart),
+        collecting(tmp_path, unused_tcp_port, config, example=percentiles),
         scraping(find_peer("prometheus"), tmp_path, free_port(), gpus=unused_tcp_port) as server,
     ):
 

@@ -136,7 +136,9 @@ service: {{pipelines: {{metrics: {{receivers: [in], processors: [summarizing/a, 
     assert all('processor "summarizing/b" cannot use them; take processor' in one for one in found)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "gateway", "less_data", "replay", "seed_compat", "training"])
+@pytest.mark.parametrize(
+    "name", ["quickstart", "percentiles", "gateway", "less_data", "replay", "seed_compat", "training"]
+)
 def test_the_examples_are_silent(name: str) -> None:
     example = Path(__file__).parents[4] / "examples" / f"{name}.yaml"
     assert read_settings([str(example)], [], {}, Registry.installed()).warnings == ()
