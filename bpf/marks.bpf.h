@@ -35,6 +35,8 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 	barrier();
 	thread->is_changing_state = 0;
 	snapshot->time = now;
+	if (process && !thread->is_worker)
+		process->marked = now;
 	snapshot->last_operator = thread->last_operator;
 	snapshot->first_launch = thread->first_launch;
 	snapshot->last_launch = thread->last_launch;

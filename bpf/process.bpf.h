@@ -31,6 +31,7 @@ struct process {
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
+	__u64 marked; /* the time of its latest mark, ns; 0 without one */
 	__u64 hits; /* of probes on functions whose return is probed, too, whether or not the call is counted */
 	__u64 entry_hits; /* of the other probes */
 	__u64 operator_hits; /* those of them on model operators */
@@ -126,6 +127,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->collectives = 0;
 	process->collectives_settled = 0;
 	process->reducer_since = 0;
+	process->marked = 0;
 	process->backward_thread = 0;
 	process->trains = 0;
 	process->works = 0;

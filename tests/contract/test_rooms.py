@@ -55,8 +55,8 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__"},
     ],
     "otel_zernel_receivers.ebpf": [
-        {"__init__", "receiver", "session", "scanning", "probed_files", "probed_file", "doctor"},
-        {"emit"},
+        {"__init__", "receiver", "session", "records", "scanning", "probed_files", "probed_file", "doctor"},
+        {"emit", "hangs"},
         {"budget"},
         {"sampler"},
         {"probes"},

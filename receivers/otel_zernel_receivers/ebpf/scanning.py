@@ -69,6 +69,8 @@ class Scanning:
         self._silence = SilenceLog(selection, config.rescan_interval, logger)
         self._skipped = SkippedLog(logger)
         self._missing_marks: dict[int, frozenset[Mark]] = {}
+        self.pytorch: tuple[int, ...] = ()
+        """The pids of the processes that have loaded PyTorch, in the collector's pid namespace."""
         self._with_operators: frozenset[int] = frozenset()
         """Pids of the processes whose operators are probed."""
 
@@ -82,6 +84,7 @@ class Scanning:
         self._frameworks.log(scan.processes)
         self._silence.update(scan)
         self._identities.note_scan(scan)
+        self.pytorch = tuple(one.own_pid for one in scan.processes if one.framework is Framework.PYTORCH)
         missing = self._files.missing_marks(scan)
         self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}
         with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)

@@ -1,6 +1,6 @@
 """A session: the BPF programs are loaded, and probes are on the libraries of the selected processes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import NamedTuple, Self
 
@@ -11,17 +11,16 @@ from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
-from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
 from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
-from otel_zernel_receivers.ebpf.emit.stacks import StackLog
 from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
+from otel_zernel_receivers.ebpf.records import Records
 from otel_zernel_receivers.ebpf.sampler.sampler import Sampler
 from otel_zernel_receivers.ebpf.scanning import Scanning, selection_of
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
@@ -54,14 +53,13 @@ class Session:
         self._identities = Identities(loaded.tables.rows, loaded.tables.workers, selection_of(config))
         self._scanning = Scanning(config, files, self._identities, context.logger)
         self._was_without_runs = False
-        self._reports_stacks = config.stacks and "logs" in context.signals
         self._sampler = Sampler(
             loaded.bpf,
             loaded.tables,
             self._identities.folder,
             config.sampler_frequency,
             context.logger,
-            finds_lines=self._reports_stacks,
+            finds_lines=config.stacks and "logs" in context.signals,
         )
         overhead = Overhead(config.max_overhead, loaded.cost)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
@@ -76,8 +74,7 @@ class Session:
         self._metrics = MetricEncoder(encoding, identities.is_selected)
         self._spans = SpanEncoder(identities)
         self._workers = WorkerUsage(loaded.tables.rows, loaded.tables.workers, identities.folder)
-        self._ends = EndLog(identities, context.clock.monotonic, context.logger, self._spans.offset_ns)
-        self._stacks = StackLog(identities, self._sampler.lines, config.sampler_frequency, context.drop)
+        self._records = Records(config, context, loaded.tables, identities, self._sampler, self._spans.offset_ns)
         self._number = 0
         self._since_ns = context.clock.time_ns()
 
@@ -106,6 +103,7 @@ class Session:
         """Scans the processes, and probes the libraries that they have mapped."""
         self._sampler.refresh()
         self._scanning.scan(unreadable_python=self._sampler.unreadable)
+        self._records.note_scan(self._scanning.pytorch)
 
     @property
     def interval(self) -> float:
@@ -136,8 +134,7 @@ class Session:
         self._sampling.update(readings, coverage)
         self._sampler.set_running(is_allowed=not self._sampling.has_excess)
         self._count_losses(readings)
-        ends = self._ends.read(readings.events)
-        self._ends.log(ends)
+        ends = self._records.ends(readings)
         self._number += 1
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
@@ -153,7 +150,7 @@ class Session:
         # A run that began before the probes were on again is emitted with the next reading.
         spans = self._spans_of(readings, without_runs=without_runs or self._was_without_runs)
         self._was_without_runs = without_runs
-        records = (*self._records_of(ends), *self._stack_records(readings, is_last=is_last))
+        records = self._records.batches(readings, ends, self._since_ns, is_last=is_last)
         return EncodedReading(self._number, (*metrics, *spans, *records, *staleness))
 
     def processes(self) -> list[WatchedProcess]:
@@ -173,17 +170,6 @@ class Session:
     def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
             yield self._spans.batch(readings.events, without_runs=without_runs)
-
-    def _records_of(self, ends: Sequence[ProcessEnd]) -> Iterator[Batch]:
-        if "logs" in self._context.signals and (records := self._ends.records(ends)):
-            yield records
-
-    def _stack_records(self, readings: TableReadings, *, is_last: bool) -> Iterator[Batch]:
-        live = self._tables.rows.live()
-        if self._reports_stacks and (
-            records := self._stacks.records(readings.samples, live, self._since_ns, is_last=is_last)
-        ):
-            yield records
 
 
 def _log_mode(loaded: LoadedProbes, context: Context) -> None:

@@ -11,22 +11,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 
-from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.component import Logger
 from otel_zernel.otlp.points import Attributes, AttributeValue, key_values
 from otel_zernel.text import printable
 from otel_zernel_libraries.training import semconv
+from otel_zernel_receivers.ebpf.emit.log_records import log_batch
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import OUT_OF_MEMORY, Ending, Interval
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
-_SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__)
 _LINES = 20
 """Ends that one reading logs in lines of their own. Programs may start and end by the thousand."""
 _ORIGIN = ("host.name", semconv.RANK)
@@ -124,15 +122,7 @@ class EndLog:
 
     def records(self, ends: Sequence[ProcessEnd]) -> Batch | None:
         """A log record for each end that matters; None if there are none."""
-        resources = [
-            ResourceLogs(
-                resource=Resource(attributes=key_values(end.attributes)),
-                scope_logs=[ScopeLogs(scope=_SCOPE, log_records=[_record(end)])],
-            )
-            for end in ends
-            if end.has_failed or not end.is_worker
-        ]
-        return Batch(logs=LogsData(resource_logs=resources)) if resources else None
+        return log_batch((end.attributes, _record(end)) for end in ends if end.has_failed or not end.is_worker)
 
     def log(self, ends: Iterable[ProcessEnd]) -> None:
         """Logs failures as warnings, and the usual ends of processes that trained."""

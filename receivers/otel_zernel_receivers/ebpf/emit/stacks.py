@@ -5,28 +5,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-
-from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.ledger.snapshots import SAMPLED, STATES
+from otel_zernel_libraries.training.ledger.snapshots import SAMPLED
 from otel_zernel_libraries.training.stacks import MOST_LINES, MOST_STACKS, STACKS, CodeLine, ProcessStacks, StackTime
+from otel_zernel_receivers.ebpf.emit.log_records import info_record, log_batch
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Code, Interval, ThreadState
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLine, StackLines
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SampledProcess, SampledStack, SamplesReading
+from otel_zernel_receivers.ebpf.tables.thread_times import ACTIVITIES
 
 EVERY: Final = 10
 """Readings between two records of a process. A record of 60 stacks takes a millisecond to make."""
 _MOST: Final = 4096
 """Stacks of a process between two records, with the places where they were seen."""
-_SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__)
 _CALLS: Final[Mapping[int, Activity]] = {
     ThreadState.GPU_WAIT: Activity.GPU_WAIT,
     ThreadState.COPY: Activity.COPY,
@@ -34,12 +29,6 @@ _CALLS: Final[Mapping[int, Activity]] = {
     ThreadState.SETTLING: Activity.GPU_WAIT,
 }
 """The calls of CUDA and NCCL that decide the activity of a thread on the CPU, too: it spins."""
-_WAITS: Final = {
-    **{number: activity for number, activity in enumerate(STATES) if activity},
-    ThreadState.SETTLING: Activity.GPU_WAIT,
-    ThreadState.POLLING: Activity.SOCKET,
-    ThreadState.FAULTING: Activity.FAULT,
-}
 
 
 @dataclass(slots=True)
@@ -76,15 +65,14 @@ class StackLog:
         self._readings += 1
         is_due = is_last or self._readings % EVERY == 0
         due = {process: self._take(process) for process in [*self._pending] if is_due or process not in live}
-        resources = [
-            ResourceLogs(
-                resource=Resource(attributes=key_values(self._identities.attributes_of(process))),
-                scope_logs=[ScopeLogs(scope=_SCOPE, log_records=[_record(stacks, time_ns)])],
+        return log_batch(
+            (
+                self._identities.attributes_of(process),
+                info_record(semconv.PROCESS_STACKS, STACKS.write(stacks), time_ns),
             )
             for process, stacks in due.items()
             if self._identities.is_selected(process)
-        ]
-        return Batch(logs=LogsData(resource_logs=resources)) if resources else None
+        )
 
     def _add(self, reading: SamplesReading) -> None:
         pending = self._pending[reading.process]
@@ -120,17 +108,6 @@ class StackLog:
         return ProcessStacks(lines=tuple(numbers), stacks=stacks, left_out=left_out / 1e9)
 
 
-def _record(stacks: ProcessStacks, time_ns: int) -> LogRecord:
-    return LogRecord(
-        time_unix_nano=time_ns,
-        observed_time_unix_nano=time_ns,
-        severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
-        severity_text="INFO",
-        event_name=semconv.PROCESS_STACKS,
-        body=STACKS.write(stacks),
-    )
-
-
 def _stack_time(stack: SampledStack, of: StackLine, ns: int, numbers: dict[CodeLine, int]) -> StackTime:
     """`numbers` has the lines of the record, and gets new ones."""
     interval = stack.place // 2 - 1
@@ -148,5 +125,5 @@ def _stack_time(stack: SampledStack, of: StackLine, ns: int, numbers: dict[CodeL
 
 def _activity(stack: SampledStack) -> Activity:
     if stack.code == Code.NONE:
-        return _WAITS.get(stack.state, Activity.UNKNOWN)
+        return ACTIVITIES.get(stack.state, Activity.UNKNOWN)
     return _CALLS.get(stack.state) or SAMPLED[stack.code] or Activity.UNKNOWN

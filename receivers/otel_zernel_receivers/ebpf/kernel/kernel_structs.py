@@ -117,6 +117,7 @@ PROCESS = np.dtype(
         ("collectives_settled", "<u4"),
         ("reducer_flags", "<u4"),
         ("reducer_since", "<u8"),
+        ("marked", "<u8"),
         ("hits", "<u8"),
         ("entry_hits", "<u8"),
         ("operator_hits", "<u8"),

@@ -29,7 +29,7 @@ class ProcessFolder:
 
     def __init__(self, proc_root: Path, pid: int) -> None:
         self.pid = pid
-        self._path = proc_root / str(pid)
+        self.path = proc_root / str(pid)
 
     @cached_property
     def maps(self) -> bytes:
@@ -56,7 +56,7 @@ class ProcessFolder:
 
     def open_files(self) -> Iterator[bytes]:
         """What its descriptors are: paths, and names such as `pipe:[812]`."""
-        for descriptor in islice((self._path / "fd").iterdir(), _MAX_DESCRIPTORS):
+        for descriptor in islice((self.path / "fd").iterdir(), _MAX_DESCRIPTORS):
             with suppress(FileNotFoundError):
                 yield os.fsencode(descriptor.readlink())
 
@@ -74,7 +74,7 @@ class ProcessFolder:
     def executable(self) -> str:
         """The path of the executable in the process's mount namespace; empty if /proc denies access."""
         with suppress(OSError):
-            return str((self._path / "exe").readlink()).removesuffix(" (deleted)")
+            return str((self.path / "exe").readlink()).removesuffix(" (deleted)")
         return ""
 
     @cached_property
@@ -94,7 +94,7 @@ class ProcessFolder:
     def runnable_threads(self) -> int:
         """Its threads that run, or wait for a CPU."""
         count = 0
-        for task in islice((self._path / "task").iterdir(), _MAX_THREADS):
+        for task in islice((self.path / "task").iterdir(), _MAX_THREADS):
             with suppress(OSError):
                 stat = (task / "stat").read_bytes()
                 count += stat[stat.rindex(b")") + 2 :].startswith(b"R")
@@ -142,7 +142,7 @@ class ProcessFolder:
         return int(stat[stat.rindex(b")") :].split()[field - 2])
 
     def _read(self, name: str, limit: int) -> bytes:
-        with (self._path / name).open("rb", buffering=0) as file:
+        with (self.path / name).open("rb", buffering=0) as file:
             chunks = iter(lambda: file.read(1 << 16), b"")
             content = bytearray()
             for chunk in chunks:

@@ -17,11 +17,15 @@ _HITS = ["hits", "entry_hits", "operator_hits"]
 _SERVED = ["worker_cpu", "worker_io_wait", "worker_reads", "worker_bytes_read"]
 
 
+NO_ROW = -1
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedProcess:
-    """A process that has made a probed call."""
+    """A process that has made a probed call, or one of PyTorch that has made none yet."""
 
     row: int
+    """`NO_ROW` if it has made none."""
     generation: int
     """Counts the processes that have used the row. With `row`, it identifies this process."""
     pid: int
@@ -183,7 +187,9 @@ class ProcessRows:
         return bool(row["trains"] and row["generation"] == process.generation)
 
     def name(self, process: WatchedProcess) -> str:
-        """The process's name (comm) at its first probed call."""
+        """The process's name (comm) at its first probed call; empty if it has made none."""
+        if process.row == NO_ROW:
+            return ""
         name: str = self.array[process.row]["name"].decode(errors="replace")
         return name
 
@@ -235,7 +241,9 @@ class ProcessRows:
         self._free.put(None, NUMBER.pack(row))
 
     def is_current(self, process: WatchedProcess) -> bool:
-        """Whether the process still has its row, and has not ended."""
+        """Whether the process has a row, and has not ended."""
+        if process.row == NO_ROW:
+            return False
         row = self.array[process.row]
         return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))
 

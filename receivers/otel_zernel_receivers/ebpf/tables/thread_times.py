@@ -6,11 +6,13 @@ The metrics are about those that call CUDA or NCCL, and have fewer states than t
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.ledger.snapshots import STATES
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, THREAD_TIMES, ThreadState
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
@@ -39,6 +41,13 @@ _NAMES = {
     ThreadState.FAULTING: "io",
 }
 """`zernel.thread.state` of each state."""
+ACTIVITIES: Final[Mapping[int, Activity]] = {
+    **{number: activity for number, activity in enumerate(STATES) if activity},
+    ThreadState.SETTLING: Activity.GPU_WAIT,
+    ThreadState.POLLING: Activity.SOCKET,
+    ThreadState.FAULTING: Activity.FAULT,
+}
+"""The activity of each state. A thread on the CPU has none."""
 NAMES = tuple(dict.fromkeys(_NAMES.values()))
 """The values of `zernel.thread.state`."""
 _IN_CALLS = [name in ("gpu_wait", "launch", "copy", "collective") for name in NAMES]
@@ -78,6 +87,14 @@ class ThreadTimesTable:
         self._read[used] = totals
         self._free_ended(used, elements)
         return self._by_process(elements, new)
+
+    def now(self, process: WatchedProcess) -> dict[int, tuple[ThreadState, int]]:
+        """The state of each thread of a process, and how long it has been in it, ns. By thread."""
+        is_of_process = (self._elements["row"] == process.row) & (self._elements["generation"] == process.generation)
+        elements = self._elements[is_of_process & (self._elements["has_ended"] == 0)]
+        now = self._monotonic_ns()
+        columns = (elements[name].tolist() for name in ("tid", "state", "since"))
+        return {tid: (ThreadState(state), max(now - since, 0)) for tid, state, since in zip(*columns, strict=True)}
 
     def _consistent(self, used: NDArray[np.intp]) -> NDArray[np.void]:
         """A copy of these elements. Of one that the kernel was updating, `updates` is odd: its time comes later."""

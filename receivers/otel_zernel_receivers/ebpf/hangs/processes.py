@@ -1,0 +1,211 @@
+"""What a process does now: its threads, and its children with theirs.
+
+    reader = ProcessReader(folder_of)
+    threads = reader.read(Watched(pid))       # a `ProcessThreads`
+
+Nothing is stopped and no probe is needed, so it also works for a job that was stuck before the receiver came.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.stacks import MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
+from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
+from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
+from otel_zernel_receivers.ebpf.hangs.tasks import Task, children_of, own_ids, read_status, read_task, task_ids
+from otel_zernel_receivers.ebpf.hangs.waits import Waits
+from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings
+from otel_zernel_receivers.ebpf.processes.process_memory import memory_of
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
+from otel_zernel_receivers.ebpf.processes.workers import is_worker
+from otel_zernel_receivers.ebpf.sampler.code_lines import CodeLines
+from otel_zernel_receivers.ebpf.sampler.runtimes import UnreadablePython, find_runtime, interpreter_in
+
+_BUDGET: Final = 0.02
+"""s that a reading of a process and its children may take. Then the other threads and children are left out."""
+_MOST_CHILDREN: Final = 64
+_MOST_KNOWN: Final = 1_024
+"""Processes whose interpreter is remembered."""
+_SWAPPED: Final = 0.25
+"""The ratio of a process's memory in swap from which on a page fault counts as a wait for swap."""
+_IN_CALLS: Final = (Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED, Activity.COPY)
+"""Activities that only the kernel's programs know: a probe is on the call."""
+_LISTED: Final = "RD"
+"""The states of threads that are listed although they run no Python: they run, or wait for a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The activity of a thread as the kernel's programs know it."""
+
+    activity: Activity
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A process, and the facts about it that /proc does not have."""
+
+    pid: int
+    """In the collector's pid namespace."""
+    silent: float = 0.0
+    has_marks: bool = False
+    """As in `ProcessThreads`."""
+    threads: Mapping[int, Since] = field(default_factory=dict)
+    """Those that make marks or call CUDA."""
+    workers: Collection[int] = ()
+    """The pids of its children that load data."""
+
+
+@dataclass
+class _Tasks:
+    """Threads of one process at one moment."""
+
+    folder: ProcessFolder
+    process: Watched
+    python: PythonThreads | None
+    states: Mapping[int, int]
+    """The addresses of the states of its Python threads, by thread."""
+    own: Mapping[int, int]
+    """Its threads by the ids that they have in their own pid namespace."""
+    tasks: dict[int, Task] = field(default_factory=dict)
+
+    @cached_property
+    def gil_holder(self) -> int:
+        """The thread that holds the GIL; 0 if none does."""
+        holder = self.python.gil_holder() if self.python else 0
+        return next((tid for tid, state in self.states.items() if state == holder), 0)
+
+    def waits(self, children: Mapping[int, ProcessFolder]) -> Waits:
+        """Finds the object of each wait."""
+        return Waits(
+            lambda address, size: memory_of(self.process.pid, address, size),
+            Descriptors(self.folder, children),
+            {tid: task.name for tid, task in self.tasks.items()},
+            self.own,
+            self.python.gil if self.python else range(0),
+            self.gil_holder,
+            {pid: child.name for pid, child in children.items()},
+        )
+
+
+class ProcessReader:
+    """Reads processes. One thread at a time may use it. A call blocks for about a millisecond, and 20 ms at most."""
+
+    def __init__(
+        self, folder_of: Callable[[int], ProcessFolder], proc_root: Path = Path("/proc"), budget: float = _BUDGET
+    ) -> None:
+        """`folder_of` gives the folder in /proc of a process by its pid in the collector's pid namespace."""
+        self._folder_of, self._proc_root, self._budget = folder_of, proc_root, budget
+        self._lines = CodeLines()
+        self._pythons: dict[tuple[int, int], PythonThreads | None] = {}
+        """By pid and start time."""
+
+    def read(self, process: Watched) -> ProcessThreads:
+        """A process and its children now.
+
+        Raises OSError or ValueError if the process has ended, or if /proc denies access.
+        """
+        deadline = time.monotonic() + self._budget
+        folder = self._folder_of(process.pid)
+        pids = dict.fromkeys((*process.workers, *children_of(folder)))
+        children = {pid: self._folder_of(pid) for pid in islice(pids, _MOST_CHILDREN)}
+        tasks = self._tasks(folder, process, deadline)
+        return ProcessThreads(
+            silent=process.silent,
+            has_marks=process.has_marks,
+            is_stopped=_is_stopped(tasks),
+            is_traced=read_status(folder).is_traced,
+            threads=tuple(self._threads(tasks, children, deadline)),
+            children=tuple(self._read_children(children, process.workers, deadline)),
+        )
+
+    def _read_children(
+        self, children: Mapping[int, ProcessFolder], workers: Collection[int], deadline: float
+    ) -> Iterator[ChildNow]:
+        for pid, folder in children.items():
+            with suppress(OSError, ValueError):
+                name, is_dead = folder.name, read_status(folder).is_dead
+                loads = pid in workers or is_worker(folder)
+                if is_dead:
+                    yield ChildNow(pid=pid, name=name, is_worker=loads, is_dead=True)
+                else:
+                    tasks = self._tasks(folder, Watched(pid), deadline)
+                    threads, is_stopped = tuple(self._threads(tasks, {}, deadline)), _is_stopped(tasks)
+                    yield ChildNow(pid=pid, name=name, is_worker=loads, is_stopped=is_stopped, threads=threads)
+
+    def _tasks(self, folder: ProcessFolder, process: Watched, deadline: float) -> _Tasks:
+        """The main thread, those that run Python or have made marks, and others that run or wait for a disk."""
+        python, ids = self._python(folder, process.pid), task_ids(folder)
+        own = own_ids(folder, ids)
+        states = python.states(own) if python else {}
+        found = _Tasks(folder, process, python, states, own)
+        shown = {folder.pid, *states, *process.threads}
+        for tid in sorted(ids, key=lambda tid: (tid != folder.pid, tid not in shown, tid)):
+            if len(found.tasks) == MOST_THREADS or (found.tasks and time.monotonic() > deadline):
+                break
+            with suppress(OSError, ValueError):
+                task = read_task(folder, tid)
+                if tid in shown or task.state in _LISTED:
+                    found.tasks[tid] = task
+        return found
+
+    def _threads(self, of: _Tasks, children: Mapping[int, ProcessFolder], deadline: float) -> Iterator[ThreadNow]:
+        waits = of.waits(children)
+        for tid, task in of.tasks.items():
+            lines = self._frames(of, task)
+            holds_gil, is_blocked = tid == of.gil_holder, not task.is_running and not task.is_stopped
+            wait = _running(lines, holds_gil=holds_gil) if task.is_running else waits.of(task)
+            if wait.activity is Activity.FAULT and read_status(of.folder).swapped > _SWAPPED:
+                wait = Described(Activity.SWAP, wait.text)
+            since = of.process.threads.get(tid, Since(Activity.UNKNOWN, 0.0))
+            yield ThreadNow(
+                thread=tid,
+                name=task.name,
+                is_main=tid == of.folder.pid,
+                activity=since.activity if since.activity in _IN_CALLS else wait.activity,
+                detail=f"{wait.text or 'waits'} and holds the GIL" if holds_gil and is_blocked else wait.text,
+                seconds=since.seconds,
+                lines=lines,
+            )
+            if time.monotonic() > deadline:
+                break
+
+    def _frames(self, of: _Tasks, task: Task) -> tuple[CodeLine, ...]:
+        if not of.python or task.tid not in of.states:
+            return ()
+        frames = of.python.frames(of.states[task.tid], is_running=task.is_running)
+        return self._lines.of(of.process.pid, of.python.codes, frames)
+
+    def _python(self, folder: ProcessFolder, pid: int) -> PythonThreads | None:
+        key = pid, folder.start_time()
+        if key not in self._pythons:
+            if len(self._pythons) >= _MOST_KNOWN:
+                self._pythons.clear()
+            mappings = interpreter_in(executable_mappings(folder.maps), folder.executable)
+            try:
+                runtime = find_runtime(folder.pid, mappings, self._proc_root, pid)
+            except UnreadablePython:  # the sampler logs and counts it
+                runtime = None
+            self._pythons[key] = PythonThreads(runtime, pid) if runtime else None
+        return self._pythons[key]
+
+
+def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:
+    """The activity of a thread that runs, or could."""
+    if holds_gil:
+        return Described(Activity.PYTHON, "")
+    is_operator = bool(lines) and "/torch/" in lines[0].file
+    return Described(Activity.OPERATOR if is_operator else Activity.NATIVE, "")
+
+
+def _is_stopped(of: _Tasks) -> bool:
+    main = of.tasks.get(of.folder.pid)
+    return bool(main and main.is_stopped)

@@ -1,0 +1,122 @@
+"""The threads of a process as /proc shows them: the state of each, and the system call that it is in.
+
+Nothing is stopped, and no file of the process is opened or examined: the file system of a hung process may hang, too.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from typing import Final, NamedTuple
+
+from otel_zernel_receivers.ebpf.hangs.system_calls import NAMES
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
+
+_MOST: Final = 4_096
+"""Threads of a process that are listed."""
+_STOPPED: Final = "Tt"
+
+
+class Task(NamedTuple):
+    """A thread at one moment."""
+
+    tid: int
+    name: str
+    state: str
+    """A letter, as in proc_pid_stat(5)."""
+    call: str
+    """The name of the system call that it waits in; empty outside. `system call 12` if it has no name here."""
+    arguments: tuple[int, ...]
+    """Of the system call."""
+    stack: int
+    """Its stack pointer; 0 while it runs."""
+    place: str
+    """The function of the kernel that it waits in (`wchan`); empty if it is not known."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs, or could."""
+        return self.state == "R"
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal, a debugger or the freezer of its control group has stopped it."""
+        return self.state in _STOPPED or "freezer" in self.place or "refrigerator" in self.place
+
+
+class Status(NamedTuple):
+    """The facts about a process as a whole."""
+
+    is_dead: bool
+    """Its parent has not asked for its exit status yet."""
+    is_traced: bool
+    """A debugger is attached."""
+    swapped: float
+    """The ratio of its memory that is in swap."""
+
+
+def read_status(folder: ProcessFolder) -> Status:
+    """The status of a process. Raises OSError if it has ended."""
+    lines = (line.partition(":") for line in (folder.path / "status").read_text(errors="replace").splitlines())
+    fields = {name: text.split() for name, _, text in lines if text.strip()}
+    numbers = {name: int(fields[name][0]) if name in fields else 0 for name in ("TracerPid", "VmSwap", "VmRSS")}
+    swapped = numbers["VmSwap"] / max(numbers["VmSwap"] + numbers["VmRSS"], 1)
+    return Status(fields["State"][0] in "ZX", numbers["TracerPid"] > 0, swapped)
+
+
+def children_of(folder: ProcessFolder) -> list[int]:
+    """The pids of the children that its threads have started. Raises OSError if the process has ended."""
+    children: list[int] = []
+    for tid in task_ids(folder):
+        with suppress(OSError):
+            children += map(int, (folder.path / "task" / str(tid) / "children").read_text().split())
+    return children
+
+
+def task_ids(folder: ProcessFolder) -> list[int]:
+    """The threads of a process, the main one first. Raises OSError if the process has ended."""
+    ids = {int(entry.name) for entry in islice((folder.path / "task").iterdir(), _MOST)}
+    return [*ids & {folder.pid}, *sorted(ids - {folder.pid})]
+
+
+def own_ids(folder: ProcessFolder, tids: Iterable[int]) -> dict[int, int]:
+    """The threads by the ids that they have themselves, in the innermost pid namespace of the process.
+
+    Raises OSError if the process has ended.
+    """
+    if len(folder.own_pids()) == 1:
+        return {tid: tid for tid in tids}
+    found = {}
+    for tid in tids:
+        with suppress(OSError):
+            found[ProcessFolder(folder.path / "task", tid).own_pids()[-1]] = tid
+    return found
+
+
+def thread_names(folder: ProcessFolder) -> list[str]:
+    """The names of the threads of a process. Raises OSError if the process has ended."""
+    names = []
+    for tid in task_ids(folder):
+        with suppress(OSError):
+            names.append((folder.path / "task" / str(tid) / "comm").read_text(errors="replace").strip())
+    return names
+
+
+def read_task(folder: ProcessFolder, tid: int) -> Task:
+    """The state of a thread. Raises OSError or ValueError if it has ended, or if /proc denies access."""
+    path = folder.path / "task" / str(tid)
+    stat = (path / "stat").read_bytes()
+    begin, end = stat.index(b"("), stat.rindex(b")")
+    name, state = stat[begin + 1 : end].decode(errors="replace"), chr(stat[end + 2])
+    call, arguments, stack = _system_call((path / "syscall").read_text())
+    place = "" if state == "R" else (path / "wchan").read_text().strip("0")
+    return Task(tid, name, state, call, arguments, stack, place)
+
+
+def _system_call(text: str) -> tuple[str, tuple[int, ...], int]:
+    """`running`; else the number, the arguments, the stack pointer and the instruction, where -1 is no call."""
+    words = text.split()
+    if len(words) < 3:
+        return "", (), 0
+    number, stack = int(words[0]), int(words[-2], 16)
+    arguments = tuple(int(word, 16) for word in words[1:-2])
+    return NAMES.get(number, "" if number < 0 else f"system call {number}"), arguments, stack

@@ -1,0 +1,88 @@
+"""A training job of several ranks that hangs, and the records that a session makes of it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.stacks import THREADS, ProcessThreads
+from tests.receivers.ebpf.watching import Watch, attributes_of
+from tests.waiting import wait_for
+
+PROGRAM = Path(__file__).with_name("ranks.py")
+
+
+class Job:
+    """The running ranks."""
+
+    def __init__(self, ranks: list["subprocess.Popen[str]"]) -> None:
+        self.ranks = ranks
+
+    def hang(self) -> None:
+        """Lets the ranks hang."""
+        for rank in self.ranks:
+            assert rank.stdin
+            print(file=rank.stdin, flush=True)
+        self.expect("stuck")
+
+    def expect(self, line: str) -> None:
+        """Waits until every rank has said so."""
+        for rank in self.ranks:
+            assert rank.stdout
+            assert rank.stdout.readline() == f"{line}\n"
+
+    def threads(self, watch: Watch) -> list[ProcessThreads]:
+        """What each rank does, by rank, once the session has a record of each."""
+        found: dict[int, ProcessThreads] = {}
+
+        def read() -> bool:
+            found.update(records_of(watch))
+            return len(found) == len(self.ranks)
+
+        wait_for(read, "a record of each rank")
+        return [found[rank] for rank in range(len(self.ranks))]
+
+
+@contextmanager
+def hanging_job(kind: str, folder: Path, ranks: int = 2, python: str = sys.executable) -> Iterator[Job]:
+    """A job whose ranks have trained some steps. `ranks.py` lists the kinds."""
+    processes = [
+        subprocess.Popen(
+            [python, str(PROGRAM), kind, str(folder / "store"), str(rank), str(ranks)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        job = Job(processes)
+        job.expect("training")
+        yield job
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its workers, too
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    assert stream
+                    stream.close()
+
+
+def records_of(watch: Watch) -> dict[int, ProcessThreads]:
+    """The records of a new reading, by the rank of the resource."""
+    watch.taken()
+    return {
+        int(str(attributes_of(resource.resource)["zernel_rank"])): THREADS.read(record.body)
+        for resource in watch.read().logs.resource_logs
+        for scope in resource.scope_logs
+        for record in scope.log_records
+        if record.event_name == semconv.PROCESS_THREADS
+    }

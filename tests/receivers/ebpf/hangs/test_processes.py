@@ -1,0 +1,200 @@
+"""What a process does is read from outside: real programs that wait in known ways, in real interpreters."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.stacks import THREADS, CodeLine, ProcessThreads, ThreadNow
+from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
+from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+from tests.waiting import wait_for
+
+PROGRAM = Path(__file__).with_name("waiting.py")
+LINES = PROGRAM.read_text("utf-8").splitlines()
+
+
+def line_with(text: str) -> int:
+    (line,) = (number for number, line in enumerate(LINES, 1) if text in line)
+    return line
+
+
+class Program:
+    """A running program."""
+
+    def __init__(self, pid: int, folder: Path) -> None:
+        self.pid, self.folder = pid, folder
+        self._reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60)
+
+    def read(self, since: Since | None = None) -> ProcessThreads:
+        return self._reader.read(Watched(self.pid, threads={self.pid: since} if since else {}))
+
+    def main(self, is_there: Callable[[ThreadNow], bool]) -> ThreadNow:
+        """The main thread, once it is where the test expects it."""
+
+        def look() -> ThreadNow | None:
+            main = self.read().threads[0]
+            return main if main.is_main and is_there(main) else None
+
+        return wait_for(look, "the main thread waits") or pytest.fail("it is not there")
+
+    def number(self) -> str:
+        """The number that the program has written."""
+        return wait_for(lambda: (self.folder / "port").read_text() if (self.folder / "port").exists() else "")
+
+
+@contextmanager
+def running(kind: str, folder: Path, python: str = sys.executable) -> Iterator[Program]:
+    command = [python, str(PROGRAM), kind, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        assert program.stdout
+        assert program.stdout.readline() == b"ready\n"
+        reader = Program(program.pid, folder)
+        children: tuple[int, ...] = ()
+        try:
+            yield reader
+        finally:
+            children = tuple(child.pid for child in reader.read().children)
+            program.kill()
+            for child in children:
+                subprocess.run(["kill", "-9", str(child)], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_a_thread_has_its_frames_with_lines_in_each_version_of_python(minor: int, tmp_path: Path) -> None:
+    with running("asleep", tmp_path, python_of(minor)) as program:
+        main = program.main(lambda main: main.activity is Activity.TIMER)
+    assert main.lines == (
+        CodeLine(str(PROGRAM), "asleep", line_with("def asleep") + 1),
+        CodeLine(str(PROGRAM), "<module>", len(LINES)),
+    )
+    assert main.detail == "sleeps"
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_thread_that_holds_the_gil_in_c_is_named(minor: int, tmp_path: Path) -> None:
+    with running("gil", tmp_path, python_of(minor)) as program:
+        main = program.main(lambda main: main.detail == "sleeps and holds the GIL")
+        assert main.lines[0].function == "gil"
+
+        def waiter() -> list[ThreadNow]:
+            return [thread for thread in program.read().threads if thread.activity is Activity.GIL]
+
+        assert wait_for(waiter)[0].detail.startswith(f"the GIL, which thread {program.pid} (")
+
+
+def test_a_lock_without_an_owner_is_a_lock_at_its_line(tmp_path: Path) -> None:
+    with running("lock", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.LOCK)
+    assert (main.detail, main.lines[0].line) == ("", line_with("lock.acquire()"))
+
+
+def test_a_mutex_that_its_waiter_holds_is_named(tmp_path: Path) -> None:
+    with running("mutex", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.LOCK)
+    assert main.detail == "the lock that it holds itself"
+
+
+def test_the_child_at_the_other_end_of_a_pipe_is_named(tmp_path: Path) -> None:
+    with running("pipe_of_child", tmp_path) as program:
+        main = program.main(lambda main: "(sleep)" in main.detail)
+        (child,) = program.read().children
+    assert (main.activity, main.detail) == (Activity.PIPE, f"reads a pipe of child {child.pid} (sleep)")
+    assert [thread.activity for thread in child.threads] == [Activity.TIMER]
+
+
+def test_a_pipe_that_nobody_writes_is_named_by_its_path(tmp_path: Path) -> None:
+    with running("fifo", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.PIPE)
+    assert main.detail == f"opens the pipe {tmp_path}/fifo, which no other process has opened"
+
+
+def test_a_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
+    with running("odd_name", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.PIPE)
+        assert THREADS.write(program.read())
+    assert main.detail.startswith(f"opens the pipe {tmp_path}/f\ufffd, ")
+
+
+def test_a_set_of_very_many_descriptors_is_cut(tmp_path: Path) -> None:
+    with running("many_descriptors", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.PIPE)
+    assert main.detail == "waits for a pipe"
+
+
+def test_the_peer_of_a_connection_is_named(tmp_path: Path) -> None:
+    with running("connection", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.SOCKET)
+        assert main.detail == f"reads from a socket of 127.0.0.1:{program.number()}"
+
+
+def test_the_address_of_a_server_is_named(tmp_path: Path) -> None:
+    with running("server", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.SOCKET)
+        assert main.detail == f"waits for connections to 127.0.0.1:{program.number()}"
+
+
+def test_a_locked_file_is_named_with_its_mount(tmp_path: Path) -> None:
+    with running("file_lock", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.LOCK)
+    assert main.detail.startswith(f"waits for the lock of {tmp_path}/lock (")
+
+
+def test_a_program_that_is_waited_for_is_named(tmp_path: Path) -> None:
+    with running("program", tmp_path) as program:
+        main = program.main(lambda main: "(sleep)" in main.detail)
+        (child,) = program.read().children
+    assert (main.activity, main.detail) == (Activity.CHILD, f"waits for the end of child {child.pid} (sleep)")
+
+
+def test_a_stopped_process_is_stopped(tmp_path: Path) -> None:
+    with running("stopped", tmp_path) as program:
+        main = program.main(lambda main: bool(main.detail))
+        process = program.read()
+    assert (process.is_stopped, process.is_traced) == (True, False)
+    assert (main.activity, main.detail, main.lines[0].function) == (Activity.UNKNOWN, "stopped by a signal", "stopped")
+
+
+def test_a_dead_child_is_dead(tmp_path: Path) -> None:
+    with running("zombie", tmp_path) as program:
+        wait_for(lambda: [child.is_dead for child in program.read().children] == [True])
+        assert not program.read().is_stopped
+
+
+def test_a_thread_that_computes_in_python_runs_python(tmp_path: Path) -> None:
+    with running("busy", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.PYTHON)
+    assert main.lines[0].function == "busy"
+
+
+def test_the_activity_of_a_call_is_that_of_its_probe(tmp_path: Path) -> None:
+    with running("asleep", tmp_path) as program:
+        main = program.read(Since(Activity.COLLECTIVE, 7.0)).threads[0]
+        assert (main.activity, main.seconds) == (Activity.COLLECTIVE, 7.0)
+        main = wait_for(lambda: program.read(Since(Activity.LOCK, 7.0)).threads[0])
+        assert main.seconds == 7.0
+
+
+def test_a_reading_keeps_to_its_budget_and_has_the_main_thread(tmp_path: Path) -> None:
+    with running("gil", tmp_path) as program:
+        reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=0.0)
+        (main,) = reader.read(Watched(program.pid)).threads
+        assert main.is_main
+
+
+def test_a_reading_is_the_body_of_a_record(tmp_path: Path) -> None:
+    with running("program", tmp_path) as program:
+        reading = program.read()
+        assert THREADS.read(THREADS.write(reading)) == reading
+
+
+def test_a_process_that_has_ended_cannot_be_read(tmp_path: Path) -> None:
+    with running("asleep", tmp_path) as program:
+        pass
+    with pytest.raises(OSError, match="No such"):
+        program.read()
