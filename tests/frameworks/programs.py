@@ -56,6 +56,7 @@ PROGRAMS = {
     "nanoGPT": _by_hand("batches:nanogpt"),
     "queue": _by_hand("batches:queue"),
     "queue, accumulation 4": _by_hand("batches:accumulated", soak=True),
+    "tar file": _by_hand("batches:streamed"),
     "evaluation without a loader": Program("batches:evaluated"),
     "policy gradient": _by_hand("reinforcement:by_hand"),
     "stable-baselines3": Program(
@@ -82,18 +83,17 @@ PROGRAMS = {
     "logger that synchronizes": _by_hand("positions:syncing_logger", soak=True),
     "logger to a full pipe": _by_hand("positions:piping_logger", soak=True),
     "slices of a tensor": _by_hand("positions:slices", soak=True),
-    "rollouts": _by_hand(
-        "positions:rollouts", soak=True, fails="96.94 %: of passes of 55 us, each edge misses some us"
-    ),
+    "rollouts": _by_hand("positions:rollouts", soak=True),
     "environments behind pipes": _by_hand("positions:piped_environments", soak=True),
     "pipeline by send and recv": _by_hand("positions:pipeline", ranks=2, soak=True),
     "detection": _by_loader("strangers:detection", soak=True),
     "diffusion": _by_loader("strangers:diffusion", soak=True),
     "contrastive learning": _by_loader("strangers:contrastive", soak=True),
-    "Q-learning": _by_hand(
-        "strangers:q_learning",
+    "Q-learning": _by_hand("strangers:q_learning", soak=True),
+    "replay memory": _by_hand(
+        "strangers:replayed",
         soak=True,
-        fails="94.81 %: nothing shows where a step of the environment ends and Python samples a batch",
+        fails="88 %: each step of the environment is followed by a batch, and no probed operator averages the weights",
     ),
     "critics": _by_loader("strangers:critics", soak=True),
     "mixed precision": _by_loader("strangers:mixed_precision", soak=True),

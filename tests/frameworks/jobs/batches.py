@@ -1,8 +1,13 @@
 """Loops that get their batches, or some of them, without PyTorch's DataLoader."""
 
+import gc
+import io
 import queue as queues
+import tarfile
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.models.gpt import BLOCK, VOCABULARY, Gpt
-from tests.frameworks.jobs.models.small import BATCH, STEPS, layers, random_batch
+from tests.frameworks.jobs.models.small import BATCH, STEPS, WIDTH, layers, random_batch
 from tests.frameworks.jobs.recording.pytorch import TorchRun
 from tests.frameworks.jobs.recording.slowness import busy
 
@@ -117,6 +122,40 @@ def _from_queue(run: TorchRun, accumulate: int) -> None:
     while thread.is_alive():  # it may wait for room in the queue
         with suppress(queues.Empty):
             batches.get(timeout=0.01)
+
+
+def streamed(run: TorchRun) -> None:
+    """Samples from a tar file, which is read from its beginning to its end, as webdataset does."""
+    path, model = run.truth.folder / "shard.tar", layers()
+    with tarfile.open(path, "w") as shard:
+        for number in range(STEPS * BATCH):
+            sample = np.random.default_rng(number).random(WIDTH, np.float32).tobytes()
+            member = tarfile.TarInfo(f"{number}.bin")
+            member.size = len(sample)
+            shard.addfile(member, io.BytesIO(sample))
+    run.watch_model(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    gc.collect()  # else in the first forward pass
+    run.get_ready()
+    with run.truth.loop(), tarfile.open(path, "r|") as shard:
+        members = iter(shard)
+        for _ in range(STEPS):
+            with run.truth.region("data"):
+                inputs, targets = _batch_of(shard, members)
+            with run.truth.region("forward"):
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.truth.stepped()
+
+
+def _batch_of(shard: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> tuple[torch.Tensor, torch.Tensor]:
+    samples = []
+    for member in islice(members, BATCH):
+        content = shard.extractfile(member)
+        samples.append(np.frombuffer(content.read() if content else b"", np.float32))
+    return torch.from_numpy(np.stack(samples)), torch.tensor([int(sample[0] * 10) for sample in samples])
 
 
 def evaluated(run: TorchRun) -> None:

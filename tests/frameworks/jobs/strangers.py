@@ -17,7 +17,7 @@ from tests.frameworks.jobs.models.small import BATCH, STEPS, WIDTH, layers, rand
 from tests.frameworks.jobs.recording.pytorch import TorchRun
 from tests.frameworks.jobs.recording.slowness import busy
 
-STATES, ACTIONS, MEMORY, PLAYED = 16, 4, 2_000, 8
+STATES, ACTIONS, MEMORY, PLAYED, SAMPLED = 16, 4, 2_000, 8, 128
 CRITICS, INNER, TASKS = 3, 2, 2
 
 
@@ -126,6 +126,45 @@ def q_learning(run: TorchRun) -> None:
             with run.truth.region("average"), torch.no_grad():
                 for slow, fast in zip(target.parameters(), model.parameters(), strict=True):
                     slow.lerp_(fast, 0.01)
+            run.truth.stepped()
+
+
+def replayed(run: TorchRun) -> None:
+    """PyTorch's tutorial of deep Q-learning: a batch of the replay memory after each step of the environment."""
+    model, target = (nn.Sequential(nn.Linear(STATES, 256), nn.ReLU(), nn.Linear(256, ACTIONS)) for _ in range(2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, amsgrad=True)
+    memory = deque[tuple[torch.Tensor, ...]](maxlen=MEMORY)
+    for _ in range(SAMPLED):
+        memory.append((torch.rand(1, STATES), torch.tensor([[0]]), torch.rand(1, STATES), torch.tensor([0.0])))
+    state = torch.zeros(1, STATES)
+    run.get_ready()
+    with run.truth.loop():
+        for _ in range(5 * STEPS):
+            with run.truth.region("rollout"), torch.no_grad():
+                action = model(state).max(1).indices.view(1, 1)
+            with run.truth.region("host"):
+                busy(0.002)
+                following = torch.tensor(np.random.default_rng(int(action)).random((1, STATES), np.float32))
+            with run.truth.region("data"):
+                memory.append((state, action, following, torch.tensor([float(action == 0)])))
+                before, actions, after, rewards = (
+                    torch.cat(values) for values in zip(*random.sample(memory, SAMPLED), strict=True)
+                )
+            state = following
+            with run.truth.region("forward"):
+                chosen = model(before).gather(1, actions)
+                with torch.no_grad():
+                    wanted = rewards + 0.99 * target(after).max(1).values
+                loss = smooth_l1_loss(chosen, wanted[:, None])
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_value_(model.parameters(), 100)
+            optimizer.step()
+            with run.truth.region("average"):
+                weights, slow = model.state_dict(), target.state_dict()
+                for name in weights:
+                    slow[name] = weights[name] * 0.005 + slow[name] * 0.995
+                target.load_state_dict(slow)
             run.truth.stepped()
 
 

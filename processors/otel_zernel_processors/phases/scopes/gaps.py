@@ -7,6 +7,7 @@ before a run, and after its last operator, is the load of a batch only with fact
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median_low
 from typing import NamedTuple
 
 from otel_zernel_libraries.training.interval_spans import NO_EVIDENCE, Evidence
@@ -44,10 +45,16 @@ _FINISHES = _UPDATES | {"zero_grad"}
 _SHORT_GAP, _SHORT_TAIL = 20, 4
 """A gap before a forward pass, and the time after its last operator, belong to the pass if they are shorter than this
 part of it: its calls in Python, and waits for another thread's lock."""
+_CALL_NS, _OPERATOR_NS = 8_000, 4_000
+"""A pass without gradients begins so long before its first operator, and ends so long after the begin of its last one.
+With PyTorch 2.6 and 2.13, a call of a module takes 5 to 10 us, and few operators take less than 4 us."""
 _PASSES = frozenset({"forward", "inference"})
 _PAUSES = 8
 """A forward pass goes on while the thread computes something else after a result, but not if a step has more such
 pauses than this: then they are steps of an environment."""
+_ENVIRONMENTS, _SPREADS = 4, 4
+"""So many steps of an environment show how long the next one takes. It is longer if it differs from their median by so
+many times as they do."""
 _MARKS = _UPDATES | RUNS | {"data_loading", "backward", "zero_grad"}
 
 
@@ -151,14 +158,16 @@ class Gaps:
         of_run = next((at for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
         run = None if of_run is None else marks[of_run]
         other = UNKNOWN[Position.ENVIRONMENT] if run and before == "inference" else rest
-        if of_run is None or run is None or run.operators is None:
+        if of_run is None or run is None or (run.operators is None and before != "inference"):
             return [(begin, mark.start, other)]
         is_rollout = before == "inference" or run.kind == "inference"
         if is_rollout and waits_for_child(begin, mark.start, self._clock):
             return [(begin, mark.start, UNKNOWN[Position.ENVIRONMENT])]
-        load = self._load(begin, mark.start, run)
+        load = self._load(begin, mark.start, run) if run.operators else None
         if before != "inference":
             load = self._made(begin, mark.start, load)
+        elif load is None:
+            load = self._sampled(begin, mark.start, of_run)
         if load:
             before_load = [(begin, load.start, other)] if load.start > begin else []
             return [*before_load, (load.start, mark.start, MOMENTS[Position.LOAD][load.activity])]
@@ -187,6 +196,23 @@ class Gaps:
                 return Load(start)
         return load
 
+    def _sampled(self, begin: int, end: int, position: int) -> Load | None:
+        """The making of a batch from the memory of a rollout, before a run. The gap begins with a step of the
+        environment, which takes as long as the others. The rest is the load, if it is longer than these differ. Within
+        a run nothing shows when the thread waits for a CPU."""
+        marks, trains = self.marks, position
+        while marks[trains].kind == "inference" and trains + 1 < len(marks):
+            if marks[trains + 1].start - marks[trains].end >= self._bridge_ns:
+                return None
+            trains += 1
+        others = self._step.environments
+        if marks[trains].kind != "forward" or len(others) < _ENVIRONMENTS:
+            return None
+        usual = median_low(others)
+        spread = median_low([abs(gap - usual) for gap in others])
+        rest = (own_time(begin, end, self._clock) if marks[position].operators else end - begin) - usual
+        return Load(end - rest) if rest > max(_SPREADS * spread, usual // _SHORT_GAP) else None
+
     def _is_compiled(self, position: int, begin: int) -> bool:
         """Whether a run is only the loss of a pass whose operators are not marked: they run in the gap from `begin`.
         The backward pass of such a pass takes time, too. Old recordings do not say which operators are losses."""
@@ -212,6 +238,10 @@ class Gaps:
             if mark.kind in _PASSES:
                 if following and following.start > mark.end:
                     until = self._end_of_pass(mark, following, pauses)
+                    marks[position] = mark._replace(minus_end=-until)
+                if mark.kind == "inference":
+                    next_start = marks[position + 1].start if position + 1 < len(marks) else self._step.end
+                    until = max(min(mark.end + _OPERATOR_NS, next_start), marks[position].end)
                     marks[position] = mark._replace(minus_end=-until)
                 following = mark
             elif mark.kind == "backward":
@@ -264,9 +294,20 @@ class Gaps:
             follows = follows and self._own_time(edge, mark.start, around) < close
             if edge < mark.start and (follows or (mark.kind == "update" and before == "backward")):
                 mark = mark._replace(start=edge)
+            elif mark.kind == "inference":
+                mark = mark._replace(start=max(min(edge, mark.start), mark.start - _CALL_NS))
             extended.append(mark)
             around.append(mark)
         return extended
+
+
+def times_between_passes(intervals: Sequence[ThreadInterval], bridge_ns: int) -> list[int]:
+    """The times (ns) of at least `bridge_ns` between passes without gradients that follow each other."""
+    if not any(one.kind == "inference" for one in intervals):
+        return []
+    marks = pairwise(sorted(_marks(intervals), key=_order))
+    times = [after.start - one.end for one, after in marks if one.kind == after.kind == "inference"]
+    return [time for time in times if time >= bridge_ns]
 
 
 def _order(mark: ThreadMark) -> tuple[int, int]:

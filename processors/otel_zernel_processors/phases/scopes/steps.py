@@ -1,5 +1,6 @@
 """The steps of a training thread."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,6 +48,8 @@ class Step:
     """Whether it is a first step that compiles."""
     follows_inference: bool = False
     """Whether the step before it on its thread is of the kind `inference`."""
+    environments: Sequence[int] = ()
+    """The latest times (ns) between two passes without gradients of its thread: steps of an environment."""
     is_fed: bool = False
     """Whether another thread of the process loads data."""
     snapshots: list[TimedSnapshot] = field(default_factory=list)

@@ -12,6 +12,7 @@ from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
 from otel_zernel_processors.phases.scopes.compilation import FirstSteps
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
+from otel_zernel_processors.phases.scopes.gaps import times_between_passes
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.structure import events_of
 from otel_zernel_processors.phases.scopes.throttling import Throttling
@@ -23,6 +24,8 @@ _PASSES = frozenset({"data_loading", "backward", "forward", "inference"})
 """The kinds of intervals that divide time into steps."""
 _THREADS = 64
 """Threads whose last step is known."""
+_ENVIRONMENTS = 32
+"""So many times between passes show how long a step of an environment takes."""
 _LOSSES = 64
 """Number of separate periods of loss; beyond it, the two oldest are merged."""
 
@@ -94,6 +97,8 @@ class Timeline:
         """By thread: the last snapshot of its steps so far."""
         self._samples: dict[int, ThreadSamples] = {}
         """By thread."""
+        self._environments: dict[int, deque[int]] = {}
+        """By thread: the latest times (ns) between two passes without gradients."""
         self._doubtful: list[TimeRange] = []
         self._began = self._closed_until = 0
         self.doubtful_ns = 0
@@ -217,6 +222,7 @@ class Timeline:
         self._kinds[step.thread] = step.kind
         if len(self._kinds) > _THREADS:
             del self._kinds[next(iter(self._kinds))]
+        self._add_environments(step)
         self._add_snapshots(step)
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
@@ -227,6 +233,17 @@ class Timeline:
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
         return ClosedStep(step, began, in_flight, self._bridge_ns, self._samples.get(step.thread), self.throttling)
+
+    def _add_environments(self, step: Step) -> None:
+        times = times_between_passes(step.intervals, self._bridge_ns)
+        latest = self._environments.pop(step.thread, None)
+        if not (times or latest):
+            return
+        self._environments[step.thread] = latest = deque(latest or (), maxlen=_ENVIRONMENTS)
+        latest.extend(times)
+        step.environments = tuple(latest)
+        if len(self._environments) > _THREADS:
+            del self._environments[next(iter(self._environments))]
 
     def _add_snapshots(self, step: Step) -> None:
         """Adds the snapshots of its intervals to a step, and the last one before it: it begins where another ends."""

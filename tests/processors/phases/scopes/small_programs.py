@@ -58,11 +58,11 @@ class Program:
         self.truth.append(Part(start, START + self.thread.snapshot.time, position, spent))
 
     @contextmanager
-    def span(self, kind: str, count: int = 6, *, is_loss: bool = False) -> Iterator[None]:
-        """A span around parts. A run of operators has `count` operators."""
+    def span(self, kind: str, count: int = 6, *, is_loss: bool = False, is_over: bool = False) -> Iterator[None]:
+        """A span around parts. A run of operators has `count` operators. Its pass goes on unless it `is_over`."""
         begin = self.thread.snapshot
         yield
-        operators = Operators(count, is_open=True, is_loss=is_loss) if kind in _RUNS else None
+        operators = Operators(count, is_open=not is_over, is_loss=is_loss) if kind in _RUNS else None
         self.thread.add(kind, begin, operators=operators)
 
     def load(self, waits: Mapping[str, float] = _NOTHING, on_cpu: float = 0.3, **counted: int) -> None:
@@ -160,6 +160,29 @@ def rollout(waits: Mapping[str, float], read: int) -> Step:
         program.learn()
 
     return step
+
+
+def environment_in_python(program: Program) -> None:
+    """The model acts eight times before it learns. Its environment computes in Python."""
+    for _ in range(8):
+        with program.span("inference", is_over=True):
+            program.part(Position.INFERENCE, 1, operators=6)
+        program.part(Position.ENVIRONMENT, 0.8)
+    program.forward()
+    program.learn()
+
+
+def replay_memory(program: Program) -> None:
+    """The same. After the last step of the environment, Python samples a batch, for a pass of two models."""
+    for _ in range(8):
+        with program.span("inference", is_over=True):
+            program.part(Position.INFERENCE, 1, operators=6)
+        program.part(Position.ENVIRONMENT, 0.8)
+    program.part(Position.LOAD, 3)
+    with program.span("inference", is_over=True):
+        program.part(Position.INFERENCE, 0.9, operators=6)
+    program.forward()
+    program.learn()
 
 
 def batch_of_a_process_beside_a_command(program: Program) -> None:
@@ -339,6 +362,8 @@ PROGRAMS: Mapping[str, Step] = {
     "environments_in_processes": rollout({"pipe": 4}, read=900),
     # The environment is a server, which answers with 500 bytes.
     "game_server": rollout({"socket": 4}, read=500),
+    "environment_in_python": environment_in_python,
+    "replay_memory": replay_memory,
     # The dataset of a DataLoader asks a server.
     "requests_in_the_dataset": in_loader({"socket": 12}, read=50_000),
     # The DataLoader gives text, and the loop looks up its tokens in Python.
