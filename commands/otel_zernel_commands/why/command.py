@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 _SECONDS = 60.0
 _LONGEST = 86_400.0  # a day
+_HUNG = 5
+"""The exit status if a job hangs."""
 _TOLERANCE, _MOST_TOLERANCE = 0.05, 100.0
 
 _DESCRIPTION = """Finds the training jobs of this machine, watches them, and says why they are slow: where the time of
 a step goes, the verdict with its evidence and what to try, and which rank delays the others. Of a program without
 PyTorch it says what its busiest threads do. It needs root and no configuration, and changes nothing in the jobs. Ctrl-C
 ends the watch early and prints the report so far. Behind --, it starts a program and watches it from its first step;
-the exit status is then that of the program. Else it is 1 if no program was found, and 0 otherwise."""
+the exit status is then that of the program. Else it is 1 if no program was found, 5 if a job hangs, and 0 otherwise."""
 
 
 class WhyCommand(Command):
@@ -121,11 +123,12 @@ class WhyCommand(Command):
             if slices and slices.is_full:
                 print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
             print_result(text)
+            is_hung = any(job.hang for job in report.jobs)
             compared = _print_comparison(baseline, report_tree(report), options) if baseline else 0
             if program and program.is_running:
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
             status = program.wait() if program else 0
-            return status or compared
+            return status or (_HUNG if is_hung else compared)
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:

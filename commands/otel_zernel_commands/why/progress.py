@@ -80,8 +80,11 @@ class WatchProgress:
         return max((process.probe_share or 0.0 for process in processes), default=0.0)
 
     def has_ended(self) -> bool:
-        """Whether no process of the chosen jobs is running any more. A pid may belong to another process by now."""
+        """Whether no process of the chosen jobs is running any more, or all of them hang: there is nothing more to see.
+        A pid may belong to another process by now."""
         groups, pid = self._groups(), self._choice.pid
+        if groups and all(group.hang for group in groups):
+            return True
         if any(self._runs(process) for group in groups for process in group.processes):
             return False
         if self._program:

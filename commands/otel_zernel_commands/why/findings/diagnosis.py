@@ -15,6 +15,7 @@ from otel_zernel_libraries.training import (
 )
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer, lead_of, verdict_of
+from otel_zernel_libraries.training.hangs import hang_advice, hang_sentences
 from otel_zernel_libraries.training.ledger import Activity
 
 _GPU_WAITS = frozenset({Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
@@ -41,6 +42,9 @@ def diagnosis_of(
 ) -> Diagnosis:
     """The diagnosis of a job. `gpus` are those that it uses; `shares` are for a program without PyTorch's scopes."""
     answer = answer_of(group)
+    if group.hang:
+        sentences = hang_sentences(*group.hang)
+        return Diagnosis("hung", ". ".join(sentences) + ".", advice=tuple(hang_advice(group.hang.hang)))
     if answer is None:
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)

@@ -8,6 +8,7 @@ from otel_zernel.text import visible
 from otel_zernel_libraries.job_choice import JobChoice, names_of
 from otel_zernel_libraries.training import FEWEST_STEPS, script_of, title_of
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.hangs import SeenHang
 from otel_zernel_libraries.training.state import Entities, SeenJob, SeenProcess
 
 _LONGEST_TITLE = 80
@@ -34,6 +35,11 @@ class JobGroup:
     def answer(self) -> JobAnswer | None:
         """Its causes. None if it has none yet."""
         return self.job.answer if self.job else self.processes[0].answer
+
+    @property
+    def hang(self) -> SeenHang | None:
+        """None if it does not hang."""
+        return self.job.hang if self.job else self.processes[0].hang
 
     @property
     def trained(self) -> int:
@@ -76,8 +82,10 @@ class _Ranks:
 
 
 def groups_of(processes: Iterable[SeenProcess], jobs: Entities[SeenJob]) -> list[JobGroup]:
-    """The jobs and the single processes that took steps, or whose phases are known without."""
-    training = sorted((process for process in processes if process.source), key=lambda process: process.pid)
+    """The jobs and the single processes that took steps, whose phases are known without, or that hang."""
+    hung = {job.id for job in jobs if job.hang}
+    known = (process for process in processes if process.source or process.hang or process.job in hung)
+    training = sorted(known, key=lambda process: process.pid)
     groups = [JobGroup([process]) for process in training if process.rank is None]
     of_job: dict[object, _Ranks] = {}
     for process in training:

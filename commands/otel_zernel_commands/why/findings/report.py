@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from otel_zernel_commands.why.watch import StepBlock
 from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.hangs import JobHang
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,8 @@ class JobFindings:
     """None if it uses no GPU."""
     answer: JobAnswer | None = None
     """Its causes. None if its steps are too few, or not known."""
+    hang: JobHang | None = None
+    """None if it does not hang."""
     gpus: tuple[GpuRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be seen, and why."""

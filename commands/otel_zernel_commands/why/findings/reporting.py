@@ -104,6 +104,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         shares=shares,
         diagnosis=diagnosis_of(group, spent, shares, used),
         answer=answer_of(group),
+        hang=group.hang.hang if group.hang else None,
         times=spent,
         device=device_time(group.processes),
         gpus=used,

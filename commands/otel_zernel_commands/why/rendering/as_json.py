@@ -17,6 +17,7 @@ from otel_zernel_commands.why.findings import (
 )
 from otel_zernel_commands.why.watch import StepBlock
 from otel_zernel_libraries.training.causes import Cause, Hidden
+from otel_zernel_libraries.training.hangs import JobHang
 
 
 class _Object(BaseModel):
@@ -80,8 +81,8 @@ class Job(_Object):
     """Seconds that a step would at best take; null if no causes are known."""
     device: DeviceTime | None
     """What its GPUs did, in seconds a step. Null without a GPU."""
-    hung: None = None
-    """Always null: later releases report hangs."""
+    hung: JobHang | None = None
+    """Null if it does not hang."""
     time: tuple[PositionActivity, ...]
     phases: tuple[TimeShare, ...]
     """In place of `time`, for a program without PyTorch's scopes."""
@@ -150,6 +151,7 @@ def _job(job: JobFindings) -> Job:
         hidden=answer.hidden if answer else (),
         best=answer.best if answer else None,
         device=job.device,
+        hung=job.hang,
         time=tuple(
             PositionActivity(
                 position=row.position, activity=one.activity, phase=row.phase, per_step=one.per_step, share=one.share

@@ -19,6 +19,7 @@ from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, de
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.hangs import hung_rank_text
 
 _MOST_RANKS = 256
 """Ranks in the table. The JSON output has all."""
@@ -71,9 +72,12 @@ def _body(report: WhyReport) -> Iterator[str]:
 def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
     yield f'<p class="about">{escape(job_title(job, report))}</p>'
     yield f'<h1 class="why">{escape(job.diagnosis.sentence)}</h1>'
-    if job.answer:
+    if job.answer and not job.hang:
         yield from (f'<p class="where">{escape(text)}</p>' for text in about_texts(job.answer))
     yield from _list("What to try", job.diagnosis.advice, "advice")
+    if job.hang:
+        ranks = ["\n".join((hung_rank_text(rank), *rank.code)) for rank in job.hang.ranks[:_MOST_RANKS]]
+        yield from _list("What each rank does", tuple(ranks), "hang")
     if job.answer:
         yield from _causes(job.answer)
         yield from _list("Hidden, and not worth touching", tuple(hidden_texts(job.answer)), "hidden")

@@ -15,6 +15,7 @@ from otel_zernel_libraries.training import (
 )
 from otel_zernel_libraries.training.amounts import amount, percent, with_units_kept
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.hangs import JobHang, hung_rank_text
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
 _LONGEST_LABEL = 52
@@ -28,6 +29,8 @@ _LONGEST_BAR = 40
 _FEWEST_BAR = 6
 _MOST_SHOWN = 8
 """Threads of a program without steps."""
+_MOST_LINES = 6
+"""Lines of code of a rank that hangs."""
 _MOST_ROWS = 32
 """Ranks in the table. Of more, the latest and the slowest ones are shown."""
 
@@ -48,7 +51,7 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
     yield ""
     for line in _wrapped(job.diagnosis.sentence, terminal, "  ", "  "):
         yield terminal.coloured(line, _BOLD)
-    if job.answer:
+    if job.answer and not job.hang:
         for text in about_texts(job.answer):
             yield from _wrapped(text, terminal, "  ", "  ")
     if job.diagnosis.advice:
@@ -62,6 +65,8 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
 
 def _sections(job: JobFindings, terminal: Terminal) -> Iterator[tuple[str, Iterable[str]]]:
     """The headings below the diagnosis, each with its lines."""
+    if job.hang:
+        yield "What each rank does" if len(job.hang.ranks) > 1 else "What it does", _hang(job.hang, terminal)
     if job.answer and job.answer.causes:
         yield "What a step would save without", _causes(job.answer, terminal)
     if job.answer and job.answer.hidden:
@@ -233,6 +238,16 @@ def thread_text(row: ThreadRow) -> str:
     parts = [("is on a CPU", row.cpu), *((activity_words(name), share) for name, share in row.waits.items())]
     named = [f"{words} {percent(share)}" for words, share in parts if share >= 0.005]
     return ", ".join(named) or "has ended"
+
+
+def _hang(hang: JobHang, terminal: Terminal) -> Iterator[str]:
+    """The ranks of a hang, the guilty ones first, each with its lines of code."""
+    for rank in hang.ranks[:_MOST_ROWS]:
+        yield from _wrapped(hung_rank_text(rank), terminal, "  ", "    ")
+        for line in rank.code[:_MOST_LINES]:
+            yield from _wrapped(line, terminal, "      ", "        ")
+    if len(hang.ranks) > _MOST_ROWS:
+        yield f"  and {len(hang.ranks) - _MOST_ROWS} more ranks, all in --json"
 
 
 def _causes(answer: JobAnswer, terminal: Terminal) -> Iterator[str]:

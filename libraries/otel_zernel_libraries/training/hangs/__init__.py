@@ -1,9 +1,9 @@
 """A job that hangs: the decision, its record, and the words for it."""
 
 from otel_zernel_libraries.training.hangs.decision import Rank, hang_of, is_stopped
-from otel_zernel_libraries.training.hangs.job_hang import HANG, HungCollective, HungRank, HungRole, JobHang
+from otel_zernel_libraries.training.hangs.job_hang import HANG, HungCollective, HungRank, HungRole, JobHang, SeenHang
 from otel_zernel_libraries.training.hangs.rank_signs import Ending, RankSigns
-from otel_zernel_libraries.training.hangs.words import hang_sentences
+from otel_zernel_libraries.training.hangs.words import hang_advice, hang_sentences, hung_rank_text
 
 __all__ = [
     "HANG",
@@ -14,7 +14,10 @@ __all__ = [
     "JobHang",
     "Rank",
     "RankSigns",
+    "SeenHang",
+    "hang_advice",
     "hang_of",
     "hang_sentences",
+    "hung_rank_text",
     "is_stopped",
 ]

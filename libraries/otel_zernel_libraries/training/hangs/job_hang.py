@@ -6,7 +6,7 @@ alone, when a job hangs, and in each report until it goes on.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, FiniteFloat
 
@@ -67,6 +67,13 @@ class JobHang:
     """None if no rank waits in a collective."""
     ranks: Annotated[tuple[HungRank, ...], Field(max_length=MOST_RANKS)]
     """The guilty ones first."""
+
+
+class SeenHang(NamedTuple):
+    """A hang, and the time of its newest record (s since 1970)."""
+
+    hang: JobHang
+    time: float
 
 
 HANG: Final = RecordBody(JobHang)

@@ -27,6 +27,34 @@ def hang_sentences(hang: JobHang, now: float) -> list[str]:
     return sentences
 
 
+def hung_rank_text(rank: HungRank) -> str:
+    """`rank 1 (pid 8, missing): it reads /data/x`."""
+    name = f"pid {rank.pid}" if rank.rank is None else f"rank {rank.rank} (pid {rank.pid}, {rank.role})"
+    doing = rank.detail if rank.pid == 0 or rank.role is HungRole.DEAD else _clause(rank)
+    return f"{name}: {doing}"
+
+
+def hang_advice(hang: JobHang) -> Iterator[str]:
+    """What to try, for the first of the guilty ranks."""
+    first = hang.ranks[0]
+    where = f" on {first.host}" if first.host else ""
+    if first.role is HungRole.STOPPED:
+        yield f"Continue it: `kill -CONT {first.pid}`{where}."
+    elif first.role is HungRole.DEAD:
+        yield f"Read the log of rank {first.rank}{where}, and start the job again: the others can not go on."
+    elif first.role is HungRole.MISMATCHED:
+        yield "Let all ranks call the same collectives, in the same order and with equal sizes."
+        yield "Look for a collective below `if rank == 0`, and for ranks with fewer batches."
+    elif first.role is HungRole.WAITING:
+        yield "Look at the network and at the GPUs: `dmesg` for XIDs, and `NCCL_DEBUG=INFO`."
+    elif first.detail.startswith("its DataLoader worker"):
+        yield "Look at the dataset's code in the worker, for locks and threads that it has inherited by fork."
+    elif first.activity in (Activity.FILE, Activity.PIPE, Activity.SOCKET):
+        yield f"Check that the other end answers{where}: the mount, the server, or the program that writes."
+    elif first.activity in (Activity.LOCK, Activity.GIL):
+        yield "Look for the thread that holds the lock: the lines of code show where this one waits."
+
+
 def collective_words(collective: HungCollective | OpenCollective) -> str:
     """`all_reduce 17`."""
     if collective.operation == "backward":

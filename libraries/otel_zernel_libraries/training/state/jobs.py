@@ -10,6 +10,7 @@ from typing import Final
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.hangs import SeenHang
 from otel_zernel_libraries.training.names import PHASES, launcher_of
 from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue
 from otel_zernel_libraries.training.programs import title_of
@@ -44,6 +45,8 @@ class SeenJob:
     """The numbers of its ranks by the id of the process."""
     answer: JobAnswer | None = None
     """Its newest causes over ranks."""
+    hang: SeenHang | None = None
+    """None while it does not hang."""
     verdict: str = ""
     step_s: float | None = None
     transfer_s: float | None = None

@@ -9,6 +9,7 @@ from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.durations import Counts, RecentDurations
+from otel_zernel_libraries.training.hangs import SeenHang
 from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
 from otel_zernel_libraries.training.points import SeenValue
 from otel_zernel_libraries.training.state.latencies import Latencies
@@ -198,6 +199,8 @@ class SeenProcess:
     """The standard deviation of the durations of steps by their mean, in the window of `phases`."""
     answer: JobAnswer | None = None
     """Its newest causes, if it trains alone."""
+    hang: SeenHang | None = None
+    """None while it does not hang, or if it is a rank of a job."""
     verdict: str = ""
     missing_marks: set[str] = field(default_factory=set)
     """The values of `zernel.mark` in docs/spans.md."""

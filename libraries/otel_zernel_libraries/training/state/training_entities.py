@@ -11,6 +11,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.hangs import HANG, JobHang, SeenHang
 from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue, scalars_of
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.state.gpus import SeenGpu, gpu_id_of
@@ -58,18 +59,22 @@ class TrainingEntities:
         self._aged = 0.0
 
     def add_answers(self, of_resource: ResourceLogs, now: float) -> None:
-        """Reads the causes of a job, or of a process that trains alone."""
+        """Reads the causes of a job, or of a process that trains alone, and its hang."""
         for record in (record for scope in of_resource.scope_logs for record in scope.log_records):
-            if record.event_name != semconv.JOB_CAUSES:
+            if record.event_name not in (semconv.JOB_CAUSES, semconv.JOB_HUNG):
                 continue
             try:
-                answer = JobAnswer.from_body(record.body)
+                is_hang = record.event_name == semconv.JOB_HUNG
+                content = HANG.read(record.body) if is_hang else JobAnswer.from_body(record.body)
             except MalformedSpan as error:
                 self.refuse_malformed(error)
                 continue
             seen = SeenValue(0.0, record.time_unix_nano, {}, scalars_of(of_resource.resource.attributes))
             if trained := self.job_at(seen, now) or self.process_at(seen, now, makes=True):
-                trained.answer = answer
+                if isinstance(content, JobHang):
+                    trained.hang = SeenHang(content, record.time_unix_nano / 1e9)
+                else:
+                    trained.answer = content
                 self.touched = now
 
     def refuse_malformed(self, error: MalformedSpan) -> None:

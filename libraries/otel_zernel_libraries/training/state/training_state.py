@@ -230,6 +230,14 @@ def _gpu_process(state: TrainingState, metric: Metric, resource: Resource, now: 
             state.use_gpu(str(resource.get("host.name", "")), pid, gpu_id_of(seen))
 
 
+def _hung(state: TrainingState, metric: Metric, resource: Resource, now: float) -> None:
+    """A job, or a process that trains alone, hangs or goes on."""
+    for seen in numbers_of(metric, resource):
+        trained = state.job_at(seen, now) or state.process_at(seen, now, makes=False)
+        if trained and not seen.value:
+            trained.hang = None
+
+
 def _memory(state: TrainingState, metric: Metric, resource: Resource, now: float) -> None:
     """The end of the memory in use ends the use of the GPU."""
     for seen in numbers_of(metric, resource):
@@ -255,6 +263,7 @@ _READERS: Final[Mapping[str, Read]] = {
     **{name: _each(TrainingState.job_at, read) for name, read in JOB_READERS.items()},
     **{name: _each(TrainingState.gpu_at, read) for name, read in GPU_READERS.items()},
     semconv.GPU_PROCESS_MEMORY_USAGE: _gpu_process,
+    semconv.JOB_HUNG: _hung,
     **dict.fromkeys(MEMORY_READERS, _memory),
     **{
         name + suffix: partial(_durations, name)
