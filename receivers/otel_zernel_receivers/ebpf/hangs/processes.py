@@ -37,6 +37,8 @@ _SWAPPED: Final = 0.25
 """The ratio of a process's memory in swap from which on a page fault counts as a wait for swap."""
 _IN_CALLS: Final = (Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED, Activity.COPY)
 """Activities that only the kernel's programs know: a probe is on the call."""
+_MOST_RUNS: Final = 0.5
+"""Runs a second of a thread that waits for one thing. A DataLoader looks after its workers each 5 s."""
 _LISTED: Final = "RD"
 """The states of threads that are listed although they run no Python: they run, or wait for a disk."""
 
@@ -96,24 +98,43 @@ class _Tasks:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A wait of a thread, and when it was first seen."""
+
+    wait: tuple[str, Described, tuple[CodeLine, ...]]
+    seen: float
+    runs: int
+
+    def goes_on(self, later: "_Wait") -> bool:
+        """Whether the thread waits in the same line for the same. A wait with a timeout begins again now and then."""
+        return later.wait == self.wait and later.runs - self.runs <= (later.seen - self.seen) * _MOST_RUNS
+
+
 class ProcessReader:
     """Reads processes. One thread at a time may use it. A call blocks for about a millisecond, and 20 ms at most."""
 
     def __init__(
-        self, folder_of: Callable[[int], ProcessFolder], proc_root: Path = Path("/proc"), budget: float = _BUDGET
+        self,
+        folder_of: Callable[[int], ProcessFolder],
+        proc_root: Path = Path("/proc"),
+        budget: float = _BUDGET,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`folder_of` gives the folder in /proc of a process by its pid in the collector's pid namespace."""
-        self._folder_of, self._proc_root, self._budget = folder_of, proc_root, budget
+        self._folder_of, self._proc_root, self._budget, self._monotonic = folder_of, proc_root, budget, monotonic
         self._lines = CodeLines()
         self._pythons: dict[tuple[int, int], PythonThreads | None] = {}
         """By pid and start time."""
+        self._waits: dict[int, dict[int, _Wait]] = {}
+        """By pid and thread."""
 
     def read(self, process: Watched) -> ProcessThreads:
         """A process and its children now.
 
         Raises OSError or ValueError if the process has ended, or if /proc denies access.
         """
-        deadline = time.monotonic() + self._budget
+        deadline = self._monotonic() + self._budget
         folder = self._folder_of(process.pid)
         pids = dict.fromkeys((*process.workers, *children_of(folder)))
         children = {pid: self._folder_of(pid) for pid in islice(pids, _MOST_CHILDREN)}
@@ -149,7 +170,7 @@ class ProcessReader:
         found = _Tasks(folder, process, python, states, own)
         shown = {folder.pid, *states, *process.threads}
         for tid in sorted(ids, key=lambda tid: (tid != folder.pid, tid not in shown, tid)):
-            if len(found.tasks) == MOST_THREADS or (found.tasks and time.monotonic() > deadline):
+            if len(found.tasks) == MOST_THREADS or (found.tasks and self._monotonic() > deadline):
                 break
             with suppress(OSError, ValueError):
                 task = read_task(folder, tid)
@@ -159,6 +180,10 @@ class ProcessReader:
 
     def _threads(self, of: _Tasks, children: Mapping[int, ProcessFolder], deadline: float) -> Iterator[ThreadNow]:
         waits = of.waits(children)
+        before, now = self._waits.pop(of.process.pid, {}), self._monotonic()
+        seen = self._waits[of.process.pid] = {}
+        while len(self._waits) > _MOST_KNOWN:
+            del self._waits[next(iter(self._waits))]  # the process that was not read for the longest time
         for tid, task in of.tasks.items():
             lines = self._frames(of, task)
             holds_gil, is_blocked = tid == of.gil_holder, not task.is_running and not task.is_stopped
@@ -166,16 +191,19 @@ class ProcessReader:
             if wait.activity is Activity.FAULT and read_status(of.folder).swapped > _SWAPPED:
                 wait = Described(Activity.SWAP, wait.text)
             since = of.process.threads.get(tid, Since(Activity.UNKNOWN, 0.0))
+            seen[tid] = _Wait((task.call, wait, lines), now, task.runs)
+            if tid in before and task.runs and before[tid].goes_on(seen[tid]):
+                seen[tid] = before[tid]
             yield ThreadNow(
                 thread=tid,
                 name=task.name,
                 is_main=tid == of.folder.pid,
                 activity=since.activity if since.activity in _IN_CALLS else wait.activity,
                 detail=f"{wait.text or 'waits'} and holds the GIL" if holds_gil and is_blocked else wait.text,
-                seconds=since.seconds,
+                seconds=max(since.seconds, now - seen[tid].seen),
                 lines=lines,
             )
-            if time.monotonic() > deadline:
+            if self._monotonic() > deadline:
                 break
 
     def _frames(self, of: _Tasks, task: Task) -> tuple[CodeLine, ...]:

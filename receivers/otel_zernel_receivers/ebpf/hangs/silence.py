@@ -52,7 +52,7 @@ class SilentProcesses:
         """`folder_of` gives the folder in /proc of a process by its pid in the collector's pid namespace."""
         self._rows, self._workers, self._threads = rows, workers, threads
         self._folder_of, self._monotonic_ns = folder_of, monotonic_ns
-        self._reader = ProcessReader(folder_of)
+        self._reader = ProcessReader(folder_of, monotonic=lambda: monotonic_ns() / 1e9)
         self._seen: dict[int, int] = {}
         """When a scan first found each process of PyTorch, ns. By pid."""
         self._present: set[int] = set()

@@ -6,6 +6,7 @@ Nothing is stopped, and no file of the process is opened or examined: the file s
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_zernel_receivers.ebpf.hangs.system_calls import NAMES
@@ -31,6 +32,8 @@ class Task(NamedTuple):
     """Its stack pointer; 0 while it runs."""
     place: str
     """The function of the kernel that it waits in (`wchan`); empty if it is not known."""
+    runs: int = 0
+    """How often it has got a CPU; 0 if the kernel does not count it."""
 
     @property
     def is_running(self) -> bool:
@@ -109,7 +112,14 @@ def read_task(folder: ProcessFolder, tid: int) -> Task:
     name, state = stat[begin + 1 : end].decode(errors="replace"), chr(stat[end + 2])
     call, arguments, stack = _system_call((path / "syscall").read_text())
     place = "" if state == "R" else (path / "wchan").read_text().strip("0")
-    return Task(tid, name, state, call, arguments, stack, place)
+    return Task(tid, name, state, call, arguments, stack, place, _runs(path))
+
+
+def _runs(task: Path) -> int:
+    try:
+        return int((task / "schedstat").read_text().split()[2])
+    except (OSError, IndexError):
+        return 0
 
 
 def _system_call(text: str) -> tuple[str, tuple[int, ...], int]:

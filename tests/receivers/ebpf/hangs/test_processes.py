@@ -180,6 +180,34 @@ def test_the_activity_of_a_call_is_that_of_its_probe(tmp_path: Path) -> None:
         assert main.seconds == 7.0
 
 
+def test_a_wait_lasts_from_the_first_reading_on_that_has_it(tmp_path: Path) -> None:
+    with running("lock", tmp_path) as program:
+        program.main(lambda main: main.activity is Activity.LOCK)
+        now = [100.0]
+        reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60, monotonic=lambda: now[0])
+        seconds = []
+        for _ in range(3):
+            seconds.append(reader.read(Watched(program.pid)).threads[0].seconds)
+            now[0] += 4.0
+    assert seconds == [0.0, 4.0, 8.0]
+
+
+def test_a_wait_that_begins_again_and_again_in_one_line_is_new_each_time(tmp_path: Path) -> None:
+    with running("naps", tmp_path) as program:
+        now = [100.0]
+        reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60, monotonic=lambda: now[0])
+        for _ in range(3):
+            assert reader.read(Watched(program.pid)).threads[0].seconds == 0.0
+            runs = runs_of(program.pid) + 8
+            wait_for(lambda: runs_of(program.pid) > runs)  # noqa: B023
+            now[0] += 4.0
+
+
+def runs_of(pid: int) -> int:
+    """How often the main thread has got a CPU."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[2])
+
+
 def test_a_reading_keeps_to_its_budget_and_has_the_main_thread(tmp_path: Path) -> None:
     with running("gil", tmp_path) as program:
         reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=0.0)

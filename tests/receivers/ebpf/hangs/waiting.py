@@ -101,6 +101,10 @@ def asleep() -> None:
     time.sleep(60)
 
 
+def naps() -> None:
+    sleep_often()
+
+
 def busy() -> None:
     while True:
         pass
