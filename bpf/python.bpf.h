@@ -3,6 +3,7 @@
 #pragma once
 
 #define PLACES 32 /* a power of two */
+#define TAG 7ULL  /* Python 3.14 has flags in the lowest bits of references */
 
 /* Offsets in the structs of a process's interpreter, bytes. */
 struct python {
@@ -15,7 +16,7 @@ struct python {
 	__u32 instruction;    /* its address, or a number of 32 bits in the code */
 	__u32 is_number;
 	__u32 owner;	      /* 0 if frames have none */
-	__u32 shim;	      /* the owner of frames that stand for a call from C */
+	__u32 shim;	      /* the lowest owner of frames that stand for a call from C */
 };
 
 /* By tgid. */
@@ -142,7 +143,7 @@ static __always_inline int is_shim(const struct python *python, __u64 frame)
 	if (!python->owner)
 		return 0;
 	bpf_probe_read_user(&owner, sizeof(owner), (void *)(frame + python->owner));
-	return owner == python->shim;
+	return owner >= python->shim;
 }
 
 static __always_inline __u64 hashed(__u64 hash, __u64 value)
@@ -177,8 +178,7 @@ static __always_inline __u64 collect(const struct python *python, __u64 frame, s
 			frame = 0;
 			break;
 		}
-		if (is_shim(python, called))
-			code = 0;
+		code = is_shim(python, called) ? 0 : code & ~TAG;
 		instruction &= mask;
 		place->code = code;
 		place->instruction = instruction;

@@ -37,7 +37,7 @@ def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capabi
         ),
         Reason.UNREADABLE_PYTHON: (
             f"Cannot read the Python of {processes}, so waits for the GIL count as waits for a lock. Python 3.9 to "
-            "3.13 can be read, except free-threaded builds. For processes of other users, give the collector "
+            "3.14 can be read, except free-threaded builds. For processes of other users, give the collector "
             "CAP_SYS_PTRACE"
         ),
         Reason.OUTSIDE_PID_NAMESPACE: (

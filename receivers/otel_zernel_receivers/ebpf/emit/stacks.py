@@ -18,8 +18,8 @@ from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SampledProcess, SampledStack, SamplesReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ACTIVITIES
 
-EVERY: Final = 10
-"""Readings between two records of a process. A record of 60 stacks takes a millisecond to make."""
+INTERVAL_NS: Final = 5_000_000_000
+"""Between two records of a process. A record of 60 stacks takes a millisecond to make."""
 _MOST: Final = 4096
 """Stacks of a process between two records, with the places where they were seen."""
 _CALLS: Final[Mapping[int, Activity]] = {
@@ -51,19 +51,20 @@ class StackLog:
         self._identities, self._lines, self._drop = identities, lines, drop
         self._period_ns = 1_000_000_000 // max(frequency, 1)
         self._pending: defaultdict[WatchedProcess, _Pending] = defaultdict(_Pending)
-        self._readings = 0
+        self._recorded_ns = 0
 
     def records(
         self, readings: Iterable[SamplesReading], live: Collection[WatchedProcess], time_ns: int, *, is_last: bool
     ) -> Batch | None:
         """Adds the samples of a reading. Returns the records that are due; None if there are none.
 
-        A record is due after `EVERY` readings, at the end of its process, and with the last reading.
+        A record is due after `INTERVAL_NS`, at the end of its process, and with the last reading.
         """
         for reading in readings:
             self._add(reading)
-        self._readings += 1
-        is_due = is_last or self._readings % EVERY == 0
+        is_due = is_last or not 0 <= time_ns - self._recorded_ns < INTERVAL_NS  # a clock may be set back
+        if is_due:
+            self._recorded_ns = time_ns
         due = {process: self._take(process) for process in [*self._pending] if is_due or process not in live}
         return log_batch(
             (

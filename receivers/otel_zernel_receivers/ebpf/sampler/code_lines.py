@@ -13,8 +13,8 @@ from typing import Final
 
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.sampler.code_objects import CodeHead, CodeObject, part_of, read_code, read_heads
-from otel_zernel_receivers.ebpf.sampler.layouts import Codes, LineTable
-from otel_zernel_receivers.ebpf.sampler.line_tables import line_at
+from otel_zernel_receivers.ebpf.sampler.layouts import Codes, LineForm
+from otel_zernel_receivers.ebpf.sampler.line_tables import LineTable
 from otel_zernel_receivers.ebpf.tables.samples import Place
 
 UNKNOWN_LINE: Final = CodeLine("", "", 0)
@@ -36,6 +36,8 @@ class _Known:
     head: CodeHead
     code: CodeObject | None
     """None if its memory is not that of a code object."""
+    table: LineTable | None = None
+    """None until a line is needed."""
     lines: dict[int, CodeLine] = field(default_factory=dict)
     """By instruction."""
 
@@ -79,9 +81,10 @@ class CodeLines:
             return UNKNOWN_LINE
         line = known.lines.get(place.instruction)
         if not line:
-            offset = _offset(layout, place)
-            table = _read_table(own_pid, known.head.line_table)
-            line = CodeLine(*known.code, line_at(layout.line_table, table, known.head.first_line, offset))
+            if not known.table:
+                table = _read_table(own_pid, known.head.line_table)
+                known.table = LineTable(layout.line_form, table, known.head.first_line)
+            line = CodeLine(*known.code, known.table.line_at(_offset(layout, place)))
             known.lines[place.instruction] = line
         return line
 
@@ -91,7 +94,7 @@ def _offset(layout: Codes, place: Place) -> int:
     if layout.instructions:
         return place.instruction - place.code - layout.instructions
     number = place.instruction - (1 << 32) if place.instruction >> 31 else place.instruction
-    return number * (_UNIT if layout.line_table is LineTable.RANGES else 1)
+    return number * (_UNIT if layout.line_form is LineForm.RANGES else 1)
 
 
 def _read_table(own_pid: int, address: int) -> bytes:

@@ -26,7 +26,7 @@ class Frames(NamedTuple):
     shim: int = 0
 
 
-class LineTable(Enum):
+class LineForm(Enum):
     """The forms of the table that gives the line of each instruction of a code object."""
 
     STEPS = auto()
@@ -51,7 +51,7 @@ class Codes(NamedTuple):
     first_line: int
     instructions: int
     """The first instruction."""
-    line_table: LineTable
+    line_form: LineForm
 
 
 class Layout(NamedTuple):
@@ -71,11 +71,12 @@ class Layout(NamedTuple):
 
 
 _CODES: Final = {
-    (3, 9): Codes(104, False, 48, 72, 40, 0, LineTable.STEPS),
-    (3, 10): Codes(104, False, 48, 72, 40, 0, LineTable.RANGES),
-    (3, 11): Codes(112, True, 48, 72, 72, 184, LineTable.LOCATIONS),
-    (3, 12): Codes(112, True, 40, 56, 68, 192, LineTable.LOCATIONS),
-    (3, 13): Codes(112, True, 40, 56, 68, 200, LineTable.LOCATIONS),
+    (3, 9): Codes(104, False, 48, 72, 40, 0, LineForm.STEPS),
+    (3, 10): Codes(104, False, 48, 72, 40, 0, LineForm.RANGES),
+    (3, 11): Codes(112, True, 48, 72, 72, 184, LineForm.LOCATIONS),
+    (3, 12): Codes(112, True, 40, 56, 68, 192, LineForm.LOCATIONS),
+    (3, 13): Codes(112, True, 40, 56, 68, 200, LineForm.LOCATIONS),
+    (3, 14): Codes(112, True, 40, 56, 68, 208, LineForm.LOCATIONS),
 }
 LAYOUTS: Final = {
     (3, 9): Layout(40, 352, True, 8, 8, Frames(176, 24, 0, 0, 24, 32, 104, 1), _CODES[3, 9]),
@@ -96,11 +97,11 @@ class DebugOffsets(NamedTuple):
     """None if the version is newer than this reader, or if the offsets cannot be right."""
 
 
-_DEBUG_OFFSETS: Final = struct.Struct("<34Q")
+_DEBUG_OFFSETS: Final = struct.Struct("<37Q")
 DEBUG_OFFSETS_SIZE: Final = _DEBUG_OFFSETS.size
 _COOKIE: Final = int.from_bytes(b"xdebugpy", "little")
 _LARGEST_OFFSET: Final = 1 << 20  # bytes; an interpreter has some 100 kB
-_SHIM: Final = 3  # FRAME_OWNED_BY_CSTACK
+_SHIM: Final = 3  # FRAME_OWNED_BY_CSTACK; from Python 3.14 on FRAME_OWNED_BY_INTERPRETER, and the other is 4
 
 
 class _Places(NamedTuple):
@@ -118,7 +119,10 @@ class _Places(NamedTuple):
     owner: int
 
 
-_PLACES: Final = {(3, 13): _Places(5, 9, 14, 21, 23, 24, 29, 30, 31, 33)}
+_PLACES: Final = {
+    (3, 13): _Places(5, 9, 14, 21, 23, 24, 29, 30, 31, 33),
+    (3, 14): _Places(5, 9, 15, 24, 26, 27, 32, 33, 34, 36),
+}
 
 
 def debug_offsets(runtime: bytes) -> DebugOffsets | None:

@@ -4,10 +4,12 @@ Objects/lnotab_notes.txt of CPython 3.9 and 3.10 describes the first two forms, 
 the third.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import Final
 
-from otel_zernel_receivers.ebpf.sampler.layouts import LineTable
+from otel_zernel_receivers.ebpf.sampler.layouts import LineForm
 
 _HIGHEST_LINE: Final = (1 << 31) - 1
 _NO_LINE: Final = -128
@@ -16,61 +18,68 @@ _LONGEST_NUMBER: Final = 6
 """Bytes of a number of up to 36 bits, in the form of Python 3.11."""
 
 
-class _Range(NamedTuple):
-    """Instructions of one line."""
+class LineTable:
+    """The lines of one code object."""
 
-    end: int
-    """The offset behind the last one, bytes."""
-    line: int
-    """0 if they have none."""
+    def __init__(self, form: LineForm, table: bytes, first_line: int) -> None:
+        """`table` may be any bytes: the memory may be that of another object now."""
+        self._first_line = first_line
+        self._ends, self._lines = list[int](), list[int]()
+        with suppress(IndexError):
+            for end, line in _FORMS[form](table, first_line):
+                if self._lines and self._lines[-1] == line:
+                    self._ends[-1] = end
+                else:
+                    self._ends.append(end)
+                    self._lines.append(line)
+
+    def line_at(self, offset: int) -> int:
+        """The line of the instruction at an offset in bytes; 0 if it has none.
+
+        The offset of a frame that has not begun is negative.
+        """
+        if offset < 0:
+            return self._first_line
+        at = bisect_right(self._ends, offset)
+        line = self._lines[at] if at < len(self._lines) else 0
+        return line if 0 < line <= _HIGHEST_LINE else 0
 
 
-def line_at(form: LineTable, table: bytes, first_line: int, offset: int) -> int:
-    """The line of the instruction at an offset in bytes; 0 if it has none.
-
-    The offset of a frame that has not begun is negative.
-    """
-    if offset < 0:
-        return first_line
-    try:
-        line = next((part.line for part in _FORMS[form](table, first_line) if offset < part.end), 0)
-    except IndexError:  # the memory is that of another object now
-        return 0
-    return line if 0 < line <= _HIGHEST_LINE else 0
+# Each form gives the offset behind the last instruction of a range, and its line; 0 if it has none.
 
 
-def _steps(table: bytes, line: int) -> Iterator[_Range]:
+def _steps(table: bytes, line: int) -> Iterator[tuple[int, int]]:
     end = 0
     for size, difference in zip(table[::2], table[1::2], strict=False):
         end += size
-        yield _Range(end, line)
+        yield end, line
         line += _signed(difference)
-    yield _Range(_HIGHEST_LINE, line)
+    yield _HIGHEST_LINE, line
 
 
-def _ranges(table: bytes, line: int) -> Iterator[_Range]:
+def _ranges(table: bytes, line: int) -> Iterator[tuple[int, int]]:
     end = 0
     for size, difference in zip(table[::2], map(_signed, table[1::2]), strict=False):
         end += size
         if difference == _NO_LINE:
-            yield _Range(end, 0)
+            yield end, 0
         else:
             line += difference
-            yield _Range(end, line)
+            yield end, line
 
 
 def _signed(byte: int) -> int:
     return byte - 256 if byte > 127 else byte
 
 
-def _locations(table: bytes, line: int) -> Iterator[_Range]:
+def _locations(table: bytes, line: int) -> Iterator[tuple[int, int]]:
     at = end = 0
     while at < len(table):
         kind = table[at] >> 3 & 15
         end += 2 * ((table[at] & 7) + 1)
         at += 1
         if kind == 15:
-            yield _Range(end, 0)
+            yield end, 0
             continue
         if kind < 10:  # the line before, and a byte of columns
             at += 1
@@ -82,7 +91,7 @@ def _locations(table: bytes, line: int) -> Iterator[_Range]:
             line += -(difference >> 1) if difference & 1 else difference >> 1
             for _ in range(3 if kind == 14 else 0):  # the last line, and the columns
                 _, at = _number(table, at)
-        yield _Range(end, line)
+        yield end, line
 
 
 def _number(table: bytes, at: int) -> tuple[int, int]:
@@ -95,8 +104,8 @@ def _number(table: bytes, at: int) -> tuple[int, int]:
     raise IndexError
 
 
-_FORMS: Final[Mapping[LineTable, Callable[[bytes, int], Iterator[_Range]]]] = {
-    LineTable.STEPS: _steps,
-    LineTable.RANGES: _ranges,
-    LineTable.LOCATIONS: _locations,
+_FORMS: Final[Mapping[LineForm, Callable[[bytes, int], Iterator[tuple[int, int]]]]] = {
+    LineForm.STEPS: _steps,
+    LineForm.RANGES: _ranges,
+    LineForm.LOCATIONS: _locations,
 }

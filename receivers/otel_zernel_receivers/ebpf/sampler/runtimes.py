@@ -107,7 +107,7 @@ def _read(pid: int, runtime: int, version_at: int | None, named: Version | None)
         layout = LAYOUTS.get(version)
     if not layout:
         spelled = ".".join(map(str, version)) if any(version) else "of an unknown version"
-        raise UnreadablePython(f"Python {spelled} is none of 3.9 to 3.13")
+        raise UnreadablePython(f"Python {spelled} is none of 3.9 to 3.14")
     interpreter = _word(pid, runtime + layout.main_interpreter)
     if not interpreter:
         raise UnreadablePython("its interpreter has not started yet")

@@ -9,7 +9,7 @@ from otel_zernel.testing import Dropped
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import MOST_STACKS, STACKS, CodeLine, ProcessStacks, StackTime
-from otel_zernel_receivers.ebpf.emit.stacks import EVERY, StackLog
+from otel_zernel_receivers.ebpf.emit.stacks import INTERVAL_NS, StackLog
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Code, Interval, ThreadState
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLine, StackLines
@@ -52,13 +52,17 @@ class Log:
         self._log = StackLog(cast("Identities", TwoProcesses()), cast("StackLines", stacks), FREQUENCY, self.drop)
 
     def records(
-        self, *readings: SamplesReading, live: Iterable[WatchedProcess] = (JOB, OTHER), is_last: bool = False
+        self,
+        *readings: SamplesReading,
+        live: Iterable[WatchedProcess] = (JOB, OTHER),
+        time_ns: int = 7,
+        is_last: bool = False,
     ) -> list[ProcessStacks]:
-        batch = self._log.records(readings, tuple(live), 7, is_last=is_last)
+        batch = self._log.records(readings, tuple(live), time_ns, is_last=is_last)
         found = []
         for one in batch.logs.resource_logs if batch else ():
             (record,) = one.scope_logs[0].log_records
-            assert (record.event_name, record.time_unix_nano) == (semconv.PROCESS_STACKS, 7)
+            assert (record.event_name, record.time_unix_nano) == (semconv.PROCESS_STACKS, time_ns)
             assert one.resource.attributes[0].value.int_value == JOB.pid
             found.append(STACKS.read(record.body))
         return found
@@ -119,12 +123,13 @@ def test_the_code_decides_the_activity_on_the_cpu_and_the_state_that_of_waits_an
     assert [one.activity for one in stacks.stacks] == [activity]
 
 
-def test_a_record_comes_after_some_readings_and_at_the_end_of_its_process() -> None:
+def test_a_record_comes_after_some_time_and_at_the_end_of_its_process() -> None:
     log = Log()
     samples = reading({ran(1): StackCount(1, 0)})
-    assert [len(log.records(samples)) for _ in range(EVERY)] == [0] * (EVERY - 1) + [1]
     assert not log.records(samples)
-    assert len(log.records(live=[OTHER])) == 1
+    assert len(log.records(samples, time_ns=7 + INTERVAL_NS)) == 1
+    assert not log.records(samples, time_ns=6 + 2 * INTERVAL_NS)
+    assert len(log.records(live=[OTHER], time_ns=6 + 2 * INTERVAL_NS)) == 1
     assert not log.records(is_last=True)
 
 

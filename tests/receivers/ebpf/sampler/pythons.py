@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-MINORS = (9, 10, 11, 12, 13)
+MINORS = (9, 10, 11, 12, 13, 14)
 """The supported versions 3.x."""
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.sampler.code_lines import UNKNOWN_LINE, CodeLines
-from otel_zernel_receivers.ebpf.sampler.layouts import LAYOUTS, Layout, LineTable
-from otel_zernel_receivers.ebpf.sampler.line_tables import line_at
+from otel_zernel_receivers.ebpf.sampler.layouts import LAYOUTS, Layout, LineForm
+from otel_zernel_receivers.ebpf.sampler.line_tables import LineTable
 from otel_zernel_receivers.ebpf.tables.samples import Place
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
@@ -164,7 +164,7 @@ sys.stdin.read()
 
 def place_of(address: int, offset: int, layout: Layout) -> Place:
     """As the kernel gives it."""
-    unit = 2 if layout.codes.line_table is LineTable.RANGES else 1
+    unit = 2 if layout.codes.line_form is LineForm.RANGES else 1
     start = address + layout.codes.instructions if layout.codes.instructions else 0
     return Place(address, (start + offset // unit) % (1 << (64 if start else 32)))
 
@@ -231,13 +231,13 @@ def test_a_process_that_has_ended_is_an_error() -> None:
         CodeLines().of(process.pid, LAYOUTS[3, 11].codes, [Place(4096, 4096)])
 
 
-@pytest.mark.parametrize("form", LineTable)
-def test_a_table_of_any_bytes_gives_some_line(form: LineTable) -> None:
+@pytest.mark.parametrize("form", LineForm)
+def test_a_table_of_any_bytes_gives_some_line(form: LineForm) -> None:
     dice = random.Random(11)
     for _ in range(500):
         table = dice.randbytes(dice.randrange(200))
-        assert 0 <= line_at(form, table, dice.randrange(-(1 << 31), 1 << 31), dice.randrange(400)) < 1 << 31
+        assert 0 <= LineTable(form, table, dice.randrange(-(1 << 31), 1 << 31)).line_at(dice.randrange(400)) < 1 << 31
 
 
 def test_a_number_without_an_end_is_no_line() -> None:
-    assert line_at(LineTable.LOCATIONS, bytes([0x80 | 13 << 3]) + b"\xff" * 200_000, 1, 0) == 0
+    assert LineTable(LineForm.LOCATIONS, bytes([0x80 | 13 << 3]) + b"\xff" * 200_000, 1).line_at(0) == 0

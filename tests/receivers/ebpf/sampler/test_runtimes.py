@@ -146,7 +146,7 @@ def test_a_list_of_threads_without_an_end_is_read_once() -> None:
 
 
 def test_offsets_that_cannot_be_right_give_no_layout() -> None:
-    words = [layouts._COOKIE, 0x030D00F0, 0, *range(3, 34)]
+    words = [layouts._COOKIE, 0x030D00F0, 0, *range(3, 37)]
     words[23] = 1 << 63
     found = layouts.debug_offsets(layouts._DEBUG_OFFSETS.pack(*words))
     assert found
@@ -155,7 +155,7 @@ def test_offsets_that_cannot_be_right_give_no_layout() -> None:
 
 def begin_of(version: int, *, free_threaded: int = 0) -> bytes:
     """The begin of `_PyRuntime` with `_Py_DebugOffsets`, whose words are numbered."""
-    return layouts._DEBUG_OFFSETS.pack(layouts._COOKIE, version, free_threaded, *range(3, 34))
+    return layouts._DEBUG_OFFSETS.pack(layouts._COOKIE, version, free_threaded, *range(3, 37))
 
 
 def test_a_build_without_a_gil_is_recognized() -> None:
@@ -173,9 +173,9 @@ def test_from_python_3_13_on_the_interpreter_itself_gives_the_offsets() -> None:
 
 
 def test_a_version_that_is_newer_than_the_reader_has_no_layout() -> None:
-    found = layouts.debug_offsets(begin_of(0x030E00F0))
+    found = layouts.debug_offsets(begin_of(0x030F00F0))
     assert found
-    assert (found.version, found.layout) == ((3, 14), None)
+    assert (found.version, found.layout) == ((3, 15), None)
 
 
 def test_memory_that_is_no_interpreter_has_no_debug_offsets() -> None:
