@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoints, entry_points
 from typing import Self
 
+from otel_zernel.component import Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, quoted
 
@@ -42,6 +43,11 @@ class Command(ABC):
         line prints them to stderr, and the exit status is 1.
         """
 
+    def outlook(self, findings: Mapping[str, Sequence[Finding]]) -> str:
+        """A line for the end of `doctor`: whether the command can run on this machine, by the findings of all
+        components. Empty without such a line."""
+        return ""
+
 
 Load = Callable[[], object]
 
@@ -70,6 +76,10 @@ class Commands:
         that the first names, or all, for `--help` and for messages about a wrong command."""
         first = words[0] if words else ""
         return [self.load(name) for name in ([first] if first in self._entries else self.names)]
+
+    def all(self) -> list[Command]:
+        """All commands."""
+        return [self.load(name) for name in self.names]
 
     def load(self, name: str) -> Command:
         """The command. If its package is broken, the command says so. Raises KeyError for an unknown name."""

@@ -40,9 +40,7 @@ class DoctorReport:
 
     def text(self, *, verbose: bool = False) -> str:
         """A heading, and an aligned line for each finding. With `verbose`, the details of each finding follow it."""
-        if not self.findings:
-            return f"{self.path}: nothing is missing"
-        width = max(len(finding.topic) for finding in self.findings)
+        width = max((len(finding.topic) for finding in self.findings), default=0)
         lines = (line for one in self.findings for line in _lines(one, width, verbose=verbose))
         return "\n".join((self.path, *map(_printable, lines)))
 

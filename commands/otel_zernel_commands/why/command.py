@@ -14,8 +14,9 @@ from otel_zernel.text import one_line, quoted
 from otel_zernel_libraries.job_choice import JobChoice, add_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from otel_zernel.component import Finding
     from otel_zernel_commands.why.rendering.as_json import Report
     from otel_zernel_commands.why.watch import StartedProgram
 
@@ -75,6 +76,15 @@ class WhyCommand(Command):
             metavar="SHARE",
             help="how much slower a job may become, beside the noise (default 0.05)",
         )
+
+    def outlook(self, findings: "Mapping[str, Sequence[Finding]]") -> str:
+        """Whether the jobs of this machine can be watched."""
+        from otel_zernel_commands.why.watch import obstacle_of
+
+        if "receivers::ebpf" not in findings:
+            return ""
+        obstacle = obstacle_of(findings["receivers::ebpf"], os.geteuid())
+        return f"`why` cannot run here: {obstacle}" if obstacle else "`why` can run here."
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.cli.output import fail, print_result
@@ -203,7 +213,7 @@ def _duration(text: str) -> float:
     from otel_zernel.types import parse_duration  # with pydantic, which `--help` does not need
 
     try:
-        seconds = parse_duration(text)
+        seconds = float(text) if text.isdecimal() else parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(one_line(error)) from error
     if not 1 <= seconds <= _LONGEST:

@@ -3,8 +3,10 @@
 import argparse
 import io
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from otel_zernel.component import Finding
 from otel_zernel_commands.why.command import WhyCommand, add_outputs
 
 _RECORDING = Path(__file__).with_name("demo.otlp.zst")
@@ -25,6 +27,9 @@ class DemoCommand(WhyCommand):
         add_outputs(parser)
         nothing = dict.fromkeys(("pid", "chosen_pid", "job", "seconds", "compare", "baseline", "program"))
         parser.set_defaults(replay=_RECORDING, **nothing)
+
+    def outlook(self, findings: Mapping[str, Sequence[Finding]]) -> str:
+        return ""
 
     def run(self, options: argparse.Namespace) -> int:
         status = super().run(options)

@@ -1,10 +1,24 @@
 """The findings of `otel-zernel doctor` about NVIDIA's driver and GPUs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from otel_zernel.component import Finding
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
 from otel_zernel_receivers.nvml.gpus.gpu import count_gpus
+
+_NO_GPU = "this machine has no NVIDIA GPU"
+_NVIDIA = "0x10de"
+"""The vendor's number among PCI devices."""
+
+
+def has_nvidia_device(devices: Path = Path("/sys/bus/pci/devices")) -> bool:
+    """Whether a PCI device is NVIDIA's. True if the devices cannot be listed: then nothing is known."""
+    try:
+        vendors = [path.read_text().strip() for path in devices.glob("*/vendor")]
+    except OSError:
+        return True
+    return _NVIDIA in vendors or not vendors
 
 
 def examine() -> Iterator[Finding]:
@@ -12,7 +26,8 @@ def examine() -> Iterator[Finding]:
     try:
         library = NvmlLibrary()
     except NvmlUnavailable as problem:
-        yield Finding("driver", str(problem), ok=False)
+        has_gpu = has_nvidia_device()
+        yield Finding("driver", str(problem) if has_gpu else _NO_GPU, ok=False if has_gpu else None)
         return
     try:
         yield from _examine_driver(library)

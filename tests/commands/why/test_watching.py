@@ -13,6 +13,7 @@ from otel_zernel.component import Component, Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_commands.why import DemoCommand, WhyCommand
 from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.watch import (
     Watching,
@@ -251,14 +252,27 @@ def registry(ebpf: Iterable[Finding], nvml: Iterable[Finding] = ()) -> Registry:
 
 def test_without_root_one_sentence_says_so() -> None:
     findings = [Finding("attaching", "eBPF needs the capabilities CAP_BPF and CAP_PERFMON", ok=False)]
-    with pytest.raises(CannotStart, match=r"^watching other processes needs root: run `sudo /\S+ why`$"):
+    with pytest.raises(CannotStart, match=r"^watching other processes needs root: run `sudo /\S+ why`") as refused:
         check_prerequisites(registry(findings), user=1000)
+    assert "`sudo setpriv --reuid=1000 --clear-groups --inh-caps=+bpf,+perfmon," in str(refused.value)
 
 
 def test_root_without_ebpf_learns_the_reason() -> None:
     findings = [Finding("attaching", "the kernel is in lockdown mode confidentiality", ok=False)]
     with pytest.raises(CannotStart, match="cannot be watched: the kernel is in lockdown mode"):
         check_prerequisites(registry(findings), user=0)
+
+
+@pytest.mark.parametrize(
+    ("finding", "line"),
+    [
+        (Finding("BTF", "/sys/kernel/btf/vmlinux", ok=True), "`why` can run here."),
+        (Finding("kernel", "Linux 4.19 is too old", ok=False), "`why` cannot run here: "),
+    ],
+)
+def test_doctor_ends_with_whether_why_can_run(finding: Finding, line: str) -> None:
+    assert WhyCommand().outlook({"receivers::ebpf": [finding]}).startswith(line)
+    assert DemoCommand().outlook({"receivers::ebpf": [finding]}) == ""
 
 
 def test_what_cannot_be_seen_is_a_sentence_each() -> None:

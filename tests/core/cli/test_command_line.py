@@ -165,7 +165,8 @@ def test_doctor_prints_no_escape_sequences(fake: type[FakeExtension], capsys: py
 
 def test_doctor_examines_only_the_components_of_a_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--config", good]) == 0
-    assert capsys.readouterr().out == "receivers::csv: nothing is missing\nexporters::otlp_http: nothing is missing\n"
+    printed = capsys.readouterr().out
+    assert printed == "Nothing is missing for 2 components\n  receivers::csv, exporters::otlp_http\n"
 
 
 def test_doctor_examines_every_component_with_its_own_configuration(good: str, monkeypatch: pytest.MonkeyPatch) -> None:

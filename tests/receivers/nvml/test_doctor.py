@@ -1,11 +1,12 @@
 """`otel-zernel doctor` reports the driver and its GPUs, or why there are none."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from otel_zernel.component import Finding
-from otel_zernel_receivers.nvml import NvmlReceiver
+from otel_zernel_receivers.nvml import NvmlReceiver, doctor
 from otel_zernel_receivers.nvml.driver import library as nvml
 from tests.receivers.nvml.driver import Driver
 
@@ -32,8 +33,14 @@ def test_a_lost_board_is_reported_beside_the_others(driver: Callable[[str], Driv
     [("none", "init -", "GPUs", "lists none"), ("h200", "init = !9", "driver", "is not loaded")],
 )
 def test_a_driver_without_boards_and_a_broken_driver_are_reported(
-    driver: Callable[[str], Driver], scenario: str, trouble: str, topic: str, text: str
+    driver: Callable[[str], Driver],
+    scenario: str,
+    trouble: str,
+    topic: str,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(doctor, "has_nvidia_device", lambda: True)
     controls = driver(scenario)
     controls.apply("driver", trouble)
     (wrong,) = (finding for finding in NvmlReceiver.examine() if not finding.ok)
@@ -47,4 +54,26 @@ def test_without_a_driver_the_finding_contains_the_remedy(monkeypatch: pytest.Mo
         raise nvml.NvmlUnavailable("libnvidia-ml.so.1 was not found; install it")
 
     monkeypatch.setattr(nvml, "_pynvml", absent)
+    monkeypatch.setattr(doctor, "has_nvidia_device", lambda: True)
     assert list(NvmlReceiver.examine()) == [Finding("driver", "libnvidia-ml.so.1 was not found; install it", ok=False)]
+
+
+@pytest.mark.parametrize(
+    ("vendors", "has_gpu"),
+    [(["0x8086", "0x10de"], True), (["0x8086"], False), ([], True)],
+    ids=["gpu", "none", "unknown"],
+)
+def test_a_gpu_is_known_by_the_vendor_of_a_pci_device(tmp_path: Path, vendors: list[str], has_gpu: bool) -> None:
+    for number, vendor in enumerate(vendors):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "vendor").write_text(f"{vendor}\n")
+    assert doctor.has_nvidia_device(tmp_path) == has_gpu
+
+
+def test_without_a_gpu_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise nvml.NvmlUnavailable("libnvidia-ml.so.1 was not found; install it")
+
+    monkeypatch.setattr(nvml, "_pynvml", absent)
+    monkeypatch.setattr(doctor, "has_nvidia_device", lambda: False)
+    assert list(NvmlReceiver.examine()) == [Finding("driver", "this machine has no NVIDIA GPU")]

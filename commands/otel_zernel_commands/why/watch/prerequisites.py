@@ -2,12 +2,16 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from otel_zernel.component import Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
+
+_RIGHTS = ("bpf", "perfmon", "sys_ptrace", "dac_read_search", "checkpoint_restore")
+"""The capabilities, in the words of setpriv(1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,8 @@ def check_prerequisites(registry: Registry, user: int | None = None) -> Prerequi
     Raises `CannotStart` with one sentence if processes cannot be watched.
     """
     ebpf = list(registry.load("receivers", "ebpf").examine())
-    attaching = next((one.text for one in ebpf if one.ok is False and one.topic in ("attaching", "kernel")), None)
-    if attaching or any(one.ok is False and one.topic in ("libbpf", "BTF") for one in ebpf):
-        raise CannotStart(_reason(ebpf, attaching, os.geteuid() if user is None else user))
+    if obstacle := obstacle_of(ebpf, os.geteuid() if user is None else user):
+        raise CannotStart(obstacle)
     nvml = [one for one in registry.load("receivers", "nvml").examine() if one.ok is False]
     skipped = [one.text for one in ebpf if one.topic == "skipped"]
     return Prerequisites(
@@ -44,9 +47,18 @@ def _sentence(note: str) -> str:
     return note if note.endswith(".") else f"{note}."
 
 
-def _reason(findings: list[Finding], attaching: str | None, user: int) -> str:
-    if user != 0:
-        program = Path(sys.argv[0]).absolute()
-        return f"watching other processes needs root: run `sudo {program} why`"
-    missing = next((f"{one.topic}: {one.text}" for one in findings if one.ok is False), "")
-    return f"this machine's processes cannot be watched: {attaching or missing}"
+def obstacle_of(ebpf: Sequence[Finding], user: int) -> str:
+    """The sentence that says why processes cannot be watched, by the findings of `ebpf`; empty if they can."""
+    attaching = next((one.text for one in ebpf if one.ok is False and one.topic in ("attaching", "kernel")), None)
+    missing = next((f"{one.topic}: {one.text}" for one in ebpf if one.ok is False), "")
+    if not attaching and not any(one.ok is False and one.topic in ("libbpf", "BTF") for one in ebpf):
+        return ""
+    if user == 0:
+        return f"this machine's processes cannot be watched: {attaching or missing}"
+    program = Path(sys.argv[0]).absolute()
+    rights = ",".join(f"+{name}" for name in _RIGHTS)
+    return (
+        f"watching other processes needs root: run `sudo {program} why`, or let an administrator start it with the "
+        f"fewest rights: `sudo setpriv --reuid={user} --clear-groups --inh-caps={rights} --ambient-caps={rights} "
+        f"{program} why`"
+    )
