@@ -80,7 +80,9 @@ class PhasesConfig(ComponentConfig):
     job_by: tuple[str, ...] = (semconv.JOB_ID, "k8s.job.name", "service.name")
     """Resource attributes that name the job of a process. The first one that the process has counts."""
     pass_through: bool = False
-    """Whether to forward the spans that phases are made of."""
+    """Whether to forward the spans and the stacks that phases are made of."""
+    code: bool = False
+    """Whether to emit the stacks of each process by position, every 10 s."""
     max_processes: Annotated[int, Field(ge=1)] = 1000
     """Maximum number of processes to follow. Spans of more are dropped and counted."""
     max_spans: Annotated[int, Field(ge=10)] = 10_000

@@ -12,6 +12,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel.repeated import RepeatedByKey
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
+from otel_zernel_libraries.training.stacks import ProcessStacks
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
@@ -144,15 +145,18 @@ class Host:
             self._add_point_of_process(point, point.pid)
 
     def add_record(self, resource: Resource, record: LogRecord) -> None:
-        """Adds a record about a process."""
+        """Adds a record about a process. Stacks do not make one."""
         try:
             content = read_record(record)
         except MalformedSpan as error:
             self._drop_malformed({str(error): 1})
             return
         time, key = record.time_unix_nano, key_of(resource)
-        if not self.clock.accept(time, time):
+        if not (time and self.clock.accept(time, time)):
             self._context.drop(1, "invalid")
+        elif isinstance(content, ProcessStacks):
+            if process := self._registry.find(key):
+                process.measured.code.add(content, time)
         elif self._is_new_worker(key, resource, trains=False):
             return
         elif process := self._registry.find_or_add(key, resource):

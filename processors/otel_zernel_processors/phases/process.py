@@ -13,7 +13,7 @@ from otel_zernel_libraries.training.causes import JobAnswer, verdict_of_rank
 from otel_zernel_libraries.training.hangs import Rank, RankSigns
 from otel_zernel_libraries.training.words import MARK_NAMES
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, LatestAnswer, answer_batch
+from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, LatestAnswer, answer_batch, code_batch
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
@@ -52,7 +52,7 @@ class TrainingProcess:
         self._received = deepcopy(resource)
         self._labels: Labels = {"process.pid": identity.pid}
         self.phases = ProcessPhases(config, context.drop)
-        self.measured = MeasuredProcess(ns(config.window), self.phases.device)
+        self.measured = MeasuredProcess(ns(config.window), self.phases.device, context.drop, has_code=config.code)
         self.signs = RankSigns()
         self.hangs = HangWatch()
         """Whether it hangs, if it trains alone."""
@@ -74,7 +74,8 @@ class TrainingProcess:
         self._idle_ns, self._window_ns = ns(config.idle_timeout), ns(config.window)
         self._latest = LatestAnswer(self._window_ns)
         self._drop = context.drop
-        self._reported = 0
+        self._emits_code = config.code
+        self._reported = self._code_sent = 0
 
     @property
     def rank(self) -> int | None:
@@ -136,6 +137,7 @@ class TrainingProcess:
         """Closes all steps, because the process has ended."""
         for closed in self.phases.end():
             self.steps.add(closed, self.rank)
+        self.measured.code.finish()
 
     def report(self, now: int) -> Iterator[Batch]:
         """Ends an interval at `now` (ns): staleness points, metrics and merged steps. `steps` has the traces."""
@@ -171,6 +173,10 @@ class TrainingProcess:
         yield Batch(metrics=metrics_data(self.resource, metrics))
         yield from self.steps.merged(self.resource)
         yield from answers
+        if self._emits_code and (now - self._code_sent >= ANSWERS_NS or self.phases.device.is_over):
+            self._code_sent = now
+            if code := self.measured.code.times:
+                yield code_batch(code, self.resource, now)
 
     def judge(self, answer: JobAnswer | None) -> bool:
         """Sets the verdict by an answer on the process, or on its job; returns whether it changed."""

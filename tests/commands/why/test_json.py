@@ -14,7 +14,7 @@ from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why import test_text
 from tests.commands.why.answers import healthy_report, slow_report
 from tests.commands.why.recorded_runs import report
-from tests.libraries.training.causes.made_answers import SLOW, TOKENIZES
+from tests.libraries.training.causes.made_answers import CODED, LINES, SLOW, TOKENIZES
 
 REPORTS: dict[str, Callable[[], WhyReport]] = {
     "causes": slow_report,
@@ -44,7 +44,7 @@ def test_the_schema_refuses_a_cause_without_a_gain() -> None:
 
 
 def test_a_cause_has_all_that_a_program_needs() -> None:
-    tree = json.loads(report_json(slow_report()))
+    tree = json.loads(report_json(slow_report(LINES)))
     job: dict[str, Any] = tree["jobs"][0]
     assert tree["schema_version"] == 1
     assert job["causes"][0] == {
@@ -59,7 +59,8 @@ def test_a_cause_has_all_that_a_program_needs() -> None:
         "share": TOKENIZES.share,
         "evidence": [{"text": one.text, "value": one.value, "unit": one.unit} for one in TOKENIZES.evidence],
         "advice": list(TOKENIZES.advice),
-        "code": [],
+        "code": ["train.py:42 tokenize", "data/text.py:118 Corpus.clean", "train.py:61 main"],
+        "lines": [{"line": one.line, "call": one.call, "seconds": one.seconds} for one in CODED.lines],
     }
     assert [cause["rank"] for cause in job["causes"]] == [None, 1]
     assert [cause["gain"] for cause in job["causes"]] == sorted((one.gain for one in SLOW.causes), reverse=True)

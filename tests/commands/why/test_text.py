@@ -14,9 +14,11 @@ from otel_zernel_commands.why.rendering import Terminal, report_json, report_tex
 from otel_zernel_commands.why.rendering.text import gpu_text
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import amount, percent
+from tests.commands.why.answers import slow_report
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen, simulated
 from tests.commands.why.test_programs import BUSY, program, reported, thread
+from tests.libraries.training.causes.made_answers import LINES
 
 GOLDEN = Path(__file__).parent / "golden"
 NOTE = "GPU utilisation and throttling: libnvidia-ml.so.1 was not found; install NVIDIA's driver."
@@ -42,10 +44,11 @@ REPORTS: dict[str, Callable[[], WhyReport]] = {
     "healthy": lambda: report("nothing"),
     "gpu": with_gpu,
     "gpus": lambda: report_on(simulated(), JobChoice(), circumstances()),
+    "lines": lambda: slow_report(LINES),
     "refused": refused,
     "program": lambda: reported(program(10, thread(10, 0.0, lock=99), BUSY, cpus=0.9)),
 }
-FORMED = ("slow_loader", "late_rank")
+FORMED = ("slow_loader", "late_rank", "lines")
 """The reports in all forms."""
 TERMINALS = {
     "40": Terminal(40),

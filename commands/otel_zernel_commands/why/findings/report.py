@@ -1,11 +1,12 @@
 """The result of a watch. All durations are in s, all shares from 0 to 1."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from otel_zernel_commands.why.watch import StepBlock
 from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.code_times import CodeTimes
 from otel_zernel_libraries.training.hangs import JobHang
 
 
@@ -73,6 +74,8 @@ class RankRow:
     blocks: tuple[StepBlock, ...] = ()
     """Its steps in blocks of time."""
     bars: tuple[StepBar, ...] = ()
+    code: CodeTimes = field(default_factory=CodeTimes)
+    """Its stacks."""
 
 
 @dataclass(frozen=True, slots=True)

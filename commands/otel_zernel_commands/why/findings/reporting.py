@@ -198,6 +198,7 @@ def _rank(
         lateness=lateness.get(process.rank) if process.rank is not None else None,
         blocks=blocks_of(process),
         bars=tuple(sorted(process.bars.bars, key=lambda bar: bar.start_ns)),
+        code=process.code,
     )
 
 

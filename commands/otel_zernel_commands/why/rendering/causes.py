@@ -17,6 +17,8 @@ class CauseRow(NamedTuple):
     share: str
     advice: tuple[str, ...]
     evidence: tuple[str, ...]
+    lines: tuple[tuple[str, str], ...]
+    """A line of code with the call below it, and its seconds a step."""
 
 
 def cause_rows(answer: JobAnswer) -> list[CauseRow]:
@@ -29,6 +31,7 @@ def cause_rows(answer: JobAnswer) -> list[CauseRow]:
             share=percent(cause.share) if cause.gain else "",
             advice=cause.advice,
             evidence=tuple(one.text for one in cause.evidence if not _repeats(one, cause, answer)),
+            lines=tuple((" -> ".join(filter(None, (one.line, one.call))), amount(one.seconds)) for one in cause.lines),
         )
         for cause in answer.causes
     ]
@@ -56,7 +59,7 @@ def about_texts(answer: JobAnswer) -> Iterator[str]:
 
 
 def where_text(cause: Cause, answer: JobAnswer) -> str:
-    """The rank, the position and the lines of a cause: `Where: rank 1, data loading, at tokenize() (data.py:31)`."""
+    """The rank, the position and the lines of a cause: `Where: rank 1, data loading, at data.py:31 tokenize`."""
     several = ["all ranks"] if answer.ranks_expected > 1 else []
     parts = several if cause.rank is None else [f"rank {cause.rank}"]
     parts += [position_name(cause.position)] if cause.position else []

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from otel_zernel_commands.why.findings import JobFindings, RankRow
+from otel_zernel_commands.why.rendering.flames import flames_of
 from otel_zernel_libraries.training import PHASES, StepBar, detail_name, phase_name
 from otel_zernel_libraries.training.state import merged
 
@@ -43,6 +44,7 @@ def _job(job: JobFindings, drawn: dict[int, list[StepBar]], *, with_segments: bo
             }
             for rank in job.ranks
         ],
+        "flames": flames_of(job),
     }
 
 

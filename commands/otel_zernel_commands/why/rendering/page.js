@@ -1,8 +1,8 @@
 
 "use strict";
-// The time line and the heat map of each job. The numbers of the page are in its tables; this only draws.
+// The time line, the heat map and the flame graph of each job. The numbers of the page are in its tables; this only draws.
 (() => {
-  const ROW = 26, GAP = 4, AXIS = 22, HEAT = 150, LEFT = 64;
+  const ROW = 26, GAP = 4, AXIS = 22, HEAT = 150, LEFT = 64, FLAME = 18;
   const START = 0, LASTS = 1, STEPS = 2, LONGEST = 3, KIND = 4, NUMBER = 5, SPENT = 6, PARTS = 7, EACH = 8;
   const durations = (bar) => bar[EACH].length ? bar[EACH] : [[bar[LASTS], 1]];  // pairs of a duration and a count
   const { phases: PHASES, names: NAMES, jobs } = JSON.parse(document.getElementById("data").textContent);
@@ -15,6 +15,15 @@
     const [size, unit] = units.find(([size]) => us >= 0.9995 * size) || units[2];
     const value = us / size;
     return value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2) + " " + unit;
+  }
+
+  function point(event, text) {  // shows a text at the pointer
+    tip.hidden = !text;
+    tip.textContent = text;
+    if (!text) return;
+    const wide = tip.offsetWidth, tall = tip.offsetHeight;
+    tip.style.left = Math.max(4, Math.min(event.clientX + 14, window.innerWidth - wide - 6)) + "px";
+    tip.style.top = (event.clientY + 18 + tall > window.innerHeight ? event.clientY - tall - 10 : event.clientY + 18) + "px";
   }
 
   function canvasOf(element, height) {
@@ -232,13 +241,7 @@
 
     describe(canvas, event) {
       const box = canvas.getBoundingClientRect(), at = this.at(event);
-      const text = event.clientX - box.left < LEFT ? "" : canvas === this.line ? this.lineText(at, event.clientY - box.top) : this.heatText(event.clientX - box.left - LEFT, event.clientY - box.top);
-      tip.hidden = !text;
-      tip.textContent = text;
-      if (!text) return;
-      const wide = tip.offsetWidth, tall = tip.offsetHeight;
-      tip.style.left = Math.max(4, Math.min(event.clientX + 14, window.innerWidth - wide - 6)) + "px";
-      tip.style.top = (event.clientY + 18 + tall > window.innerHeight ? event.clientY - tall - 10 : event.clientY + 18) + "px";
+      point(event, event.clientX - box.left < LEFT ? "" : canvas === this.line ? this.lineText(at, event.clientY - box.top) : this.heatText(event.clientX - box.left - LEFT, event.clientY - box.top));
     }
 
     lineText(at, y) {
@@ -260,9 +263,78 @@
     }
   }
 
+  // The boxes of a flame graph: name, ms, phase, tier, and the boxes inside. The outermost one is at the top.
+  class Flames {
+    constructor(whole, section) {
+      this.svg = section.querySelector("svg.flames");
+      this.path = section.querySelector(".path");
+      this.whole = whole;
+      this.show([whole]);
+      section.querySelector("button[data-do=whole]").addEventListener("click", () => this.show([whole]));
+      this.svg.addEventListener("keydown", (event) => { if (event.key === "Escape") this.show([whole]); });
+      this.svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+    }
+
+    show(around) {  // the box to look at, after those that it is in
+      this.around = around;
+      this.path.textContent = this.text(around);
+      this.draw();
+    }
+
+    text(around) {
+      const box = around.at(-1), parent = around.at(-2), share = (of) => (100 * box[1] / of[1]).toPrecision(3) + " %";
+      return [box[0], time(box[1] * 1000), ...(parent ? [share(this.whole) + " of all", share(parent) + " of " + parent[0]] : [])].join(", ");
+    }
+
+    draw() {
+      const width = this.svg.clientWidth || 300, boxes = [];
+      const place = (box, around, left, wide, row) => {
+        boxes.push([box, around, left, wide, row]);
+        let at = left;
+        for (const inner of box[4]) {
+          const part = wide * inner[1] / box[1];
+          if (part >= 1) place(inner, [...around, inner], at, part, row + 1);
+          at += part;
+        }
+      };
+      this.around.slice(0, -1).forEach((box, row) => boxes.push([box, this.around.slice(0, row + 1), 0, width, row]));
+      place(this.around.at(-1), this.around, 0, width, this.around.length - 1);
+      const rows = 1 + Math.max(...boxes.map((one) => one[4]));
+      this.svg.setAttribute("viewBox", "0 0 " + width + " " + rows * FLAME);
+      this.svg.setAttribute("height", rows * FLAME);
+      this.svg.replaceChildren(...boxes.map((one) => this.drawn(...one)));
+    }
+
+    drawn(box, around, left, wide, row) {
+      const made = (name, attributes) => {
+        const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+        for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+        return element;
+      };
+      const isAround = around.length < this.around.length, group = made("g", { class: "tier" + box[3] + (isAround ? " around" : ""), role: "button", tabindex: wide >= 24 ? 0 : -1, "aria-label": this.text(around) });
+      group.append(made("rect", { x: left, y: row * FLAME, width: wide, height: FLAME - 1, class: PHASES[box[2]] }));
+      const letters = Math.floor((wide - 6) / 7.3);
+      if (letters >= 3) {
+        const text = made("text", { x: left + 3, y: row * FLAME + 13 });
+        text.textContent = box[0].length > letters ? box[0].slice(0, letters - 1) + "\u2026" : box[0];
+        group.append(text);
+      }
+      group.addEventListener("click", () => this.show(around));
+      group.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        this.show(around);
+        this.svg.children[around.length - 1].focus();
+      });
+      group.addEventListener("pointermove", (event) => point(event, this.text(around).replaceAll(", ", "\n")));
+      return group;
+    }
+  }
+
   const sections = document.querySelectorAll("section.job");
   const all = jobs.flatMap((data, at) => sections[at].querySelector("canvas.line") ? [new Job(data, sections[at])] : []);
-  const redraw = () => all.forEach((job) => job.show(job.from, job.to));
+  const flames = jobs.flatMap((data, at) => data.flames ? [new Flames(data.flames, sections[at])] : []);
+  const redraw = () => { all.forEach((job) => job.show(job.from, job.to)); flames.forEach((one) => one.draw()); };
   window.addEventListener("resize", redraw);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   redraw();

@@ -1,7 +1,7 @@
 """The report as a page in one file: it needs no network, and its policy forbids every request.
 
 Every text in it is escaped, because names of jobs and processes are untrusted. Its numbers are in tables. The script
-draws the time line and the heat map from a block of JSON.
+draws the time line, the heat map and the flame graph from a block of JSON.
 """
 
 import base64
@@ -13,6 +13,7 @@ from importlib.resources import files
 from otel_zernel_commands.why.findings import JobFindings, RankRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.drawing import drawing_json
+from otel_zernel_commands.why.rendering.flames import code_rows
 from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import cost_text, gpu_text, job_title, report_text, start_text, thread_text
 from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
@@ -82,6 +83,7 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
         yield from _causes(job.answer)
         yield from _list("Hidden, and not worth touching", tuple(hidden_texts(job.answer)), "hidden")
     yield from _table(times_heading(job), time_rows(job))
+    yield from _flames(job)
     if job.device:
         yield from _table(device_heading(job.device), device_rows(job.device))
     threads = [f"{row.name} ({row.tid}): {thread_text(row)}" for row in job.threads]
@@ -115,7 +117,8 @@ def _causes(answer: JobAnswer) -> Iterator[str]:
     for number, row in enumerate(rows):
         advice = row.advice if number else ()  # that of the first cause is above
         texts = (*row.evidence, *(f"Try: {text}" for text in advice))
-        about = "".join(f"<p>{_with_code(text)}</p>" for text in texts)
+        lines = "".join(f"<p><code>{escape(text)}</code> {seconds}</p>" for text, seconds in row.lines)
+        about = lines + "".join(f"<p>{_with_code(text)}</p>" for text in texts)
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in (row.gain, row.bounds, row.share))
         yield f'<tr><td class="text"><b>{escape(row.name)}</b>{about}</td>{cells}</tr>'
     yield "</tbody></table></div>"
@@ -137,6 +140,24 @@ def _time_row(row: TimeRow) -> str:
     svg = f'<svg viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true">{drawn}</svg>'
     cells = f'<td>{escape(row.name)}</td><td>{percent(row.share)}</td><td>{per_step}</td><td class="drawn">{svg}</td>'
     return f"<tr{kind}>{cells}</tr>"
+
+
+def _flames(job: JobFindings) -> Iterator[str]:
+    """The flame graph that the script draws, and its longest lines as a table."""
+    rows = code_rows(job)
+    if not rows:
+        return
+    yield '<h2>Lines of code</h2><div class="plot"><div class="bar"><span class="path"></span>'
+    yield '<span class="zoom"><button type="button" data-do="whole" title="show everything">all</button></span></div>'
+    yield '<svg class="flames" role="group" aria-label="Where the time goes, from ranks to lines of code."></svg>'
+    yield '<p class="hint">Click a box to zoom. Keys: Tab, Enter, Escape. The table has the longest lines.</p></div>'
+    head = "".join(f"<th>{name}</th>" for name in ("line", "rank" if len(job.ranks) > 1 else "pid", "where", "share"))
+    yield '<details class="lines"><summary>The longest lines</summary><div class="scroll"><table>'
+    yield f"<thead><tr>{head}</tr></thead><tbody>"
+    for row in rows:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in (row.rank, row.place, percent(row.share)))
+        yield f'<tr><td class="text"><code>{escape(row.line)}</code></td>{cells}</tr>'
+    yield "</tbody></table></div></details>"
 
 
 def _step_times(job: JobFindings) -> Iterator[str]:

@@ -25,6 +25,8 @@ _LONGEST_NAME = 44
 """Columns of the name of a cause."""
 _NUMBERS = 42
 """Columns of its numbers."""
+_TIME = 8
+"""Columns of a time."""
 _LONGEST_BAR = 40
 _FEWEST_BAR = 6
 _MOST_SHOWN = 8
@@ -251,8 +253,8 @@ def _hang(hang: JobHang, terminal: Terminal) -> Iterator[str]:
 
 
 def _causes(answer: JobAnswer, terminal: Terminal) -> Iterator[str]:
-    """A line for each cause with its gain, the bounds of the gain, and its share of a step. Below it its evidence, and
-    the first advice of all but the first cause, whose advice is above."""
+    """A line for each cause with its gain, the bounds of the gain, and its share of a step. Below it its lines of code,
+    its evidence, and the first advice of all but the first cause, whose advice is above."""
     rows = cause_rows(answer)
     label = min(max(len(row.name) for row in rows) + 4, _LONGEST_NAME)
     fits = label + _NUMBERS <= terminal.width
@@ -263,10 +265,22 @@ def _causes(answer: JobAnswer, terminal: Terminal) -> Iterator[str]:
         else:
             yield from _wrapped(name, terminal, "  ", "     ")
             yield f"     {' '.join(numbers.split())}"
+        yield from _code(row.lines, terminal)
         for text in row.evidence:
             yield from _wrapped(text, terminal, "     ", "     ")
         for text in row.advice[:1] if number > 1 else ():
             yield from _wrapped(f"Try: {text}", terminal, "     ", "     ")
+
+
+def _code(lines: Sequence[tuple[str, str]], terminal: Terminal) -> Iterator[str]:
+    """The lines of code of a cause, with their times in a column if there is room."""
+    width = max((len(text) for text, _ in lines), default=0)
+    fits = width + _TIME + 7 <= terminal.width
+    for text, seconds in lines:
+        if fits:
+            yield f"     {text:<{width}}  {seconds:>{_TIME}}"
+        else:
+            yield from _wrapped(f"{text} ({seconds})", terminal, "     ", "       ")
 
 
 def _evidence(job: JobFindings, terminal: Terminal) -> Iterator[str]:

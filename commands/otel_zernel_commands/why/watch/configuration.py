@@ -26,6 +26,7 @@ _TRACED = 300
 """Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
 _PHASES = {
     "lateness": "1s",
+    "code": True,
     "traces": {"sample": 1, "slowest": 0, "max_steps": _TRACED, "merge_rest": True, "long_sync": "1h"},
 }
 _LONGEST_RECORDING = "24h"

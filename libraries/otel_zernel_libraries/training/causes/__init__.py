@@ -1,7 +1,15 @@
 """What a training would gain without each of its causes, from the measured steps of all its ranks."""
 
 from otel_zernel_libraries.training.causes.answer import answer_on
-from otel_zernel_libraries.training.causes.cause import Cause, CauseName, DeviceTime, Evidence, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.cause import (
+    Cause,
+    CauseName,
+    CodeTime,
+    DeviceTime,
+    Evidence,
+    Hidden,
+    JobAnswer,
+)
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
 from otel_zernel_libraries.training.causes.lead import label_of, lead_of, ranks_seen
@@ -13,6 +21,7 @@ __all__ = [
     "VERDICTS",
     "Cause",
     "CauseName",
+    "CodeTime",
     "DeviceTime",
     "Evidence",
     "Facts",

@@ -9,6 +9,7 @@ import numpy as np
 
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.code import with_code
 from otel_zernel_libraries.training.causes.devices import small_launches
 from otel_zernel_libraries.training.causes.everywhere import everywhere
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
@@ -105,7 +106,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         left = [claimed.rest(replays, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
         for (_, one), cause in zip(left, _causes(replays, left), strict=True):
             if _is_worth(job, cause, is_known=cause.key in known) or cause.cause is CauseName.MEMORY_GROWTH:
-                named.append(cause)
+                named.append(with_code(job, cause, one))
                 claimed.add(one)
             else:
                 others.append(cause)

@@ -68,6 +68,18 @@ class Evidence:
     unit: Text
 
 
+@dataclass(frozen=True, slots=True)
+class CodeTime:
+    """A line of the program, and its part of the time of a cause."""
+
+    line: Text
+    """The user's deepest line: `train.py:42 tokenize`."""
+    call: Text
+    """The call of a library below it: `transformers/tokenization_utils.py:2877 __call__`. Empty without one."""
+    seconds: FiniteFloat
+    """A step."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """A cause, and what the job would save without it."""
@@ -89,7 +101,9 @@ class Cause:
     advice: Texts = ()
     """Sentences, in the order in which to try them."""
     code: Texts = ()
-    """The functions and lines. Empty if they are not known."""
+    """The user's lines that take its time: `train.py:42 tokenize`, the longest first. Empty if they are not known."""
+    lines: Annotated[tuple[CodeTime, ...], Field(max_length=16)] = ()
+    """The same lines with their times."""
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
+from otel_zernel_libraries.training.code_times import CodeTimes
 from otel_zernel_libraries.training.device import Segment
 from otel_zernel_libraries.training.device.segments import Kind
 from otel_zernel_libraries.training.device.streams import NS, Flags, Floats, Integers
@@ -39,6 +40,7 @@ class RankInput:
     """The segments of its thread whose launches are known; empty without a GPU."""
     works: Mapping[Kind, float] = field(default_factory=dict)
     """Seconds of work on the GPU for a launch of each kind."""
+    code: CodeTimes = field(default_factory=CodeTimes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.code_times import CodeTimes
 from otel_zernel_libraries.training.durations import Counts, RecentDurations
 from otel_zernel_libraries.training.hangs import SeenHang
 from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
@@ -201,6 +202,8 @@ class SeenProcess:
     """Its newest causes, if it trains alone."""
     hang: SeenHang | None = None
     """None while it does not hang, or if it is a rank of a job."""
+    code: CodeTimes = field(default_factory=CodeTimes)
+    """Its stacks by position, if `phases` emits them."""
     verdict: str = ""
     missing_marks: set[str] = field(default_factory=set)
     """The values of `zernel.mark` in docs/spans.md."""

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.code_times import CodeTimes
 from otel_zernel_libraries.training.hangs import HANG, JobHang, SeenHang
 from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue, scalars_of
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
@@ -30,6 +32,13 @@ _MOST_MEMORIES: Final = 1024
 _AGEING: Final = 5.0
 """Seconds between two looks for durations that are older than a minute."""
 Resource = Mapping[str, AttributeValue]
+
+_RECORDS: Final[Mapping[str, Callable[[AnyValue], JobAnswer | JobHang | CodeTimes]]] = {
+    semconv.JOB_CAUSES: JobAnswer.from_body,
+    semconv.JOB_HUNG: HANG.read,
+    semconv.PROCESS_CODE: CodeTimes.from_body,
+}
+"""By event: how the body of a record is read."""
 
 
 class TrainingEntities:
@@ -58,19 +67,21 @@ class TrainingEntities:
         """The process that had the pid last, by host and pid."""
         self._aged = 0.0
 
-    def add_answers(self, of_resource: ResourceLogs, now: float) -> None:
-        """Reads the causes of a job, or of a process that trains alone, and its hang."""
+    def add_records(self, of_resource: ResourceLogs, now: float) -> None:
+        """Reads the causes of a job, or of a process that trains alone, its hang, and the code of a process."""
         for record in (record for scope in of_resource.scope_logs for record in scope.log_records):
-            if record.event_name not in (semconv.JOB_CAUSES, semconv.JOB_HUNG):
+            if (read := _RECORDS.get(record.event_name)) is None:
                 continue
+            seen = SeenValue(0.0, record.time_unix_nano, {}, scalars_of(of_resource.resource.attributes))
             try:
-                is_hang = record.event_name == semconv.JOB_HUNG
-                content = HANG.read(record.body) if is_hang else JobAnswer.from_body(record.body)
+                content = read(record.body)
             except MalformedSpan as error:
                 self.refuse_malformed(error)
                 continue
-            seen = SeenValue(0.0, record.time_unix_nano, {}, scalars_of(of_resource.resource.attributes))
-            if trained := self.job_at(seen, now) or self.process_at(seen, now, makes=True):
+            if isinstance(content, CodeTimes):
+                if process := self.process_at(seen, now, makes=True):
+                    process.code = content
+            elif trained := self.job_at(seen, now) or self.process_at(seen, now, makes=True):
                 if isinstance(content, JobHang):
                     trained.hang = SeenHang(content, record.time_unix_nano / 1e9)
                 else:

@@ -98,7 +98,7 @@ class TrainingState(TrainingEntities):
         for spans in batch.spans.resource_spans if batch.has_spans else ():
             self._add_spans(spans, now)
         for logs in batch.logs.resource_logs if batch.has_logs else ():
-            self.add_answers(logs, now)
+            self.add_records(logs, now)
 
     def settle(self, now: float) -> None:
         """Lets the old leave, and finds the job of each process."""

@@ -1,14 +1,16 @@
-"""The log records with the causes of a job."""
+"""The log records with the causes of a job, and with the code of a process."""
 
 from collections.abc import Iterator
 from typing import Final
 
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.code_times import CodeTimes
 from otel_zernel_processors.phases.emit.metrics import SCOPE, Value
 
 ANSWERS_NS: Final = 10_000_000_000
@@ -52,13 +54,22 @@ class LatestAnswer:
 
 def answer_batch(answer: JobAnswer, resource: Resource, now: int) -> Batch:
     """The record of an answer at `now` (ns). `resource` is that of the job, or of the process that trains alone."""
+    return _batch(semconv.JOB_CAUSES, answer.to_body(), resource, now)
+
+
+def code_batch(code: CodeTimes, resource: Resource, now: int) -> Batch:
+    """The record of the stacks of a process at `now` (ns), by position."""
+    return _batch(semconv.PROCESS_CODE, code.to_body(), resource, now)
+
+
+def _batch(event: str, body: AnyValue, resource: Resource, now: int) -> Batch:
     record = LogRecord(
         time_unix_nano=now,
         observed_time_unix_nano=now,
         severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
         severity_text="INFO",
-        event_name=semconv.JOB_CAUSES,
-        body=answer.to_body(),
+        event_name=event,
+        body=body,
     )
     scopes = [ScopeLogs(scope=SCOPE, log_records=[record])]
     return Batch(logs=LogsData(resource_logs=[ResourceLogs(resource=resource, scope_logs=scopes)]))

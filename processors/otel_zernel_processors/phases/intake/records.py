@@ -9,19 +9,19 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.span_attributes import MalformedSpan
-from otel_zernel_libraries.training.stacks import THREADS, ProcessThreads
+from otel_zernel_libraries.training.stacks import STACKS, THREADS, ProcessStacks, ProcessThreads
 
-ProcessRecord = ProcessThreads
+ProcessRecord = ProcessStacks | ProcessThreads
 """What a receiver writes about a process in a log record."""
-_READ: Final[Mapping[str, Callable[[AnyValue], ProcessRecord]]] = {semconv.PROCESS_THREADS: THREADS.read}
+_READ: Final[Mapping[str, Callable[[AnyValue], ProcessRecord]]] = {
+    semconv.PROCESS_STACKS: STACKS.read,
+    semconv.PROCESS_THREADS: THREADS.read,
+}
 """By the event of a record: how its body is read."""
 
 
 def read_record(record: LogRecord) -> ProcessRecord:
     """The body of a record with one of these events. Raises `MalformedSpan`."""
-    if record.time_unix_nano <= 0:
-        raise MalformedSpan("time_unix_nano")
     return _READ[record.event_name](record.body)
 
 

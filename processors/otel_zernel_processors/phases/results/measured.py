@@ -2,7 +2,7 @@
 
 import operator
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -20,8 +20,9 @@ from otel_zernel_libraries.training.causes import (
 )
 from otel_zernel_libraries.training.cpu_takers import CpuTaker
 from otel_zernel_libraries.training.device.streams import Integers
-from otel_zernel_libraries.training.ledger import StepEvent
+from otel_zernel_libraries.training.ledger import Position, StepEvent
 from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.results.code import CodeHistory
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
@@ -107,9 +108,13 @@ class _Amounts:
 class MeasuredProcess:
     """Measures the steps of the first thread of a process that trains."""
 
-    def __init__(self, window: int, device: DeviceTimes) -> None:
-        """`window`: the time (ns) for which steps are kept. `device`: what its GPU did."""
+    def __init__(
+        self, window: int, device: DeviceTimes, drop: Callable[[int, str], None], *, has_code: bool = False
+    ) -> None:
+        """`window`: the time (ns) for which steps are kept. `device`: what its GPU did. `drop` counts stacks that are
+        too many. `has_code`: whether stacks are sure to come."""
         self._device = device
+        self.code = CodeHistory(window, drop, is_expected=has_code)
         self.steps = MeasuredSteps(window)
         self._optimizer = ""
         self._has_loader = False
@@ -123,7 +128,9 @@ class MeasuredProcess:
         step = closed.step
         flags = _FLAGS.get(step.kind, 0)
         flags |= StepFlags.LOSSY * step.lossy | StepFlags.ENDS_EPOCH * step.ends_epoch
-        self.steps.add((step.start, step.end), closed.attribution.segments, closed.events, flags, number, met)
+        segments = closed.attribution.segments
+        self.steps.add((step.start, step.end), segments, closed.events, flags, number, met)
+        self.code.add_step(step, segments, Position.EVALUATION if flags & StepFlags.EVALUATION else None)
         self._uses_nccl = self._uses_nccl or any(one.collective for one in closed.collectives)
         if not self._optimizer or not self._has_loader:
             self._name(closed)
@@ -174,7 +181,7 @@ class MeasuredProcess:
 
     def input(self, rank: int | None) -> RankInput:
         """The process as a rank of its job; None if it trains alone."""
-        return RankInput(rank, self.steps, self.facts, *self._device.solved)
+        return RankInput(rank, self.steps, self.facts, *self._device.solved, self.code.times)
 
     def answer(self, expected: int, rank: int | None, since: int, before: JobAnswer | None) -> JobAnswer | None:
         """The answer on the process alone, of a job with so many ranks, after the one `before`. None before it has

@@ -8,7 +8,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
-from otel_zernel_libraries.training.causes import Cause, CauseName, DeviceTime, Evidence, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes import Cause, CauseName, CodeTime, DeviceTime, Evidence, Hidden, JobAnswer
 from otel_zernel_libraries.training.ledger import Activity, Position
 
 TOKENIZES = Cause(
@@ -23,6 +23,16 @@ TOKENIZES = Cause(
     evidence=(Evidence("The training thread runs Python for 12.4 ms of each 41.0 ms (30 %).", 0.0124, "s"),),
     advice=("Load batches in worker processes: `DataLoader(..., num_workers=2)`.", "Tokenize once, before training."),
 )
+CODED = replace(
+    TOKENIZES,
+    lines=(
+        CodeTime("train.py:42 tokenize", "transformers/tokenization_utils.py:2877 Tokenizer.__call__", 0.0081),
+        CodeTime("data/text.py:118 Corpus.clean", "", 0.0031),
+        CodeTime("train.py:61 main", "json/__init__.py:231 dumps", 0.0009),
+    ),
+    code=("train.py:42 tokenize", "data/text.py:118 Corpus.clean", "train.py:61 main"),
+)
+"""The same with its lines."""
 LATE = Cause(
     cause=CauseName.STRAGGLER,
     phase="gpu_compute",
@@ -47,7 +57,8 @@ SLOW = JobAnswer(
     looked_at=(CauseName.SEGMENT, CauseName.STRAGGLER),
 )
 HEALTHY = JobAnswer(step=0.0410, steps=50, best=0.0402, looked_at=(CauseName.SEGMENT, CauseName.CHECKPOINT))
-ANSWER = replace(SLOW, device=DeviceTime(busy=0.026, starved={Position.LOAD: 0.012}, undetermined=0.002))
+LINES = replace(SLOW, causes=(CODED, LATE))
+ANSWER = replace(LINES, device=DeviceTime(busy=0.026, starved={Position.LOAD: 0.012}, undetermined=0.002))
 """An answer with every field."""
 
 

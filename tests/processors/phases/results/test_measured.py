@@ -10,6 +10,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.engine.pipelines.pipeline import Stage
 from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.telemetry import Instruments
+from otel_zernel.testing import Dropped
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import CauseName
 from otel_zernel_libraries.training.ledger import Activity, Position
@@ -39,7 +40,7 @@ def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
 
 def growth_of(memory_at: Callable[[int], float], seconds: int = 300) -> float | None:
     """The growth of a process whose memory is read each second."""
-    measured = MeasuredProcess(3_600 * 10**9, DeviceTimes())
+    measured = MeasuredProcess(3_600 * 10**9, DeviceTimes(), Dropped())
     for second in range(seconds):
         time = START + second * 10**9
         name = semconv.PROCESS_MEMORY_ANONYMOUS

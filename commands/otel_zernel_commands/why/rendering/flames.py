@@ -1,0 +1,127 @@
+"""The code of each rank as a flame graph: from a rank down to its positions, and from there to its lines.
+
+Its size is bounded: the smallest boxes are left out.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from otel_zernel.text import printable
+from otel_zernel_commands.why.findings import JobFindings, RankRow
+from otel_zernel_libraries.training import PHASES, activity_words, position_name
+from otel_zernel_libraries.training.causes.job import ON_CPU
+from otel_zernel_libraries.training.code_paths import (
+    Tier,
+    line_text,
+    of_worker,
+    place_of,
+    short_file,
+    short_function,
+    tier_of,
+    without_plumbing,
+)
+from otel_zernel_libraries.training.code_times import PlacedStack
+from otel_zernel_libraries.training.ledger import phase_of
+from otel_zernel_libraries.training.stacks import CodeLine
+
+_SMALLEST: Final = 0.0005
+"""Smaller parts of all time are not drawn."""
+_MOST_ROWS: Final = 24
+MOST_BOXES: Final = 4_000
+"""Boxes of a job."""
+
+
+class _Box:
+    """A part of the time, and the parts of it."""
+
+    def __init__(self, name: str, phase: int, tier: Tier) -> None:
+        self.name, self.phase, self.tier = name, phase, tier
+        self.seconds = 0.0
+        self.inner: dict[str, _Box] = {}
+
+    def part(self, name: str, phase: int, tier: Tier, seconds: float) -> "_Box":
+        """The part with this name, to which it adds the time."""
+        if name not in self.inner:
+            self.inner[name] = _Box(name, phase, tier)
+        self.inner[name].seconds += seconds
+        return self.inner[name]
+
+
+def flames_of(job: JobFindings) -> list[Any] | None:
+    """The boxes of a job: name, ms, number of the phase, tier, and the boxes inside. None without known stacks."""
+    ranks = [rank for rank in job.ranks if rank.code]
+    if not ranks:
+        return None
+    whole = _Box("all ranks" if len(job.ranks) > 1 else job.title, len(PHASES) - 1, Tier.CORE)
+    for rank in ranks:
+        _add_rank(whole, rank, is_alone=len(job.ranks) == 1)
+    sizes = sorted((box.seconds for box in _all(whole)), reverse=True)
+    smallest = max(_SMALLEST * whole.seconds, sizes[MOST_BOXES - 1] if len(sizes) > MOST_BOXES else 0.0)
+    return _drawn(whole, smallest)
+
+
+class CodeRow(NamedTuple):
+    """A line of the table beside the drawing: all stacks of a rank with one place and one position."""
+
+    rank: str
+    place: str
+    line: str
+    share: float
+    """Of the drawn time of its rank."""
+
+
+def code_rows(job: JobFindings) -> list[CodeRow]:
+    """The places that take most of the time of each rank, the longest first."""
+    rows = []
+    for rank in job.ranks:
+        total = sum(one.seconds for one in rank.code.stacks)
+        seconds: Counter[tuple[str, str]] = Counter()
+        for one in rank.code.stacks:
+            lines = of_worker(one.lines)[0] if one.worker else one.lines
+            if place := place_of(lines):
+                texts = [line_text(line, rank.code.folder) for line in (place.line, place.call) if line]
+                seconds[_where(one), " -> ".join(texts)] += one.seconds  # type: ignore[assignment]  # a float
+        name = str(rank.pid if rank.rank is None else rank.rank)
+        rows += [CodeRow(name, where, line, time / total) for (where, line), time in seconds.items()]
+    return sorted(rows, key=lambda row: -row.share)[:_MOST_ROWS]
+
+
+def _where(one: PlacedStack) -> str:
+    return "workers" if one.worker else "other threads" if one.is_other else position_name(one.position)
+
+
+def _add_rank(whole: _Box, rank: RankRow, *, is_alone: bool) -> None:
+    total = len(PHASES) - 1
+    for one in rank.code.stacks:
+        whole.seconds += one.seconds
+        box = whole if is_alone else whole.part(f"rank {rank.rank}", total, Tier.CORE, one.seconds)
+        for name, phase, tier in _path(one, rank.code.folder):
+            box = box.part(name, phase, tier, one.seconds)
+
+
+def _path(one: PlacedStack, folder: str) -> Iterator[tuple[str, int, Tier]]:
+    """The names of the boxes of a stack, the outermost first."""
+    phase = PHASES.index(phase_of(one.position, one.activity))
+    lines: Sequence[CodeLine] = one.lines
+    if one.worker:
+        lines, _ = of_worker(lines)
+    yield _where(one), phase, Tier.CORE
+    for line in reversed(without_plumbing(lines)):
+        tier = tier_of(line.file, line.function)
+        is_user = tier is Tier.USER
+        name = line_text(line, folder) if is_user else f"{short_file(line.file)} {short_function(line.function)}"
+        yield printable(name), phase, tier
+    if one.activity not in ON_CPU:
+        yield activity_words(one.activity), phase, Tier.CORE
+
+
+def _all(box: _Box) -> Iterator[_Box]:
+    yield box
+    for inner in box.inner.values():
+        yield from _all(inner)
+
+
+def _drawn(box: _Box, smallest: float) -> list[Any]:
+    inner = sorted((one for one in box.inner.values() if one.seconds >= smallest), key=lambda one: -one.seconds)
+    return [box.name, round(box.seconds * 1000, 1), box.phase, int(box.tier), [_drawn(one, smallest) for one in inner]]

@@ -1,0 +1,195 @@
+"""The lines of Python that take the time of a cause, and what they say about it."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
+from statistics import median
+from typing import Final
+
+import numpy as np
+
+from otel_zernel_libraries.training.amounts import amount
+from otel_zernel_libraries.training.causes.cause import Cause, CauseName, CodeTime, Evidence
+from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job
+from otel_zernel_libraries.training.causes.replays import LeftOut
+from otel_zernel_libraries.training.code_paths import Place, line_text, waits_for_python
+from otel_zernel_libraries.training.code_times import FOR_OTHERS, CodeTimes, PlacedStack, PlaceKey
+from otel_zernel_libraries.training.device.streams import Floats
+from otel_zernel_libraries.training.ledger import Activity, Position
+from otel_zernel_libraries.training.stacks import CodeLine
+
+_SHOWN: Final = 3
+"""Lines of a cause."""
+_SMALL: Final = 0.02
+"""A line with less of the time of its cause is not worth a line."""
+_MOST_OF_IT: Final = 0.5
+"""A line with this part of the gain is the place to look at."""
+_NOTHING: Final = 1e-12
+_OF_OTHER_PROGRAMS: Final = frozenset(
+    {
+        *(CauseName.CPU_TAKEN, CauseName.CPU_QUOTA, CauseName.THREADS, CauseName.MEMORY_GROWTH),
+        *(CauseName.SLOW_LINK, CauseName.EXTRA_COLLECTIVES, CauseName.IMBALANCE),
+        *(CauseName.DEVICE_CLOCKS, CauseName.DEVICE_SHARED),
+    }
+)
+"""No line of the program is the reason of these."""
+_OF_WORKERS: Final = frozenset({CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW})
+
+
+class _Entry:
+    """The seconds a step in one place."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lines: defaultdict[CodeLine, float] = defaultdict(float)
+        self._calls: defaultdict[CodeLine | None, float] = defaultdict(float)
+
+    def add(self, place: Place, seconds: float) -> None:
+        """Adds the time of a stack."""
+        self.seconds += seconds
+        self._lines[place.line] += seconds
+        self._calls[place.call] += seconds
+
+    def join(self, other: "_Entry") -> None:
+        """Adds the time of another one."""
+        self.seconds += other.seconds
+        for line, seconds in other._lines.items():
+            self._lines[line] += seconds
+        for call, seconds in other._calls.items():
+            self._calls[call] += seconds
+
+    @property
+    def line(self) -> CodeLine:
+        """The longest line."""
+        return max(self._lines, key=self._lines.__getitem__)
+
+    @property
+    def call(self) -> CodeLine | None:
+        """The longest call."""
+        return max(self._calls, key=self._calls.__getitem__)
+
+    def shown(self, folder: str) -> CodeTime:
+        """The entry for a person."""
+        call = line_text(self.call, folder) if self.call else ""
+        return CodeTime(line_text(self.line, folder), call, self.seconds)
+
+
+class _Entries:
+    """The places of a process that take time."""
+
+    def __init__(self, code: CodeTimes, step: float) -> None:
+        """`step`: the seconds of a step."""
+        self.code = code
+        self._step = step
+        self.by_key: defaultdict[PlaceKey, _Entry] = defaultdict(_Entry)
+
+    @property
+    def seconds(self) -> float:
+        """The sum, a step."""
+        return sum(one.seconds for one in self.by_key.values())
+
+    def add_scaled(
+        self, stacks: Sequence[tuple[PlacedStack, Place]], most: float = math.inf, part: float = 1.0
+    ) -> None:
+        """Adds a part of the time of stacks, but at most so many seconds a step."""
+        a_step = self._step / self.code.seconds
+        total = sum(one.seconds for one, _ in stacks) * a_step
+        scale = a_step * min(part, most / max(total, _NOTHING))
+        for one, place in stacks:
+            self.by_key[self.code.key(place)].add(place, one.seconds * scale)
+
+    def join(self, other: "_Entries") -> None:
+        """Adds the places of others."""
+        for key, entry in other.by_key.items():
+            self.by_key[key].join(entry)
+
+    def shown(self, gain: float) -> tuple[CodeTime, ...]:
+        """The longest ones, without those that matter little for a gain."""
+        ranked = sorted(self.by_key.values(), key=attrgetter("seconds"), reverse=True)
+        return tuple(one.shown(self.code.folder) for one in ranked[:_SHOWN] if one.seconds >= _SMALL * gain)
+
+
+def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
+    """A cause with its lines, and what they say. `left_out`: what its what-if leaves out."""
+    seen = [at for at, one in enumerate(job.ranks) if one.code and cause.rank in (None, one.rank)]
+    if cause.cause in _OF_OTHER_PROGRAMS or not seen:
+        return cause
+    gone = _gone(job, cause, left_out)
+    rank = max(seen, key=lambda at: float(gone[at].sum()))
+    is_late = cause.cause is CauseName.STRAGGLER
+    entries = _excess(job, rank, gone[rank]) if is_late else _entries(job, cause, rank, gone[rank])
+    lines = entries.shown(cause.gain)
+    if not lines:
+        return cause
+    first, evidence, advice = lines[0], cause.evidence, cause.advice
+    place, _, function = first.line.partition(" ")
+    if is_late:
+        text = f"It spends {amount(first.seconds)} more in {function}() ({place}) than the others."
+        evidence = (*evidence, Evidence(text, first.seconds, "s"))
+    if first.seconds >= _MOST_OF_IT * cause.gain:
+        advice = (f"Look at {place}: {function} takes {amount(first.seconds)} of each step.", *advice)
+    return replace(cause, lines=lines, code=tuple(one.line for one in lines), evidence=evidence, advice=advice)
+
+
+def _gone(job: Job, cause: Cause, left_out: LeftOut) -> Floats:
+    """By rank and moment: the seconds a step that the what-if leaves out. What a thread computes has its part of the
+    waits for a CPU."""
+    gone = np.zeros((len(job.ranks), len(job.moments)))
+    moments = left_out.moments
+    spent = job.spent[:, :, moments] * left_out.part
+    gone[:, moments] = spent[:, ~job.is_lossy].sum(axis=1) / max(job.steps, 1.0)
+    if cause.cause is CauseName.SMALL_COLLECTIVES:
+        at = [one.activity is Activity.COLLECTIVE and one.position is not Position.BACKWARD for one in job.moments]
+        met = job.means * at
+        gone = met * (cause.gain / np.maximum(met.sum(axis=1, keepdims=True), _NOTHING))
+    for position in {one.position for one in job.moments}:
+        own, waits = (
+            [one.position is position and one.activity in some for one in job.moments] for some in (ON_CPU, FOR_CPU)
+        )
+        computes = np.maximum(gone[:, own].sum(axis=1, keepdims=True), _NOTHING)
+        gone[:, own] *= 1.0 + gone[:, waits].sum(axis=1, keepdims=True) / computes
+    return gone
+
+
+def _entries(job: Job, cause: Cause, rank: int, gone: Floats) -> _Entries:
+    """The places that take the time of a cause on a rank."""
+    code = job.ranks[rank].code
+    entries, waiting = _Entries(code, job.step), _Entries(code, job.step)
+    if cause.cause in _OF_WORKERS:
+        entries.add_scaled([one for one in code.helpers if one[0].worker], cause.gain)
+        return entries
+    if cause.cause is CauseName.GIL:
+        entries.add_scaled([one for one in code.helpers if one[0].activity in ON_CPU], cause.gain)
+        return entries
+    waits = 0.0
+    for moment, seconds in zip(job.moments, gone.tolist(), strict=True):
+        stacks = code.own.get((moment.position, moment.activity), ()) if seconds else ()
+        if moment.activity in FOR_OTHERS and any(waits_for_python(one.lines) for one, _ in stacks):
+            waits += seconds
+            waiting.add_scaled(stacks, seconds)
+        else:
+            part = seconds / max(job.a_step(job.spent[rank, :, job.index(moment)]), _NOTHING)
+            entries.add_scaled(stacks, seconds, part)
+    # a wait for another thread, or for a worker, is the work of that one
+    helpers = _Entries(code, job.step)
+    helpers.add_scaled(code.helpers, waits)
+    entries.join(helpers if helpers.seconds >= _MOST_OF_IT * waits else waiting)
+    return entries
+
+
+def _excess(job: Job, rank: int, gone: Floats) -> _Entries:
+    """The time of a late rank in places where the others need less."""
+    own, *others = (
+        _Entries(job.ranks[at].code, job.step)
+        for at in sorted(range(len(job.ranks)), key=lambda at: at != rank)
+        if job.ranks[at].code
+    )
+    for each in (own, *others):
+        for moment in (moment for moment, seconds in zip(job.moments, gone.tolist(), strict=True) if seconds):
+            each.add_scaled(each.code.own.get((moment.position, moment.activity), ()))
+    for key, entry in own.by_key.items():
+        usual = median(each.by_key[key].seconds for each in others) if others else 0.0
+        entry.seconds = max(entry.seconds - usual, 0.0)
+    return own

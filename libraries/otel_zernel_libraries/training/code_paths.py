@@ -1,0 +1,144 @@
+"""Which lines of a Python stack to show: the user's deepest line, and the call of a library below it.
+
+Files have three tiers: those of the user; other packages; PyTorch, NumPy, and the standard library. Some frames of
+libraries only pass a call on. They are no answer to a question, so they are left out.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from otel_zernel.text import printable
+from otel_zernel_libraries.training.stacks import CodeLine
+
+_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
+_STANDARD: Final = re.compile(r".*/lib(?:64)?/python3(?:\.\d+t?)?/(?!(?:site|dist)-packages/)")
+_CORE: Final = re.compile(r"(?:torch|numpy|triton|functorch|torchgen)/|numpy\.")
+_GENERATED: Final = re.compile(r"<eval_with_key>|<__array_function__|.*/torchinductor_[^/]*/")
+"""Code that PyTorch and NumPy write."""
+_PLUMBING: Final = re.compile(
+    r"torch/(?:nn/modules/container|_ops|utils/_contextlib|utils/data/_utils/(?:fetch|worker)|_compile"
+    r"|_dynamo/(?:eval_frame|external_utils)|amp/autocast_mode|autograd/grad_mode)\.py"
+    r"|accelerate/utils/operations\.py|transformers/utils/(?:generic|output_capturing|deprecation)\.py"
+    r"|(?:contextlib|functools|threading|runpy|multiprocessing/(?:process|context|popen_\w+)|concurrent/futures/thread"
+    r"|importlib/\w+)\.py"
+)
+"""Files whose frames only pass a call on."""
+_WRAPPERS: Final = re.compile(
+    r"(?:Module\.)?(?:_wrapped_call_impl|_call_impl)|Module\._call_impl\.<locals>\.inner"
+    r"|.*profile_hook_step\.<locals>\.wrapper|(?:use|_use)_grad_for_differentiable.*|_use_grad"
+)
+"""Functions of PyTorch that do."""
+_LONGEST_FILE, _LONGEST_FUNCTION = 120, 80
+_LOCALS: Final = "<locals>."
+_MODULE: Final = "<module>"
+_WORKER_LOOP: Final = "_worker_loop"
+
+
+class Tier(IntEnum):
+    """The author of a file."""
+
+    PLUMBING = 0
+    CORE = 1
+    """PyTorch, NumPy, or the standard library."""
+    PACKAGE = 2
+    USER = 3
+
+
+@lru_cache(maxsize=8_192)
+def tier_of(file: str, function: str = "") -> Tier:
+    """The tier of a function."""
+    if file.startswith("<frozen "):  # the import system, and `runpy`
+        return Tier.PLUMBING
+    path = _in_package(file)
+    if path is None:
+        return Tier.CORE if _GENERATED.match(file) else Tier.USER
+    if _PLUMBING.match(path) or (path.startswith("torch/") and _WRAPPERS.fullmatch(function)):
+        return Tier.PLUMBING
+    return Tier.CORE if _STANDARD.match(file) or _CORE.match(path) else Tier.PACKAGE
+
+
+def _in_package(file: str) -> str | None:
+    """The path within the folder of packages, or of the standard library; None for any other file."""
+    match = _PACKAGES.match(file) or _STANDARD.match(file)
+    return file[match.end() :] if match else None
+
+
+class Place(NamedTuple):
+    """Where a stack is, for a person."""
+
+    line: CodeLine
+    """The user's deepest line; of a stack without one, the deepest line of a package."""
+    call: CodeLine | None
+    """The call of a library below it."""
+    is_user: bool
+
+
+def place_of(stack: Sequence[CodeLine]) -> Place | None:
+    """The place of a stack, whose innermost line is the first; None if it has none."""
+    tiers = [tier_of(one.file, one.function) for one in stack]
+    deepest = {tier: tiers.index(tier) for tier in set(tiers)}
+    at = next((deepest[tier] for tier in (Tier.USER, Tier.PACKAGE, Tier.CORE) if tier in deepest), None)
+    if at is None:
+        return None
+    below = range(at - 1, -1, -1)
+    of_package = deepest.get(Tier.PACKAGE, at) if tiers[at] is Tier.USER else at
+    call = of_package if of_package < at else next((one for one in below if tiers[one] is Tier.CORE), None)
+    return Place(stack[at], None if call is None else stack[call], tiers[at] is Tier.USER)
+
+
+def of_worker(stack: Sequence[CodeLine]) -> tuple[Sequence[CodeLine], bool]:
+    """The part of a stack of a DataLoader worker that the worker has called, and whether it makes a batch.
+
+    A forked worker has the frames of its parent, too.
+    """
+    loop = next((at for at, one in enumerate(stack) if one.function == _WORKER_LOOP), len(stack))
+    inner = stack[:loop]
+    return inner, any(one.file.endswith("torch/utils/data/_utils/fetch.py") for one in inner)
+
+
+def waits_for_python(stack: Sequence[CodeLine]) -> bool:
+    """Whether a thread that waits does so in the standard library: for another Python thread, or a process."""
+    return bool(stack) and _STANDARD.match(stack[0].file) is not None
+
+
+def without_plumbing(stack: Sequence[CodeLine]) -> tuple[CodeLine, ...]:
+    """The stack without the frames that only pass a call on."""
+    return tuple(one for one in stack if tier_of(one.file, one.function) is not Tier.PLUMBING)
+
+
+def folder_of(stacks: Iterable[Sequence[CodeLine]]) -> str:
+    """The folder of a program, with a slash: that of the outermost user's module. Empty if no stack shows it."""
+    folders: Counter[str] = Counter()
+    for stack in stacks:
+        outer = next((one for one in reversed(stack) if tier_of(one.file, one.function) is Tier.USER), None)
+        if outer and outer.function == _MODULE and outer.file.startswith("/"):
+            folders[outer.file.rpartition("/")[0] + "/"] += 1
+    return folders.most_common(1)[0][0] if folders else ""
+
+
+def short_file(file: str, folder: str = "") -> str:
+    """The path of a file within the program's folder, its package, or the standard library; else its last two parts."""
+    path = _in_package(file)
+    if path is None:
+        inside = folder and file.startswith(folder)
+        path = file[len(folder) :] if inside else "/".join(file.split("/")[-2:])
+    return _cut(path, _LONGEST_FILE)
+
+
+def short_function(function: str) -> str:
+    """The name without the functions around it: `collate`, `Trainer.fit`."""
+    return _cut(function.rpartition(_LOCALS)[2], _LONGEST_FUNCTION)
+
+
+def line_text(line: CodeLine, folder: str = "") -> str:
+    """A line for a person: `train.py:42 tokenize`."""
+    number = f":{line.line}" if line.line else ""
+    return printable(f"{short_file(line.file, folder)}{number} {short_function(line.function)}".strip())
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"…{text[-longest + 1 :]}"

@@ -1,0 +1,200 @@
+"""Joins the stacks of a process with the positions of its training thread.
+
+A stack has the thread's latest mark and an activity, but no position. The ledger has the positions of the time after
+each mark. So the time of a stack is divided in proportion to the ledger's time with the same mark and activity.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from otel_zernel_libraries.training.causes.job import ON_CPU
+from otel_zernel_libraries.training.code_times import CodeTimes, PlacedStack
+from otel_zernel_libraries.training.interval_spans import OPERATORS
+from otel_zernel_libraries.training.ledger import Activity, Position, Segment
+from otel_zernel_libraries.training.stacks import CodeLine, ProcessStacks, StackTime
+from otel_zernel_processors.phases.scopes.steps import Step
+
+_MOST: Final = 1_024
+"""Different stacks of a part of the window. The time of more is left out."""
+_HELD: Final = 16
+"""Records that wait for the steps of their time."""
+_MOST_MARKS: Final = 64
+"""Different kinds of marks: a sender of spans may name others at will."""
+
+Mark = tuple[str, bool]
+"""The kind of a mark, and whether it is a begin."""
+_Doing = Activity | None
+"""An activity; None for all of them on a CPU, which samples divide."""
+
+
+class _StackKey(NamedTuple):
+    thread: int
+    worker: int
+    mark: Mark
+    activity: Activity
+    lines: tuple[CodeLine, ...]
+
+
+class _Part:
+    """A part of the window: the stacks of a process, and the time of its training thread by mark."""
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.seconds = 0.0
+        """The time that its records cover."""
+        self.stacks: Counter[_StackKey] = Counter()
+        """Seconds."""
+        self.positions: dict[tuple[Mark, _Doing], Counter[Position]] = {}
+        """The time (ns) after a mark with an activity, by position."""
+
+    def add_stack(self, key: _StackKey, seconds: float) -> bool:
+        """Adds the time of a stack. Returns whether there is room."""
+        if key not in self.stacks and len(self.stacks) >= _MOST:
+            return False
+        self.stacks[key] += seconds  # type: ignore[assignment]  # a float
+        return True
+
+    def add_time(self, mark: Mark, doing: _Doing, position: Position, time: float) -> None:
+        """Adds time (ns) of the training thread."""
+        if (mark, doing) not in self.positions:
+            if len(self.positions) >= _MOST_MARKS * len(Activity):
+                return
+            self.positions[mark, doing] = Counter()
+        self.positions[mark, doing][position] += time  # type: ignore[assignment]  # a float
+
+
+class CodeHistory:
+    """The stacks of a process in the last window, and the marks that its training thread has made meanwhile."""
+
+    def __init__(self, window: int, drop: Callable[[int, str], None], *, is_expected: bool = False) -> None:
+        """`window`: in ns. `drop` counts stacks that are too many. Without `is_expected`, the first record only shows
+        that others follow: most processes have none, and their steps need no work."""
+        self._is_expected = is_expected
+        self._window = window
+        self._drop = drop
+        self._parts: deque[_Part] = deque()
+        """Each has half of the window, or the time of a longer segment."""
+        self._waiting: deque[tuple[int, ProcessStacks]] = deque()
+        self._thread = 0
+        self._covered = 0
+        """When (ns) the latest record was made that is joined; before it, when the first step began."""
+        self._until = 0
+        """When (ns) the latest step ended."""
+        self._mark: Mark = ("", False)
+        """The latest mark of its steps so far."""
+
+    def add(self, stacks: ProcessStacks, time: int) -> None:
+        """Adds the stacks of a record of this time (ns). They wait for the steps of that time."""
+        if not self._is_expected:
+            self._is_expected = True
+            return
+        self._waiting.append((time, stacks))
+        if len(self._waiting) > _HELD:
+            self._join_next()
+
+    def add_step(self, step: Step, segments: Iterable[Segment], position: Position | None = None) -> None:
+        """Adds a step of the thread that trains, after the ones before. `position`: that of all its time, if it is
+        another one than that of the segments."""
+        if not self._is_expected:
+            return
+        self._thread = step.thread
+        self._covered = self._covered or step.start
+        marks = _marks(step)
+        at = 0
+        for start, end, moment, times, _ in segments:
+            if not self._parts or start > self._parts[-1].since + self._window // 2:
+                self._parts.append(_Part(start))
+                while self._parts[0].since < start - self._window:
+                    self._parts.popleft()
+            part = self._parts[-1]
+            spent, lasted, since = times or ((moment, end - start),), max(end - start, 1), start
+            while since < end:
+                while at < len(marks) and marks[at][0] <= since:
+                    self._mark = marks[at][1]
+                    at += 1
+                until = min(marks[at][0], end) if at < len(marks) else end
+                for of, time in spent:
+                    doing = None if of.activity in ON_CPU else of.activity
+                    part.add_time(self._mark, doing, position or of.position, time * (until - since) / lasted)
+                since = until
+            self._until = max(self._until, end)
+        self._mark = marks[-1][1] if marks else self._mark
+        while self._waiting and self._waiting[0][0] <= self._until:
+            self._join_next()
+
+    def finish(self) -> None:
+        """Joins the records that no step follows."""
+        while self._waiting:
+            self._join_next()
+
+    @property
+    def times(self) -> CodeTimes:
+        """The time of each stack in the window, by position."""
+        seconds = sum(part.seconds for part in self._parts)
+        by_mark = _by_mark(part.positions for part in self._parts)
+        stacks: Counter[_StackKey] = Counter()
+        for part in self._parts:
+            stacks.update(part.stacks)
+        return CodeTimes(seconds, [one for key, time in stacks.items() for one in self._placed(key, time, by_mark)])
+
+    def _join_next(self) -> None:
+        time, record = self._waiting.popleft()
+        if not self._parts or time <= self._covered:
+            return  # it is older than all steps
+        part = self._parts[-1]
+        part.seconds += (time - self._covered) / 1e9
+        self._covered = time
+        for one in record.stacks:
+            if lines := _lines(one, record.lines):
+                key = _StackKey(one.thread, one.worker, (one.mark, one.is_inside), one.activity, lines)
+                if not part.add_stack(key, one.seconds):
+                    self._drop(1, "max_stacks")
+
+    def _placed(
+        self, key: _StackKey, seconds: float, by_mark: Mapping[object, Counter[Position]]
+    ) -> Iterator[PlacedStack]:
+        """The parts of a stack in each position."""
+        if key.worker or key.thread != self._thread:
+            at = Position.LOAD if key.worker else Position.UNKNOWN
+            yield PlacedStack(seconds, key.activity, key.lines, at, key.worker, is_other=True)
+            return
+        doing = None if key.activity in ON_CPU else key.activity
+        known = next(filter(None, (by_mark.get(at) for at in _from_exact(key.mark, doing))), Counter())
+        total = known.total()
+        for position, time in known.items() or ((Position.UNKNOWN, 1),):
+            yield PlacedStack(seconds * time / (total or 1), key.activity, key.lines, position)
+
+
+def _marks(step: Step) -> list[tuple[int, Mark]]:
+    """The begins and ends of the intervals of its thread, in order. Where several meet, inner ones end first."""
+    edges = []
+    for one in step.intervals:
+        if one.thread == step.thread:
+            kind = OPERATORS if one.operators else one.kind
+            edges.append((one.end, False, -one.start, kind))
+            if one.start < one.end:
+                edges.append((one.start, True, -one.start, kind))
+    return [(time, (kind, is_inside)) for time, is_inside, _, kind in sorted(edges)]
+
+
+def _from_exact(mark: Mark, doing: _Doing) -> tuple[object, object, object]:
+    """The keys of a mark, the most exact first: a short wait may not be in the ledger."""
+    return (mark, doing), (mark[0], doing), mark
+
+
+def _by_mark(parts: Iterable[Mapping[tuple[Mark, _Doing], Counter[Position]]]) -> Mapping[object, Counter[Position]]:
+    """The time in each position, by each of the keys."""
+    sums: dict[object, Counter[Position]] = {}
+    for part in parts:
+        for (mark, doing), positions in part.items():
+            for key in _from_exact(mark, doing):
+                sums.setdefault(key, Counter()).update(positions)
+    return sums
+
+
+def _lines(one: StackTime, lines: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
+    """The lines of a stack; empty if the record lacks one of them."""
+    if any(at >= len(lines) for at in one.lines):
+        return ()
+    return tuple(lines[at] for at in one.lines)

@@ -1,0 +1,158 @@
+"""The lines of causes, of simulated jobs whose stacks are made."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from otel_zernel_libraries.training.causes import Cause, CauseName, CodeTime, Facts, answer_on
+from otel_zernel_libraries.training.code_times import CodeTimes, PlacedStack
+from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
+from otel_zernel_libraries.training.stacks import CodeLine
+from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated
+from tests.libraries.training.made_stacks import (
+    BACKWARD,
+    CALLS,
+    CONDITION,
+    FETCH,
+    LOOP,
+    MAIN,
+    QUEUE,
+    TOKENIZE,
+    WORKER_LOOP,
+    line,
+)
+
+STEP = 0.05
+"""About the seconds of a step, and the window of the made stacks."""
+_INNER: Mapping[Position, tuple[CodeLine, ...]] = {
+    Position.BACKWARD: (BACKWARD, line(70), MAIN),
+    Position.OPTIMIZER: (line(71), MAIN),
+    Position.FORWARD: (line(69), MAIN),
+}
+USUAL = tuple(PlacedStack(0.01, Activity.OPERATOR, lines, at) for at, lines in _INNER.items())
+"""The stacks of the model: they show that `main` is the loop."""
+
+
+def answered(plan: Plan, *of_ranks: Sequence[PlacedStack]) -> Sequence[Cause]:
+    """The causes of a job. `of_ranks`: the stacks of each rank in as much time as a step takes."""
+    job = simulated(plan)
+    step = job.step
+    job.ranks = [
+        replace(one, code=CodeTimes(step, (*USUAL, *stacks)) if stacks else CodeTimes())
+        for one, stacks in zip(job.ranks, of_ranks, strict=True)
+    ]
+    answer = answer_on(job)
+    assert answer
+    return answer.causes
+
+
+def named(causes: Sequence[Cause], name: CauseName = CauseName.SEGMENT) -> Cause:
+    return next(one for one in causes if one.cause is name)
+
+
+def test_a_segment_has_the_lines_of_its_activity_the_longest_first() -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.SOCKET, 0.010)))
+    stacks = (
+        PlacedStack(0.007, Activity.SOCKET, (CALLS, TOKENIZE, LOOP, MAIN), Position.AFTER_STEP),
+        PlacedStack(0.003, Activity.SOCKET, (line(61), MAIN), Position.AFTER_STEP),
+        PlacedStack(0.009, Activity.SOCKET, (line(20, "elsewhere"), MAIN), Position.LOAD),
+        PlacedStack(0.009, Activity.FILE, (line(21, "other"), MAIN), Position.AFTER_STEP),
+    )
+    cause = named(answered(plan, stacks))
+    assert cause.code == ("data/text.py:42 tokenize", "train.py:61 main")
+    assert cause.lines[0].call == "transformers/tokenization_utils.py:2877 PreTrainedTokenizer.__call__"
+    assert [one.seconds for one in cause.lines] == pytest.approx([0.007, 0.003], rel=0.1)
+    assert re.fullmatch(r"Look at data/text\.py:42: tokenize takes [67]\.\d+ ms of each step\.", cause.advice[0])
+
+
+def test_the_lines_of_a_function_are_one_place_but_those_of_the_loop_are_not() -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.PYTHON, 0.010)))
+    stacks = [
+        PlacedStack(0.002, Activity.PYTHON, (line(number, function), MAIN), Position.AFTER_STEP)
+        for function, number in (("metric", 12), ("metric", 12), ("metric", 14), ("main", 62), ("main", 65))
+    ]
+    cause = named(answered(plan, stacks))
+    assert cause.code == ("train.py:12 metric", "train.py:62 main", "train.py:65 main")
+    assert cause.lines[0].seconds == pytest.approx(0.006, rel=0.1)
+
+
+def test_lines_never_take_longer_than_their_cause() -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.TIMER, 0.010)))
+    cause = named(answered(plan, [PlacedStack(0.03, Activity.TIMER, (line(61), MAIN), Position.AFTER_STEP)]))
+    assert cause.lines == (CodeTime("train.py:61 main", "", cause.lines[0].seconds),)
+    assert cause.lines[0].seconds == pytest.approx(cause.gain, rel=0.05)
+
+
+def test_a_line_has_its_part_of_the_waits_for_a_cpu() -> None:
+    waits = Part(Position.AFTER_STEP, Activity.CPU_WAIT, 0.020)
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.PYTHON, 0.010), waits))
+    cause = named(answered(plan, [PlacedStack(0.010, Activity.PYTHON, (TOKENIZE, MAIN), Position.AFTER_STEP)]))
+    assert cause.gain > 0.025
+    assert cause.lines[0].seconds == pytest.approx(cause.gain, rel=0.1)
+
+
+def test_a_late_rank_has_the_functions_in_which_it_needs_more() -> None:
+    plan = Plan((*HEALTHY, Part(Position.FORWARD, Activity.NATIVE, 0.020, rank=1)), ranks=3)
+    tokenizes = PlacedStack(0.020, Activity.NATIVE, (CALLS, TOKENIZE, MAIN), Position.FORWARD)
+    shared = PlacedStack(0.002, Activity.NATIVE, (line(68), MAIN), Position.FORWARD)
+    cause = named(answered(plan, (shared,), (tokenizes, shared), (shared,)), CauseName.STRAGGLER)
+    assert cause.rank == 1
+    assert cause.code == ("data/text.py:42 tokenize",)
+    assert cause.lines[0].seconds == pytest.approx(0.020, rel=0.05)
+    sentence = cause.evidence[-1]
+    assert (
+        sentence.text
+        == f"It spends {sentence.text.split()[2]} ms more in tokenize() (data/text.py:42) than the others."
+    )
+    assert sentence.value == pytest.approx(0.020, rel=0.05)
+
+
+def test_a_wait_for_a_thread_has_the_lines_of_that_thread() -> None:
+    plan = Plan((*HEALTHY, Part(Position.LOAD, Activity.LOCK, 0.020)))
+    waits = PlacedStack(0.020, Activity.LOCK, (CONDITION, QUEUE, LOOP, MAIN), Position.LOAD)
+    reads = PlacedStack(0.018, Activity.FILE, (line(9, "Prefetcher.run"),), is_other=True)
+    idle = PlacedStack(0.050, Activity.LOCK, (CONDITION, line(5, "Logger.run")), is_other=True)
+    alone = named(answered(plan, (waits, idle)))
+    assert alone.code == ("train.py:60 main",)
+    assert alone.lines[0].call == "queue.py:171 Queue.get"
+    cause = named(answered(plan, (waits, reads, idle)))
+    assert cause.code == ("train.py:9 Prefetcher.run",)
+    assert cause.lines[0].seconds == pytest.approx(0.018, rel=0.1)
+
+
+def test_slow_workers_have_the_lines_in_which_workers_make_batches() -> None:
+    plan = Plan(
+        (*HEALTHY, Part(Position.LOAD, Activity.LOCK, 0.020)),
+        facts=Facts(workers=2, worker_cpu=1.9, cpus=2.0, has_loader=True),
+        events=Counter({StepEvent("worker_batch"): 1}),
+    )
+    waits = PlacedStack(0.020, Activity.LOCK, (CONDITION, QUEUE, LOOP, MAIN), Position.LOAD)
+    worker = (FETCH, WORKER_LOOP, LOOP, MAIN)
+    stacks = (
+        waits,
+        PlacedStack(0.040, Activity.PYTHON, (TOKENIZE, *worker), Position.LOAD, 7, is_other=True),
+        PlacedStack(0.050, Activity.PIPE, (QUEUE, *worker[1:]), Position.LOAD, 8, is_other=True),
+    )
+    causes = answered(plan, stacks)
+    cause = next(one for one in causes if one.cause in (CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW))
+    assert cause.code == ("data/text.py:42 tokenize",)
+    assert cause.lines[0].seconds == pytest.approx(cause.gain, rel=0.05)
+
+
+def test_a_wait_for_pythons_lock_has_the_lines_of_its_holder() -> None:
+    plan = Plan((*HEALTHY, Part(Position.FORWARD, Activity.GIL, 0.020)))
+    stacks = (
+        PlacedStack(0.020, Activity.GIL, (line(69), MAIN), Position.FORWARD),
+        PlacedStack(0.030, Activity.PYTHON, (line(8, "spin"),), is_other=True),
+    )
+    assert named(answered(plan, stacks), CauseName.GIL).code == ("train.py:8 spin",)
+
+
+def test_a_job_without_stacks_has_no_lines() -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.SOCKET, 0.010)))
+    cause = named(answered(plan, ()))
+    assert (cause.code, cause.lines) == ((), ())
+    assert not any(text.startswith("Look at") for text in cause.advice)

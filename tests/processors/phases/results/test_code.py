@@ -1,0 +1,225 @@
+"""The lines of a process, from its records to the state of a reader."""
+
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
+
+from otel_zernel.batch import Batch
+from otel_zernel.testing import Dropped
+from otel_zernel_libraries.conditions.values import to_any_value
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.causes import Cause, CauseName
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment
+from otel_zernel_libraries.training.stacks import STACKS, CodeLine, ProcessStacks, StackTime
+from otel_zernel_libraries.training.state import TrainingState
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.results.code import CodeHistory
+from otel_zernel_processors.phases.scopes.steps import Step
+from tests.libraries.training.made_stacks import BACKWARD, LOOP, MAIN, line, stack_time, stacks_of
+from tests.processors.phases.processing import dropped, feed, make, run
+from tests.processors.phases.results.test_device import STEP, STEPS, spans_of_thread, trained
+from tests.processors.phases.training import MS, START, batch_of, resource_of
+
+READ = line(12, "Corpus.read", "/home/me/run/corpus.py")
+LOG = line(31, "log")
+SECOND = 1000 * MS
+SECONDS = round(STEPS * STEP)
+
+
+def record(stacks: ProcessStacks, second: float) -> LogRecord:
+    """The record of these stacks, so many seconds after the start."""
+    time = START + round(second * SECOND)
+    return LogRecord(time_unix_nano=time, event_name=semconv.PROCESS_STACKS, body=STACKS.write(stacks))
+
+
+def records(*made: LogRecord) -> Batch:
+    """The records of the process, as a receiver sends them."""
+    scopes = [ScopeLogs(log_records=made)]
+    return Batch(logs=LogsData(resource_logs=[ResourceLogs(resource=resource_of(), scope_logs=scopes)]))
+
+
+def each_second(*times: tuple[StackTime, Sequence[CodeLine]]) -> Sequence[LogRecord]:
+    """A record a second with the same stacks."""
+    return [record(stacks_of(times), second) for second in range(1, SECONDS + 1)]
+
+
+FILE_AND_TIMER = (
+    stack_time(0.2, Activity.FILE, "data_loading", READ, LOOP, MAIN, is_inside=True),
+    stack_time(0.5, Activity.TIMER, "optimizer", LOG, LOOP, MAIN),
+    stack_time(0.1, Activity.OPERATOR, "backward", BACKWARD, LOOP, MAIN, is_inside=True),
+)
+"""In a second: as much as `trained` reads a file and sleeps."""
+
+
+def causes_of(*batches: Batch) -> Sequence[Cause]:
+    """The causes that a reader of the reports sees at their end."""
+    state = TrainingState()
+    for batch in run(*batches):
+        state.add(batch, 0.0)
+    (process,) = state.processes
+    assert process.answer
+    return process.answer.causes
+
+
+def test_each_cause_names_its_line_with_its_seconds_a_step() -> None:
+    spans = batch_of(spans_of_thread(trained(launches=0, sync="")))
+    causes = causes_of(Batch.join([spans, records(*each_second(*FILE_AND_TIMER))]))
+    by_activity = {one.activity: one for one in causes if one.cause is CauseName.SEGMENT}
+    reads, sleeps = by_activity[Activity.FILE], by_activity[Activity.TIMER]
+    assert reads.code == ("corpus.py:12 Corpus.read",)
+    assert reads.lines[0].seconds == pytest.approx(0.008, rel=0.1)
+    assert reads.advice[0].startswith("Look at corpus.py:12: Corpus.read takes ")
+    assert sleeps.code == ("train.py:31 log",)
+    assert sleeps.lines[0].seconds == pytest.approx(0.02, rel=0.1)
+
+
+def test_without_records_a_cause_has_no_lines() -> None:
+    causes = causes_of(batch_of(spans_of_thread(trained(launches=0, sync=""))))
+    assert causes
+    assert not any(one.code or one.lines for one in causes)
+
+
+def test_records_of_stacks_are_consumed_and_all_others_pass() -> None:
+    other = LogRecord(time_unix_nano=START, event_name="zernel.gpu.error")
+    batch = records(*each_second(*FILE_AND_TIMER)[:2], other)
+    (passed,) = make().process(batch)
+    (resource,) = passed.logs.resource_logs
+    assert list(resource.scope_logs[0].log_records) == [other]
+    assert list(make().process(records(record(ProcessStacks(), 1)))) == []
+
+
+def test_pass_through_forwards_them() -> None:
+    batch = records(record(ProcessStacks(), 1))
+    (passed,) = make(pass_through=True).process(batch)
+    assert passed.bytes_of("logs") == batch.bytes_of("logs")
+
+
+def test_a_malformed_record_is_counted_and_loses_no_other() -> None:
+    broken = LogRecord(time_unix_nano=START, event_name=semconv.PROCESS_STACKS, body=to_any_value({"lines": 3}))
+    early = LogRecord(event_name=semconv.PROCESS_STACKS, body=STACKS.write(ProcessStacks()))
+    processor = make()
+    spans = spans_of_thread(trained(launches=0, sync=""))
+    made = records(broken, early, *each_second(*FILE_AND_TIMER))
+    out = feed(processor, [Batch.join([batch_of(spans), made])])
+    assert dropped(processor) == {"malformed_span": 1, "invalid": 1}
+    state = TrainingState()
+    for batch in out:
+        state.add(batch, 0.0)
+    (process,) = state.processes
+    assert process.answer
+    assert any(one.code for one in process.answer.causes)
+
+
+def test_records_of_a_process_that_is_not_followed_are_ignored() -> None:
+    processor = make()
+    assert feed(processor, [records(record(ProcessStacks(), 1))]) == []
+    assert dropped(processor) == {}
+
+
+FORWARD, LOAD, AFTER = (MOMENTS[one][Activity.TIMER] for one in (Position.FORWARD, Position.LOAD, Position.AFTER_STEP))
+
+
+def step_of(number: int) -> tuple[Step, list[Segment]]:
+    """A step of 100 ms on thread 1: 10 ms of a load, then sleeps: 30 in forward, and after the optimizer 45 that are
+    `after_step` and 15 that are `load`."""
+    begin = START + number * 100 * MS
+    intervals = [
+        ThreadInterval(begin + 10 * MS, begin, 1, "data_loading", "x"),
+        ThreadInterval(begin + 40 * MS, begin + 40 * MS, 1, "optimizer", "x"),
+        ThreadInterval(begin + 90 * MS, begin + 20 * MS, 2, "sync", "another thread"),
+    ]
+    cuts = [
+        (0, 10, MOMENTS[Position.LOAD][Activity.FILE]),
+        (10, 40, FORWARD),
+        (40, 85, AFTER),
+        (85, 100, LOAD),
+    ]
+    segments = [Segment(begin + start * MS, begin + end * MS, moment) for start, end, moment in cuts]
+    return Step(begin, begin + 100 * MS, "training", intervals, thread=1), segments
+
+
+def joined(*times: tuple[StackTime, Sequence[CodeLine]]) -> dict[Position, float]:
+    """The seconds of stacks by position, after a second of steps."""
+    history = CodeHistory(60 * SECOND, Dropped(), is_expected=True)
+    history.add(stacks_of(times), START + 1000 * MS)
+    for number in range(10):
+        history.add_step(*step_of(number))
+    found: dict[Position, float] = {}
+    for one in history.times.stacks:
+        found[one.position] = found.get(one.position, 0.0) + one.seconds
+    assert history.times.seconds == pytest.approx(1.0)
+    return {position: seconds for position, seconds in found.items() if seconds}
+
+
+def test_a_mark_and_an_activity_give_the_position() -> None:
+    assert joined(stack_time(1.0, Activity.TIMER, "data_loading", LOG)) == {Position.FORWARD: 1.0}
+
+
+def test_a_stack_is_divided_as_the_ledger_divides_the_time_after_its_mark() -> None:
+    found = joined(stack_time(1.0, Activity.TIMER, "optimizer", LOG))
+    assert found == pytest.approx({Position.AFTER_STEP: 0.75, Position.LOAD: 0.25})
+
+
+def test_an_activity_that_the_ledger_did_not_see_has_the_positions_of_its_mark() -> None:
+    found = joined(stack_time(1.0, Activity.SOCKET, "optimizer", LOG))
+    assert found == pytest.approx({Position.AFTER_STEP: 0.75, Position.LOAD: 0.25})
+
+
+def test_a_mark_that_no_step_has_gives_no_position() -> None:
+    assert joined(stack_time(1.0, Activity.TIMER, "zero_grad", LOG)) == {Position.UNKNOWN: 1.0}
+    assert joined(stack_time(1.0, Activity.TIMER, "optimizer", LOG, thread=7)) == {Position.UNKNOWN: 1.0}
+
+
+def test_workers_load_whatever_the_training_thread_does() -> None:
+    assert joined(stack_time(1.0, Activity.PYTHON, "", LOG, thread=0, worker=9)) == {Position.LOAD: 1.0}
+
+
+def test_a_record_counts_once_the_steps_of_its_time_are_known() -> None:
+    history = CodeHistory(60 * SECOND, Dropped(), is_expected=True)
+    history.add(stacks_of([stack_time(1.0, Activity.TIMER, "optimizer", LOG)]), START + 2 * SECOND)
+    history.add_step(*step_of(0))
+    assert not history.times
+    history.finish()
+    assert history.times
+
+
+def test_without_the_option_the_first_record_shows_that_others_follow() -> None:
+    history = CodeHistory(60 * SECOND, Dropped())
+    stacks = stacks_of([stack_time(0.05, Activity.TIMER, "optimizer", LOG)])
+    for number in range(3):
+        history.add_step(*step_of(number))
+        history.add(stacks, START + (number + 1) * 100 * MS)
+    history.add_step(*step_of(3))
+    assert history.times.seconds == pytest.approx(0.2)
+    assert sum(one.seconds for one in history.times.stacks) == pytest.approx(0.1)
+
+
+def test_stacks_older_than_the_window_are_forgotten() -> None:
+    history = CodeHistory(SECOND, Dropped(), is_expected=True)
+    for number, name in enumerate(("old", "new")):
+        stacks = stacks_of([stack_time(1.0, Activity.TIMER, "optimizer", line(1, name))])
+        history.add(stacks, START + (number * 3000 + 100) * MS)
+        for at in range(5):
+            history.add_step(*step_of(number * 30 + at))
+    assert {one.lines[0].function for one in history.times.stacks} == {"new"}
+
+
+def test_more_stacks_than_there_is_room_for_are_counted() -> None:
+    drop = Dropped()
+    history = CodeHistory(60 * SECOND, drop, is_expected=True)
+    history.add_step(*step_of(0))
+    for number in range(5):
+        made = [stack_time(0.1, Activity.TIMER, "optimizer", line(500 * number + at)) for at in range(500)]
+        history.add(stacks_of(made), START + (number + 1) * 100 * MS)
+        history.add_step(*step_of(number))
+    assert len({one.lines for one in history.times.stacks}) == 1_024
+    assert drop.counts == {"max_stacks": 5 * 500 - 1_024}
+
+
+def test_a_stack_with_lines_that_its_record_lacks_is_ignored() -> None:
+    (time, _) = stack_time(1.0, Activity.TIMER, "optimizer", LOG, LOG)
+    history = CodeHistory(60 * SECOND, Dropped(), is_expected=True)
+    history.add(ProcessStacks(lines=(), stacks=(time,)), START + MS)
+    history.add_step(*step_of(0))
+    assert not history.times
