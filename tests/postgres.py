@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +141,3 @@ _numbers = iter(range(1 << 30))
 def new_schema() -> str:
     """The name of a schema that no other test uses."""
     return f"test_{os.getpid()}_{next(_numbers)}"
-
-
-FreshSchema = Callable[[], str]

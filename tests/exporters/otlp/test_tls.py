@@ -171,8 +171,13 @@ async def test_invalid_files_are_named(transport: str, authority: Authority, tmp
 
 
 async def test_plaintext_grpc_needs_no_files() -> None:
-    async with make_exporter("grpc", "http://localhost:1", {"ca_file": "/nowhere.pem"}):
-        pass
+    sink = GrpcSink()
+    async with (
+        sink.serve() as port,
+        make_exporter("grpc", f"http://localhost:{port}", {"ca_file": "/nowhere.pem"}) as exporter,
+    ):
+        await exporter.export(metrics_batch())
+    assert len(sink.requests) == 1
 
 
 @both

@@ -1,7 +1,6 @@
 """A fixture tree of /proc: processes with control groups, mounts and environments."""
 
 import os
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,10 +53,3 @@ class ProcTree:
 
 def created(started: float) -> str:
     return datetime.fromtimestamp(BOOTED + started, UTC).isoformat(timespec="milliseconds")
-
-
-def real_creation_time(pid: int) -> str:
-    """Of a process of this machine, as the receivers compute it."""
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    started = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(fields[19]) / TICKS
-    return datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")

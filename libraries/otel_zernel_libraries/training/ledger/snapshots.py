@@ -151,11 +151,6 @@ class Snapshot(NamedTuple):
         """From `operators` to `major_faults`."""
         return self[_FIRST_COUNT:_KNOWN]  # type: ignore[return-value]
 
-    @property
-    def knows_times(self) -> bool:
-        """Whether this kernel counts `times`."""
-        return bool(self.known & KNOWS_TIMES)
-
     def to_bytes(self) -> bytes:
         return LAYOUT.pack(self.time, *self.times, *self[2:_LISTS], *self.samples, *self.frame_times, *self[_WRITTEN:])
 

@@ -12,7 +12,6 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 PRODUCE: Final = 0
 """The API keys of Kafka's protocol."""
-FETCH: Final = 1
 JOIN_GROUP: Final = 11
 INIT_PRODUCER_ID: Final = 22
 _PRODUCER: Final = 0

@@ -170,7 +170,6 @@ def _buckets(series: DrawnSeries, observed: Iterable[float]) -> Counter[float]:
 
 
 EXAMPLES = {"sqlite": 40, "postgresql": 15}
-_CALM = {"derandomize": True, "database": None, "deadline": None, "suppress_health_check": [*HealthCheck]}
 Store = tuple[int, Callable[[Path], WritableStoreConfig]]
 """The number of examples, and the settings of a new store."""
 

@@ -9,7 +9,6 @@ import hpack
 
 from otel_zernel.types import Address
 from otel_zernel_libraries.serving.http2.wire import (
-    ACK,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -17,7 +16,6 @@ from otel_zernel_libraries.serving.http2.wire import (
     HEADERS,
     PREFACE,
     RST_STREAM,
-    SETTINGS,
     encode_headers,
     frame,
     message_of,
@@ -120,6 +118,3 @@ async def connected(receiver: OtlpReceiver, *, greet: bool = True) -> AsyncItera
         yield client
     finally:
         writer.transport.abort()
-
-
-SETTINGS_ACK = frame(SETTINGS, ACK, 0)
