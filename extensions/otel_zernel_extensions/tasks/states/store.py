@@ -12,6 +12,7 @@ from otel_zernel.errors import ZernelError
 from otel_zernel_extensions.tasks.engines.engine import TaskLimits, TaskSpec
 from otel_zernel_extensions.tasks.states.machine import Event, after
 from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, Status, StoredTask
+from otel_zernel_libraries.store.sqlite.transactions import transaction
 
 _VERSION: Final = 1
 _LONGEST_PAGE: Final = 1 << 20
@@ -182,15 +183,8 @@ class TaskStore:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, which is on the disk at the exit."""
-        connection = self._open_connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        with transaction(self._open_connection):
+            yield self._open_connection
 
     def _one(self, connection: sqlite3.Connection, id_: str) -> StoredTask | None:
         row = connection.execute(f"SELECT {_READ} FROM tasks WHERE id = ?", (id_,)).fetchone()  # noqa: S608

@@ -10,6 +10,7 @@ from otel_zernel.errors import CannotStart
 from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
 from otel_zernel_libraries.store.reading import NoTables
 from otel_zernel_libraries.store.schema import statements_by_version
+from otel_zernel_libraries.store.sqlite.transactions import transaction
 
 APPLICATION_ID: Final = 0x6F7A7374
 """`ozst` in ASCII, in the header of the file: another program's database is refused."""
@@ -44,19 +45,13 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 
     Raises `CannotStart` for a file of a newer release or of another program.
     """
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
+    with transaction(connection, "EXCLUSIVE"):
         version = _checked(connection, path)
         for number, statements in enumerate(MIGRATIONS[version:], version + 1):
             for statement in statements.split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def check(connection: sqlite3.Connection, path: str) -> int:

@@ -24,6 +24,7 @@ from otel_zernel_libraries.store.rows.tables import EXEMPLARS, TABLES, WITH_EXEM
 from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_writer
 from otel_zernel_libraries.store.sqlite.exotic import to_sqlite
 from otel_zernel_libraries.store.sqlite.failures import breaks_connection, failed_start, failed_write
+from otel_zernel_libraries.store.sqlite.transactions import transaction
 from otel_zernel_libraries.store.writer import StoreWriter, WriterOptions, Written
 
 _SOME: Final = 1000
@@ -175,14 +176,8 @@ class SqliteFile:
         self.open()
         connection = self._connection
         assert connection  # noqa: S101  # `open` has set it
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 def _identify(
