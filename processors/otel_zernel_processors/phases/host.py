@@ -1,6 +1,7 @@
 """One host: its processes, its GPUs, and its time."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
 from otel_zernel_processors.phases.emit.services import OWN_SERVICE
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.intake.host_clock import HostClock, Watermark
-from otel_zernel_processors.phases.intake.inputs import FACTS, GPU, LOSSES, READING, InputPoint
+from otel_zernel_processors.phases.intake.inputs import FACTS, GPU, LOSSES, NVML, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
 from otel_zernel_processors.phases.intake.losses import LateSpans, LossLog
 from otel_zernel_processors.phases.intake.records import read_record
@@ -235,6 +236,8 @@ class Host:
         process = self._registry.find_or_add(key, point.resource)
         if process is None:
             return
+        if point.name in NVML:
+            process.measured.add_point(point)
         period = process.add_point(point, self._gpus.utilization(process.gpu, point.time))
         if period and point.time - process.first_seen > ns(self._config.window):
             self._warn_of_rare_readings(period)
@@ -285,6 +288,18 @@ class Host:
         for process in processes:
             process.phases.forget(at_latest)
         self._gpus.share_out(users, at_latest)
+        self._describe_gpus(processes)
+
+    def _describe_gpus(self, processes: list[TrainingProcess]) -> None:
+        """Gives each process what slows down its GPU."""
+        by_gpu: defaultdict[str, list[TrainingProcess]] = defaultdict(list)
+        for process in processes:
+            by_gpu[process.gpu].append(process)
+        for gpu, users in by_gpu.items():
+            used = {user: part for user in users if (part := user.measured.gpu_utilization)} if gpu else {}
+            for process in users:
+                others = {user.identity.pid: part for user, part in used.items() if not process.works_with(user)}
+                process.measured.gpu = self._gpus.facts(gpu, others)
 
     def _report_tasks(self, now: int) -> Iterator[Batch]:
         """The metrics of the host as a whole."""

@@ -10,7 +10,7 @@ from otel_zernel_libraries.training.causes.cause import (
     Hidden,
     JobAnswer,
 )
-from otel_zernel_libraries.training.causes.facts import Facts
+from otel_zernel_libraries.training.causes.facts import Facts, GpuFacts
 from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
 from otel_zernel_libraries.training.causes.lead import label_of, lead_of, ranks_seen
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
@@ -25,6 +25,7 @@ __all__ = [
     "DeviceTime",
     "Evidence",
     "Facts",
+    "GpuFacts",
     "Hidden",
     "Job",
     "JobAnswer",

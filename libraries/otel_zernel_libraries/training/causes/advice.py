@@ -43,6 +43,8 @@ _LATE: Final = frozenset({CauseName.SEGMENT, CauseName.PERIODIC, CauseName.SLOW_
 _WORKERS: Final = frozenset({CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW})
 _MOST_WAITING: Final = 16
 """Workers that wait need no CPUs of their own, but memory."""
+_HEAT: Final = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"})
+_BRAKE: Final = frozenset({"hw_power_brake"})
 _LARGE: Final = 0.25
 """The part of the waits for a CPU from which on its taker is worth a change."""
 
@@ -145,6 +147,11 @@ def _grows_in_lists(case: Case) -> bool:
     """An optimizer of PyTorch keeps nothing of each step, but its operators may become slower."""
     is_of_optimizer = case.position is Position.OPTIMIZER and case.activity is Activity.OPERATOR
     return case.cause is CauseName.GROWTH and case.activity in _COMPUTES and not is_of_optimizer
+
+
+def _is_lowered_by(case: Case, reasons: frozenset[str]) -> bool:
+    """Whether one of these reasons lowers the clocks of the GPU."""
+    return case.facts.gpu is not None and not reasons.isdisjoint(case.facts.gpu.lowered)
 
 
 _ADVICE: Final = (
@@ -340,6 +347,18 @@ _ADVICE: Final = (
     Advice(
         "Copy from pinned memory while the device computes: `pin_memory=True` and `.to(device, non_blocking=True)`.",
         lambda case: case.cause is CauseName.COPIES and case.facts.has_device,
+    ),
+    Advice(
+        "Cool the GPU: look at its fans, the air that it gets, and `nvidia-smi -q -d TEMPERATURE,PERFORMANCE`.",
+        lambda case: case.cause is CauseName.DEVICE_CLOCKS and _is_lowered_by(case, _HEAT),
+    ),
+    Advice(
+        "Look at the power supply of the machine: it makes the GPU lower its clocks.",
+        lambda case: case.cause is CauseName.DEVICE_CLOCKS and _is_lowered_by(case, _BRAKE),
+    ),
+    Advice(
+        "Stop the other programs on this GPU (`nvidia-smi` lists them), or give the job a GPU of its own.",
+        _is(CauseName.DEVICE_SHARED),
     ),
     Advice(
         'Launch less: `torch.compile(mode="reduce-overhead")` or CUDA graphs, or larger batches.',

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
-from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, DeviceTime, Hidden, JobAnswer
 from otel_zernel_libraries.training.causes.code import with_code
-from otel_zernel_libraries.training.causes.devices import small_launches
+from otel_zernel_libraries.training.causes.devices import slow_devices, small_launches
 from otel_zernel_libraries.training.causes.everywhere import everywhere
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 from otel_zernel_libraries.training.causes.memory import knows_memory, memory_growth
@@ -45,6 +45,11 @@ _WHAT_IFS: Final[Sequence[tuple[_Find, Callable[[Job], bool], Sequence[CauseName
     ),
     (segments, lambda _: True, (CauseName.SEGMENT,)),
     (small_launches, lambda job: job.has_device, (CauseName.SMALL_LAUNCHES, CauseName.COPIES)),
+    (
+        slow_devices,
+        lambda job: job.has_device and any(one.facts.gpu for one in job.ranks),
+        (CauseName.DEVICE_CLOCKS, CauseName.DEVICE_SHARED),
+    ),
 )
 """The what-ifs, when they can be made, and the causes that they show."""
 _ORDER: Final = (
@@ -58,7 +63,7 @@ _ORDER: Final = (
     frozenset({CauseName.SEGMENT}),
     frozenset({CauseName.SMALL_LAUNCHES}),
     frozenset({CauseName.CPU_QUOTA, CauseName.CPU_TAKEN, CauseName.THREADS}),
-    frozenset({CauseName.MEMORY_GROWTH}),
+    frozenset({CauseName.DEVICE_CLOCKS, CauseName.DEVICE_SHARED, CauseName.MEMORY_GROWTH}),
 )
 """The most specific causes first. The time that one of them explains is no other cause."""
 _UNSURE: Final = 0.1
@@ -82,8 +87,13 @@ _MODEL_OF_STEP, _MODEL_OF_GAIN = 0.03, 0.1
 jobs of docs/causes.md have less."""
 _HIDDEN: Final = 0.25
 """Time is hidden if removing it saves less than this part of it."""
-_STOPS: Final = frozenset({CauseName.EVALUATION, CauseName.CHECKPOINT, CauseName.COMPILE})
-"""Facts of their own: even one of them is no noise."""
+_FACTS: Final = frozenset(
+    {
+        *(CauseName.EVALUATION, CauseName.CHECKPOINT, CauseName.COMPILE),
+        *(CauseName.DEVICE_CLOCKS, CauseName.DEVICE_SHARED),
+    }
+)
+"""Facts of their own: even one evaluation is no noise, and a driver reports what slows down a GPU."""
 _FAITHFUL: Final = 0.03
 """A replay of everything must take as long as the steps did, up to this share."""
 
@@ -122,13 +132,28 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         best=_best(replays, [one for _, one in what_ifs]),
         looked_at=tuple(name for _, names in made for name in names),
         waits=0.0 if job.is_whole else _waits(job),
+        device=_device(job),
+    )
+
+
+def _device(job: Job) -> DeviceTime | None:
+    """What the GPUs did in a step, as the mean of the ranks whose launches are known."""
+    known = [one.device for one in job.ranks if one.device]
+    if not known:
+        return None
+    by_rank = job.step / len(known)
+    positions = dict.fromkeys(position for one in known for position in one.starved)
+    return DeviceTime(
+        busy=sum(one.busy for one in known) * by_rank,
+        starved={at: sum(one.starved.get(at, 0.0) for one in known) * by_rank for at in positions},
+        undetermined=sum(one.undetermined for one in known) * by_rank,
     )
 
 
 def _is_worth(job: Job, cause: Cause, *, is_known: bool) -> bool:
     """Whether a cause is named. `is_known`: whether it was named before."""
     least = 0.0 if is_known else _STAYS
-    if cause.cause in _STOPS:
+    if cause.cause in _FACTS:
         return cause.share >= WORTH - _STAYS + least
     return cause.share >= WORTH and cause.gain_low > least * job.step
 
@@ -197,6 +222,7 @@ def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> lis
     low, high = means + (np.percentile(_drawn(job, gains), _BOUNDS, axis=0) - means) * wider
     of_model = np.where(means > 0, np.maximum(_MODEL_OF_STEP * job.step, _MODEL_OF_GAIN * means), 0.0)
     low, high = low - of_model, high + of_model
+    low[[what_if.is_bound for what_if, _ in what_ifs]] = 0.0
     return [
         _cause(job, what_if, float(means[at]), float(low[at]), float(high[at]))
         for at, (what_if, _) in enumerate(what_ifs)
@@ -251,11 +277,13 @@ def _best(replays: Replays, left_out: Sequence[LeftOut]) -> float:
     removed = np.zeros_like(job.spent)
     faster = np.zeros_like(job.seconds)
     apart = np.zeros(len(job.seconds), dtype=np.bool_)
+    paces: dict[int, float] = {}
     for one in left_out:
         removed[:, :, one.moments] = np.maximum(removed[:, :, one.moments], one.part)
         faster = faster if one.faster is None else np.maximum(faster, one.faster)
         apart = apart if one.apart is None else apart | one.apart
-    everything = LeftOut(np.arange(len(job.moments)), removed, faster, apart)
+        paces.update({rank: pace * paces.get(rank, 1.0) for rank, pace in one.paces.items()})
+    everything = LeftOut(np.arange(len(job.moments)), removed, faster, apart, paces)
     return job.a_step(replays.without([replays.with_waits(everything)])[:, 0])
 
 

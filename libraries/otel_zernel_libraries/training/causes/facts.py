@@ -27,6 +27,29 @@ TORCH_OPTIMIZERS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """What slows down the GPU of a rank, as the means of its latest readings. All parts are from 0 to 1."""
+
+    clock: float = 1.0
+    """The clock of its cores, by the highest one."""
+    lowered: Mapping[str, float] = field(default_factory=dict)
+    """By reason (`zernel.gpu.throttle.reason`): the part of the readings in which heat, or the supply of power, lowers
+    it. A power limit is usual: a GPU that computes all the time meets it."""
+    others: Mapping[int, float] = field(default_factory=dict)
+    """By the pid of each other program: the part of the time in which it uses the GPU."""
+
+    @property
+    def pace(self) -> float:
+        """The work that is left at the highest clock, at least: kernels that wait for memory need as long as before."""
+        return max(self.clock, 1.0 - min(sum(self.lowered.values()), 1.0))
+
+    @property
+    def shared(self) -> float:
+        """The part of the time in which others use it."""
+        return min(sum(self.others.values()), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The facts about one rank. None: not known."""
 
@@ -45,6 +68,7 @@ class Facts:
     has_device: bool = False
     """Whether it launches kernels on a GPU."""
     uses_nccl: bool = False
+    gpu: GpuFacts | None = None
     memory_growth: float | None = None
     """Bytes a second by which its memory grows steadily; 0 if it does not."""
     memory_left: float | None = None

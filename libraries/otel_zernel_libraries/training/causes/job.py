@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.cause import CauseName, DeviceTime, Evidence
 from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.measured import MeasuredSteps, StepFlags
 from otel_zernel_libraries.training.code_times import CodeTimes
@@ -40,6 +40,8 @@ class RankInput:
     """The segments of its thread whose launches are known; empty without a GPU."""
     works: Mapping[Kind, float] = field(default_factory=dict)
     """Seconds of work on the GPU for a launch of each kind."""
+    device: DeviceTime | None = None
+    """What the GPU did in the latest time, as parts of that time."""
     code: CodeTimes = field(default_factory=CodeTimes)
 
 
@@ -60,6 +62,10 @@ class WhatIf:
     """By interval: the part of the transfers that is gone."""
     apart: Flags | None = None
     """By interval: whether the ranks do not wait for each other."""
+    paces: Mapping[int, float] = field(default_factory=dict)
+    """By the index of a rank: the part of its GPU's work that is left. Without an entry: all of it."""
+    is_bound: bool = False
+    """Whether the gain is only known to be at most so much."""
     evidence: tuple[Evidence, ...] = ()
 
 

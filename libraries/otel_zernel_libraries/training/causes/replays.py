@@ -1,14 +1,16 @@
 """What a job would take without something: its measured steps, replayed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.device import Replayed, Segment, meet, replay
+from otel_zernel_libraries.training.device.segments import Kind
 from otel_zernel_libraries.training.device.streams import NS, Flags, Floats, Integers
 from otel_zernel_libraries.training.ledger import MOMENTS
 
@@ -22,6 +24,7 @@ class LeftOut(NamedTuple):
     """The part of their time, 0 to 1: by rank (or one for all), interval (or one for all) and moment."""
     faster: Floats | None = None
     apart: Flags | None = None
+    paces: Mapping[int, float] = MappingProxyType({})
     """As in `WhatIf`."""
 
 
@@ -56,7 +59,7 @@ class Replays:
             for rank, one in what_if.removed.items():
                 part[rank] = one
         moments = np.flatnonzero(part.any(axis=(0, 1)))
-        return LeftOut(moments, part[:, :, moments], what_if.faster, what_if.apart)
+        return LeftOut(moments, part[:, :, moments], what_if.faster, what_if.apart, what_if.paces)
 
     def with_waits(self, left_out: LeftOut) -> LeftOut:
         """The same with its part of the waits for a CPU in the same position."""
@@ -123,7 +126,11 @@ class Replays:
                 gone = np.broadcast_to(out.part, (len(self.job.ranks), len(self.job.seconds), len(out.moments)))
                 of_parts = gone[rank, thread.rows] * self.job.is_own[out.moments]
                 removed[:, column] = (thread.spent[:, out.moments] * of_parts).sum(axis=1)
-            threads.append(Replayed(thread.parts, self.job.ranks[rank].works, removed))
+            paces = np.array([out.paces.get(rank, 1.0) for out in left_out])
+            works: Mapping[Kind, float | Floats] = self.job.ranks[rank].works
+            if (paces < 1.0).any():
+                works = {kind: work * paces for kind, work in works.items()}
+            threads.append(Replayed(thread.parts, works, removed))
         places = [thread.places for thread in self._threads]
         if not self._meets_others:
             return _between(replay(threads), places)

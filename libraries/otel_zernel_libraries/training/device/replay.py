@@ -28,8 +28,8 @@ class Replayed(NamedTuple):
     """The segments of a thread, and what it is to do less."""
 
     segments: Sequence[Segment]
-    works: Mapping[Kind, float]
-    """Seconds of work for a launch of each kind."""
+    works: Mapping[Kind, float | Floats]
+    """Seconds of work for a launch of each kind, also without each cause."""
     removed: Floats
     """Seconds of its own time, of each segment (rows) without each cause (columns)."""
 
@@ -125,7 +125,7 @@ class _Queue:
         self._launched = 0
         self._rows: deque[_Row] = deque()
 
-    def launch(self, now: Floats, own: Floats, count: int, work: float) -> Floats:
+    def launch(self, now: Floats, own: Floats, count: int, work: float | Floats) -> Floats:
         """Launches a row, which takes the thread `own` seconds; returns when (s) it has made the last launch."""
         size = max(_MOST, count // _PIECES)
         while count > size:
@@ -134,7 +134,7 @@ class _Queue:
             own, count = own - part, count - size
         return self._launch(now, own, count, work)
 
-    def _launch(self, now: Floats, own: Floats, count: int, work: float) -> Floats:
+    def _launch(self, now: Floats, own: Floats, count: int, work: float | Floats) -> Floats:
         rows, launched = self._rows, self._launched
         while rows and rows[0].end <= launched - QUEUE:
             rows.popleft()

@@ -28,7 +28,9 @@ KERNEL = frozenset(
 """Signals of processes that the kernel counts; docs/spans.md defines them."""
 NVML = frozenset({semconv.GPU_PROCESS_UTILIZATION, semconv.GPU_PROCESS_MEMORY_USAGE})
 """Signals of processes that NVML reports."""
-GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"})
+CLOCKS = frozenset({semconv.GPU_CLOCK, semconv.GPU_CLOCK_LIMIT, semconv.GPU_THROTTLE_ACTIVE})
+"""How fast the cores of a GPU run."""
+GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"}) | CLOCKS
 THREAD_TIME = semconv.CUDA_LEAD_THREAD_TIME
 """The time of the thread that calls CUDA most, by `zernel.thread.state`."""
 THROTTLED_TIME = semconv.CGROUP_CPU_THROTTLED_TIME
@@ -60,6 +62,9 @@ _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
 """Values of `zernel.gpu.engine` for the use of the whole GPU."""
 _TAKERS = frozenset(TakerKind)
+_STATES = (semconv.THREAD_STATE, semconv.GPU_THROTTLE_REASON)
+_DOMAINS = ("", "sm")
+"""Values of `zernel.gpu.clock.domain` for the cores of a GPU."""
 _TASKS = ("", "general")
 """Values of `hw.gpu.task` for the use of the whole GPU."""
 
@@ -86,7 +91,7 @@ class InputPoint(NamedTuple):
     mark: str = ""
     """`zernel.mark` of a point of `zernel.ebpf.missing_marks`."""
     state: str = ""
-    """`zernel.thread.state` of a point of `zernel.cuda.lead_thread.time`."""
+    """`zernel.thread.state` of a point of `zernel.cuda.lead_thread.time`, and `zernel.gpu.throttle.reason`."""
     taker: CpuTaker = CpuTaker(TakerKind.OTHER)
     """Of a point of `zernel.process.cpu.taken.time`: who had the CPU."""
     is_sample: bool = False
@@ -131,7 +136,11 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
     delta = getattr(data, "aggregation_temporality", None) == _DELTA
     for point in points(metric):
         named = {**of_resource, **scalars(point.attributes)}
-        of_whole_gpu = named.get(semconv.GPU_ENGINE, "") in _ENGINES and named.get("hw.gpu.task", "") in _TASKS
+        of_whole_gpu = (
+            named.get(semconv.GPU_ENGINE, "") in _ENGINES
+            and named.get("hw.gpu.task", "") in _TASKS
+            and named.get(semconv.GPU_CLOCK_DOMAIN, "") in _DOMAINS
+        )
         value = math.nan if metric.name in _LEVELS and has_no_value(point) else _value(point)
         if value is None or not of_whole_gpu:
             continue
@@ -147,7 +156,7 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
             delta,
             resource,
             str(named.get(semconv.MARK, "")),
-            str(named.get(semconv.THREAD_STATE, "")),
+            next((str(named[key]) for key in _STATES if key in named), ""),
             _taker(named),
             _is_sample(point.attributes),
         )

@@ -3,8 +3,9 @@
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from otel_zernel_libraries.training.causes import DeviceTime
 from otel_zernel_libraries.training.device import SHARE_ERROR, DeviceUse, Launches, Segment, Stream, device_use
 from otel_zernel_libraries.training.device.segments import Kind
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
@@ -47,6 +48,17 @@ _RARE: Final = 10
 """The training thread itself may launch one kernel of a backward pass for so many of a forward pass."""
 
 
+class _Solved(NamedTuple):
+    """A window whose launches are known, and what the device did in it (s)."""
+
+    segments: Sequence[Segment]
+    works: Mapping[Kind, float]
+    """Seconds of work for a launch of each kind."""
+    busy: float
+    starved: Mapping[Moment, float]
+    seconds: float
+
+
 class DeviceTimes:
     """The sums of one process. Only the first thread that launches kernels counts, until it has no steps for 10 s."""
 
@@ -54,11 +66,11 @@ class DeviceTimes:
         self.starved_s: Counter[Moment] = Counter()
         """Seconds in which the device certainly had nothing to do."""
         self.busy_s = 0.0
-        """Seconds in which it certainly worked."""
+        """Seconds in which it certainly worked. A kernel of NCCL that waits for other ranks works."""
         self.undetermined_s = 0.0
         self.is_over = False
         """Whether no further steps come."""
-        self._solved: deque[tuple[Sequence[Segment], Mapping[Kind, float]]] = deque(maxlen=_KEPT)
+        self._solved: deque[_Solved] = deque(maxlen=_KEPT)
         self._thread: int | None = None
         self._until = 0
         """When (ns) its latest step ended."""
@@ -76,12 +88,25 @@ class DeviceTimes:
         """The latest segments whose launches are known, which follow each other, and the work of a launch in them."""
         segments: list[Segment] = []
         works: dict[Kind, float] = {}
-        for earlier, of_launches in reversed(self._solved):
-            if segments and (earlier[-1].end != segments[0].begin or len(segments) >= _REPLAYED):
+        for window in reversed(self._solved):
+            if segments and (window.segments[-1].end != segments[0].begin or len(segments) >= _REPLAYED):
                 break
-            segments = [*earlier, *segments]
-            works = {**of_launches, **works}
+            segments = [*window.segments, *segments]
+            works = {**window.works, **works}
         return segments, works
+
+    @property
+    def latest(self) -> DeviceTime | None:
+        """What the device did in the latest windows, as parts of their time. None if nothing is known."""
+        seconds = sum(window.seconds for window in self._solved)
+        if not seconds:
+            return None
+        starved: dict[Position, float] = {}
+        for window in self._solved:
+            for moment, lasted in window.starved.items():
+                starved[moment.position] = starved.get(moment.position, 0.0) + lasted / seconds
+        busy = sum(window.busy for window in self._solved) / seconds
+        return DeviceTime(busy=busy, starved=starved, undetermined=max(1.0 - busy - sum(starved.values()), 0.0))
 
     def add_step(self, closed: ClosedStep) -> None:
         step, parts = closed.step, closed.attribution.segments
@@ -121,20 +146,21 @@ class DeviceTimes:
             self.undetermined_s += (end - begin) / 1e9
             return
         seen, sees_queue = _with_backward(segments)
-        # a kernel of NCCL is busy while it waits for other ranks
+        share = self._busy_share(begin, end)
+        # a kernel of NCCL is busy while it waits for other ranks, which is no work of the launches
         waited = sum(segment.activities.get(Activity.COLLECTIVE, 0) for segment in segments)
-        share = self._busy_share(begin, end) if waited < _CONTRADICTION * (end - begin) else None
-        use = device_use(seen, share, sees_queue=sees_queue)
-        if use and _contradicts(use, share, sees_queue=sees_queue):
+        of_launches = share if waited < _CONTRADICTION * (end - begin) else None
+        use = device_use(seen, of_launches, sees_queue=sees_queue)
+        if use and _contradicts(use, of_launches, sees_queue=sees_queue):
             seen = [replace(segment, drains=frozenset()) if segment.drains == _ONE else segment for segment in seen]
-            use = device_use(seen, share, sees_queue=sees_queue)
-        if use:
-            self._solved.append((use.segments, use.works))
+            use = device_use(seen, of_launches, sees_queue=sees_queue)
         if use is None:
             self.undetermined_s += (end - begin) / 1e9
             return
         starved = {moment: bounds.low for moment, bounds in use.starved_by_moment().items() if bounds.low > 0}
-        busy = min(use.busy.low, use.seconds - sum(starved.values()))
+        least = 0.0 if share is None else (share - SHARE_ERROR) * use.seconds
+        busy = min(max(use.busy.low, least), use.seconds - sum(starved.values()))
+        self._solved.append(_Solved(use.segments, use.works, busy, starved, use.seconds))
         self.starved_s.update(starved)
         self.busy_s += busy
         self.undetermined_s += use.seconds - sum(starved.values()) - busy

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
+from otel_zernel_libraries.training.causes import GpuFacts
 from otel_zernel_libraries.training.ledger import Segment
-from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.intake.inputs import CLOCKS, InputPoint
+from otel_zernel_processors.phases.results.clocks import GpuClocks
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.signals.levels import Level
@@ -103,9 +105,13 @@ class GpuEnergy:
         self._samples: deque[GpuSample] = deque(maxlen=_SAMPLES)
         self.utilization = Level()
         """0 to 1."""
+        self.clocks = GpuClocks()
 
     def read(self, point: InputPoint) -> None:
         """Adds a point of the GPU."""
+        if point.name in CLOCKS:
+            self.clocks.read(point)
+            return
         if point.name == "hw.gpu.utilization":
             self.utilization.set(point.time, point.value)
         if math.isnan(point.value):
@@ -180,6 +186,11 @@ class HostGpus:
         """The utilization of a GPU at `now` (ns), 0 to 1; 0 if unknown."""
         gpu = self._gpus.get(self._known(index))
         return (gpu.utilization.at(now) if gpu else None) or 0.0
+
+    def facts(self, index: str, others: Mapping[int, float]) -> GpuFacts | None:
+        """What slows down a GPU; None without readings of it. `others`: the use of it by other programs, by pid."""
+        gpu = self._gpus.get(self._known(index))
+        return GpuFacts(clock=gpu.clocks.mean, lowered=gpu.clocks.lowered, others=others) if gpu else None
 
     def share_out(self, users: Iterable[GpuUser], at_latest: int) -> None:
         """Divides what each GPU used among its users; see `GpuEnergy.share_out`."""

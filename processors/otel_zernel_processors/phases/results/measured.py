@@ -10,6 +10,7 @@ import numpy as np
 from otel_zernel_libraries.training import TRAINED, semconv
 from otel_zernel_libraries.training.causes import (
     Facts,
+    GpuFacts,
     Job,
     JobAnswer,
     MeasuredSteps,
@@ -119,6 +120,8 @@ class MeasuredProcess:
         self._optimizer = ""
         self._has_loader = False
         self._uses_nccl = False
+        self.gpu: GpuFacts | None = None
+        """What slows down its GPU. None without readings of it."""
         self._amounts: defaultdict[str, _Amounts] = defaultdict(_Amounts)
         self._takers: defaultdict[CpuTaker, _Amounts] = defaultdict(_Amounts)
 
@@ -148,6 +151,11 @@ class MeasuredProcess:
             self._amounts[point.name].add_level(point)
 
     @property
+    def gpu_utilization(self) -> float:
+        """The part of the time, 0 to 1, in which it used its GPU, by the driver's readings; 0 if it is not known."""
+        return self._amounts[semconv.GPU_PROCESS_UTILIZATION].mean or 0.0
+
+    @property
     def facts(self) -> Facts:
         """What is known about the process."""
         amounts = self._amounts
@@ -157,6 +165,7 @@ class MeasuredProcess:
             uses_nccl=self._uses_nccl,
             workers=self._workers(),
             has_device=self._device.is_known,
+            gpu=self.gpu,
             worker_cpu=amounts[semconv.DATALOADER_WORKER_CPU_TIME].rate,
             worker_io=amounts[semconv.DATALOADER_WORKER_IO_WAIT].rate,
             cpus=amounts[semconv.PROCESS_CPUS].mean,
@@ -181,7 +190,7 @@ class MeasuredProcess:
 
     def input(self, rank: int | None) -> RankInput:
         """The process as a rank of its job; None if it trains alone."""
-        return RankInput(rank, self.steps, self.facts, *self._device.solved, self.code.times)
+        return RankInput(rank, self.steps, self.facts, *self._device.solved, self._device.latest, self.code.times)
 
     def answer(self, expected: int, rank: int | None, since: int, before: JobAnswer | None) -> JobAnswer | None:
         """The answer on the process alone, of a job with so many ranks, after the one `before`. None before it has

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from otel_zernel_libraries.training import device
-from otel_zernel_libraries.training.causes import Facts, Job, MeasuredSteps, RankInput, StepFlags, training_ends
+from otel_zernel_libraries.training.causes import (
+    DeviceTime,
+    Facts,
+    Job,
+    MeasuredSteps,
+    RankInput,
+    StepFlags,
+    training_ends,
+)
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment, StepEvent
 from otel_zernel_libraries.training.ledger.segments import NO_WORK
 from tests.libraries.training.device.simulated import Loop
@@ -169,7 +177,8 @@ def job_on_device(loop: Loop, use: device.DeviceUse, facts: Facts | None = None)
             for part in parts
         ]
         measured.add((parts[0].begin, parts[-1].end), segments, {}, StepFlags.TRAINED, at // size + 1)
-    rank = RankInput(None, measured, facts or Facts(optimizer="AdamW"), use.segments, use.works)
+    known = DeviceTime(busy=0.7, starved={Position.LOAD: 0.2}, undetermined=0.1)
+    rank = RankInput(None, measured, facts or Facts(optimizer="AdamW"), use.segments, use.works, known)
     return Job([rank], training_ends(measured))
 
 

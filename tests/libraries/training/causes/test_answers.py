@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ from otel_zernel_libraries.training import device
 from otel_zernel_libraries.training.causes import (
     CauseName,
     Facts,
+    GpuFacts,
     Job,
+    JobAnswer,
     answer_on,
     lead_of,
 )
@@ -276,6 +279,62 @@ def test_a_device_that_waits_for_launches_gains_what_the_job_that_launches_at_on
     assert cause.cause is CauseName.SMALL_LAUNCHES
     _, without = on_device(sync_every=1, load=0.0002, launching=0.0, work=0.003, kernels=3)
     assert cause.gain == pytest.approx(step - without, abs=2 * POINT * step)
+
+
+def test_the_time_of_the_device_is_that_of_a_step() -> None:
+    answer = answer_on(on_device(sync_every=1)[0])
+    assert answer
+    assert answer.device
+    assert answer.device.busy == pytest.approx(0.7 * answer.step)
+    assert answer.device.starved == {Position.LOAD: pytest.approx(0.2 * answer.step)}
+    assert answer.device.undetermined == pytest.approx(0.1 * answer.step)
+
+
+def slowed(gpu: GpuFacts, **loop: Any) -> JobAnswer:
+    """The answer on a job on a device that something slows down."""
+    job, _ = on_device(**loop)
+    (rank,) = job.ranks
+    answer = answer_on(Job([replace(rank, facts=replace(rank.facts, gpu=gpu))], job.times))
+    assert answer
+    return answer
+
+
+def test_low_clocks_gain_at_most_what_a_faster_device_shows() -> None:
+    gpu = GpuFacts(clock=0.7, lowered={"hw_thermal_slowdown": 1.0})
+    answer = slowed(gpu, sync_every=1, load=0.0002)
+    (cause,) = answer.causes
+    _, faster = on_device(sync_every=1, load=0.0002, work=0.7 * 0.031)
+    assert (cause.cause, cause.gain_low) == (CauseName.DEVICE_CLOCKS, 0.0)
+    assert cause.gain == pytest.approx(answer.step - faster, abs=2 * POINT * answer.step)
+    assert "Cool the GPU" in cause.advice[0]
+    assert "100 % of the time, the reason is: heat" in cause.evidence[0].text
+    assert verdict_of(answer) == "compute_bound"
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [
+        GpuFacts(clock=0.7),
+        GpuFacts(clock=0.7, lowered={"sw_thermal_slowdown": 0.02}),
+    ],
+    ids=["for no reason that somebody can remove", "for a short time"],
+)
+def test_low_clocks_are_no_cause(gpu: GpuFacts) -> None:
+    assert slowed(gpu, sync_every=1, load=0.0002).causes == ()
+
+
+def test_low_clocks_of_a_device_that_waits_for_its_thread_gain_little() -> None:
+    gpu = GpuFacts(clock=0.7, lowered={"hw_power_brake": 1.0})
+    answer = slowed(gpu, sync_every=1, load=0.05, work=0.002, kernels=60)
+    assert CauseName.DEVICE_CLOCKS not in {cause.cause for cause in answer.causes}
+
+
+def test_another_program_on_the_device_is_a_cause_with_its_pid() -> None:
+    answer = slowed(GpuFacts(others={4711: 0.3, 4712: 0.004}), sync_every=1, load=0.0002)
+    (cause,) = answer.causes
+    assert cause.cause is CauseName.DEVICE_SHARED
+    assert cause.evidence[0].text == "Process 4711 uses it for 30 % of the time."
+    assert cause.share == pytest.approx(0.3 * 0.031 / answer.step, abs=2 * POINT)
 
 
 @pytest.mark.parametrize("late", [0.0, 0.02])

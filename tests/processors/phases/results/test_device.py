@@ -101,6 +101,23 @@ def test_without_waits_the_use_is_undetermined_until_the_driver_knows_it() -> No
     assert 0.4 * STEPS * STEP < device.starved_s.total() < 0.62 * STEPS * STEP
 
 
+def test_a_busy_driver_bounds_the_time_of_ranks_that_wait_for_each_other() -> None:
+    """A kernel of NCCL runs while it waits: the driver says when no kernel ran, and not how long the launches took."""
+    thread = CountedThread()
+    for _ in range(STEPS):
+        begin = thread.snapshot
+        edge = {"first_launch": begin.time, "last_launch": begin.time + 20 * MS}
+        thread.spend(20, {}, operators=9, launches=100, **edge)
+        thread.add("forward", begin)
+        begin = thread.snapshot
+        thread.spend(0.001, {Activity.COLLECTIVE: 20})
+        thread.add("ddp", begin, name="c10d::Reducer::finalize_backward")
+    unknown, known = use_of(thread), use_of(thread, readings=0.03)
+    assert unknown.busy_s < 0.6 * STEPS * STEP
+    assert known.busy_s == pytest.approx(0.95 * STEPS * STEP, rel=0.02)
+    assert known.starved_s.total() <= 0.05 * STEPS * STEP
+
+
 def test_readings_count_only_within_the_time_that_they_cover() -> None:
     thread = trained(sync="")
     device = DeviceTimes()

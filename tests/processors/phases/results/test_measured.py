@@ -1,26 +1,28 @@
 """The causes of a process, from its spans to the state of a reader."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_zernel.batch import Batch
 from otel_zernel.engine.pipelines.pipeline import Stage
 from otel_zernel.engine.unbroken import Unbroken
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import Dropped
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.causes import CauseName
+from otel_zernel_libraries.training.causes import Cause, CauseName
 from otel_zernel_libraries.training.ledger import Activity, Position
 from otel_zernel_libraries.training.state import TrainingState
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.measured import MeasuredProcess
-from tests.processors.phases.processing import make, run
+from tests.processors.phases.processing import in_pieces, make, run
 from tests.processors.phases.results.test_device import STEP, spans_of_thread, trained
-from tests.processors.phases.training import START, batch_of
+from tests.processors.phases.training import START, batch_of, gauge_batch, resource_of
 
 
 def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
@@ -36,6 +38,55 @@ def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
     assert sum(gain for (_, _, activity), gain in gains.items() if activity is Activity.TIMER) == pytest.approx(
         0.02, rel=0.05
     )
+
+
+def readings(name: str, values: Iterable[float], **attributes: AttributeValue) -> Batch:
+    """A gauge of GPU 0, a reading each second. Later spans are late."""
+    return gauge_batch(
+        name, ((1000 * second, one) for second, one in enumerate(values)), zernel_gpu_index=0, **attributes
+    )
+
+
+def causes_on_gpu(*of_driver: Batch) -> list[Cause]:
+    """The causes of a process whose GPU works but for 8 ms of each step, with the readings of its driver."""
+    state = TrainingState()
+    spans = in_pieces(spans_of_thread(trained()), size=500, zernel_local_rank=0)
+    for batch in run(*of_driver, *spans):
+        state.add(batch, 0.0)
+    (process,) = (one for one in state.processes if one.answer)
+    assert process.answer
+    assert process.answer.device
+    assert process.answer.device.busy > 0.49 * STEP
+    assert process.answer.device.starved[Position.LOAD] == pytest.approx(0.008, rel=0.1)
+    return list(process.answer.causes)
+
+
+def test_a_gpu_that_heat_slows_down_is_a_cause() -> None:
+    clocks = [
+        readings(semconv.GPU_CLOCK_LIMIT, [2e9] * 2, zernel_gpu_clock_domain="sm"),
+        readings(semconv.GPU_CLOCK, [1.2e9] * 2, zernel_gpu_clock_domain="sm"),
+        readings(semconv.GPU_CLOCK, [1e9] * 2, zernel_gpu_clock_domain="memory"),
+    ]
+    heat = readings(semconv.GPU_THROTTLE_ACTIVE, [1.0] * 2, zernel_gpu_throttle_reason="hw_thermal_slowdown")
+    power = readings(semconv.GPU_THROTTLE_ACTIVE, [1.0] * 2, zernel_gpu_throttle_reason="sw_power_cap")
+    (cause,) = (one for one in causes_on_gpu(*clocks, heat, power) if one.cause is CauseName.DEVICE_CLOCKS)
+    assert cause.gain == pytest.approx(0.4 * (STEP - 0.008), rel=0.02)
+    assert cause.gain_low == 0
+    assert [fact.value for fact in cause.evidence] == [1.0, pytest.approx(0.6)]
+    assert CauseName.DEVICE_CLOCKS not in {one.cause for one in causes_on_gpu(*clocks, power)}
+
+
+def test_another_program_on_the_gpu_is_a_cause_and_a_process_of_the_job_is_none() -> None:
+    def using(pid: int, parent: int) -> Batch:
+        used = readings(semconv.GPU_PROCESS_UTILIZATION, [0.4] * 2, process_pid=pid, zernel_gpu_engine="sm")
+        used.edit_metrics().resource_metrics[0].resource.MergeFrom(resource_of(pid, process_parent_pid=parent))
+        return used
+
+    general = readings("hw.gpu.utilization", [0.9] * 2)
+    (cause,) = (one for one in causes_on_gpu(general, using(77, parent=1)) if one.cause is CauseName.DEVICE_SHARED)
+    assert cause.evidence[0].text == "Process 77 uses it for 40 % of the time."
+    worker = using(78, parent=42)
+    assert CauseName.DEVICE_SHARED not in {one.cause for one in causes_on_gpu(general, worker)}
 
 
 def growth_of(memory_at: Callable[[int], float], seconds: int = 300) -> float | None:
