@@ -229,7 +229,8 @@ def _answer(answer: JobAnswer) -> dict[str, Any]:
     cause = answer.first
     if cause is None:
         return fields
-    return {**fields, "cause": label_of(cause), "share": round(cause.share, 4), "advice": list(cause.advice)}
+    named = {"cause": label_of(cause), "share": round(cause.share, 4), "advice": list(cause.advice)}
+    return {**fields, **named, "code": list(cause.code)} if cause.code else {**fields, **named}
 
 
 def _moments(process: SeenProcess) -> dict[str, dict[str, float]]:

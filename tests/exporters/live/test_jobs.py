@@ -6,7 +6,7 @@ import pytest
 
 from otel_zernel_libraries.training.causes import JobAnswer, lead_of
 from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, durations, phase_times, points
-from tests.libraries.training.causes.made_answers import ANSWER, TOKENIZES, answer_batch
+from tests.libraries.training.causes.made_answers import ANSWER, CODED, TOKENIZES, answer_batch
 
 
 def rank(number: int) -> Attributes:
@@ -156,6 +156,7 @@ async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> Non
         "advice": list(TOKENIZES.advice),
         "cause": "data loading: runs Python",
         "share": 0.3024,
+        "code": list(CODED.code),
     }
     healthy = JobAnswer(step=0.04, steps=500, best=0.039)
     state = await run.add(answer_batch(healthy, job))

@@ -6,8 +6,9 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from otel_zernel_libraries.conditions.values import to_any_value
+from otel_zernel_libraries.training.code_times import CodeTimes, PlacedStack
 from otel_zernel_libraries.training.hangs import HANG, HungCollective, HungRank, HungRole, JobHang
-from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.ledger import Activity, Position
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.stacks import (
     MOST_STACKS,
@@ -66,3 +67,14 @@ def test_a_map_that_breaks_the_contract_is_refused() -> None:
         THREADS.read(to_any_value({"silent": -1.0}))
     with pytest.raises(MalformedSpan, match=r"^$"):
         THREADS.read(to_any_value("no map"))
+
+
+def test_the_code_of_a_process_survives_its_record() -> None:
+    code = CodeTimes(
+        2.5,
+        [
+            PlacedStack(2.0, Activity.PYTHON, (LINE, LINE), Position.FORWARD),
+            PlacedStack(1.0, Activity.FILE, (LINE,), Position.LOAD, 9, is_other=True),
+        ],
+    )
+    assert CodeTimes.from_body(code.to_body()) == code

@@ -110,7 +110,7 @@ def _path(one: PlacedStack, folder: str) -> Iterator[tuple[str, int, Tier]]:
     for line in reversed(without_plumbing(lines)):
         tier = tier_of(line.file, line.function)
         is_user = tier is Tier.USER
-        name = line_text(line, folder) if is_user else f"{short_file(line.file)} {short_function(line.function)}"
+        name = line_text(line, folder) if is_user else f"{short_function(line.function)} ({short_file(line.file)})"
         yield printable(name), phase, tier
     if one.activity not in ON_CPU:
         yield activity_words(one.activity), phase, Tier.CORE

@@ -27,6 +27,9 @@ _SMALL: Final = 0.02
 _MOST_OF_IT: Final = 0.5
 """A line with this part of the gain is the place to look at."""
 _NOTHING: Final = 1e-12
+_MODULE: Final = "<module>"
+_OTHER_TOOL: Final = "py-spy"
+"""An advice to look for a line is over once the line is known."""
 _OF_OTHER_PROGRAMS: Final = frozenset(
     {
         *(CauseName.CPU_TAKEN, CauseName.CPU_QUOTA, CauseName.THREADS, CauseName.MEMORY_GROWTH),
@@ -126,10 +129,15 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
     first, evidence, advice = lines[0], cause.evidence, cause.advice
     place, _, function = first.line.partition(" ")
     if is_late:
-        text = f"It spends {amount(first.seconds)} more in {function}() ({place}) than the others."
-        evidence = (*evidence, Evidence(text, first.seconds, "s"))
+        where = f"at {place}" if function == _MODULE else f"in {function}() ({place})"
+        evidence = (
+            *evidence,
+            Evidence(f"It spends {amount(first.seconds)} more {where} than the others.", first.seconds, "s"),
+        )
     if first.seconds >= _MOST_OF_IT * cause.gain:
-        advice = (f"Look at {place}: {function} takes {amount(first.seconds)} of each step.", *advice)
+        subject = "this line" if function == _MODULE else function
+        others = (text for text in advice if _OTHER_TOOL not in text)
+        advice = (f"Look at {place}: {subject} takes {amount(first.seconds)} of each step.", *others)
     return replace(cause, lines=lines, code=tuple(one.line for one in lines), evidence=evidence, advice=advice)
 
 

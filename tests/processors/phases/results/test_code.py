@@ -80,6 +80,19 @@ def test_without_records_a_cause_has_no_lines() -> None:
     assert not any(one.code or one.lines for one in causes)
 
 
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_the_stacks_by_position_are_emitted_on_request(is_wanted: bool) -> None:
+    spans = batch_of(spans_of_thread(trained(launches=0, sync="")))
+    state = TrainingState()
+    for batch in run(Batch.join([spans, records(*each_second(*FILE_AND_TIMER))]), code=is_wanted):
+        state.add(batch, 0.0)
+    (process,) = state.processes
+    assert bool(process.code) is is_wanted
+    if is_wanted:
+        reads = sum(one.seconds for one in process.code.stacks if one.position is Position.LOAD)
+        assert reads / process.code.seconds == pytest.approx(0.2, rel=0.1)
+
+
 def test_records_of_stacks_are_consumed_and_all_others_pass() -> None:
     other = LogRecord(time_unix_nano=START, event_name="zernel.gpu.error")
     batch = records(*each_second(*FILE_AND_TIMER)[:2], other)
