@@ -21,8 +21,12 @@ UNKNOWN_LINE: Final = CodeLine("", "", 0)
 _MOST_CODES: Final = 8192
 """Of a process at a time. A program that compiles makes ever new ones."""
 _MOST_PROCESSES: Final = 1024
-_LARGEST_TABLE: Final = 1 << 18
-"""Bytes: the table of 30,000 lines in one function."""
+_LARGEST_TABLE: Final = 1 << 16
+"""Bytes: the table of 5,000 lines in one function."""
+_MOST_AT_ONCE: Final = 1 << 19
+"""Bytes of tables that one call reads. A process may have made them to hurt."""
+_MOST_KEPT: Final = 1 << 21
+"""Bytes of tables that are kept of a process."""
 _BYTES: Final = struct.Struct("<16xQ8x")
 """The size of a `bytes`, and the fields before its content."""
 _UNIT: Final = 2
@@ -42,12 +46,22 @@ class _Known:
     """By instruction."""
 
 
+@dataclass(slots=True)
+class _Process:
+    """What is known of a process."""
+
+    codes: dict[int, _Known] = field(default_factory=dict)
+    """By the address of the code object."""
+    kept: int = 0
+    """Bytes of the tables that were read."""
+
+
 class CodeLines:
     """Remembers the code objects of all processes. One thread at a time may use it."""
 
     def __init__(self) -> None:
-        self._known: dict[int, dict[int, _Known]] = {}
-        """By pid, and by the address of the code object."""
+        self._known: dict[int, _Process] = {}
+        """By pid."""
 
     def of(self, own_pid: int, layout: Codes, places: Sequence[Place]) -> tuple[CodeLine, ...]:
         """The line of each place in a process; `UNKNOWN_LINE` where there is no code any more. Raises OSError.
@@ -55,38 +69,43 @@ class CodeLines:
         `own_pid` is the pid of the process in the collector's pid namespace. An error says that the process has ended,
         or that the collector may not read it.
         """
-        codes = self._codes(own_pid, layout, list({place.code for place in places}))
-        return tuple(self._line(own_pid, layout, codes.get(place.code), place) for place in places)
+        process = self._learn(own_pid, layout, list({place.code for place in places}))
+        most = process.kept + _MOST_AT_ONCE
+        return tuple(_line(own_pid, layout, process, place, most) for place in places)
 
     def forget(self, own_pid: int) -> None:
         """Forgets a process."""
         self._known.pop(own_pid, None)
 
-    def _codes(self, own_pid: int, layout: Codes, addresses: Sequence[int]) -> dict[int, _Known]:
-        known = self._known.pop(own_pid, {})
-        if len(known) + len(addresses) > _MOST_CODES:
-            known = {}
+    def _learn(self, own_pid: int, layout: Codes, addresses: Sequence[int]) -> _Process:
+        known = self._known.pop(own_pid, _Process())
+        if len(known.codes) + len(addresses) > _MOST_CODES or known.kept > _MOST_KEPT:
+            known = _Process()
         self._known[own_pid] = known
         while len(self._known) > _MOST_PROCESSES:
             del self._known[next(iter(self._known))]  # the one whose latest call is the oldest
         for address, head in zip(addresses, read_heads(own_pid, addresses, layout), strict=True):
             if not head:
-                known.pop(address, None)
-            elif address not in known or known[address].head != head:
-                known[address] = _Known(head, read_code(own_pid, head, layout))
+                known.codes.pop(address, None)
+            elif address not in known.codes or known.codes[address].head != head:
+                known.codes[address] = _Known(head, read_code(own_pid, head, layout))
         return known
 
-    def _line(self, own_pid: int, layout: Codes, known: _Known | None, place: Place) -> CodeLine:
-        if not known or not known.code:
-            return UNKNOWN_LINE
-        line = known.lines.get(place.instruction)
-        if not line:
-            if not known.table:
-                table = _read_table(own_pid, known.head.line_table)
-                known.table = LineTable(layout.line_form, table, known.head.first_line)
-            line = CodeLine(*known.code, known.table.line_at(_offset(layout, place)))
-            known.lines[place.instruction] = line
+
+def _line(own_pid: int, layout: Codes, process: _Process, place: Place, most: int) -> CodeLine:
+    known = process.codes.get(place.code)
+    if not known or not known.code:
+        return UNKNOWN_LINE
+    if line := known.lines.get(place.instruction):
         return line
+    if not known.table:
+        if process.kept > most:
+            return CodeLine(*known.code, 0)
+        content = _read_table(own_pid, known.head.line_table)
+        process.kept += len(content)
+        known.table = LineTable(layout.line_form, content, known.head.first_line)
+    line = known.lines[place.instruction] = CodeLine(*known.code, known.table.line_at(_offset(layout, place)))
+    return line
 
 
 def _offset(layout: Codes, place: Place) -> int:

@@ -4,6 +4,7 @@ Objects/lnotab_notes.txt of CPython 3.9 and 3.10 describes the first two forms, 
 the third.
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -24,9 +25,10 @@ class LineTable:
     def __init__(self, form: LineForm, table: bytes, first_line: int) -> None:
         """`table` may be any bytes: the memory may be that of another object now."""
         self._first_line = first_line
-        self._ends, self._lines = list[int](), list[int]()
+        self._ends, self._lines = array("I"), array("I")
         with suppress(IndexError):
-            for end, line in _FORMS[form](table, first_line):
+            for end, number in _FORMS[form](table, first_line):
+                line = number if 0 < number <= _HIGHEST_LINE else 0
                 if self._lines and self._lines[-1] == line:
                     self._ends[-1] = end
                 else:
@@ -39,10 +41,9 @@ class LineTable:
         The offset of a frame that has not begun is negative.
         """
         if offset < 0:
-            return self._first_line
+            return max(self._first_line, 0)
         at = bisect_right(self._ends, offset)
-        line = self._lines[at] if at < len(self._lines) else 0
-        return line if 0 < line <= _HIGHEST_LINE else 0
+        return self._lines[at] if at < len(self._lines) else 0
 
 
 # Each form gives the offset behind the last instruction of a range, and its line; 0 if it has none.

@@ -241,3 +241,24 @@ def test_a_table_of_any_bytes_gives_some_line(form: LineForm) -> None:
 
 def test_a_number_without_an_end_is_no_line() -> None:
     assert LineTable(LineForm.LOCATIONS, bytes([0x80 | 13 << 3]) + b"\xff" * 200_000, 1).line_at(0) == 0
+
+
+@pytest.mark.parametrize("form", LineForm)
+def test_a_frame_before_its_start_has_no_negative_line(form: LineForm) -> None:
+    assert LineTable(form, b"", -5).line_at(-2) == 0
+
+
+def test_a_call_reads_few_large_tables_and_the_next_one_reads_others() -> None:
+    code, layout = own_code("\n".join(f"value = {number}" for number in range(3000)))
+    size = sys.getsizeof(code)
+    copies = [ctypes.create_string_buffer(ctypes.string_at(id(code), size)) for _ in range(200)]
+    last = len(code.co_code) - 2
+    places = [place_of(ctypes.addressof(copy), last, layout) for copy in copies]
+    lines = CodeLines()
+    first = [line.line for line in lines.of(os.getpid(), layout.codes, places)]
+    known = sum(line == 3000 for line in first)
+    assert 0 < known < len(places)
+    assert set(first) == {0, 3000}
+    assert known * len(code.co_linetable) < 600_000
+    again = [line.line for line in lines.of(os.getpid(), layout.codes, places)]
+    assert sum(line == 3000 for line in again) > known
