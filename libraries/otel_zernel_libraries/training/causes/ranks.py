@@ -145,60 +145,66 @@ def _imbalance(job: Job) -> Iterator[WhatIf]:
 
 def _transfers(job: Job) -> Iterator[WhatIf]:
     """Transfers take no time: those of small collectives outside the backward pass, and all others."""
-    total = job.a_step(job.transfers)
-    if total < _SMALL * job.step:
+    if job.a_step(job.transfers) < _SMALL * job.step:
         return
-    outside = np.array(
-        [one.activity is Activity.COLLECTIVE and one.position is not Position.BACKWARD for one in job.moments]
-    )
-    part = np.divide(
-        np.minimum(job.spent[:, :, outside].sum(axis=2).min(axis=0), job.transfers),
-        job.transfers,
-        out=np.zeros_like(job.transfers),
-        where=job.transfers > 0,
-    )
-    others = [
-        (event, counts.sum() / max(job.trained.sum(), 1))
-        for event, counts in job.all_events(0).items()
-        if event.name == "collective" and event.position != Position.BACKWARD
-    ]
-    are_short = job.a_step(job.transfers * part) < _SHORT * sum(number for _, number in others)
-    small = [(event, number) for event, number in others if event.size == "small" or (not event.size and are_short)]
-    count = sum(number for _, number in small)
-    if count >= _MANY:
-        event, _ = max(small, key=lambda pair: pair[1])
-        lasts = job.a_step(job.transfers * part)
-        kind = f"{event.operation} " if event.operation else ""
-        yield WhatIf(
-            cause=CauseName.SMALL_COLLECTIVES,
-            position=Position(event.position) if event.position else None,
-            activity=Activity.COLLECTIVE,
-            faster=part * _without_cpu_waits(job),
-            evidence=(
-                Evidence(
-                    f"Each step has {count:.0f} small collectives {kind}outside its backward pass.",
-                    count,
-                    "{collective}",
-                ),
-                Evidence(f"Even the last rank to come waits {amount(lasts)} for them.", lasts, "s"),
-            ),
-        )
-        part = 1.0 - part
-    else:
-        part = np.ones_like(job.transfers)
-    waits = job.a_step(job.transfers * part)
+    outside = _outside_backward(job)
+    rest = np.ones_like(job.transfers)
+    if small := _small_collectives(job, outside):
+        yield small
+        rest -= outside
+    waits = job.a_step(job.transfers * rest)
     share = percent(waits / job.step)
     yield WhatIf(
         cause=CauseName.SLOW_LINK,
         position=_longest_wait(job),
         activity=Activity.COLLECTIVE,
-        faster=part * _without_cpu_waits(job),
+        faster=rest * _without_cpu_waits(job),
         evidence=(
             Evidence(
                 f"Even the last rank to come waits for {amount(waits)} of each {amount(job.step)} ({share}).",
                 waits,
                 "s",
             ),
+        ),
+    )
+
+
+def _outside_backward(job: Job) -> Floats:
+    """By interval: the part of the transfers that is outside the backward pass."""
+    outside = np.array(
+        [one.activity is Activity.COLLECTIVE and one.position is not Position.BACKWARD for one in job.moments]
+    )
+    waits = np.minimum(job.spent[:, :, outside].sum(axis=2).min(axis=0), job.transfers)
+    part: Floats = np.divide(waits, job.transfers, out=np.zeros_like(waits), where=job.transfers > 0)
+    return part
+
+
+def _small_collectives(job: Job, outside: Floats) -> WhatIf | None:
+    """The small collectives of a step take no time; None if they are few. `outside`: the part of the transfers, by
+    interval, that is outside the backward pass."""
+    lasts = job.a_step(job.transfers * outside)
+    others = [
+        (event, counts.sum() / max(job.trained.sum(), 1))
+        for event, counts in job.all_events(0).items()
+        if event.name == "collective" and event.position != Position.BACKWARD
+    ]
+    are_short = lasts < _SHORT * sum(number for _, number in others)
+    small = [(event, number) for event, number in others if event.size == "small" or (not event.size and are_short)]
+    count = sum(number for _, number in small)
+    if count < _MANY:
+        return None
+    event, _ = max(small, key=lambda pair: pair[1])
+    kind = f"{event.operation} " if event.operation else ""
+    return WhatIf(
+        cause=CauseName.SMALL_COLLECTIVES,
+        position=Position(event.position) if event.position else None,
+        activity=Activity.COLLECTIVE,
+        faster=outside * _without_cpu_waits(job),
+        evidence=(
+            Evidence(
+                f"Each step has {count:.0f} small collectives {kind}outside its backward pass.", count, "{collective}"
+            ),
+            Evidence(f"Even the last rank to come waits {amount(lasts)} for them.", lasts, "s"),
         ),
     )
 
