@@ -7,21 +7,73 @@
 #define LONGEST_ISSUE 500000  /* ns on the CPU between the issue of a collective and the wait for it */
 #define LEAST_WORK_WAIT 50000 /* ns: shorter waits are no events; low, since waits of many small collectives add up */
 
-#define SIZE_IN_CONTEXT 12 /* gloo/context.h: a pointer to virtual functions, then `const int rank; const int size;` */
+/* The ranks of a gloo::Context (gloo/context.h): `const int rank; const int size;`, in some releases after a pointer to virtual
+ * functions. Read as a rank, the lower half of a pointer is above its upper half. */
+static __always_inline __u32 ranks_of_context(__u64 context)
+{
+	__u32 words[4] = {};
+
+	if (!context || bpf_probe_read_user(words, sizeof(words), (void *)context))
+		return 0;
+	return words[0] < words[1] ? words[1] : words[3];
+}
+
+/* A collective of gloo that has begun and is not over. */
+struct open_work {
+	__u64 begin; /* ns */
+	__u64 sequence; /* in its group */
+	__u32 tid;	/* that issued it, or that waits for it now */
+	__u32 operation; /* c10d::OpType */
+	__u32 ranks;	 /* of its group; 0 if not known */
+	__u32 reserved;
+};
+
+/* By the address of its c10d::Work. User space reads those of a process that makes no marks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct address);
+	__type(value, struct open_work);
+} open_works SEC(".maps");
+
+static __always_inline void open_work(struct hit *hit, __u32 ranks)
+{
+	struct address address = address_at(hit->thread, argument(hit->regs, 1));
+	struct open_work work = {
+		.begin = bpf_ktime_get_ns(),
+		.sequence = needed_argument(hit, 0),
+		.tid = hit->thread->tid,
+		.operation = needed_argument(hit, 2) & 0xff,
+		.ranks = ranks,
+	};
+
+	bpf_map_update_elem(&open_works, &address, &work, BPF_ANY);
+}
+
+/* c10d::Work::finish, which runs on a thread of gloo. */
+static __always_inline void finish_work(struct hit *hit)
+{
+	struct address address = address_at(hit->thread, argument(hit->regs, 1));
+
+	bpf_map_delete_elem(&open_works, &address);
+}
 
 /* c10d::ProcessGroupGloo::AsyncWork::AsyncWork, which calls c10d::Work::Work. A group of gloo numbers its collectives, and its
  * ranks issue them in the same order. So a collective has the same number on all ranks, whenever the probes were attached.
- * The group with the most ranks counts. Arguments: the number; the address of the pointer to the group's gloo::Context. */
+ * The group with the most ranks counts. Arguments: the number; the address of the pointer to the group's gloo::Context; the
+ * operation. */
 static __always_inline void number_work(struct hit *hit)
 {
 	struct process *process = process_of(hit->thread);
 	__u64 pointer = needed_argument(hit, 1), context = 0;
-	__u32 ranks = 0;
+	__u32 ranks;
 
 	if (!process)
 		return;
-	if (pointer && !bpf_probe_read_user(&context, sizeof(context), (void *)pointer))
-		bpf_probe_read_user(&ranks, sizeof(ranks), (void *)(context + SIZE_IN_CONTEXT));
+	if (pointer)
+		bpf_probe_read_user(&context, sizeof(context), (void *)pointer);
+	ranks = ranks_of_context(context);
+	open_work(hit, ranks);
 	if (ranks >= NUMBERED || (ranks | NUMBERED) < process->numbered_ranks)
 		return;
 	process->numbered_ranks = ranks | NUMBERED;
@@ -78,8 +130,15 @@ static __always_inline __u64 work_since(struct thread *thread, __u64 now)
 /* c10d::Work::wait */
 static __always_inline void begin_work_wait(struct hit *hit)
 {
+	struct address address;
+	struct open_work *work;
+
 	if (!process_of(hit->thread))
 		return;
+	address = address_at(hit->thread, argument(hit->regs, 1));
+	work = bpf_map_lookup_elem(&open_works, &address);
+	if (work)
+		work->tid = hit->thread->tid;
 	take_begin(hit->thread, &hit->thread->work_wait_begin, bpf_ktime_get_ns());
 	hit->thread->work_wait_since = work_since(hit->thread, hit->thread->work_wait_begin.time);
 	set_thread_state(hit->thread, running_state(hit->thread), hit->thread->work_wait_begin.time);

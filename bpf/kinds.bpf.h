@@ -46,7 +46,8 @@
 	ENTRY_ONLY(BATCH, begin_operator) \
 	ENTRY_ONLY(NOISE, begin_operator) \
 	ENTRY_ONLY(AUTOCAST, begin_operator) \
-	ENTRY_ONLY(IN_PLACE, begin_operator)
+	ENTRY_ONLY(IN_PLACE, begin_operator) \
+	ENTRY_ONLY(WORK_FINISH, finish_work)
 
 #define NAME_OF_ROW(kind, ...) kind,
 

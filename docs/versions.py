@@ -19,9 +19,9 @@ _PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
 _WORDS = {TrapCost.EMULATED: "emulated", TrapCost.STEPPED: "stepped"}
 _ALL = (*TORCH_CPU, *TORCH_PYTHON, *C10)
 _OPERATORS = tuple(probe for probe in _ALL if probe.function.startswith("at::_ops::"))
-_UNSTORED = CallKind.WORK_NUMBER
-"""Its functions are not among the stored symbols. tests/receivers/ebpf/probes/test_work_numbers.py has their names."""
-_PROBES = tuple(probe for probe in _ALL if probe not in _OPERATORS and probe.kind is not _UNSTORED)
+_UNSTORED = (CallKind.WORK_NUMBER, CallKind.WORK_FINISH)
+"""Their functions are not among the stored symbols. Tests in tests/receivers/ebpf/probes name them."""
+_PROBES = tuple(probe for probe in _ALL if probe not in _OPERATORS and probe.kind not in _UNSTORED)
 
 
 def written_into(text: str) -> str:

@@ -56,7 +56,8 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_receivers.ebpf": [
         {"__init__", "receiver", "session", "records", "scanning", "probed_files", "probed_file", "doctor"},
-        {"emit", "hangs"},
+        {"hangs"},
+        {"emit"},
         {"budget"},
         {"sampler"},
         {"probes"},

@@ -10,6 +10,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
 from otel_zernel_receivers.ebpf.emit.log_records import info_record, log_batch
 from otel_zernel_receivers.ebpf.emit.stacks import StackLog
+from otel_zernel_receivers.ebpf.hangs.collectives import OpenCollectives
 from otel_zernel_receivers.ebpf.hangs.silence import SilentProcesses
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.sampler.sampler import Sampler
@@ -33,7 +34,9 @@ class Records:
         self._tables, self._identities = tables, identities
         self._ends = EndLog(identities, context.clock.monotonic, context.logger, offset_ns)
         self._stacks = StackLog(identities, sampler.lines, config.sampler_frequency, context.drop)
-        self._silent = SilentProcesses(tables.rows, tables.workers, tables.threads, identities.folder)
+        self._silent = SilentProcesses(
+            tables.rows, tables.workers, tables.threads, OpenCollectives(tables.maps, tables.rows), identities.folder
+        )
 
     def note_scan(self, pytorch: Collection[int]) -> None:
         """Notes the pids of the processes that have loaded PyTorch."""

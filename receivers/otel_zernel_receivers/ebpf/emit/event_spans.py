@@ -113,7 +113,6 @@ def status_of(fields: EventFields) -> int:
 def _collective(fields: EventFields) -> CollectiveSpan:
     operation, timing = COLLECTIVES[fields.operation]
     number, communicator, size, rank, ranks = _unpacked(_COMMUNICATION, fields.facts)
-    shared = number.to_bytes(8, "little")
     return CollectiveSpan(
         operation=operation,
         thread=fields.tid,
@@ -123,15 +122,19 @@ def _collective(fields: EventFields) -> CollectiveSpan:
         timing_source=timing,
         bytes=min(size, LARGEST_INTEGER),
         communicator=f"{communicator:#x}",
-        shared_communicator=_communicator_id(shared) if number and shared != _FIXED_ID else "",
+        shared_communicator=communicator_name(number),
         rank=rank if rank >= 0 else None,
         world_size=ranks,
     )
 
 
-def _communicator_id(unique_id: bytes) -> str:
-    """A hash of the first 8 bytes of NCCL's unique id. The id itself admits a process to the communicator."""
-    return blake2b(unique_id, digest_size=8).hexdigest()
+def communicator_name(unique_id: int) -> str:
+    """The name of a communicator on all ranks: a hash of the first 8 bytes of NCCL's unique id. Empty without one.
+
+    The id itself admits a process to the communicator.
+    """
+    content = unique_id.to_bytes(8, "little")
+    return blake2b(content, digest_size=8).hexdigest() if unique_id and content != _FIXED_ID else ""
 
 
 def _ending(fields: EventFields) -> Ending:

@@ -8,9 +8,11 @@ then gets more time to start.
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.stacks import ProcessThreads
+from otel_zernel_receivers.ebpf.hangs.collectives import OpenCollectives
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
 from otel_zernel_receivers.ebpf.hangs.tasks import thread_names
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
@@ -46,11 +48,12 @@ class SilentProcesses:
         rows: ProcessRows,
         workers: WorkerTable,
         threads: ThreadTimesTable,
+        collectives: OpenCollectives,
         folder_of: Callable[[int], ProcessFolder],
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`folder_of` gives the folder in /proc of a process by its pid in the collector's pid namespace."""
-        self._rows, self._workers, self._threads = rows, workers, threads
+        self._rows, self._workers, self._threads, self._collectives = rows, workers, threads, collectives
         self._folder_of, self._monotonic_ns = folder_of, monotonic_ns
         self._reader = ProcessReader(folder_of, monotonic=lambda: monotonic_ns() / 1e9)
         self._seen: dict[int, int] = {}
@@ -83,7 +86,8 @@ class SilentProcesses:
                 break
             with suppress(OSError, ValueError):  # it has ended, or /proc denies access, which the scan reports
                 watched = self._watched(process, silent[process], workers.get(process, ()))
-                found.append(Silence(process, self._reader.read(watched)))
+                open_ones = self._collectives.of(process, now) if process.row != NO_ROW else ()
+                found.append(Silence(process, replace(self._reader.read(watched), collectives=open_ones)))
             self._due[process] = now + round(min(silent[process] * _PAUSE, _LONGEST_PAUSE) * 1e9)
         return found
 

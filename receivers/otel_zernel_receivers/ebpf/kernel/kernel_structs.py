@@ -2,8 +2,8 @@
 
 The C side is in bpf/: hdr.bpf.h, process.bpf.h, cpu_takers.bpf.h, thread.bpf.h, workers.bpf.h, gil.bpf.h,
 series.bpf.h, losses.bpf.h, errors.bpf.h, snapshot.bpf.h, events.bpf.h, lifetime.bpf.c, thread_state.bpf.h,
-address.bpf.h, cuda.bpf.c, communicators.bpf.c, collectives.bpf.c and settings.bpf.h. A test compares every field with
-the types in the objects.
+address.bpf.h, cuda.bpf.c, communicators.bpf.c, collectives.bpf.c, distributed.bpf.c and settings.bpf.h. A test compares
+every field with the types in the objects.
 """
 
 import struct
@@ -360,6 +360,43 @@ THREAD_TIMES = np.dtype(
 
 PENDING_COLLECTIVES = 64
 
+
+class CollectiveState(IntEnum):
+    """The state of a collective of NCCL."""
+
+    SETTLED = 0
+    GROUPED = 1
+    ENQUEUED = 2
+
+
+COLLECTIVE = np.dtype(
+    [
+        ("begin", "<u8"),
+        ("end", "<u8"),
+        ("bytes", "<u8"),
+        ("communicator", "<u8"),
+        ("generation", "<u4"),
+        ("state", "<u4"),
+        ("tid", "<u4"),
+        ("flags", "<u4"),
+        ("phase", "<u4"),
+        ("sequence", "<u4"),
+    ]
+)
+COMMUNICATOR = np.dtype(
+    [("rank", "<i4"), ("size", "<u4"), ("id", "<u8"), ("is_counted", "<u4"), ("collectives", "<u4")]
+)
+OPEN_WORK = np.dtype(
+    [
+        ("begin", "<u8"),
+        ("sequence", "<u8"),
+        ("tid", "<u4"),
+        ("operation", "<u4"),
+        ("ranks", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+
 STRUCTS = {
     "other_launches": OTHER_LAUNCHES,
     "process": PROCESS,
@@ -385,6 +422,9 @@ STRUCTS = {
     "place": PLACE,
     "stack": STACK,
     "thread_times": THREAD_TIMES,
+    "open_work": OPEN_WORK,
+    "collective": COLLECTIVE,
+    "communicator": COMMUNICATOR,
 }
 """The types by the names of their C structs and unions."""
 

@@ -93,6 +93,7 @@ class CallKind(IntEnum):
     NOISE = 35
     AUTOCAST = 36
     IN_PLACE = 37
+    WORK_FINISH = 38
 
 
 class Flag(IntFlag):
@@ -134,6 +135,7 @@ ENTRY_ONLY = (
     CallKind.NOISE,
     CallKind.AUTOCAST,
     CallKind.IN_PLACE,
+    CallKind.WORK_FINISH,
 )
 """Kinds of calls whose return is not probed."""
 

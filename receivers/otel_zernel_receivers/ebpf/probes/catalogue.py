@@ -172,18 +172,19 @@ _SCOPE_EXIT = replace(
     is_at_tail_call=True,
     is_optional=True,
 )
-# The constructor of gloo's collectives gets their number in the group. Objects are passed by address, in a register.
+# The constructor of gloo's collectives gets their number in the group, and their operation. It gets objects by their
+# addresses, in registers.
 _WORK_NUMBER = _torch("c10d::ProcessGroupGloo::AsyncWork::AsyncWork", CallKind.WORK_NUMBER)
 _WORK_NUMBERS = (
     replace(
         _WORK_NUMBER,
         first_arguments=("St10shared_ptrIN4gloo7ContextEESt6vectorIS6_IN2at6TensorESaIS8_EESaISA_EENS_6OpTypeEm",),
-        arguments=(5, 2),
+        arguments=(5, 2, 4),
     ),
     replace(
         _WORK_NUMBER,
         first_arguments=("St6vectorIS2_IN2at6TensorESaIS4_EESaIS6_EENS_6OpTypeEm",),  # PyTorch 2.6 and older
-        arguments=(4,),
+        arguments=(4, 0, 3),
     ),
 )
 # gloo's send and recv override c10d::Work::wait, and return a variable. Both call finishAndThrow when the wait is over.
@@ -207,6 +208,7 @@ TORCH_CPU = (
     *_WORK_NUMBERS,
     _torch("c10d::Work::wait", CallKind.WORK_WAIT),
     replace(_torch("c10d::Work::wait", CallKind.WORK_WAIT_END), is_at_return=True),
+    replace(_torch("c10d::Work::finish", CallKind.WORK_FINISH), is_optional=True),
     *_POINT_TO_POINT_WAITS,
     _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
     *_operators(CallKind.OPERATOR, *operators.OPERATORS),

@@ -116,7 +116,8 @@ class Tables:
         self.samples = SampleTable(maps, self.rows)
         self.takers = TakerTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
-        self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
+        self.maps = maps
+        self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"], maps["open_works"])
         self.ring = RingBuffer(maps["ring"])
         self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
         self._losses_read = np.zeros_like(self._losses)

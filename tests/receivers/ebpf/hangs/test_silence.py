@@ -57,6 +57,11 @@ def test_a_rank_at_a_dead_pipe_is_shown_with_its_line(watch: Watch, tmp_path: Pa
     assert guilty.threads[0].detail == f"opens the pipe {tmp_path}/store.fifo, which no other process has opened"
     assert deepest(guilty) == place(".open().close()")
     assert deepest(waiting) == place(".sum().backward()")
+    if is_attached_before:
+        (open_one,) = waiting.collectives
+        assert (open_one.operation, open_one.communicator) == ("all_reduce", "gloo of 2 ranks")
+        assert open_one.sequence > 0
+        assert guilty.collectives == ()
     least = AFTER_MARK if is_attached_before else AFTER_ATTACHING
     assert min(guilty.silent, waiting.silent) >= least
 
@@ -114,7 +119,10 @@ class Watching:
         rows: Any = FakeRows(marked or {})
         no_workers: Any = SimpleNamespace(by_process=dict, pids=set)
         no_threads: Any = SimpleNamespace(now=lambda process: {})
-        self.processes = SilentProcesses(rows, no_workers, no_threads, self._folder, lambda: round(self.now * 1e9))
+        no_collectives: Any = SimpleNamespace(of=lambda process, now: ())
+        self.processes = SilentProcesses(
+            rows, no_workers, no_threads, no_collectives, self._folder, lambda: round(self.now * 1e9)
+        )
 
     def _folder(self, pid: int) -> ProcessFolder:
         return ProcessFolder(Path("/proc"), pid)

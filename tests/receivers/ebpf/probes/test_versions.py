@@ -40,6 +40,7 @@ UNSTORED = {
     "c10d::ProcessGroupGloo::SendWork::wait",
     "c10d::ProcessGroupGloo::RecvWork::wait",
     "c10d::Work::finishAndThrow",
+    "c10d::Work::finish",
     "c10d::ProcessGroupGloo::send",
     "at::autocast::increment_nesting",
     *(

@@ -24,7 +24,7 @@ SYMBOLS = {
 
 @pytest.mark.parametrize(
     ("release", "arguments"),
-    [("2.1.2", []), ("2.4.1", [(4,)]), ("2.6.0", [(4,)]), ("2.9.1", [(5, 2)]), ("2.13.0", [(5, 2)])],
+    [("2.1.2", []), ("2.4.1", [(4, 0, 3)]), ("2.6.0", [(4, 0, 3)]), ("2.9.1", [(5, 2, 4)]), ("2.13.0", [(5, 2, 4)])],
 )
 def test_the_number_is_in_the_argument_of_each_release(release: str, arguments: list[tuple[int, ...]]) -> None:
     symbol = SYMBOLS[release].encode()

@@ -511,6 +511,7 @@ static void make_numbered_work(const struct options *o, struct record *r)
     r->end = now();
 }
 
+PYTORCH(finish_work, "_ZN4c10d4Work6finishENSt15__exception_ptr13exception_ptrE")
 PYTORCH(wait_for_work, "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE")
 PYTORCH(finalize_backward, "_ZN4c10d7Reducer17finalize_backwardEv")
 
@@ -690,6 +691,7 @@ static const struct { const char *name; function *call; } functions[] = {
     {"Work::Work", make_work},
     {"AsyncWork::AsyncWork", make_numbered_work},
     {"Work::wait", wait_for_work},
+    {"Work::finish", finish_work},
     {"Reducer::finalize_backward", finalize_backward},
     {"THPEngine_run_backward", run_backward},
     {"addmm", addmm},
