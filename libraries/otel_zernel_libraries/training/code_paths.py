@@ -134,10 +134,15 @@ def short_function(function: str) -> str:
     return _cut(function.rpartition(_LOCALS)[2], _LONGEST_FUNCTION)
 
 
+def place_text(line: CodeLine, folder: str = "") -> str:
+    """A file and its line for a person: `train.py:42`."""
+    number = f":{line.line}" if line.line else ""
+    return printable(f"{short_file(line.file, folder)}{number}")
+
+
 def line_text(line: CodeLine, folder: str = "") -> str:
     """A line for a person: `train.py:42 tokenize`."""
-    number = f":{line.line}" if line.line else ""
-    return printable(f"{short_file(line.file, folder)}{number} {short_function(line.function)}".strip())
+    return f"{place_text(line, folder)} {printable(short_function(line.function))}".strip()
 
 
 def _cut(text: str, longest: int) -> str:

@@ -10,11 +10,12 @@ from typing import Final
 
 import numpy as np
 
+from otel_zernel.text import printable
 from otel_zernel_libraries.training.amounts import amount
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, CodeTime, Evidence
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job
 from otel_zernel_libraries.training.causes.replays import LeftOut
-from otel_zernel_libraries.training.code_paths import Place, line_text, waits_for_python
+from otel_zernel_libraries.training.code_paths import Place, line_text, place_text, short_function, waits_for_python
 from otel_zernel_libraries.training.code_times import FOR_OTHERS, CodeTimes, PlacedStack, PlaceKey
 from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import Activity, Position
@@ -108,10 +109,10 @@ class _Entries:
         for key, entry in other.by_key.items():
             self.by_key[key].join(entry)
 
-    def shown(self, gain: float) -> tuple[CodeTime, ...]:
+    def longest(self, gain: float) -> Sequence[_Entry]:
         """The longest ones, without those that matter little for a gain."""
         ranked = sorted(self.by_key.values(), key=attrgetter("seconds"), reverse=True)
-        return tuple(one.shown(self.code.folder) for one in ranked[:_SHOWN] if one.seconds >= _SMALL * gain)
+        return [one for one in ranked[:_SHOWN] if one.seconds >= _SMALL * gain]
 
 
 def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
@@ -123,21 +124,21 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
     rank = max(seen, key=lambda at: float(gone[at].sum()))
     is_late = cause.cause is CauseName.STRAGGLER
     entries = _excess(job, rank, gone[rank]) if is_late else _entries(job, cause, rank, gone[rank])
-    lines = entries.shown(cause.gain)
-    if not lines:
+    longest, folder = entries.longest(cause.gain), job.ranks[rank].code.folder
+    if not longest:
         return cause
-    first, evidence, advice = lines[0], cause.evidence, cause.advice
-    place, _, function = first.line.partition(" ")
+    first, evidence, advice = longest[0], cause.evidence, cause.advice
+    place, function = place_text(first.line, folder), printable(short_function(first.line.function))
+    is_module = function == _MODULE
     if is_late:
-        where = f"at {place}" if function == _MODULE else f"in {function}() ({place})"
-        evidence = (
-            *evidence,
-            Evidence(f"It spends {amount(first.seconds)} more {where} than the others.", first.seconds, "s"),
-        )
+        where = f"at {place}" if is_module else f"in {function}() ({place})"
+        text = f"It spends {amount(first.seconds)} more {where} than the others."
+        evidence = (*evidence, Evidence(text, first.seconds, "s"))
     if first.seconds >= _MOST_OF_IT * cause.gain:
-        subject = "this line" if function == _MODULE else function
+        subject = "this line" if is_module else function
         others = (text for text in advice if _OTHER_TOOL not in text)
         advice = (f"Look at {place}: {subject} takes {amount(first.seconds)} of each step.", *others)
+    lines = tuple(one.shown(folder) for one in longest)
     return replace(cause, lines=lines, code=tuple(one.line for one in lines), evidence=evidence, advice=advice)
 
 

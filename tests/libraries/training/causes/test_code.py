@@ -151,6 +151,35 @@ def test_a_wait_for_pythons_lock_has_the_lines_of_its_holder() -> None:
     assert named(answered(plan, stacks), CauseName.GIL).code == ("train.py:8 spin",)
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "advice"),
+    [
+        ("/home/me/run/with blank/übung 数.py", "step", "Look at with blank/übung 数.py:3: step takes "),
+        ("/home/me/run/train.py", "<module>", "Look at train.py:3: this line takes "),
+        ("/home/me/run/\x1b[31m.py", "f\nTry: this", 'Look at "\\u001b[31m.py:3": "f\\nTry: this" takes '),
+    ],
+)
+def test_an_advice_names_any_file_and_function(file: str, function: str, advice: str) -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.SOCKET, 0.010)))
+    stack = PlacedStack(0.010, Activity.SOCKET, (line(3, function, file), MAIN), Position.AFTER_STEP)
+    cause = named(answered(plan, [stack]))
+    assert cause.advice[0].startswith(advice)
+    assert cause.code[0].isprintable()
+
+
+def test_the_line_of_slow_workers_replaces_the_advice_to_look_for_it() -> None:
+    plan = Plan(
+        (*HEALTHY, Part(Position.LOAD, Activity.LOCK, 0.020)),
+        facts=Facts(workers=2, worker_cpu=0.1, worker_io=0.0, cpus=2.0, has_loader=True),
+        events=Counter({StepEvent("worker_batch"): 1}),
+    )
+    worker = PlacedStack(0.040, Activity.TIMER, (TOKENIZE, FETCH, WORKER_LOOP), Position.LOAD, 7, is_other=True)
+    assert any("py-spy" in text for text in named(answered(plan, ()), CauseName.WORKERS_SLOW).advice)
+    advice = named(answered(plan, [worker]), CauseName.WORKERS_SLOW).advice
+    assert advice[0].startswith("Look at data/text.py:42: tokenize takes ")
+    assert not any("py-spy" in text for text in advice)
+
+
 def test_a_job_without_stacks_has_no_lines() -> None:
     plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.SOCKET, 0.010)))
     cause = named(answered(plan, ()))
