@@ -143,7 +143,8 @@ class CodeHistory:
         if not self._parts or time <= self._covered:
             return  # it is older than all steps
         part = self._parts[-1]
-        part.seconds += (time - self._covered) / 1e9
+        # after the last step, the thread may do anything
+        part.seconds += (min(time, max(self._until, self._covered)) - self._covered) / 1e9
         self._covered = time
         for one in record.stacks:
             if lines := _lines(one, record.lines):

@@ -194,7 +194,7 @@ def test_a_record_counts_once_the_steps_of_its_time_are_known() -> None:
     history.add_step(*step_of(0))
     assert not history.times
     history.finish()
-    assert history.times
+    assert history.times.seconds == pytest.approx(0.1)
 
 
 def test_without_the_option_the_first_record_shows_that_others_follow() -> None:
@@ -206,6 +206,15 @@ def test_without_the_option_the_first_record_shows_that_others_follow() -> None:
     history.add_step(*step_of(3))
     assert history.times.seconds == pytest.approx(0.2)
     assert sum(one.seconds for one in history.times.stacks) == pytest.approx(0.1)
+
+
+def test_the_time_after_the_last_step_is_not_covered() -> None:
+    history = CodeHistory(60 * SECOND, Dropped(), is_expected=True)
+    for number in range(5):
+        history.add_step(*step_of(number))
+    history.add(stacks_of([stack_time(0.1, Activity.TIMER, "optimizer", LOG)]), START + 9 * SECOND)
+    history.finish()
+    assert history.times.seconds == pytest.approx(0.5)
 
 
 def test_stacks_older_than_the_window_are_forgotten() -> None:
