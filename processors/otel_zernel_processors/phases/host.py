@@ -1,7 +1,6 @@
 """One host: its processes, its GPUs, and its time."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -288,14 +287,15 @@ class Host:
         for process in processes:
             process.phases.forget(at_latest)
         self._gpus.share_out(users, at_latest)
-        self._describe_gpus(processes)
+        self._describe(processes)
 
-    def _describe_gpus(self, processes: list[TrainingProcess]) -> None:
-        """Gives each process what slows down its GPU."""
-        by_gpu: defaultdict[str, list[TrainingProcess]] = defaultdict(list)
+    def _describe(self, processes: list[TrainingProcess]) -> None:
+        """Gives each process what slows down its GPU, and the number of ranks beside it."""
+        launchers = [process.launcher for process in processes if process.rank is not None]
         for process in processes:
-            by_gpu[process.gpu].append(process)
-        for gpu, users in by_gpu.items():
+            process.measured.ranks_here = max(launchers.count(process.launcher), 1)
+        for gpu in {process.gpu for process in processes}:
+            users = [process for process in processes if process.gpu == gpu]
             used = {user: part for user in users if (part := user.measured.gpu_utilization)} if gpu else {}
             for process in users:
                 others = {user.identity.pid: part for user, part in used.items() if not process.works_with(user)}

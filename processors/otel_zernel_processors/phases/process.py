@@ -83,11 +83,16 @@ class TrainingProcess:
         rank, size = self.attributes.get(semconv.RANK), self.attributes.get(semconv.WORLD_SIZE, 1)
         return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
 
+    @property
+    def launcher(self) -> object:
+        """The pid of the process that has started it; None if it is not known."""
+        return self.attributes.get("process.parent_pid")
+
     def works_with(self, other: "TrainingProcess") -> bool:
         """Whether another process belongs to its work: itself, a rank of the same launcher, its parent or its child."""
-        parent, of_other = (one.attributes.get("process.parent_pid") for one in (self, other))
-        are_ranks = self.rank is not None and other.rank is not None and parent == of_other
-        return other is self or are_ranks or parent == other.identity.pid or of_other == self.identity.pid
+        are_ranks = self.rank is not None and other.rank is not None and self.launcher == other.launcher
+        is_kin = self.launcher == other.identity.pid or other.launcher == self.identity.pid
+        return other is self or are_ranks or is_kin
 
     @property
     def answer(self) -> JobAnswer | None:

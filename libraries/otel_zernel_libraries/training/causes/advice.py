@@ -139,8 +139,13 @@ def _has_too_many_threads(case: Case) -> bool:
 
 
 def _fewer_threads(case: Case) -> str:
-    cpus = max(int(case.facts.cpus or 1.0) // (2 if _shares_cpus(case) else 1), 1)
+    cpus = max(int(case.facts.cpus or 1.0) // (max(case.facts.ranks_here, 2) if _shares_cpus(case) else 1), 1)
     return f"Compute with fewer threads: `torch.set_num_threads({cpus})`, or `OMP_NUM_THREADS={cpus}` at the start."
+
+
+def _grows_in_workers(case: Case) -> bool:
+    """Whether most of the memory that grows is that of workers."""
+    return (case.facts.worker_growth or 0.0) > (case.facts.memory_growth or 0.0)
 
 
 def _grows_in_lists(case: Case) -> bool:
@@ -283,7 +288,11 @@ _ADVICE: Final = (
     ),
     Advice(
         "Look for a list that keeps results of every step: keep numbers (`loss.item()`), not tensors with their graph.",
-        lambda case: case.cause is CauseName.MEMORY_GROWTH or _grows_in_lists(case),
+        lambda case: (case.cause is CauseName.MEMORY_GROWTH and not _grows_in_workers(case)) or _grows_in_lists(case),
+    ),
+    Advice(
+        "Look at what the dataset keeps: its copy in each worker grows with each sample that the worker loads.",
+        lambda case: case.cause is CauseName.MEMORY_GROWTH and _grows_in_workers(case),
     ),
     Advice(
         "Call `torch.set_flush_denormal(True)` before training: averages of an optimizer that become almost 0 "

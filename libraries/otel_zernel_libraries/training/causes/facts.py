@@ -69,8 +69,12 @@ class Facts:
     """Whether it launches kernels on a GPU."""
     uses_nccl: bool = False
     gpu: GpuFacts | None = None
+    ranks_here: int = 1
+    """The ranks of its job on its machine."""
     memory_growth: float | None = None
     """Bytes a second by which its memory grows steadily; 0 if it does not."""
+    worker_growth: float | None = None
+    """The same of the memory of all its workers."""
     memory_left: float | None = None
     """Bytes that the limits of its control groups leave."""
     runnable: float | None = None

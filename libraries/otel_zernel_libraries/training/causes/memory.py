@@ -5,6 +5,7 @@ from math import isclose
 from typing import Final
 
 from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
+from otel_zernel_libraries.training.causes.facts import Facts
 from otel_zernel_libraries.training.causes.job import Job, WhatIf
 
 _HOUR: Final = 3_600
@@ -18,12 +19,15 @@ _SAME: Final = 0.01
 
 
 def memory_growth(job: Job) -> Iterator[WhatIf]:
-    """The rank whose memory grows fastest."""
-    fastest = max(job.ranks, key=lambda one: one.facts.memory_growth or 0.0)
-    rate, left = fastest.facts.memory_growth, fastest.facts.memory_left
-    if rate is None or rate * _HOUR < _MUCH:
+    """The rank whose memory grows fastest, with that of its workers."""
+    fastest = max(job.ranks, key=lambda one: _rate(one.facts))
+    rate, left = _rate(fastest.facts), fastest.facts.memory_left
+    if rate * _HOUR < _MUCH:
         return
     evidence = [Evidence(f"Its memory grows by {rate * _HOUR / _GIB:.1f} GiB an hour.", rate, "By/s")]
+    if of_workers := fastest.facts.worker_growth:
+        text = f"The memory of its DataLoader workers grows by {of_workers * _HOUR / _GIB:.1f} GiB of that."
+        evidence.append(Evidence(text, of_workers, "By/s"))
     if left is not None and (until := left / _rate_below_limit(job, left)) < _SOON:
         hours, minutes = divmod(round(until / 60), 60)
         text = f"At this rate it meets the limit of its container in {hours} h {minutes} min."
@@ -34,7 +38,12 @@ def memory_growth(job: Job) -> Iterator[WhatIf]:
 def _rate_below_limit(job: Job, left: float) -> float:
     """The bytes a second of all ranks below a limit. Ranks with the same memory left share it."""
     below = (one.facts for one in job.ranks if isclose(one.facts.memory_left or 0.0, left, rel_tol=_SAME))
-    return sum(facts.memory_growth or 0.0 for facts in below)
+    return sum(map(_rate, below))
+
+
+def _rate(facts: Facts) -> float:
+    """The bytes a second by which a rank and its workers grow."""
+    return (facts.memory_growth or 0.0) + (facts.worker_growth or 0.0)
 
 
 def knows_memory(job: Job) -> bool:

@@ -47,6 +47,7 @@ FACTS = frozenset(
         semconv.DATALOADER_WORKERS,
         semconv.DATALOADER_WORKER_CPU_TIME,
         semconv.DATALOADER_WORKER_IO_WAIT,
+        semconv.DATALOADER_WORKER_MEMORY_ANONYMOUS,
         semconv.PROCESS_CPUS,
         semconv.PROCESS_MEMORY_ANONYMOUS,
         semconv.PROCESS_MEMORY_LEFT,

@@ -122,6 +122,8 @@ class MeasuredProcess:
         self._uses_nccl = False
         self.gpu: GpuFacts | None = None
         """What slows down its GPU. None without readings of it."""
+        self.ranks_here = 1
+        """The ranks of its job on its machine."""
         self._amounts: defaultdict[str, _Amounts] = defaultdict(_Amounts)
         self._takers: defaultdict[CpuTaker, _Amounts] = defaultdict(_Amounts)
 
@@ -145,7 +147,7 @@ class MeasuredProcess:
             self._takers[point.taker if is_kept else CpuTaker(point.taker.kind)].add(point)
         elif point.name in (semconv.DATALOADER_WORKER_CPU_TIME, semconv.DATALOADER_WORKER_IO_WAIT):
             self._amounts[point.name].add(point)
-        elif point.name == semconv.PROCESS_MEMORY_ANONYMOUS:
+        elif point.name in (semconv.PROCESS_MEMORY_ANONYMOUS, semconv.DATALOADER_WORKER_MEMORY_ANONYMOUS):
             self._amounts[point.name].add_level(point, _APART)
         else:
             self._amounts[point.name].add_level(point)
@@ -169,7 +171,9 @@ class MeasuredProcess:
             worker_cpu=amounts[semconv.DATALOADER_WORKER_CPU_TIME].rate,
             worker_io=amounts[semconv.DATALOADER_WORKER_IO_WAIT].rate,
             cpus=amounts[semconv.PROCESS_CPUS].mean,
+            ranks_here=self.ranks_here,
             memory_growth=amounts[semconv.PROCESS_MEMORY_ANONYMOUS].growth,
+            worker_growth=amounts[semconv.DATALOADER_WORKER_MEMORY_ANONYMOUS].growth,
             memory_left=amounts[semconv.PROCESS_MEMORY_LEFT].latest,
             runnable=amounts[semconv.PROCESS_THREADS_RUNNABLE].mean,
             takers={taker: taken.total for taker, taken in self._takers.items() if taken.total},

@@ -65,6 +65,7 @@ METRICS = by_name(
     _declared(f.WORKERS, _WORKERS, _PID),
     _declared(f.WORKER_CPU, _WORKERS, _PID),
     _declared(f.WORKER_IO_WAIT, _WORKERS, _PID),
+    _declared(f.WORKER_MEMORY, _WORKERS, _PID),
     _declared(f.WORKER_READ_COUNT, "for workers that read more than 4 KiB at once", _PID),
     _declared(f.WORKER_READ_SIZE, "for workers that read more than 4 KiB at once", _PID),
     _declared(f.WORKER_ENDS, _END_SEEN, *_END),

@@ -94,6 +94,12 @@ WORKER_CPU = metric(semconv.DATALOADER_WORKER_CPU_TIME, "s", "sum", "CPU time of
 WORKER_IO_WAIT = metric(
     semconv.DATALOADER_WORKER_IO_WAIT, "s", "sum", "Uninterruptible sleep of the workers' threads that read."
 )
+WORKER_MEMORY = metric(
+    semconv.DATALOADER_WORKER_MEMORY_ANONYMOUS,
+    "By",
+    "gauge",
+    "Memory of all workers that is no copy of a file, and resident.",
+)
 WORKER_READ_COUNT = metric(
     semconv.DATALOADER_WORKER_READ_COUNT, "{read}", "sum", "System calls of workers that read more than 4 KiB."
 )

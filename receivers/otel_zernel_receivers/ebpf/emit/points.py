@@ -61,6 +61,7 @@ from otel_zernel_receivers.ebpf.emit.families import (
     WORKER_CPU,
     WORKER_ENDS,
     WORKER_IO_WAIT,
+    WORKER_MEMORY,
     WORKER_READ_COUNT,
     WORKER_READ_SIZE,
     WORKERS,
@@ -223,6 +224,7 @@ class BatchPoints:
         self._add_number_of(process, WORKERS, attributes, reading.count)
         self._add_number_of(process, WORKER_CPU, attributes, reading.cpu_s)
         self._add_number_of(process, WORKER_IO_WAIT, attributes, reading.io_wait_s)
+        self._add_number_of(process, WORKER_MEMORY, attributes, reading.memory)
         if reading.reads:
             self._add_number_of(process, WORKER_READ_COUNT, attributes, reading.reads)
             self._add_number_of(process, WORKER_READ_SIZE, attributes, reading.bytes_read)

@@ -69,6 +69,8 @@ class WorkersReading:
     reads: int
     """System calls that read more than 4 KiB."""
     bytes_read: int
+    memory: int = 0
+    """Bytes of memory of those that live now, without copies of files."""
 
 
 _NOTHING = ServedReading(0, 0, 0, 0)
@@ -104,11 +106,17 @@ class WorkerUsage:
         before = self._cpu_s[process]
         now = max(self._ended_ns[process] / 1e9 + sum(map(self._cpu_of, workers)), before)
         self._cpu_s[process] = now
+        memory = sum(map(self._memory_of, workers))
         return WorkersReading(
-            process, len(workers), now - before, served.io_wait_ns / 1e9, served.reads, served.bytes_read
+            process, len(workers), now - before, served.io_wait_ns / 1e9, served.reads, served.bytes_read, memory
         )
 
     def _cpu_of(self, pid: int) -> float:
         with suppress(OSError, ValueError):
             return self._folder_of(pid).cpu_time()
         return 0.0
+
+    def _memory_of(self, pid: int) -> int:
+        with suppress(OSError, ValueError):
+            return self._folder_of(pid).anonymous_memory()
+        return 0

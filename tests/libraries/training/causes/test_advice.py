@@ -119,3 +119,5 @@ def test_fewer_threads_are_advised_only_to_more_of_them_than_cpus_and_to_ranks_t
     assert "set_num_threads" not in alone
     shared = advice(CauseName.THREADS, takers={own: 1.0, rank: 0.5}, cpus=8.0, runnable=6.0)
     assert "set_num_threads(4)" in shared
+    of_four = advice(CauseName.THREADS, takers={own: 1.0, rank: 0.5}, cpus=8.0, runnable=6.0, ranks_here=4)
+    assert "set_num_threads(2)" in of_four

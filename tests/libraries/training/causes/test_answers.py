@@ -643,6 +643,19 @@ def test_memory_that_hardly_grows_is_no_cause(growth: float | None) -> None:
     assert (CauseName.MEMORY_GROWTH in answer.looked_at) == (growth is not None)
 
 
+def test_the_memory_of_workers_counts_with_that_of_their_rank() -> None:
+    facts = Facts(memory_growth=0.0, worker_growth=2 * 2**30 / 3600, memory_left=4 * 2**30)
+    answer = answer_on(simulated(Plan(HEALTHY, facts=facts)))
+    assert answer
+    (cause,) = answer.causes
+    assert [fact.text for fact in cause.evidence] == [
+        "Its memory grows by 2.0 GiB an hour.",
+        "The memory of its DataLoader workers grows by 2.0 GiB of that.",
+        "At this rate it meets the limit of its container in 2 h 0 min.",
+    ]
+    assert "copy in each worker" in cause.advice[0]
+
+
 def test_a_cause_that_takes_time_comes_before_memory_that_grows() -> None:
     facts = Facts(memory_growth=2**30 / 60, memory_left=2**30)
     answer = answer_on(simulated(Plan((*HEALTHY, Part(Position.LOAD, Activity.PYTHON, 0.02)), facts=facts)))

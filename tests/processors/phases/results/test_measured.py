@@ -99,6 +99,19 @@ def growth_of(memory_at: Callable[[int], float], seconds: int = 300) -> float | 
     return measured.facts.memory_growth
 
 
+def test_a_rank_knows_how_many_of_its_launcher_are_beside_it() -> None:
+    processor = make(interval="1s")
+    for pid, parent, rank in ((1, 9, 0), (2, 9, 1), (3, 9, 2), (4, 8, 0)):
+        batch = gauge_batch("zernel.process.io.wait", [(0, 0.0), (900, 0.1)], process_pid=pid)
+        of_rank = {"process_parent_pid": parent, "zernel_rank": rank, "zernel_world_size": 3}
+        batch.edit_metrics().resource_metrics[0].resource.MergeFrom(resource_of(pid, **of_rank))  # type: ignore[arg-type]
+        list(processor.process(batch))
+    list(processor.process(gauge_batch("hw.power", [(9000, 1.0)])))
+    (host,) = processor._hosts.values()
+    beside = {process.identity.pid: process.measured.facts.ranks_here for process in host.reported}
+    assert beside == {1: 3, 2: 3, 3: 3, 4: 1}
+
+
 def test_memory_that_rises_all_the_time_grows() -> None:
     assert growth_of(lambda second: 1e9 + 1e6 * second + 3e5 * (second % 3)) == pytest.approx(1e6, rel=0.05)
 

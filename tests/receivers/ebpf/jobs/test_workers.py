@@ -118,6 +118,13 @@ def test_workers_have_no_row_and_no_series_but_their_trainer_has_a_few(watch: Wa
     used = sum(map(cpu_time, job.workers))
     assert used * 0.5 < cpu <= used + 0.1, "the kernel counts each worker's time in ticks of 10 ms"
     assert doubles(batch, "zernel.dataloader.worker.io.wait", process_pid=job.pid)
+    memory = numbers(batch, "zernel.dataloader.worker.memory.anonymous", process_pid=job.pid)[-1]
+    assert memory == pytest.approx(sum(map(anonymous_memory, job.workers)), rel=0.2)
+
+
+def anonymous_memory(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
 def cpu_time(pid: int) -> float:
