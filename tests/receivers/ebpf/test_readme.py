@@ -37,5 +37,6 @@ def test_each_configuration_is_valid_and_the_full_one_has_the_defaults() -> None
 
 def test_every_reason_for_lost_data_is_explained() -> None:
     lost = TEXT[TEXT.index("### Lost data") :]
-    for reason in ("ring_full", *(loss.name.lower() for loss in Loss), *Reason):
+    of_stacks = "unread_stack", "no_frames", "too_many_stacks"
+    for reason in ("ring_full", *of_stacks, *(loss.name.lower() for loss in Loss), *Reason):
         assert f"`{reason}`" in lost, reason

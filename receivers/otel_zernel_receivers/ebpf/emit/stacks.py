@@ -77,6 +77,8 @@ class StackLog:
 
     def _add(self, reading: SamplesReading) -> None:
         pending = self._pending[reading.process]
+        if reading.without_frames:
+            self._drop(reading.without_frames, "no_frames")
         for stack, count in reading.stacks.items():
             ns = count.waited_ns if stack.code == Code.NONE else count.samples * self._period_ns
             if stack in pending.ns or len(pending.ns) < _MOST:

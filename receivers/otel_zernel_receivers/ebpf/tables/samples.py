@@ -71,6 +71,8 @@ class SamplesReading:
     """The time that they took of the process."""
     stacks: Mapping[SampledStack, StackCount] = field(default_factory=dict)
     """Samples without Python frames are missing. Those of workers are here only."""
+    without_frames: int = 0
+    """Samples of the interpreter whose frames are not known."""
 
 
 class Place(NamedTuple):
@@ -98,6 +100,7 @@ class _Gathered:
 
     counts: Counter[tuple[int, str]] = field(default_factory=Counter)
     stacks: dict[SampledStack, StackCount] = field(default_factory=dict)
+    without_frames: int = 0
     cost_ns: int = 0
 
 
@@ -123,7 +126,9 @@ class SampleTable:
                     gathered.cost_ns += cost_ns
                     if sampled.code in _ACTIVITIES:
                         gathered.counts[sampled.thread, _ACTIVITIES[sampled.code]] += count
-                if sampled.stack:
+                if not sampled.stack:
+                    gathered.without_frames += count * (sampled.code == Code.PYTHON)
+                else:
                     stacks[SampledProcess(process, sampled.worker)].add(sampled.stack)
                     before = gathered.stacks.get(sampled, StackCount(0, 0))
                     gathered.stacks[sampled] = StackCount(before.samples + count, before.waited_ns + waited_ns)
@@ -133,7 +138,9 @@ class SampleTable:
         """The gathered samples of every process since the last call."""
         gathered, self._gathered = self._gathered, defaultdict(_Gathered)
         return [
-            SamplesReading(process, of.counts, (of.cost_ns + of.counts.total() * INTERRUPT_NS) / 1e9, of.stacks)
+            SamplesReading(
+                process, of.counts, (of.cost_ns + of.counts.total() * INTERRUPT_NS) / 1e9, of.stacks, of.without_frames
+            )
             for process, of in gathered.items()
         ]
 

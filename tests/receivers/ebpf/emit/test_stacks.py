@@ -144,6 +144,12 @@ def test_stacks_that_could_not_be_read_are_counted() -> None:
     assert log.drop.counts == {"unread_stack": 1}
 
 
+def test_samples_of_python_without_frames_are_counted() -> None:
+    log = Log()
+    log.records(SamplesReading(JOB, {}, 0.0, without_frames=3))
+    assert log.drop.counts == {"no_frames": 3}
+
+
 def test_the_longest_stacks_are_kept_if_there_are_too_many() -> None:
     many = MOST_STACKS + 5
     log = Log({stack: StackLine((CodeLine("train.py", "fit", stack),), is_cut=False) for stack in range(1, many + 1)})

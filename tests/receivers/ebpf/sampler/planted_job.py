@@ -30,6 +30,8 @@ from torch.utils.data import DataLoader, Dataset
 
 STEPS, PLANTED = 3, 0.12
 """Seconds a step."""
+WORKER = {"worker": "fork", "spawned": "spawn"}
+"""How the worker of a DataLoader starts, at the positions in it."""
 cudart = ctypes.CDLL(sys.argv[1])
 torch.set_num_threads(1)
 
@@ -148,13 +150,18 @@ def at(position: str) -> None:
 
 
 class Samples(Dataset[torch.Tensor]):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.plant, self.position = Planted.plant, Planted.position  # a worker that is spawned gets them so
+
     def __len__(self) -> int:
         return STEPS
 
     def __getitem__(self, index: int) -> torch.Tensor:
         at("load")
         if torch.utils.data.get_worker_info():
-            at("worker")
+            Planted.plant, Planted.position = self.plant, self.position
+            for position in WORKER:
+                at(position)
         return torch.randn(64)
 
 
@@ -176,12 +183,12 @@ optimizer.register_step_post_hook(lambda *_: at("optimizer"))
 
 
 def wait_for_the_receiver(_: int) -> None:
-    time.sleep(0.3)  # it finds workers with its next reading
+    time.sleep(1)  # it finds workers with its next reading, or with its next scan
 
 
 def batches(position: str) -> Iterator[torch.Tensor]:
-    workers = int(position == "worker")
-    yield from DataLoader(Samples(), batch_size=1, num_workers=workers, worker_init_fn=wait_for_the_receiver)
+    options = {"num_workers": 1, "multiprocessing_context": WORKER[position]} if position in WORKER else {}
+    yield from DataLoader(Samples(), batch_size=1, worker_init_fn=wait_for_the_receiver, **options)
 
 
 def train(position: str = "") -> None:
@@ -201,17 +208,22 @@ def say(content: Any) -> str:
     return sys.stdin.readline()
 
 
-for _ in range(2):
-    train()
-    cudart.cudaDeviceSynchronize()
-    line = say("training")
-while len(words := line.split()) == 2:
-    plant = PLANTS[words[0]]
-    Planted.plant, Planted.position, Planted.seconds = plant, words[1], 0.0
-    POOL.submit(int).result()
-    train(Planted.position)
-    lines, first = inspect.getsourcelines(plant)
-    number = first + next(place for place, text in enumerate(lines) if "# PLANTED" in text)
-    seconds = STEPS * PLANTED if Planted.position == "worker" else Planted.seconds
-    Planted.plant = None
-    line = say(json.dumps([__file__, plant.__qualname__, number, seconds]))
+def main() -> None:
+    for _ in range(2):
+        train()
+        cudart.cudaDeviceSynchronize()
+        line = say("training")
+    while len(words := line.split()) == 2:
+        plant = PLANTS[words[0]]
+        Planted.plant, Planted.position, Planted.seconds = plant, words[1], 0.0
+        POOL.submit(int).result()
+        train(Planted.position)
+        lines, first = inspect.getsourcelines(plant)
+        number = first + next(place for place, text in enumerate(lines) if "# PLANTED" in text)
+        seconds = STEPS * PLANTED if Planted.position in WORKER else Planted.seconds
+        Planted.plant = None
+        line = say(json.dumps([__file__, plant.__qualname__, number, seconds]))
+
+
+if __name__ == "__main__":  # a worker that is spawned imports this file
+    main()

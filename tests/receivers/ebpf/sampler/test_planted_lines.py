@@ -5,6 +5,7 @@ import platform
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
@@ -19,7 +20,7 @@ from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.stacks import STACKS, CodeLine, StackTime
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import Watch, reading, require_ebpf
+from tests.receivers.ebpf.watching import Watch, require_ebpf
 
 JOB = str(Path(__file__).with_name("planted_job.py"))
 CONFIG = EbpfConfig(sampler_frequency=199, stacks=True, max_overhead=0)
@@ -62,7 +63,8 @@ OFTEN = [
 ]
 """The others are for `make soak`."""
 RARELY = [pair for pair in product(ACTIVITIES, [*MARKS, "worker"]) if pair not in [*OFTEN, ("item", "worker")]]
-"""A worker calls no CUDA."""
+RARELY.append(("pure_python", "spawned"))
+"""A worker calls no CUDA. One that is spawned takes seconds to begin."""
 
 
 class Seen(NamedTuple):
@@ -90,8 +92,14 @@ class Job:
     def train(self, plant: str, position: str) -> tuple[CodeLine, float, list[Seen]]:
         """The planted line, its seconds, and the stacks meanwhile."""
         self.stacks()
-        with reading(self.watch):
-            *line, seconds = json.loads(self.tell(f"{plant} {position}"))
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(self.tell, f"{plant} {position}")
+            while not answer.done():
+                if position == "spawned":
+                    self.watch.attach()
+                self.watch.read()
+                wait([answer], 0.1)
+        *line, seconds = json.loads(answer.result())
         file, function, number = line
         return CodeLine(file, function, number), seconds, self.stacks()
 
@@ -144,7 +152,7 @@ def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:
 )
 def test_the_planted_line_is_the_first(job: Job, plant: str, position: str) -> None:
     planted, seconds, stacks = job.train(plant, position)
-    is_in = position in MARKS, position == "worker"
+    is_in = position in MARKS, position in ("worker", "spawned")
     of_thread = [seen for seen in stacks if (bool(seen.time.thread), bool(seen.time.worker)) == is_in]
     by_line = seconds_by_line(of_thread, planted.file)
     assert max(by_line, key=by_line.__getitem__) == planted.line
