@@ -105,6 +105,17 @@ def waits_for_python(stack: Sequence[CodeLine]) -> bool:
     return bool(stack) and _STANDARD.match(stack[0].file) is not None
 
 
+def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:
+    """Whether autograd's anomaly mode keeps the stack of an operator."""
+    return any(one.function == "format_stack" and one.file.endswith("torch/fx/traceback.py") for one in stack)
+
+
+def in_hook(stack: Sequence[CodeLine]) -> bool:
+    """Whether a backward pass has called code of the user: a hook, or the backward pass of a function."""
+    engine = next((at for at, one in enumerate(stack) if one.function == "_engine_run_backward"), 0)
+    return any(tier_of(one.file, one.function) is Tier.USER for one in stack[:engine])
+
+
 def without_plumbing(stack: Sequence[CodeLine]) -> tuple[CodeLine, ...]:
     """The stack without the frames that only pass a call on."""
     return tuple(one for one in stack if tier_of(one.file, one.function) is not Tier.PLUMBING)

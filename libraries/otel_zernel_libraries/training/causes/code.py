@@ -1,12 +1,12 @@
 """The lines of Python that take the time of a cause, and what they say about it."""
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,15 @@ from otel_zernel_libraries.training.amounts import amount
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, CodeTime, Evidence
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job
 from otel_zernel_libraries.training.causes.replays import LeftOut
-from otel_zernel_libraries.training.code_paths import Place, line_text, place_text, short_function, waits_for_python
+from otel_zernel_libraries.training.code_paths import (
+    Place,
+    in_anomaly_mode,
+    in_hook,
+    line_text,
+    place_text,
+    short_function,
+    waits_for_python,
+)
 from otel_zernel_libraries.training.code_times import FOR_OTHERS, CodeTimes, PlacedStack, PlaceKey
 from otel_zernel_libraries.training.device.streams import Floats
 from otel_zernel_libraries.training.ledger import Activity, Position
@@ -40,6 +48,28 @@ _OF_OTHER_PROGRAMS: Final = frozenset(
 )
 """No line of the program is the reason of these."""
 _OF_WORKERS: Final = frozenset({CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW})
+
+
+class _Sign(NamedTuple):
+    """Frames that show the reason of a cause."""
+
+    is_in: Callable[[Sequence[CodeLine]], bool]
+    text: str
+    advice: str
+
+
+_SIGNS: Final = (
+    _Sign(
+        in_anomaly_mode,
+        "Anomaly mode keeps the Python stack of each operator: {} of each step.",
+        "Switch anomaly mode off: `torch.autograd.set_detect_anomaly(False)`. It is for debugging.",
+    ),
+    _Sign(
+        in_hook,
+        "Hooks, or functions of your own, run in the backward pass: {} of each step.",
+        "Remove the hook, or let it do its work every so many steps.",
+    ),
+)
 
 
 class _Entry:
@@ -88,6 +118,8 @@ class _Entries:
         self.code = code
         self._step = step
         self.by_key: defaultdict[PlaceKey, _Entry] = defaultdict(_Entry)
+        self.signs: Counter[_Sign] = Counter()
+        """The seconds a step of stacks with these signs."""
 
     @property
     def seconds(self) -> float:
@@ -103,11 +135,15 @@ class _Entries:
         scale = a_step * min(part, most / max(total, _NOTHING))
         for one, place in stacks:
             self.by_key[self.code.key(place)].add(place, one.seconds * scale)
+            for sign in _SIGNS:
+                if sign.is_in(one.lines):
+                    self.signs[sign] += one.seconds * scale  # type: ignore[assignment]  # a float
 
     def join(self, other: "_Entries") -> None:
         """Adds the places of others."""
         for key, entry in other.by_key.items():
             self.by_key[key].join(entry)
+        self.signs.update(other.signs)
 
     def longest(self, gain: float) -> Sequence[_Entry]:
         """The longest ones, without those that matter little for a gain."""
@@ -134,6 +170,10 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
         where = f"at {place}" if is_module else f"in {function}() ({place})"
         text = f"It spends {amount(first.seconds)} more {where} than the others."
         evidence = (*evidence, Evidence(text, first.seconds, "s"))
+    for sign, seconds in entries.signs.items():
+        if seconds >= _MOST_OF_IT * cause.gain:
+            evidence = (*evidence, Evidence(sign.text.format(amount(seconds)), seconds, "s"))
+            advice = (sign.advice, *advice)
     if first.seconds >= _MOST_OF_IT * cause.gain:
         subject = "this line" if is_module else function
         others = (text for text in advice if _OTHER_TOOL not in text)

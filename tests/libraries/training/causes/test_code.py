@@ -19,6 +19,7 @@ from tests.libraries.training.made_stacks import (
     FETCH,
     LOOP,
     MAIN,
+    PACKAGES,
     QUEUE,
     TOKENIZE,
     WORKER_LOOP,
@@ -178,6 +179,29 @@ def test_the_line_of_slow_workers_replaces_the_advice_to_look_for_it() -> None:
     advice = named(answered(plan, [worker]), CauseName.WORKERS_SLOW).advice
     assert advice[0].startswith("Look at data/text.py:42: tokenize takes ")
     assert not any("py-spy" in text for text in advice)
+
+
+FORMAT_STACK = CodeLine(f"{PACKAGES}/torch/fx/traceback.py", "format_stack", 160)
+ENGINE = CodeLine(f"{PACKAGES}/torch/autograd/graph.py", "_engine_run_backward", 825)
+HOOK = line(8, "check")
+
+
+@pytest.mark.parametrize(
+    ("position", "stack", "words", "advice"),
+    [
+        (Position.FORWARD, (FORMAT_STACK, line(69), MAIN), "Anomaly mode keeps", "Switch anomaly mode off"),
+        (Position.BACKWARD, (HOOK, ENGINE, BACKWARD, line(70), MAIN), "Hooks, or functions", "Remove the hook"),
+    ],
+)
+def test_frames_show_the_reason_of_python_in_a_pass(
+    position: Position, stack: tuple[CodeLine, ...], words: str, advice: str
+) -> None:
+    plan = Plan((*HEALTHY, Part(position, Activity.PYTHON, 0.020)), events=Counter({StepEvent("backward"): 1}))
+    cause = named(answered(plan, [PlacedStack(0.020, Activity.PYTHON, stack, position)]))
+    assert any(one.text.startswith(words) for one in cause.evidence)
+    assert cause.advice[1].startswith(advice)
+    usual = named(answered(plan, [PlacedStack(0.020, Activity.PYTHON, (line(70), MAIN), position)]))
+    assert not any(one.text.startswith(words) for one in usual.evidence)
 
 
 def test_a_job_without_stacks_has_no_lines() -> None:
