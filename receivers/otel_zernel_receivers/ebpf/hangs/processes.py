@@ -174,7 +174,7 @@ class ProcessReader:
                 break
             with suppress(OSError, ValueError):
                 task = read_task(folder, tid)
-                if tid in shown or task.state in _LISTED:
+                if tid in shown or (task.state in _LISTED and not task.is_of_transport):
                     found.tasks[tid] = task
         return found
 

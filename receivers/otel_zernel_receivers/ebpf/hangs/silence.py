@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from otel_zernel_libraries.training.stacks import ProcessThreads
 from otel_zernel_receivers.ebpf.hangs.collectives import OpenCollectives
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
-from otel_zernel_receivers.ebpf.hangs.tasks import thread_names
+from otel_zernel_receivers.ebpf.hangs.tasks import is_rank
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.workers import is_worker
 from otel_zernel_receivers.ebpf.tables.process_table import NO_ROW, ProcessRows, WatchedProcess, WorkerTable
@@ -29,8 +29,6 @@ _LONGEST_PAUSE: Final = 30.0
 """s"""
 _BUDGET: Final = 0.1
 """s that one reading of all silent processes may take. The others come with the next one."""
-_OF_RANKS: Final = ("pt_gloo", "pt_nccl", "pt_tcpstore")
-"""The beginnings of the names of threads that only a rank has. A fork has none of the threads of its parent."""
 
 
 class Silence(NamedTuple):
@@ -114,7 +112,7 @@ class SilentProcesses:
             folder = self._folder_of(pid)
             parent = self._folder_of(folder.parent())
             is_fork = parent.pid in pytorch and folder.command_line == parent.command_line
-            return is_worker(folder) or (is_fork and not any(map(_is_of_rank, thread_names(folder))))
+            return is_worker(folder) or (is_fork and not is_rank(folder))
         return False
 
     def _watched(self, process: WatchedProcess, silent: float, workers: Collection[int]) -> Watched:
@@ -129,7 +127,3 @@ class SilentProcesses:
             },
             workers=workers,
         )
-
-
-def _is_of_rank(name: str) -> bool:
-    return name.startswith(_OF_RANKS)

@@ -17,6 +17,10 @@ _MOST: Final = 4_096
 _STOPPED: Final = "Tt"
 
 
+_OF_TRANSPORT: Final = ("gloo_", "pt_gloo", "pt_nccl", "pt_tcpstore")
+"""The beginnings of the names of threads that PyTorch starts in a rank. They move data and look after other threads."""
+
+
 class Task(NamedTuple):
     """A thread at one moment."""
 
@@ -39,6 +43,11 @@ class Task(NamedTuple):
     def is_running(self) -> bool:
         """Whether it runs, or could."""
         return self.state == "R"
+
+    @property
+    def is_of_transport(self) -> bool:
+        """Whether it moves the data of collectives. Such threads run now and then, whether or not the job moves."""
+        return self.name.startswith(_OF_TRANSPORT)
 
     @property
     def is_stopped(self) -> bool:
@@ -95,13 +104,16 @@ def own_ids(folder: ProcessFolder, tids: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def thread_names(folder: ProcessFolder) -> list[str]:
-    """The names of the threads of a process. Raises OSError if the process has ended."""
-    names = []
+def is_rank(folder: ProcessFolder) -> bool:
+    """Whether a process has threads that only a rank has: a fork has none of the threads of its parent.
+
+    Raises OSError if the process has ended.
+    """
     for tid in task_ids(folder):
         with suppress(OSError):
-            names.append((folder.path / "task" / str(tid) / "comm").read_text(errors="replace").strip())
-    return names
+            if (folder.path / "task" / str(tid) / "comm").read_text(errors="replace").startswith(_OF_TRANSPORT):
+                return True
+    return False
 
 
 def read_task(folder: ProcessFolder, tid: int) -> Task:

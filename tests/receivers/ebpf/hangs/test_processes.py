@@ -11,6 +11,7 @@ import pytest
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import THREADS, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
+from otel_zernel_receivers.ebpf.hangs.tasks import is_rank
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.waiting import wait_for
@@ -206,6 +207,25 @@ def test_a_wait_that_begins_again_and_again_in_one_line_is_new_each_time(tmp_pat
 def runs_of(pid: int) -> int:
     """How often the main thread has got a CPU."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[2])
+
+
+def test_threads_that_move_the_data_of_collectives_are_no_sign_of_life(tmp_path: Path) -> None:
+    names = {7: ("python", "S"), 8: ("gloo_tcp_loop", "R"), 9: ("pt_nccl_watchdg", "R"), 10: ("omp (1)", "R")}
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/maps").touch()
+    (tmp_path / "7/status").write_text("Name:\tpython\nState:\tS (sleeping)\nTracerPid:\t0\n")
+    for tid, (name, state) in names.items():
+        task = tmp_path / "7/task" / str(tid)
+        task.mkdir(parents=True)
+        (task / "stat").write_text(f"{tid} ({name}) {state} " + "1 " * 50)
+        (task / "syscall").write_text("running" if state == "R" else "-1 0x7ffd 0x7f00")
+        (task / "wchan").write_text("0")
+        (task / "comm").write_text(f"{name}\n")
+    (tmp_path / "7/stat").write_text((tmp_path / "7/task/7/stat").read_text())
+    folder = ProcessFolder(tmp_path, 7)
+    reading = ProcessReader(lambda pid: folder, tmp_path, budget=60).read(Watched(7))
+    assert [thread.name for thread in reading.threads] == ["python", "omp (1)"]
+    assert is_rank(folder)
 
 
 def test_a_reading_keeps_to_its_budget_and_has_the_main_thread(tmp_path: Path) -> None:
