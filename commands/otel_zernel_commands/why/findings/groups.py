@@ -33,8 +33,9 @@ class JobGroup:
 
     @property
     def answer(self) -> JobAnswer | None:
-        """Its causes. None if it has none yet."""
-        return self.job.answer if self.job else self.processes[0].answer
+        """Its causes. None if it has none yet. A rank that is seen alone has an answer of its own."""
+        of_job = self.job.answer if self.job else None
+        return of_job or (self.processes[0].answer if len(self.processes) == 1 or not self.job else None)
 
     @property
     def hang(self) -> SeenHang | None:
