@@ -14,6 +14,7 @@ from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
 from otel_zernel_libraries.training.causes import JobAnswer, label_of, lead_of, ranks_seen, verdict_of
 from otel_zernel_libraries.training.durations import RecentDurations, value_of
+from otel_zernel_libraries.training.hangs import SeenHang, hang_advice, hang_sentences
 from otel_zernel_libraries.training.points import LONGEST_TEXT
 from otel_zernel_libraries.training.state import (
     PASSES,
@@ -202,7 +203,7 @@ def gpu_object(gpu: SeenGpu) -> dict[str, Any]:
 def lone_job_object(process: SeenProcess) -> dict[str, Any]:
     """The job of a process that trains alone."""
     fields = {"name": title_of(process.attributes)[:LONGEST_TEXT], "ranks": [process.id]}
-    return {**fields, "answer": _answer(process.answer)} if process.answer else fields
+    return {**fields, **_finding(process.hang, process.answer)}
 
 
 def job_object(job: SeenJob) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def job_object(job: SeenJob) -> dict[str, Any]:
         "name": job.name or None,
         "ranks": job.ordered_ranks(),
         "verdict": _job_verdict(job),
-        "answer": _answer(job.answer) if job.answer else None,
+        **_finding(job.hang, job.answer),
         "step_time": _rounded(job.step_s),
         "critical_path": {
             str(rank): {phase: round(spent, 6) for phase, spent in sorted(spent_in.items())}
@@ -219,6 +220,16 @@ def job_object(job: SeenJob) -> dict[str, Any]:
         },
     }
     return {name: value for name, value in fields.items() if value not in (None, {})}
+
+
+def _finding(hang: SeenHang | None, answer: JobAnswer | None) -> dict[str, Any]:
+    """The hang of a job, else its first cause."""
+    if hang:
+        sentence = ". ".join(hang_sentences(*hang)) + "."
+        return {
+            "hung": {"since": round(hang.hang.since * 1000), "sentence": sentence, "advice": [*hang_advice(hang.hang)]}
+        }
+    return {"answer": _answer(answer)} if answer else {}
 
 
 def _answer(answer: JobAnswer) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 from otel_zernel_commands.watch.command import WatchCommand
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.screens.moments import largest_parts
+from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, Surface, cells, plain
 from tests.commands.watch.made_states import NOW, job_state, rank_id, three_jobs
 
@@ -477,3 +478,10 @@ def test_the_readme_describes_every_option() -> None:
     options = [one for action in parser._actions for one in action.option_strings if one.startswith("--")]
     readme = README.read_text("utf-8")
     assert [one for one in options if one != "--help" and f"`{one}" not in readme] == []
+
+
+def test_a_hang_precedes_a_cause() -> None:
+    state = job_state()
+    (job,) = state["jobs"].values()
+    job["hung"] = {"sentence": "Rank 1 has hung for 40 s: it reads /data/x.", "advice": []}
+    assert verdict_sentences(state)[0] == ("Rank 1 has hung for 40 s: it reads /data/x.", True)

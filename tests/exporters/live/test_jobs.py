@@ -3,10 +3,17 @@
 from typing import Any
 
 import pytest
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.training.causes import JobAnswer, lead_of
+from otel_zernel_libraries.training.hangs import HungRank, HungRole, JobHang
+from otel_zernel_processors.phases.emit.hangs import hang_record
 from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, durations, phase_times, points
 from tests.libraries.training.causes.made_answers import ANSWER, CODED, TOKENIZES, answer_batch
+
+NS = 1_000_000_000
+HANG = JobHang(since=10.0, ranks=(HungRank(rank=1, pid=8, role=HungRole.STOPPED),))
 
 
 def rank(number: int) -> Attributes:
@@ -168,3 +175,18 @@ async def test_a_process_that_trains_alone_has_one_too() -> None:
     await run.add(phase_times(PROCESS, gpu_compute=1.0))
     state = await run.add(answer_batch(ANSWER, PROCESS))
     assert [job["answer"]["verdict"] for job in state["jobs"].values()] == ["input_bound"]
+
+
+async def test_a_job_that_hangs_has_the_guilty_rank_in_place_of_a_cause_until_it_goes_on() -> None:
+    run = LiveRun()
+    job: Attributes = {"service.name": "train", "zernel.job.id": "4711"}
+    await run.add(phase_times({**rank(0), "zernel.job.id": "4711"}, gpu_compute=1.0))
+    state = await run.add(answer_batch(ANSWER, job), hang_record(HANG, Resource(attributes=key_values(job)), 40 * NS))
+    assert "answer" not in state["jobs"]["4711"]
+    assert state["jobs"]["4711"]["hung"] == {
+        "since": 10_000,
+        "sentence": "Rank 1 has been stopped for 30 s: `kill -CONT 8` continues it.",
+        "advice": ["Continue it: `kill -CONT 8`."],
+    }
+    state = await run.add(points("zernel.job.hung", [({}, 0)], job))
+    assert state["jobs"]["4711"]["answer"]["verdict"] == "input_bound"

@@ -23,6 +23,9 @@ def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
 
 
 def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
+    if hung := text(job, "hung", "sentence"):
+        yield hung, True
+        return
     if lead := text(job, "answer", "sentence"):
         yield lead, bool(rows(job, "answer", "advice"))
         return

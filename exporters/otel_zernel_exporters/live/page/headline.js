@@ -18,6 +18,7 @@ export function findingsOf(state, clock) {
 
 function ofJob(state, id, job, now) {
   const ranks = (job.ranks ?? []).filter((rank) => state.ranks[rank]);
+  if (job.hung) return { severity: -1, sentence: job.hung.sentence.replace(/\.$/, ""), advice: job.hung.advice[0] ?? "" };
   const paused = pauseOf(state, id, ranks, now);
   if (paused) return { severity: 90, sentence: paused, advice: "" };
   if (job.answer) return { severity: severityOf(job.answer.verdict), sentence: job.answer.sentence.replace(/\.$/, ""), advice: job.answer.advice[0] ?? "" };

@@ -108,7 +108,8 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     if all(one.state is _State.STOPPED for one in here) or (not waiting and _has_ended(judged)):
         return None
     mismatched, behind = _mismatched(waiting), _behind(waiting)
-    rows = [_row(one, _role(one, mismatched, behind)) for one in judged]
+    has_dead = len(here) < len(judged)
+    rows = [_row(one, _role(one, mismatched, behind, has_dead=has_dead)) for one in judged]
     guilty = [one for one, row in zip(judged, rows, strict=True) if row.role is not HungRole.WAITING]
     is_certain = any(one.is_known for one in mismatched) or any(one.is_certain for one in guilty)
     if not _is_due(judged, guilty, waiting, is_certain=is_certain, are_all_seen=len(ranks) >= size):
@@ -271,11 +272,13 @@ def _behind(waiting: Sequence[_Judged]) -> list[_Judged]:
     return [one for one, collective in named if 0 < collective.sequence < latest[collective.communicator]]
 
 
-def _role(one: _Judged, mismatched: Sequence[_Judged], behind: Sequence[_Judged]) -> HungRole:
+def _role(one: _Judged, mismatched: Sequence[_Judged], behind: Sequence[_Judged], *, has_dead: bool) -> HungRole:
+    """A rank that is blocked in a job with a dead one waits for that one, for example in a store."""
     if one.state is _State.WAITS:
         waits = HungRole.MISSING if one in behind else HungRole.WAITING
         return HungRole.MISMATCHED if one in mismatched else waits
-    return {_State.DEAD: HungRole.DEAD, _State.STOPPED: HungRole.STOPPED}.get(one.state, HungRole.MISSING)
+    blocked = HungRole.WAITING if has_dead else HungRole.MISSING
+    return {_State.DEAD: HungRole.DEAD, _State.STOPPED: HungRole.STOPPED}.get(one.state, blocked)
 
 
 def _is_due(

@@ -147,6 +147,11 @@ def test_a_dead_rank_is_named_with_its_signal_and_its_last_line() -> None:
     assert hang.since == NOW - 12
 
 
+def test_ranks_that_are_blocked_wait_for_a_dead_one() -> None:
+    hang = hang_of([rank(0, thread("socket", LOAD)), rank(1, ending=KILLED)], 2)
+    assert roles(hang) == {1: "dead", 0: "waiting"}
+
+
 def test_a_launcher_has_10_s_to_stop_the_ranks_that_are_left() -> None:
     dead = rank(1, ending=Ending(NOW - 9, signal="SIGKILL"))
     assert hang_of([waiting(0, silent=9), dead], 2) is None
