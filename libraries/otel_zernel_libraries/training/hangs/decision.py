@@ -300,9 +300,14 @@ def _is_due(
     if starts and not any(_trains(one) for one in judged):
         return False
     late = silent - max(_LEAST, _TIMES_P90 * max(one.p90 for one in signs))
-    if not guilty and not are_all_seen:
+    if not are_all_seen and all(_may_wait_for_unseen(one) for one in guilty):
         return late >= _UNSEEN
     return late >= max(_patience(one, starts=starts, others_wait=bool(waiting)) for one in guilty or waiting)
+
+
+def _may_wait_for_unseen(one: _Judged) -> bool:
+    """Whether a rank of which nothing is known may hold this one up, for example the one that has the store."""
+    return one.state is _State.BLOCKED and one.culprit is not None and one.culprit.activity is Activity.SOCKET
 
 
 def _patience(one: _Judged, *, starts: bool, others_wait: bool) -> float:
@@ -326,8 +331,8 @@ def _patience(one: _Judged, *, starts: bool, others_wait: bool) -> float:
 def _trains(one: _Judged) -> bool:
     """Whether something shows that a process without steps trains."""
     threads = one.rank.signs.threads
-    if threads is None:
-        return False
+    if threads is None or one.rank.rank is not None:
+        return one.rank.rank is not None
     workers = any(child.is_worker for child in threads.children)
     return threads.has_marks or workers or any(frames.is_torch(thread.lines) for thread in threads.threads)
 

@@ -86,6 +86,8 @@ def test_ranks_of_which_nothing_is_known_may_be_alive() -> None:
     assert hang_of([waiting(0, silent=600), waiting(2, silent=600)], 3) is None
     hang = hang_of([waiting(0, silent=610), waiting(2, silent=610)], 3)
     assert roles(hang) == {1: "missing", 0: "waiting", 2: "waiting"}
+    of_store = rank(1, thread("socket", LOAD))
+    assert hang_of([waiting(0), of_store], 64) is None
     blocked = rank(1, thread("lock", LOAD))
     assert roles(hang_of([waiting(0), blocked], 64)) == {1: "missing", 0: "waiting"}  # whatever the others do
 
@@ -275,6 +277,11 @@ def test_the_end_of_training_is_no_hang() -> None:
 def test_a_rank_that_ended_well_hangs_those_that_wait_for_it() -> None:
     ended = rank(1, ending=Ending(NOW - 16, code=0), silent=16)
     assert roles(hang_of([waiting(0), ended], 2)) == {1: "dead", 0: "waiting"}
+
+
+def test_ranks_without_a_step_are_a_job() -> None:
+    ranks = [rank(number, thread("socket", LOAD), steps=()) for number in range(2)]
+    assert roles(hang_of(ranks, 2)) == {0: "missing", 1: "missing"}
 
 
 def test_a_program_without_a_sign_of_training_does_not_hang() -> None:
