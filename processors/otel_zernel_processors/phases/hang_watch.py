@@ -9,9 +9,9 @@ from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.hangs import JobHang, Rank, hang_of
 from otel_zernel_processors.phases.emit.hangs import hang_record, hang_span
 
-_SIGNS = 2
-"""Reports in a row without a hang, and without a mark of any rank, that end it: a thread that polls is seen on the CPU
-now and then."""
+_QUIET_NS = 30_000_000_000
+"""A hang without a mark of any rank is over after so many ns without another sign of it: a thread that wakes up now and
+then is seen on the CPU once in a while."""
 
 
 class HangWatch:
@@ -22,18 +22,19 @@ class HangWatch:
         self.has_changed = False
         """Whether the last report began or ended a hang."""
         self._marked = 0.0
-        self._quiet = 0
+        self._decided = 0
+        """When (ns) it was last found to hang."""
 
     def report(self, ranks: Sequence[Rank], size: int, resource: Resource, seed: str, now: int) -> Iterator[Batch]:
         """The record of the hang at `now` (ns), or the span of one that is over. `seed` identifies the job."""
         before, decided = self.hang, hang_of(ranks, size)
         marked = max((rank.signs.marked for rank in ranks), default=0.0)
         has_marks, self._marked = marked > self._marked, marked
-        self._quiet = 0 if decided else self._quiet + 1
+        self._decided = now if decided else self._decided
         if decided:
             self.hang = replace(decided, since=min(decided.since, before.since)) if before else decided
             yield hang_record(self.hang, resource, now)
-        elif before and (has_marks or self._quiet >= _SIGNS or all(rank.signs.ending for rank in ranks)):
+        elif before and (has_marks or now - self._decided >= _QUIET_NS or all(rank.signs.ending for rank in ranks)):
             self.hang = None
             yield hang_span(before, resource, seed, now)
         self.has_changed = (before is None) != (self.hang is None)

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
+from otel_zernel.text import printable
 from otel_zernel_commands.why.findings import GpuRow, JobFindings, JobStart, RankRow, ThreadRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.style import Terminal
@@ -247,7 +248,7 @@ def _hang(hang: JobHang, terminal: Terminal) -> Iterator[str]:
     for rank in hang.ranks[:_MOST_ROWS]:
         yield from _wrapped(hung_rank_text(rank), terminal, "  ", "    ")
         for line in rank.code[:_MOST_LINES]:
-            yield from _wrapped(line, terminal, "      ", "        ")
+            yield from _wrapped(printable(line), terminal, "      ", "        ")
     if len(hang.ranks) > _MOST_ROWS:
         yield f"  and {len(hang.ranks) - _MOST_ROWS} more ranks, all in --json"
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.hangs import frames
 from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRank, HungRole, JobHang
-from otel_zernel_libraries.training.hangs.rank_signs import RankSigns
+from otel_zernel_libraries.training.hangs.rank_signs import RUNS, RankSigns
 from otel_zernel_libraries.training.hangs.words import collective_words
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import LONGEST_TEXT, OWN_LOCK, ChildNow, OpenCollective, ThreadNow
@@ -30,7 +30,7 @@ _PATIENCE: Final = 10.0
 """How late a job is, at least, before it hangs, if nothing proves that it can not go on."""
 _FOR_OTHERS: Final = 60.0
 """The same if the rank that the others wait for waits itself for objects from elsewhere."""
-_LONG: Final = 120.0
+_LONG: Final = 100.0
 """The same for waits that end alone, however long: a checkpoint, a sleep, a command, work of the GPU, other ranks that
 start."""
 _UNSEEN: Final = 600.0
@@ -42,13 +42,12 @@ _STILL_IN_TRANSFER: Final = 5.0
 _MOST_ABSENT: Final = 8
 _BEGINNINGS: Final = frozenset({"init_process_group", "rendezvous", "_store_based_barrier", "env_rendezvous_handler"})
 _SAME_SIZE: Final = frozenset({"all_reduce", "broadcast", "reduce"})
-_RUNS: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.CPU_WAIT, Activity.THROTTLED})
 _ENDS_ALONE: Final = frozenset(
     {Activity.TIMER, Activity.CHILD, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED, Activity.COPY}
 )
 _LOCKS: Final = frozenset({Activity.LOCK, Activity.GIL, Activity.COLLECTIVE})
-_TRANSFERS: Final = frozenset(Activity) - _LOCKS - _RUNS - _ENDS_ALONE
-_IN_COLLECTIVE: Final = _LOCKS | _RUNS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
+_TRANSFERS: Final = frozenset(Activity) - _LOCKS - RUNS - _ENDS_ALONE
+_IN_COLLECTIVE: Final = _LOCKS | RUNS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
 """What a thread does that waits in a collective. NCCL runs."""
 _TERMINAL: Final = ("/dev/pts/", "/dev/tty", "/dev/console")
 _POINT_TO_POINT: Final = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
@@ -89,6 +88,9 @@ class _Judged(NamedTuple):
     detail: str = ""
     is_certain: bool = False
     """It can not go on without help from outside."""
+
+    is_helped: bool = False
+    """Another thread or a child may transfer data, and may do so for it."""
 
     @property
     def is_known(self) -> bool:
@@ -153,21 +155,23 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     moves = _Judged(rank, _State.MOVES)
     if OWN_LOCK in loop.detail:
         return _Judged(rank, _State.BLOCKED, None, loop, loop.detail, is_certain=True)
-    if loop.activity in _RUNS:
+    if loop.activity in RUNS:
         return moves
     if frames.is_loading(loop.lines):
         for child in children:
             if child.is_worker and (child.is_dead or child.is_stopped):
                 detail = f"its DataLoader worker {child.pid} {'is dead' if child.is_dead else 'is stopped'}"
                 return _Judged(rank, _State.BLOCKED, None, loop, detail, is_certain=True)
-    if loop.activity is not Activity.GIL and any(_is_running(child) for child in children):
-        return moves
-    serves = frames.serves_others(loop.lines)
     joins = frames.joins(loop.lines)
-    if (loop.activity is Activity.LOCK or serves or joins) and any(
-        _is_at_work(one) or (joins and one.activity in _ENDS_ALONE) for one in threads if one is not loop
-    ):
+    serves = frames.serves_others(loop.lines) or (joins and any(frames.serves_others(one.lines) for one in threads))
+    others = [thread for child in children if not child.is_stopped for thread in child.threads]
+    if loop.activity is Activity.GIL:
+        others = []
+    elif loop.activity is Activity.LOCK or serves or joins:
+        others += [thread for thread in threads if thread is not loop]
+    if any(thread.thread in rank.signs.ran for thread in others):
         return moves
+    helped = any(_may_transfer(one) or (joins and one.activity in _ENDS_ALONE) for one in others)
     if loop.activity is Activity.CHILD and not any(child.threads for child in children):
         return moves  # nothing is known about the child
     least = _STILL_IN_TRANSFER if loop.activity in _TRANSFERS else _STILL
@@ -180,8 +184,9 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     if frames.is_loading(loop.lines) and (busy := _stuck_worker(children)):
         worker, thread = busy
         doing = thread.detail or activity_words(thread.activity)
-        return _Judged(rank, _State.BLOCKED, None, thread, f"its DataLoader worker {worker.pid}: {doing}")
-    return _Judged(rank, _State.BLOCKED, None, loop, loop.detail)
+        detail = f"its DataLoader worker {worker.pid}: {doing}"
+        return _Judged(rank, _State.BLOCKED, None, thread, detail, is_helped=helped)
+    return _Judged(rank, _State.BLOCKED, None, loop, loop.detail, is_helped=helped)
 
 
 def _is_idle(loop: ThreadNow) -> bool:
@@ -199,22 +204,13 @@ def _collective(loop: ThreadNow, known: Sequence[OpenCollective]) -> OpenCollect
     own = [one for one in known if one.thread in (0, loop.thread)]
     if own or (known and (operation or loop.activity in (Activity.GPU_WAIT, Activity.COLLECTIVE))):
         return max(own or known, key=lambda one: one.seconds)
-    is_open = operation and loop.activity not in _RUNS
+    is_open = operation and loop.activity not in RUNS
     return OpenCollective(operation=operation, seconds=loop.seconds) if is_open else None
 
 
-def _is_running(child: ChildNow) -> bool:
-    """Whether a child computes, or may transfer data."""
-    return not child.is_stopped and any(
-        _is_at_work(thread) for thread in child.threads if not frames.waits_for_work(thread.lines)
-    )
-
-
-def _is_at_work(thread: ThreadNow) -> bool:
-    """Whether a thread computes, or may transfer data."""
-    if thread.activity in _RUNS:
-        return True
-    rests = frames.serves_others(thread.lines) or frames.is_loading(thread.lines)
+def _may_transfer(thread: ThreadNow) -> bool:
+    """Whether a thread may transfer data, wait by wait."""
+    rests = frames.serves_others(thread.lines) or frames.is_loading(thread.lines) or frames.waits_for_work(thread.lines)
     return thread.activity in _TRANSFERS and thread.seconds < _STILL_IN_TRANSFER and not rests
 
 
@@ -318,6 +314,8 @@ def _patience(one: _Judged, *, starts: bool, others_wait: bool) -> float:
     operation = one.collective.operation if one.collective else ""
     if one.state is _State.SERVES:
         return _FOR_OTHERS
+    if one.is_helped or (thread and thread.activity is Activity.UNKNOWN):
+        return _LONG if others_wait else _UNSEEN
     if thread and (thread.activity in _ENDS_ALONE or frames.writes_checkpoint(thread.lines)):
         return _LONG
     if operation in _BEGINNINGS:

@@ -65,7 +65,7 @@ class JobHang:
     """s since 1970"""
     collective: HungCollective | None = None
     """None if no rank waits in a collective."""
-    ranks: Annotated[tuple[HungRank, ...], Field(max_length=MOST_RANKS)]
+    ranks: Annotated[tuple[HungRank, ...], Field(min_length=1, max_length=MOST_RANKS)]
     """The guilty ones first."""
 
 

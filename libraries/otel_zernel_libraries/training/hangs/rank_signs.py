@@ -13,7 +13,13 @@ _STEPS: Final = 128
 _FRESH: Final = 15.0
 """A record holds for so long (s), and for a fifth of the silence that it reports: a process that is silent for long is
 read less often."""
+RUNS: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.CPU_WAIT, Activity.THROTTLED})
 _Wait = tuple[Activity, str, tuple[CodeLine, ...]]
+
+
+def _running(process: ProcessThreads) -> frozenset[int]:
+    several = (process.threads, *(child.threads for child in process.children))
+    return frozenset(one.thread for threads in several for one in threads if one.activity in RUNS)
 
 
 class Ending(NamedTuple):
@@ -51,6 +57,8 @@ class RankSigns:
         self.threads: ProcessThreads | None = None
         """Its latest record, and its time."""
         self.threads_at = 0.0
+        self.ran: frozenset[int] = frozenset()
+        """The threads that ran at the time of this record and of the one before."""
         self.ending: Ending | None = None
         self.seen: tuple[CodeLine, ...] = ()
         """The latest stack of its loop's thread."""
@@ -79,6 +87,7 @@ class RankSigns:
         """Adds a record. Late ones are of no use."""
         if at < self.threads_at:
             return
+        self.ran = _running(threads) & (_running(self.threads) if self.threads else _running(threads))
         self.threads, self.threads_at = threads, at
         loop = self.loop
         wait = (loop.activity, loop.detail, loop.lines) if loop else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from otel_zernel.text import printable
 from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRank, HungRole, JobHang
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import OpenCollective
@@ -30,14 +31,14 @@ def hang_sentences(hang: JobHang, now: float) -> list[str]:
 def hung_rank_text(rank: HungRank) -> str:
     """`rank 1 (pid 8, missing): it reads /data/x`."""
     name = f"pid {rank.pid}" if rank.rank is None else f"rank {rank.rank} (pid {rank.pid}, {rank.role})"
-    doing = rank.detail if rank.pid == 0 or rank.role is HungRole.DEAD else _clause(rank)
+    doing = printable(rank.detail) if rank.pid == 0 or rank.role is HungRole.DEAD else _clause(rank)
     return f"{name}: {doing}"
 
 
 def hang_advice(hang: JobHang) -> Iterator[str]:
     """What to try, for the first of the guilty ranks."""
     first = hang.ranks[0]
-    where = f" on {first.host}" if first.host else ""
+    where = f" on {printable(first.host)}" if first.host else ""
     if first.role is HungRole.STOPPED:
         yield f"Continue it: `kill -CONT {first.pid}`{where}."
     elif first.role is HungRole.DEAD:
@@ -59,19 +60,20 @@ def collective_words(collective: HungCollective | OpenCollective) -> str:
     """`all_reduce 17`."""
     if collective.operation == "backward":
         return "a collective of the backward pass"
-    return f"{collective.operation} {collective.sequence}" if collective.sequence else collective.operation
+    operation = printable(collective.operation)
+    return f"{operation} {collective.sequence}" if collective.sequence else operation
 
 
 def _guilty(ranks: Sequence[HungRank], time: str) -> Iterator[str]:
     for rank in ranks[:_MOST_RANKS]:
         name = f"The process {rank.pid}" if rank.rank is None else f"Rank {rank.rank}"
         if rank.role is HungRole.DEAD:
-            last = f", last seen in {rank.code[0]}" if rank.code else ""
-            yield f"{name} has been dead for {time}: {rank.detail}{last}"
+            last = f", last seen in {printable(rank.code[0])}" if rank.code else ""
+            yield f"{name} has been dead for {time}: {printable(rank.detail)}{last}"
         elif rank.role is HungRole.STOPPED:
             yield f"{name} has been stopped for {time}{_at([rank])}: `kill -CONT {rank.pid}` continues it"
         elif rank.pid == 0:
-            yield f"{name} is missing: {rank.detail}"
+            yield f"{name} is missing: {printable(rank.detail)}"
         else:
             doing = _clause(rank)
             yield f"{name} has hung for {time}: {doing}{_at([rank])}"
@@ -85,10 +87,10 @@ def _clause(rank: HungRank) -> str:
         activity = rank.activity or Activity.UNKNOWN
         is_known = activity is not Activity.UNKNOWN
         return f"it {activity_words(activity)}" if is_known else "it waits, for something that is not known"
-    if rank.detail.startswith("its "):
-        return rank.detail
-    is_verb = not rank.detail.startswith(("the ", "a ", "an "))
-    return f"it {rank.detail}" if is_verb else f"it waits for {rank.detail}"
+    detail = printable(rank.detail)
+    if detail.startswith("its "):
+        return detail
+    return f"it waits for {detail}" if detail.startswith(("the ", "a ", "an ")) else f"it {detail}"
 
 
 def _collective(hang: JobHang) -> str:
@@ -98,7 +100,7 @@ def _collective(hang: JobHang) -> str:
 def _at(ranks: Sequence[HungRank]) -> str:
     """The line of code, if it is that of all ranks."""
     lines = {rank.code[0] for rank in ranks if rank.code}
-    return f" in {lines.pop()}" if len(lines) == 1 else ""
+    return f" in {printable(lines.pop())}" if len(lines) == 1 else ""
 
 
 def _time(seconds: float) -> str:

@@ -1,10 +1,20 @@
 """Which jobs hang, since when, and through whom; and which are only late."""
 
+from dataclasses import replace
+
 import pytest
 
 from otel_zernel_libraries.training.hangs import HungCollective, HungRole, JobHang, Rank, hang_of, is_stopped
 from otel_zernel_libraries.training.hangs.rank_signs import Ending
-from otel_zernel_libraries.training.stacks import OWN_LOCK, ChildNow, CodeLine, OpenCollective, ThreadNow
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.stacks import (
+    OWN_LOCK,
+    ChildNow,
+    CodeLine,
+    OpenCollective,
+    ProcessThreads,
+    ThreadNow,
+)
 from tests.libraries.training.hangs.made_ranks import (
     BACKWARD,
     BARRIER,
@@ -253,6 +263,19 @@ def test_a_wait_for_a_worker_or_a_thread_that_computes_is_no_hang() -> None:
     assert hang_of([waiting(0), rank(1, thread("lock", LOAD), pool)], 2) is None
 
 
+def test_one_look_at_a_thread_that_runs_is_no_proof_of_work() -> None:
+    """A thread of gloo wakes up now and then."""
+    wakes = ThreadNow(thread=9, activity=Activity.NATIVE)
+    late = rank(1, thread("lock", LOAD), wakes)
+    assert hang_of([waiting(0), late], 2) is None
+    sleeps = ProcessThreads(
+        silent=20.5, threads=(thread("lock", LOAD, seconds=21), replace(wakes, activity=Activity.LOCK))
+    )
+    late.signs.add_threads(NOW, sleeps)
+    late.signs.add_threads(NOW + 1, replace(sleeps, silent=21.5, threads=(sleeps.threads[0], wakes)))
+    assert roles(hang_of([waiting(0, silent=21), late], 2)) == {0: "waiting", 1: "missing"}
+
+
 def test_a_wait_for_a_command_whose_state_is_not_known_is_no_hang() -> None:
     assert hang_of([waiting(0), rank(1, thread("child", LOAD))], 2) is None
 
@@ -328,6 +351,8 @@ def test_a_command_or_a_thread_that_may_transfer_data_is_no_hang() -> None:
     join = CodeLine("/usr/lib/python3.11/threading.py", "Thread.join", 1119)
     sleeps = thread("timer", LOAD, id_=9, seconds=0.4, is_main=False)
     assert hang_of([waiting(0), rank(1, thread("lock", join, LOAD), sleeps)], 2) is None
+    late = rank(1, thread("lock", join, LOAD), sleeps, silent=110)
+    assert roles(hang_of([waiting(0, silent=110), late], 2)) == {0: "waiting", 1: "missing"}
     assert hang_of([waiting(0), rank(1, thread("lock", LOAD), sleeps)], 2) is not None  # a lock has no such thread
 
 

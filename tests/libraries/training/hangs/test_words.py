@@ -1,6 +1,13 @@
 """A hang in words: the guilty ranks first, then those that wait for them."""
 
-from otel_zernel_libraries.training.hangs import HungCollective, HungRank, HungRole, JobHang, hang_sentences
+from otel_zernel_libraries.training.hangs import (
+    HungCollective,
+    HungRank,
+    HungRole,
+    JobHang,
+    hang_sentences,
+    hung_rank_text,
+)
 from otel_zernel_libraries.training.ledger import Activity
 
 NOW = 1_000_000.0
@@ -73,3 +80,9 @@ def test_long_times_are_minutes_and_hours() -> None:
     alone = (HungRank(pid=8, role=HungRole.MISSING, activity=Activity.FILE),)
     for seconds, words in ((119, "119 s"), (720, "12 min"), (10_800, "3 h")):
         assert f"has hung for {words}:" in hang_sentences(JobHang(since=NOW - seconds, ranks=alone), NOW)[0]
+
+
+def test_names_of_strangers_control_no_terminal() -> None:
+    evil = HungRank(rank=1, pid=8, role=HungRole.MISSING, detail="reads /tmp/\x1b[31m", code=("\x1b]0;x.py:1 f",))
+    assert all(sentence.isprintable() for sentence in sentences(evil))
+    assert hung_rank_text(evil).isprintable()
