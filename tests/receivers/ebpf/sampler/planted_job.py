@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import http.client
 import http.server
+import importlib
 import inspect
 import io
 import json
@@ -50,6 +51,23 @@ class Slow(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def module(name: str) -> Any:
+    """A module that may be missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+IMAGES, TABLES, TOKENIZERS = module("PIL.Image"), module("pandas"), module("tokenizers")
+if IMAGES:
+    IMAGE = IMAGES.fromarray(np.zeros((800, 800, 3), np.uint8))
+if TABLES:
+    TABLE = TABLES.DataFrame({"value": np.random.default_rng(7).random(200_000)})
+if TOKENIZERS:
+    TOKENIZER = TOKENIZERS.Tokenizer(TOKENIZERS.models.WordLevel({"word": 0}, unk_token="word"))
+    TOKENIZER.pre_tokenizer = TOKENIZERS.pre_tokenizers.Whitespace()
+TEXT = "some words of a text " * 2000
 NUMBERS = np.random.default_rng(7).random(100_000)
 DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
 QUERY = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) select sum(i) from n"
@@ -93,6 +111,21 @@ def native(end: float) -> None:
         hashlib.sha256(DATA).digest()  # PLANTED
 
 
+def pil(end: float) -> None:
+    while time.thread_time() < end:
+        IMAGE.resize((500, 500))  # PLANTED
+
+
+def pandas(end: float) -> None:
+    while time.thread_time() < end:
+        TABLE.sort_values("value")  # PLANTED
+
+
+def tokenizer(end: float) -> None:
+    while time.thread_time() < end:
+        TOKENIZER.encode(TEXT)  # PLANTED
+
+
 def sleep(_: float) -> None:
     time.sleep(PLANTED)  # PLANTED
 
@@ -128,8 +161,10 @@ def request(_: float) -> None:
 
 
 WAITS = (sleep, lock, item, request)
+OPTIONAL = {"pil": IMAGES, "pandas": TABLES, "tokenizer": TOKENIZERS}
 PLANTS: dict[str, Callable[[float], None]] = {
-    plant.__name__: plant for plant in (pure_python, numpy, sqlite, json_logging, deep_copy, native, *WAITS)
+    plant.__name__: plant
+    for plant in (pure_python, numpy, sqlite, json_logging, deep_copy, native, pil, pandas, tokenizer, *WAITS)
 }
 
 
@@ -214,6 +249,9 @@ def main() -> None:
         cudart.cudaDeviceSynchronize()
         line = say("training")
     while len(words := line.split()) == 2:
+        if not OPTIONAL.get(words[0], True):
+            line = say("null")
+            continue
         plant = PLANTS[words[0]]
         Planted.plant, Planted.position, Planted.seconds = plant, words[1], 0.0
         POOL.submit(int).result()
