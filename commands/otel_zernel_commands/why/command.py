@@ -91,6 +91,7 @@ class WhyCommand(Command):
         from otel_zernel_commands.why.comparison import read_report
         from otel_zernel_commands.why.rendering import (
             Terminal,
+            folded,
             page,
             perfetto_trace,
             report_json,
@@ -107,7 +108,7 @@ class WhyCommand(Command):
         if options.replay:
             _check_replay(options)
         baseline = read_report(options.baseline) if options.baseline else None
-        for path in filter(None, (options.html, options.trace)):
+        for path in filter(None, (options.html, options.trace, options.folded)):
             _check_writable(path)
         errors = sys.stderr or io.StringIO()
         with _program_of(options) as program:
@@ -127,8 +128,10 @@ class WhyCommand(Command):
                 _write(options.html, page(report).encode("utf-8"))
             if slices:
                 _write(options.trace, perfetto_trace(report.jobs, slices.all))
+            if options.folded:
+                _write(options.folded, folded(report.jobs).encode("utf-8"))
             text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
-            for path in filter(None, (options.html, options.trace)):
+            for path in filter(None, (options.html, options.trace, options.folded)):
                 print(f"Wrote {path}", file=errors)
             if slices and slices.is_full:
                 print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
@@ -144,6 +147,9 @@ class WhyCommand(Command):
 def add_outputs(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the output."""
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
+    parser.add_argument(
+        "--folded", type=Path, metavar="FILE", help="also write the Python stacks in folded form, for flame graphs"
+    )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="also write the steps as a trace for ui.perfetto.dev"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from otel_zernel_commands.why.findings import JobFindings, WhyReport
 from otel_zernel_commands.why.rendering import page
-from otel_zernel_commands.why.rendering.flames import MOST_BOXES, code_rows, flames_of
+from otel_zernel_commands.why.rendering.flames import MOST_BOXES, code_rows, flames_of, folded
 from otel_zernel_libraries.training.code_paths import Tier
 from otel_zernel_libraries.training.code_times import CodeTimes, PlacedStack
 from otel_zernel_libraries.training.ledger import Activity, Position
@@ -119,3 +119,13 @@ def test_names_in_stacks_cannot_break_out_of_the_page() -> None:
     assert "<img" not in text
     data = text.partition('id="data">')[2].partition("</script>")[0]
     assert json.loads(data)["jobs"][0]["flames"][1] == 1000.0
+
+
+def test_folded_stacks_have_the_job_the_rank_the_position_and_the_frames() -> None:
+    hostile = PlacedStack(1.0, Activity.PYTHON, (line(3, "f;\n9", "/home/me/run/a b.py"), MAIN), Position.LOAD)
+    rows = dict(row.rsplit(" ", 1) for row in folded([with_code((*STACKS, *STACKS[1:2]), (hostile,))]).splitlines())
+    loop = "train.py:90 <module>;train.py:60 main"
+    assert rows[f"train.py;rank 0;after the step;{loop};waits for the network (sockets)"] == "2000000"
+    assert rows["train.py;rank 0;workers;data/text.py:42 tokenize"] == "2000000"
+    assert rows['train.py;rank 1;data loading;train.py:90 <module>;a b.py:3 "f:\\n9"'] == "1000000"
+    assert folded([with_code((), ())]) == ""

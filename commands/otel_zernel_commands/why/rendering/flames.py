@@ -1,6 +1,6 @@
 """The code of each rank as a flame graph: from a rank down to its positions, and from there to its lines.
 
-Its size is bounded: the smallest boxes are left out.
+Its size in a page is bounded: the smallest boxes are left out.
 """
 
 from collections import Counter
@@ -85,6 +85,18 @@ def code_rows(job: JobFindings) -> list[CodeRow]:
         name = str(rank.pid if rank.rank is None else rank.rank)
         rows += [CodeRow(name, where, line, time / total) for (where, line), time in seconds.items()]
     return sorted(rows, key=lambda row: -row.share)[:_MOST_ROWS]
+
+
+def folded(jobs: Sequence[JobFindings]) -> str:
+    """The stacks as flamegraph.pl and speedscope read them: the job, the rank, the position and the frames, and us."""
+    sums: Counter[str] = Counter()
+    for job in jobs:
+        for rank in job.ranks:
+            name = f"pid {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
+            for one in rank.code.stacks:
+                parts = [printable(job.title), name, *(part for part, *_ in _path(one, rank.code.folder))]
+                sums[";".join(part.replace(";", ":") for part in parts)] += round(one.seconds * 1e6)
+    return "".join(f"{stack} {us}\n" for stack, us in sorted(sums.items()) if us)
 
 
 def _where(one: PlacedStack) -> str:
