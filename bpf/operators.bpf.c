@@ -148,17 +148,22 @@ static __always_inline int is_continuing(__u32 kind)
 	return kind == REDUCTION || kind == SAMPLE;
 }
 
-/* Whether the thread did something else between a result of its pass and this operator: it was blocked, but not for the result,
- * or it ran longer than the pass. Losses call other losses. */
-static __always_inline int leaves_pass(const struct thread *thread, __u32 kind, __u64 now)
+/* Whether the thread has done something else since a result of its pass: it was blocked, but not for the result, or it ran longer
+ * than the pass. */
+static __always_inline int has_left_pass(const struct thread *thread, __u64 now)
 {
 	const struct run *run = &thread->run;
 	__u64 ran = now - thread->active - (thread->off_cpu - thread->blocked - thread->active_cpu_wait);
 	__u64 pass = thread->active - run->pass - (thread->active_cpu_wait - run->pass_cpu_wait);
 
-	return run->has_result && kind == OPERATOR &&
-	       (thread->blocked - thread->marked_blocked > SHORTEST_HOST ||
-		(ran > SHORTEST_HOST && ran > pass));
+	return run->has_result && (thread->blocked - thread->marked_blocked > SHORTEST_HOST ||
+				   (ran > SHORTEST_HOST && ran > pass));
+}
+
+/* Losses call other losses. */
+static __always_inline int leaves_pass(const struct thread *thread, __u32 kind, __u64 now)
+{
+	return kind == OPERATOR && has_left_pass(thread, now);
 }
 
 /* Whether the thread's run ended before this operator. */
@@ -350,14 +355,16 @@ static __always_inline void begin_operator(struct hit *hit)
 
 /* The end of a no-grad region is the end of its run, unless another operator follows soon. A rollout may have thousands of
  * short regions a second, which are merged. A region inside a pass with gradients is a custom function or an activation
- * checkpoint. */
+ * checkpoint. If the thread has left the pass, for example for an environment, the run has ended with its last operator. */
 static __always_inline void end_region(struct thread *thread, struct process *process)
 {
 	struct run *run = &thread->run;
+	__u64 now = bpf_ktime_get_ns();
 
 	if (!run->first || run->over || !run->is_without_grad)
 		return;
-	note_end_of_run(thread, bpf_ktime_get_ns());
+	if (thread->active != thread->mark.time || !has_left_pass(thread, now))
+		note_end_of_run(thread, now);
 	run->over = thread->mark.time;
 	note_place(thread, INTERVAL_OPERATORS, 1);
 	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)

@@ -24,6 +24,14 @@ def test_a_pass_without_gradients_lasts_until_they_are_on_again(watch: Watch, st
     assert region.end_time_unix_nano - region.start_time_unix_nano >= 30 * MILLISECOND
 
 
+def test_what_follows_the_last_action_of_a_region_is_no_part_of_the_pass(watch: Watch, standin: Standin) -> None:
+    region = [GRAD_OFF, "addmm times=3", "multinomial", "spin work=30000000", GRAD_ON, "addmm", BACKWARD]
+    batch, program = ran(watch, standin, region)
+    assert runs_of(batch, program) == [Run(4, grad=False, end="region"), Run(1)]
+    run = operators_of(batch, program)[0]
+    assert run.end_time_unix_nano - run.start_time_unix_nano < 30 * MILLISECOND
+
+
 def test_a_region_without_operators_is_no_run(watch: Watch, standin: Standin) -> None:
     assert runs(watch, standin, *[GRAD_OFF, "spin work=100000", GRAD_ON] * 5) == []
 
