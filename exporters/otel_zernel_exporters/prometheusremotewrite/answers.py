@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
+from otel_zernel_libraries.clients.posting import beginning_of
 from otel_zernel_libraries.clients.proxies import advice as proxy_advice
 from otel_zernel_libraries.clients.proxies import http_proxy
 from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
@@ -14,8 +15,6 @@ from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
 
-_LONGEST_BODY = 64 * 1024
-"""Bytes of a response body that are read; the rest is ignored."""
 _LONGEST_MESSAGE = 500
 """Characters of a server's message that are shown."""
 _WRITTEN: Final = tuple(f"x-prometheus-remote-write-{kind}-written" for kind in ("samples", "histograms", "exemplars"))
@@ -53,12 +52,7 @@ class WriteAnswer:
 
     @classmethod
     async def receive(cls, response: "httpx.Response") -> Self:
-        """Reads at most the first 64 KiB of the body."""
-        body = bytearray()
-        async for chunk in response.aiter_raw():
-            body += chunk
-            if len(body) >= _LONGEST_BODY:
-                break
+        """Reads the beginning of the body."""
         headers = response.headers
         return cls(
             response.status_code,
@@ -66,7 +60,7 @@ class WriteAnswer:
             headers.get("retry-after", ""),
             response.extensions.get("location", ""),
             _written(headers),
-            " ".join(bytes(body[:_LONGEST_BODY]).decode(errors="replace").split())[:_LONGEST_MESSAGE],
+            " ".join((await beginning_of(response)).decode(errors="replace").split())[:_LONGEST_MESSAGE],
             "x-server-hostname" in headers,
         )
 

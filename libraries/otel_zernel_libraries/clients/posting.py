@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ssl import SSLContext, SSLError
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.request import getproxies_environment
 
 from otel_zernel.authentication import AuthConfig
@@ -25,6 +25,20 @@ from otel_zernel_libraries.clients.tls_config import TlsConfig
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
+
+
+_LONGEST_BODY: Final = 64 * 1024
+"""Bytes of the body of an answer."""
+
+
+async def beginning_of(response: "httpx.Response") -> bytes:
+    """The first 64 KiB of the body of an answer. The rest is not read."""
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) >= _LONGEST_BODY:
+            break
+    return bytes(body[:_LONGEST_BODY])
 
 
 class HttpClients:

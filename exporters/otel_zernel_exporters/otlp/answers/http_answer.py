@@ -22,6 +22,7 @@ from otel_zernel_exporters.otlp.answers.web_answers import (
     status_advice,
 )
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
+from otel_zernel_libraries.clients.posting import beginning_of
 from otel_zernel_libraries.clients.proxies import advice as proxy_advice
 from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need 
 
 CONTENT_TYPES = {"proto": "application/x-protobuf", "json": "application/json"}
 
-_LONGEST_ANSWER = 64 * 1024
-"""Bytes of a response body that are read; the rest is ignored."""
 _LONGEST_MESSAGE = 500
 """Characters of a server's message that are shown."""
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
@@ -56,12 +55,7 @@ class HttpAnswer:
 
     @classmethod
     async def receive(cls, response: "httpx.Response") -> Self:
-        """Reads at most the first 64 KiB of the body."""
-        body = bytearray()
-        async for chunk in response.aiter_raw():
-            body += chunk
-            if len(body) >= _LONGEST_ANSWER:
-                break
+        """Reads the beginning of the body."""
         headers = response.headers
         return cls(
             response.status_code,
@@ -69,7 +63,7 @@ class HttpAnswer:
             headers.get("content-type", "").partition(";")[0].strip().lower(),
             headers.get("retry-after", ""),
             response.extensions.get("location", ""),
-            bytes(body[:_LONGEST_ANSWER]),
+            await beginning_of(response),
         )
 
     @property
