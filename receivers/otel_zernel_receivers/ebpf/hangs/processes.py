@@ -19,6 +19,7 @@ from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
 from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
+from otel_zernel_receivers.ebpf.hangs.native import collective_waits, is_on_stack
 from otel_zernel_receivers.ebpf.hangs.tasks import Task, children_of, own_ids, read_status, read_task, task_ids
 from otel_zernel_receivers.ebpf.hangs.waits import Waits
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings
@@ -126,6 +127,8 @@ class ProcessReader:
         self._lines = CodeLines()
         self._pythons: dict[tuple[int, int], PythonThreads | None] = {}
         """By pid and start time."""
+        self._functions: dict[tuple[int, int], list[range]] = {}
+        """In which threads wait for other ranks, by pid and start time."""
         self._waits: dict[int, dict[int, _Wait]] = {}
         """By pid and thread."""
 
@@ -190,6 +193,8 @@ class ProcessReader:
             wait = _running(lines, holds_gil=holds_gil) if task.is_running else waits.of(task)
             if wait.activity is Activity.FAULT and read_status(of.folder).swapped > _SWAPPED:
                 wait = Described(Activity.SWAP, wait.text)
+            if wait == Described(Activity.LOCK, "") and lines and self._waits_for_ranks(of, task):
+                wait = Described(Activity.COLLECTIVE, "")
             since = of.process.threads.get(tid, Since(Activity.UNKNOWN, 0.0))
             seen[tid] = _Wait((task.call, wait, lines), now, task.runs)
             if tid in before and task.runs and before[tid].goes_on(seen[tid]):
@@ -224,6 +229,16 @@ class ProcessReader:
                 runtime = None
             self._pythons[key] = PythonThreads(runtime, pid) if runtime else None
         return self._pythons[key]
+
+    def _waits_for_ranks(self, of: _Tasks, task: Task) -> bool:
+        """Whether a thread that waits for a lock waits for other ranks."""
+        key = of.process.pid, of.folder.start_time()
+        if key not in self._functions:
+            if len(self._functions) >= _MOST_KNOWN:
+                self._functions.clear()
+            mappings = executable_mappings(of.folder.maps)
+            self._functions[key] = collective_waits(self._proc_root, of.folder.pid, mappings)
+        return is_on_stack(of.process.pid, task.stack, self._functions[key])
 
 
 def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:

@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from otel_zernel_libraries.training.stacks import ProcessThreads
+from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.stacks import OpenCollective, ProcessThreads
 from otel_zernel_receivers.ebpf.hangs.collectives import OpenCollectives
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
 from otel_zernel_receivers.ebpf.hangs.tasks import is_rank
@@ -29,6 +30,7 @@ _LONGEST_PAUSE: Final = 30.0
 """s"""
 _BUDGET: Final = 0.1
 """s that one reading of all silent processes may take. The others come with the next one."""
+_IN_TORCH: Final = "/torch/"
 
 
 class Silence(NamedTuple):
@@ -84,8 +86,9 @@ class SilentProcesses:
                 break
             with suppress(OSError, ValueError):  # it has ended, or /proc denies access, which the scan reports
                 watched = self._watched(process, silent[process], workers.get(process, ()))
-                open_ones = self._collectives.of(process, now) if process.row != NO_ROW else ()
-                found.append(Silence(process, replace(self._reader.read(watched), collectives=open_ones)))
+                threads = self._reader.read(watched)
+                begun = self._collectives.of(process, now) if process.row != NO_ROW else ()
+                found.append(Silence(process, replace(threads, collectives=begun or tuple(_waits(threads)))))
             self._due[process] = now + round(min(silent[process] * _PAUSE, _LONGEST_PAUSE) * 1e9)
         return found
 
@@ -127,3 +130,10 @@ class SilentProcesses:
             },
             workers=workers,
         )
+
+
+def _waits(threads: ProcessThreads) -> Iterator[OpenCollective]:
+    """The waits for collectives that no probe has seen begin. If the innermost frame is PyTorch's, it says which."""
+    for thread in threads.threads:
+        if thread.activity is Activity.COLLECTIVE and not any(_IN_TORCH in line.file for line in thread.lines[:1]):
+            yield OpenCollective(operation="wait", thread=thread.thread, seconds=thread.seconds)

@@ -57,6 +57,7 @@ def test_a_rank_at_a_dead_pipe_is_shown_with_its_line(watch: Watch, tmp_path: Pa
     assert guilty.threads[0].detail == f"opens the pipe {tmp_path}/store.fifo, which no other process has opened"
     assert deepest(guilty) == place(".open().close()")
     assert deepest(waiting) == place(".sum().backward()")
+    assert waiting.threads[0].activity is Activity.COLLECTIVE
     if is_attached_before:
         (open_one,) = waiting.collectives
         assert (open_one.operation, open_one.communicator) == ("all_reduce", "gloo of 2 ranks")
@@ -64,6 +65,14 @@ def test_a_rank_at_a_dead_pipe_is_shown_with_its_line(watch: Watch, tmp_path: Pa
         assert guilty.collectives == ()
     least = AFTER_MARK if is_attached_before else AFTER_ATTACHING
     assert min(guilty.silent, waiting.silent) >= least
+
+
+def test_a_wait_for_a_work_is_known_to_a_collector_that_attaches_late(watch: Watch, tmp_path: Path) -> None:
+    waiting, guilty = stuck(watch, "work", tmp_path, is_attached_before=False)
+    assert [(one.operation, one.sequence) for one in waiting.collectives] == [("wait", 0)]
+    assert waiting.threads[0].activity is Activity.COLLECTIVE
+    assert deepest(waiting) == place("async_op=True).wait()")
+    assert (guilty.collectives, guilty.threads[0].activity) == ((), Activity.PIPE)
 
 
 GUILTY: dict[str, tuple[str, Callable[[ProcessThreads], bool]]] = {
