@@ -11,7 +11,7 @@ import pytest
 
 from otel_zernel_commands.why.findings import GpuRow, WhyReport, report_on
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
-from otel_zernel_commands.why.rendering.text import gpu_text
+from otel_zernel_commands.why.rendering.text import gpu_texts
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import amount, percent
 from tests.commands.why.answers import slow_report
@@ -116,13 +116,13 @@ def test_several_jobs_have_a_section_each_with_different_titles() -> None:
 @pytest.mark.parametrize(
     ("slowed", "text"),
     [
-        (None, "GPU 0 NVIDIA H100: busy 50 %"),
-        ({}, "GPU 0 NVIDIA H100: busy 50 %, not throttled"),
-        ({"hw_slowdown": 0.2}, "GPU 0 NVIDIA H100: busy 50 %, throttled 20 % of the time (heat or power)"),
+        (None, "GPU 0, NVIDIA H100: busy 50 %"),
+        ({}, "GPU 0, NVIDIA H100: busy 50 %, not throttled"),
+        ({"hw_slowdown": 0.2}, "GPU 0, NVIDIA H100: busy 50 %, throttled 20 % of the time (heat or power)"),
     ],
 )
 def test_a_gpu_is_called_throttled_only_if_the_driver_says_so(slowed: dict[str, float] | None, text: str) -> None:
-    assert gpu_text(GpuRow(0, "NVIDIA H100", 0.5, None, None, None, slowed)) == text
+    assert gpu_texts([GpuRow("node", (), 0, "NVIDIA H100", 0.5, None, None, None, slowed)]) == [text]
 
 
 def test_of_many_ranks_the_latest_are_shown() -> None:

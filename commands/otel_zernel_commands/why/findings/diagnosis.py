@@ -65,12 +65,12 @@ def _late(group: JobGroup, answer: JobAnswer) -> str:
 
 def _throttled(gpus: Sequence[GpuRow]) -> str:
     """A sentence on the GPU whose clocks are lowered for the longest time, by heat first; empty if none is."""
-    slowed = [(share, gpu.index, reason) for gpu in gpus for reason, share in (gpu.slowed or {}).items()]
+    slowed = [(share, gpu.title, reason) for gpu in gpus for reason, share in (gpu.slowed or {}).items()]
     slowed = [one for one in slowed if one[0] >= _THROTTLED]
     if not slowed:
         return ""
-    share, index, reason = max(slowed, key=lambda one: (one[2] != _USUAL, one))
-    return f" GPU {index} is throttled {percent(share)} of the time ({throttle_name(reason)})."
+    share, title, reason = max(slowed, key=lambda one: (one[2] != _USUAL, one))
+    return f" {title} is throttled {percent(share)} of the time ({throttle_name(reason)})."
 
 
 def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[TimeShare]) -> tuple[str, str]:

@@ -82,6 +82,9 @@ class RankRow:
 class GpuRow:
     """One GPU."""
 
+    host: str
+    ranks: tuple[int, ...]
+    """The ranks of the job that use it."""
     index: int
     name: str
     utilization: float | None
@@ -92,6 +95,12 @@ class GpuRow:
     """Degrees Celsius, the highest."""
     slowed: Mapping[str, float] | None
     """By reason: the share of the readings in which it lowered the clocks. None if the driver does not say."""
+
+    @property
+    def title(self) -> str:
+        """`GPU 1 of rank 5`"""
+        ranks = ", ".join(map(str, self.ranks))
+        return f"GPU {self.index}" + (f" of rank{'s' if len(self.ranks) > 1 else ''} {ranks}" if ranks else "")
 
 
 @dataclass(frozen=True, slots=True)

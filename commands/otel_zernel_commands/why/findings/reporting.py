@@ -21,6 +21,8 @@ from otel_zernel_libraries.training import mark_names, semconv
 from otel_zernel_libraries.training.amounts import percent
 from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
 
+_HOSTS = 3
+"""Machines that a title names."""
 _SKIPPED = ("Cannot inspect ", "Cannot watch ")
 """Notes on processes that the receiver skips. They may be those that a report lacks."""
 
@@ -57,7 +59,7 @@ def report_on(state: TrainingState, choice: JobChoice, circumstances: Circumstan
     gpus = sorted(state.gpus, key=_index)
     jobs = [_findings(group, gpus, circumstances, twice) for group in groups]
     jobs += list(_programs(state, choice, circumstances, gpus))
-    used = {row.index for job in jobs for row in job.gpus}
+    used = {(row.host, row.index) for job in jobs for row in job.gpus}
     uses_gpu = bool(used) or any(job.device for job in jobs) or any(one.gpu for one in state.processes)
     notes = (*(circumstances.gpu_notes if uses_gpu else ()), *circumstances.notes)
     return WhyReport(
@@ -66,7 +68,7 @@ def report_on(state: TrainingState, choice: JobChoice, circumstances: Circumstan
         is_interrupted=circumstances.is_interrupted,
         processes=circumstances.processes,
         jobs=tuple(jobs),
-        gpus=tuple(_gpu(one) for one in gpus if _index(one) not in used),
+        gpus=tuple(_gpu(one) for one in gpus if (one.host, _index(one)) not in used),
         notes=tuple(one for one in notes if choice.pid is None or _is_about(one, groups)),
     )
 
@@ -85,13 +87,13 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         jitter=times.jitter,
     )
     pids = {one.pid for one in processes}
-    used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids.keys() & pids)
+    used = tuple(_gpu(gpu, ranks) for gpu in gpus if (ranks := _on_gpu(gpu, processes)) is not None)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
     spent, shares = position_times(group.processes), time_shares(group.processes)
     lateness = group.job.lateness if group.job else {}
     return JobFindings(
         title=title,
-        host=processes[0].host,
+        host=_hosts(processes),
         world_size=_world_size(processes[0]),
         ranks=tuple(
             map(
@@ -202,10 +204,22 @@ def _rank(
     )
 
 
-def _gpu(gpu: SeenGpu) -> GpuRow:
+def _hosts(processes: Iterable[SeenProcess]) -> str:
+    """`node-0, node-1`"""
+    hosts = sorted({one.host for one in processes})
+    return ", ".join(hosts[:_HOSTS]) + (f" and {len(hosts) - _HOSTS} more" if len(hosts) > _HOSTS else "")
+
+
+def _on_gpu(gpu: SeenGpu, processes: Iterable[SeenProcess]) -> tuple[int, ...] | None:
+    """The ranks of these processes that use the GPU; None if none of the processes does."""
+    using = [one for one in processes if gpu.host in ("", one.host) and one.pid in gpu.pids]
+    return tuple(sorted(one.rank for one in using if one.rank is not None)) if using else None
+
+
+def _gpu(gpu: SeenGpu, ranks: tuple[int, ...] = ()) -> GpuRow:
     utilization, memory, power = (gpu.means[name].mean for name in ("utilization", "memory_utilization", "power"))
     temperature = gpu.means["temperature"].largest if gpu.means["temperature"].count else None
-    return GpuRow(_index(gpu), gpu.name, utilization, memory, power, temperature, gpu.slowed())
+    return GpuRow(gpu.host, ranks, _index(gpu), gpu.name, utilization, memory, power, temperature, gpu.slowed())
 
 
 def _index(gpu: SeenGpu) -> int:

@@ -6,7 +6,7 @@ draws the time line, the heat map and the flame graph from a block of JSON.
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -15,7 +15,14 @@ from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, h
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.flames import code_rows
 from otel_zernel_commands.why.rendering.style import Terminal
-from otel_zernel_commands.why.rendering.text import cost_text, gpu_text, job_title, report_text, start_text, thread_text
+from otel_zernel_commands.why.rendering.text import (
+    cost_text,
+    gpu_texts,
+    job_title,
+    report_text,
+    start_text,
+    thread_text,
+)
 from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 from otel_zernel_libraries.training.amounts import amount, percent
@@ -64,7 +71,7 @@ def _body(report: WhyReport) -> Iterator[str]:
         yield from _job(job, report)
         yield "</section>"
     if report.gpus and not any(job.gpus for job in report.jobs):
-        yield from _list("GPUs", map(gpu_text, report.gpus), "gpus")
+        yield from _list("GPUs", gpu_texts(report.gpus), "gpus")
     yield from _list("Not seen", report.notes, "notes")
     text = report_text(report, Terminal())
     yield f"<details><summary>The report as text</summary><pre>{escape(text)}</pre></details>"
@@ -98,7 +105,7 @@ def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
         yield from _plots(job)
     if len(job.ranks) > 1:
         yield from _ranks(job)
-    yield from _list("GPUs", map(gpu_text, job.gpus), "gpus")
+    yield from _list("GPUs", gpu_texts(job.gpus), "gpus")
     if job.diagnosis.evidence:
         yield f'<h2>Evidence for the verdict <code class="verdict">{escape(job.diagnosis.verdict)}</code></h2>'
         rows = (f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in job.diagnosis.evidence)
@@ -216,7 +223,7 @@ def _cells(rank: RankRow, phases: list[str]) -> Iterator[str]:
     yield from (percent(rank.shares.get(phase, 0.0)) for phase in phases)
 
 
-def _list(heading: str, texts: "Iterator[str] | tuple[str, ...] | map[str]", name: str) -> Iterator[str]:
+def _list(heading: str, texts: "Iterable[str] | tuple[str, ...] | map[str]", name: str) -> Iterator[str]:
     items = "".join(f"<li>{_with_code(text)}</li>" for text in texts)
     if items:
         yield f'<h2>{heading}</h2><ul class="{name}">{items}</ul>'

@@ -207,13 +207,18 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=False))
 
 
-def _gpu_lines(gpus: Iterable[GpuRow], terminal: Terminal) -> Iterator[str]:
-    for gpu in gpus:
-        yield from _wrapped(gpu_text(gpu), terminal, "  ", "    ")
+def _gpu_lines(gpus: Sequence[GpuRow], terminal: Terminal) -> Iterator[str]:
+    for text in gpu_texts(gpus):
+        yield from _wrapped(text, terminal, "  ", "    ")
 
 
-def gpu_text(gpu: GpuRow) -> str:
-    """One GPU as a sentence: its use, and the reasons for lower clocks."""
+def gpu_texts(gpus: Sequence[GpuRow]) -> list[str]:
+    """Each GPU as a sentence: its use, and the reasons for lower clocks."""
+    names_host = len({gpu.host for gpu in gpus}) > 1
+    return [_gpu_text(gpu, f" on {gpu.host}" if names_host else "") for gpu in gpus]
+
+
+def _gpu_text(gpu: GpuRow, place: str) -> str:
     parts = [
         f"busy {percent(gpu.utilization)}" if gpu.utilization is not None else "",
         f"memory {percent(gpu.memory)}" if gpu.memory is not None else "",
@@ -224,8 +229,8 @@ def gpu_text(gpu: GpuRow) -> str:
     slowed = [f"throttled {percent(share)} of the time ({throttle_name(reason)})" for reason, share in reasons.items()]
     if gpu.slowed is not None and not slowed:
         slowed = ["not throttled"]
-    name = f" {gpu.name}" if gpu.name else ""
-    return f"GPU {gpu.index}{name}: " + ", ".join([*filter(None, parts), *slowed])
+    name = f", {gpu.name}" if gpu.name else ""
+    return f"{gpu.title}{place}{name}: " + ", ".join([*filter(None, parts), *slowed])
 
 
 def _threads(job: JobFindings, terminal: Terminal) -> Iterator[str]:

@@ -155,8 +155,10 @@ def _grows_in_lists(case: Case) -> bool:
 
 
 def _is_lowered_by(case: Case, reasons: frozenset[str]) -> bool:
-    """Whether one of these reasons lowers the clocks of the GPU."""
-    return case.facts.gpu is not None and not reasons.isdisjoint(case.facts.gpu.lowered)
+    """Whether one of these reasons lowers the clocks of the GPU, and so takes the time."""
+    computes_late = case.cause is CauseName.STRAGGLER and case.activity is Activity.OPERATOR
+    takes = case.cause is CauseName.DEVICE_CLOCKS or computes_late
+    return takes and case.facts.gpu is not None and not reasons.isdisjoint(case.facts.gpu.lowered)
 
 
 _ADVICE: Final = (
@@ -309,7 +311,11 @@ _ADVICE: Final = (
     ),
     Advice(
         "Give all ranks batches of the same size, and compare the speed of their machines.",
-        lambda case: case.cause is CauseName.STRAGGLER and case.activity is Activity.OPERATOR,
+        lambda case: (
+            case.cause is CauseName.STRAGGLER
+            and case.activity is Activity.OPERATOR
+            and not _is_lowered_by(case, _HEAT | _BRAKE)
+        ),
     ),
     Advice(
         "Give all ranks samples of similar length in each step: sort them into buckets, or pack them.",
@@ -359,11 +365,11 @@ _ADVICE: Final = (
     ),
     Advice(
         "Cool the GPU: look at its fans, the air that it gets, and `nvidia-smi -q -d TEMPERATURE,PERFORMANCE`.",
-        lambda case: case.cause is CauseName.DEVICE_CLOCKS and _is_lowered_by(case, _HEAT),
+        lambda case: _is_lowered_by(case, _HEAT),
     ),
     Advice(
         "Look at the power supply of the machine: it makes the GPU lower its clocks.",
-        lambda case: case.cause is CauseName.DEVICE_CLOCKS and _is_lowered_by(case, _BRAKE),
+        lambda case: _is_lowered_by(case, _BRAKE),
     ),
     Advice(
         "Stop the other programs on this GPU (`nvidia-smi` lists them), or give the job a GPU of its own.",
