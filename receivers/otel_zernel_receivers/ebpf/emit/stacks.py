@@ -13,7 +13,7 @@ from otel_zernel_libraries.training.stacks import MOST_LINES, MOST_STACKS, STACK
 from otel_zernel_receivers.ebpf.emit.log_records import info_record, log_batch
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Code, Interval, ThreadState
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLine, StackLines
+from otel_zernel_receivers.ebpf.sampler.stack_lines import PythonStack, StackLines
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SampledProcess, SampledStack, SamplesReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ACTIVITIES
@@ -72,7 +72,7 @@ class StackLog:
                 info_record(semconv.PROCESS_STACKS, STACKS.write(stacks), time_ns),
             )
             for process, stacks in due.items()
-            if self._identities.is_selected(process)
+            if self._identities.is_selected(process) and (stacks.stacks or stacks.left_out)
         )
 
     def _add(self, reading: SamplesReading) -> None:
@@ -91,7 +91,7 @@ class StackLog:
         pending = self._pending.pop(process)
         sampled = {SampledProcess(process, stack.worker) for stack in pending.ns}
         lines = {of.worker: self._lines.take(of.pid) for of in sampled}
-        times: Counter[tuple[SampledStack, StackLine]] = Counter()
+        times: Counter[tuple[SampledStack, PythonStack]] = Counter()
         unread = 0
         for stack, ns in pending.ns.items():
             if of := lines[stack.worker].get(stack.stack):
@@ -99,19 +99,19 @@ class StackLog:
             else:
                 unread += 1
         numbers: dict[CodeLine, int] = {}
-        stacks = tuple(
-            _stack_time(stack, of, ns, numbers)
-            for (stack, of), ns in times.most_common(MOST_STACKS)
-            if len(numbers) + len(of.lines) <= MOST_LINES
-        )
+        stacks: list[StackTime] = []
+        left_out_ns = pending.ns.total() + pending.left_out_ns
+        for (stack, of), ns in times.most_common(MOST_STACKS):
+            if len(numbers) + len(of.lines) <= MOST_LINES:
+                stacks.append(_stack_time(stack, of, ns, numbers))
+                left_out_ns -= ns
         for count, reason in (unread, "unread_stack"), (len(times) - len(stacks) + pending.left_out, "too_many_stacks"):
             if count:
                 self._drop(count, reason)
-        left_out = pending.ns.total() + pending.left_out_ns - sum(ns for _, ns in times.most_common(len(stacks)))
-        return ProcessStacks(lines=tuple(numbers), stacks=stacks, left_out=left_out / 1e9)
+        return ProcessStacks(lines=tuple(numbers), stacks=tuple(stacks), left_out=left_out_ns / 1e9)
 
 
-def _stack_time(stack: SampledStack, of: StackLine, ns: int, numbers: dict[CodeLine, int]) -> StackTime:
+def _stack_time(stack: SampledStack, of: PythonStack, ns: int, numbers: dict[CodeLine, int]) -> StackTime:
     """`numbers` has the lines of the record, and gets new ones."""
     interval = stack.place // 2 - 1
     return StackTime(

@@ -14,8 +14,8 @@ _MOST: Final = 4096
 """Stacks of a process between two calls of `take`."""
 
 
-class StackLine(NamedTuple):
-    """The lines of a stack."""
+class PythonStack(NamedTuple):
+    """A stack with its lines."""
 
     lines: tuple[CodeLine, ...]
     """The innermost first."""
@@ -29,7 +29,7 @@ class StackLines:
     def __init__(self, frames: Callable[[int], Frames | None]) -> None:
         """`frames` gives the frames of a stack."""
         self._frames, self._codes = frames, CodeLines()
-        self._by_pid: dict[int, dict[int, StackLine]] = {}
+        self._by_pid: dict[int, dict[int, PythonStack]] = {}
 
     def add(self, own_pid: int, layout: Codes, stacks: Iterable[int]) -> None:
         """Finds the lines of stacks of a process. Those that cannot be read will be missing."""
@@ -42,9 +42,9 @@ class StackLines:
             for stack, of in frames.items():
                 own = tuple(line for line in islice(lines, len(of.places)) if line is not UNKNOWN_LINE)
                 if own:
-                    known[stack] = StackLine(own, of.is_cut or of.is_broken)
+                    known[stack] = PythonStack(own, of.is_cut or of.is_broken)
 
-    def take(self, own_pid: int) -> Mapping[int, StackLine]:
+    def take(self, own_pid: int) -> Mapping[int, PythonStack]:
         """The stacks of a process since the last call."""
         return self._by_pid.pop(own_pid, {})
 

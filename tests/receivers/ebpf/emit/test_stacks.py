@@ -8,11 +8,11 @@ import pytest
 from otel_zernel.testing import Dropped
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.stacks import MOST_STACKS, STACKS, CodeLine, ProcessStacks, StackTime
+from otel_zernel_libraries.training.stacks import MOST_LINES, MOST_STACKS, STACKS, CodeLine, ProcessStacks, StackTime
 from otel_zernel_receivers.ebpf.emit.stacks import INTERVAL_NS, StackLog
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Code, Interval, ThreadState
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLine, StackLines
+from otel_zernel_receivers.ebpf.sampler.stack_lines import PythonStack, StackLines
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SampledStack, SamplesReading, StackCount
 
@@ -35,20 +35,20 @@ class TwoProcesses:
 class Lines:
     """Gives the same lines to every process."""
 
-    def __init__(self, by_stack: dict[int, StackLine]) -> None:
+    def __init__(self, by_stack: dict[int, PythonStack]) -> None:
         self._by_stack = by_stack
 
-    def take(self, own_pid: int) -> dict[int, StackLine]:
+    def take(self, own_pid: int) -> dict[int, PythonStack]:
         return self._by_stack
 
 
 class Log:
     """A log of stacks with the lines of stacks 1, 2 and 3."""
 
-    def __init__(self, lines: dict[int, StackLine] | None = None) -> None:
-        inner_is_cut = StackLine((LOAD, FIT), is_cut=True)
+    def __init__(self, lines: dict[int, PythonStack] | None = None) -> None:
+        inner_is_cut = PythonStack((LOAD, FIT), is_cut=True)
         self.drop = Dropped()
-        stacks = Lines(lines or {1: StackLine((FIT,), is_cut=False), 2: inner_is_cut, 3: inner_is_cut})
+        stacks = Lines(lines or {1: PythonStack((FIT,), is_cut=False), 2: inner_is_cut, 3: inner_is_cut})
         self._log = StackLog(cast("Identities", TwoProcesses()), cast("StackLines", stacks), FREQUENCY, self.drop)
 
     def records(
@@ -137,6 +137,24 @@ def test_a_process_that_is_not_selected_has_no_record() -> None:
     assert not Log().records(reading({ran(1): StackCount(1, 0)}, OTHER), is_last=True)
 
 
+def test_a_process_without_stacks_has_no_record() -> None:
+    assert not Log().records(reading({}), is_last=True)
+
+
+def test_stacks_with_too_many_different_lines_are_left_out() -> None:
+    count, depth = 200, 30
+    files = {
+        stack: PythonStack(tuple(CodeLine(f"{stack}.py", "fit", line) for line in range(depth)), is_cut=False)
+        for stack in range(1, count + 1)
+    }
+    log = Log(files)
+    (stacks,) = log.records(reading({ran(stack): StackCount(1, 0) for stack in files}), is_last=True)
+    kept = MOST_LINES // depth
+    assert (len(stacks.stacks), len(stacks.lines)) == (kept, kept * depth)
+    assert stacks.left_out == pytest.approx((count - kept) / FREQUENCY)
+    assert log.drop.counts == {"too_many_stacks": count - kept}
+
+
 def test_stacks_that_could_not_be_read_are_counted() -> None:
     log = Log()
     (stacks,) = log.records(reading({ran(1): StackCount(1, 0), ran(9): StackCount(2, 0)}), is_last=True)
@@ -152,7 +170,7 @@ def test_samples_of_python_without_frames_are_counted() -> None:
 
 def test_the_longest_stacks_are_kept_if_there_are_too_many() -> None:
     many = MOST_STACKS + 5
-    log = Log({stack: StackLine((CodeLine("train.py", "fit", stack),), is_cut=False) for stack in range(1, many + 1)})
+    log = Log({stack: PythonStack((CodeLine("train.py", "fit", stack),), is_cut=False) for stack in range(1, many + 1)})
     (stacks,) = log.records(reading({ran(stack): StackCount(stack, 0) for stack in range(1, many + 1)}), is_last=True)
     assert len(stacks.stacks) == MOST_STACKS
     assert stacks.left_out == (1 + 2 + 3 + 4 + 5) / FREQUENCY
