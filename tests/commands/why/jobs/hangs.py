@@ -1,6 +1,7 @@
 """A job of three ranks on gloo that hangs in a chosen way, or only takes long: `hangs.py KIND STEPS SECONDS`.
 
-Rank 1 is guilty, after so many steps. The launcher starts the ranks, and ends them after so many seconds.
+Rank 1 is guilty, after so many steps, when it touches the file `HANGS_BEGAN`. The launcher starts the ranks, and ends
+them after so many seconds.
 """
 
 import os
@@ -63,6 +64,8 @@ def train(kind: str, steps: int) -> None:
 
 
 def be_guilty(kind: str) -> None:
+    if began := os.environ.get("HANGS_BEGAN"):
+        Path(began).touch()
     if kind == "fifo":
         path = Path(f"/tmp/hangs.{os.getpid()}")
         os.mkfifo(path)
