@@ -185,8 +185,8 @@ def test_a_job_whose_causes_are_not_known_names_its_largest_positions() -> None:
     [job] = report_on(state, JobChoice(), circumstances()).jobs
     assert job.diagnosis.verdict == "none"
     assert job.diagnosis.sentence == (
-        "No cause can be named, because too little is known about its steps. "
-        "Most of the time goes to data loading (67 %) and backward pass (14 %)."
+        f"No cause can be named, because its {job.steps.count} training steps differ too much to be certain. "
+        "Watch longer, with `--for`. Most of the time goes to data loading (67 %) and backward pass (14 %)."
     )
     first_process(state).gpu_undetermined.take("scopes", 1.0)
     [job] = report_on(state, JobChoice(), circumstances()).jobs

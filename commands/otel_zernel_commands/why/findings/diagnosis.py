@@ -20,6 +20,8 @@ from otel_zernel_libraries.training.ledger import Activity
 
 _GPU_WAITS = frozenset({Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
 _NEGLIGIBLE = 0.01
+_FEW = 20
+"""Steps. The noise of fewer ones may be as large as a cause."""
 _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a sentence."""
 _USUAL = "sw_power_cap"
@@ -90,9 +92,12 @@ def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[Ti
     reason = (
         "too little is known about the work of its GPU"
         if _uses_gpu(group, times)
-        else "too little is known about its steps"
+        else f"{group.trained} training steps are too few"
+        if group.trained < _FEW
+        else f"its {group.trained} training steps differ too much to be certain"
     )
-    return "none", f"No cause can be named, because {reason}. Most of the time goes to {largest}."
+    more = "Watch longer, with `--for`."
+    return "none", f"No cause can be named, because {reason}. {more} Most of the time goes to {largest}."
 
 
 def _uses_gpu(group: JobGroup, times: Sequence[PositionTime]) -> bool:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from otel_zernel_commands.why.findings import DeviceTime, JobFindings
 from otel_zernel_libraries.training import activity_words, detail_name, moment_name, phase_name, position_name
-from otel_zernel_libraries.training.amounts import percent
+from otel_zernel_libraries.training.amounts import amount, percent
 
 
 class TimeRow(NamedTuple):
@@ -85,4 +85,7 @@ def _with_small_ones_joined(rows: list[TimeRow], phase: str) -> list[TimeRow]:
 
 def times_heading(job: JobFindings) -> str:
     """The heading of the table of times."""
-    return "Where a step's time goes" if job.steps.count else "Where the time goes"
+    if not job.steps.count:
+        return "Where the time goes"
+    mean = sum(at.per_step for at in job.times)
+    return f"Where a step's time goes (mean {amount(mean)})" if mean else "Where a step's time goes"
