@@ -113,7 +113,10 @@ class _Wait:
 
 
 class ProcessReader:
-    """Reads processes. One thread at a time may use it. A call blocks for about a millisecond, and 20 ms at most."""
+    """Reads processes. One thread at a time may use it.
+
+    A call blocks for about a millisecond. The first one for a process blocks for up to 30 ms.
+    """
 
     def __init__(
         self,
