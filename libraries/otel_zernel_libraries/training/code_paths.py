@@ -53,7 +53,7 @@ def tier_of(file: str, function: str = "") -> Tier:
     """The tier of a function."""
     if file.startswith("<frozen "):  # the import system, and `runpy`
         return Tier.PLUMBING
-    path = _in_package(file)
+    path = in_package(file)
     if path is None:
         return Tier.CORE if _GENERATED.match(file) else Tier.USER
     if _PLUMBING.match(path) or (path.startswith("torch/") and _WRAPPERS.fullmatch(function)):
@@ -61,7 +61,7 @@ def tier_of(file: str, function: str = "") -> Tier:
     return Tier.CORE if _STANDARD.match(file) or _CORE.match(path) else Tier.PACKAGE
 
 
-def _in_package(file: str) -> str | None:
+def in_package(file: str) -> str | None:
     """The path within the folder of packages, or of the standard library; None for any other file."""
     match = _PACKAGES.match(file) or _STANDARD.match(file)
     return file[match.end() :] if match else None
@@ -133,7 +133,7 @@ def folder_of(stacks: Iterable[Sequence[CodeLine]]) -> str:
 
 def short_file(file: str, folder: str = "") -> str:
     """The path of a file within the program's folder, its package, or the standard library; else its last two parts."""
-    path = _in_package(file)
+    path = in_package(file)
     if path is None:
         inside = folder and file.startswith(folder)
         path = file[len(folder) :] if inside else "/".join(file.split("/")[-2:])

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from otel_zernel_libraries.training.code_paths import Tier, folder_of, in_package, line_text, tier_of
 from otel_zernel_libraries.training.stacks import LONGEST_TEXT, CodeLine
 
 Lines = Sequence[CodeLine]
@@ -11,8 +12,6 @@ Lines = Sequence[CodeLine]
 _INNER: Final = 8
 """The frames that a prompt or an event loop has below the code that called it. A debugger's frames are also the
 outermost ones of a program that it runs."""
-_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
-_STANDARD: Final = re.compile(r".*/lib(?:64)?/python3(?:[.][0-9]+t?)?/(?!(?:site|dist)-packages/)|<frozen ")
 _PROMPTS: Final = re.compile(
     r"(pdb|bdb|cmd|code)[.]py$|_pyrepl/|(ipdb|pudb|prompt_toolkit|debugpy|_pydevd_bundle|pydevd|IPython/terminal)/"
 )
@@ -40,8 +39,7 @@ _BACKWARD: Final = "_engine_run_backward"
 
 def _in_library(line: CodeLine) -> str:
     """The path of a file within the folder of packages, or of the standard library; empty for the user's own files."""
-    match = _PACKAGES.match(line.file) or _STANDARD.match(line.file)
-    return line.file[match.end() :] if match else ""
+    return in_package(line.file) or ""
 
 
 def _name(line: CodeLine) -> str:
@@ -118,6 +116,6 @@ _MOST_CODE: Final = 16
 
 def code_of(lines: Lines) -> tuple[str, ...]:
     """`train.py:12 function`: the lines of the user's own files, the deepest first; all if there are none."""
-    own = [line for line in lines if not _in_library(line)]
-    shown = (own or lines)[:_MOST_CODE]
-    return tuple(f"{line.file.rpartition('/')[2]}:{line.line} {line.function}"[:LONGEST_TEXT] for line in shown)
+    own = [line for line in lines if tier_of(line.file, line.function) is Tier.USER]
+    shown, folder = (own or lines)[:_MOST_CODE], folder_of([lines])
+    return tuple(line_text(line, folder)[:LONGEST_TEXT] for line in shown)
