@@ -200,7 +200,7 @@ class FollowedJob:
         writer.gauge(semconv.JOB_HUNG, "", [({}, int(self._hangs.hang is not None))])
         yield Batch(metrics=metrics_data(self._resource, writer.metrics))
         if self._hangs.has_changed:
-            self._log.log_hang(self._value, self._hangs.hang, now)
+            self._log.log_hang(self._value, self._hangs, now)
 
     def _end_gains(self, metrics: list[Metric], now: int) -> Iterator[Batch]:
         """The ends of the gains of causes that are gone. `metrics` has those that are left."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
-from otel_zernel_libraries.training.hangs import JobHang, Rank, hang_of
+from otel_zernel_libraries.training.hangs import JobHang, Rank, hang_of, is_stopped
 from otel_zernel_processors.phases.emit.hangs import hang_record, hang_span
 
 _QUIET_NS = 30_000_000_000
@@ -19,8 +19,10 @@ class HangWatch:
 
     def __init__(self) -> None:
         self.hang: JobHang | None = None
+        self.is_stopped = False
+        """Whether somebody has stopped all its ranks, for example with Ctrl-Z: it does not hang."""
         self.has_changed = False
-        """Whether the last report began or ended a hang."""
+        """Whether the last report began or ended a hang, or a stop."""
         self._marked = 0.0
         self._decided = 0
         """When (ns) it was last found to hang."""
@@ -37,4 +39,5 @@ class HangWatch:
         elif before and (has_marks or now - self._decided >= _QUIET_NS or all(rank.signs.ending for rank in ranks)):
             self.hang = None
             yield hang_span(before, resource, seed, now)
-        self.has_changed = (before is None) != (self.hang is None)
+        was_stopped, self.is_stopped = self.is_stopped, is_stopped(ranks, size)
+        self.has_changed = (before is None) != (self.hang is None) or was_stopped != self.is_stopped

@@ -10,6 +10,7 @@ from otel_zernel.text import printable
 from otel_zernel_libraries.training import mark_names, semconv, verdict_words
 from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
 from otel_zernel_libraries.training.hangs import JobHang, hang_sentences
+from otel_zernel_processors.phases.hang_watch import HangWatch
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 
 _HOSTS = 8
@@ -98,14 +99,14 @@ class JobLog:
             if process.hangs.hang:
                 self._logger.warning("process %d on %s hangs: %s", pid, host, _hang_in_words(process.hangs.hang, now))
             else:
-                self._logger.info("process %d on %s hangs no more: it goes on, or has ended", pid, host)
+                self._logger.info("process %d on %s %s", pid, host, _state_in_words(process.hangs))
 
-    def log_hang(self, job: str, hang: JobHang | None, now: int) -> None:
-        """Logs that a job hangs, or that it does no more."""
-        if hang:
-            self._logger.warning("job %s hangs: %s", printable(job), _hang_in_words(hang, now))
+    def log_hang(self, job: str, hangs: HangWatch, now: int) -> None:
+        """Logs that a job hangs, or that it does no more, or that all its ranks are stopped."""
+        if hangs.hang:
+            self._logger.warning("job %s hangs: %s", printable(job), _hang_in_words(hangs.hang, now))
         else:
-            self._logger.info("job %s hangs no more: it goes on, or has ended", printable(job))
+            self._logger.info("job %s %s", printable(job), _state_in_words(hangs))
 
     def log_late(self, job: str, host: str, lateness: float) -> None:
         """Logs once for each host of a job that its data arrived after a report."""
@@ -137,6 +138,13 @@ class JobLog:
         for key, description in before.items():
             if key not in now:
                 self._logger.info("Lost %s: no process of it is left, or none sends data", description)
+
+
+def _state_in_words(hangs: HangWatch) -> str:
+    """Of a job that does not hang, and did before, or was stopped before."""
+    if hangs.is_stopped:
+        return "is stopped by a signal: `fg` in its shell, or `kill -CONT`, continues it"
+    return "neither hangs nor is stopped any more: it goes on, or has ended"
 
 
 def _hang_in_words(hang: JobHang, now: int) -> str:

@@ -29,11 +29,14 @@ BLOCKED = thread("pipe", LOAD, detail="reads /data/x", seconds=30.0)
 IN_COLLECTIVE = thread("lock", *ALL_REDUCE, seconds=30.0)
 
 
-def threads_at(at: float, since: float, main: ThreadNow, resource: Resource, sequence: int = 0) -> Batch:
+def threads_at(
+    at: float, since: float, main: ThreadNow, resource: Resource, sequence: int = 0, *, is_stopped: bool = False
+) -> Batch:
     """What a process does `at` ms after START, if it has made no mark `since` then."""
     silent = (at - since) / 1000
     known = [OpenCollective(operation="all_reduce", communicator="w", sequence=sequence, seconds=silent)]
-    body = ProcessThreads(silent=silent, threads=(main,), collectives=tuple(known if sequence else ()))
+    open_now = tuple(known if sequence else ())
+    body = ProcessThreads(silent=silent, is_stopped=is_stopped, threads=(main,), collectives=open_now)
     record = LogRecord(
         time_unix_nano=START + round(at * MS), event_name="zernel.process.threads", body=THREADS.write(body)
     )
@@ -125,7 +128,7 @@ def test_the_state_is_1_while_the_job_hangs_and_0_after(caplog: pytest.LogCaptur
     assert len(lines) == 2
     assert lines[0].startswith("job bert hangs: Rank 1 has hung for")
     assert "reads /data/x in train.py:12 load. Rank 0 waits for it in all_reduce 17" in lines[0]
-    assert lines[1] == "job bert hangs no more: it goes on, or has ended"
+    assert lines[1] == "job bert neither hangs nor is stopped any more: it goes on, or has ended"
 
 
 def test_a_dead_rank_stays_in_the_hang_of_its_peers() -> None:
@@ -191,3 +194,17 @@ def test_a_malformed_record_is_counted() -> None:
     record = LogRecord(time_unix_nano=START, event_name="zernel.process.threads")
     assert feed(processor, [batch_with(record, resource_of())]) == []
     assert dropped(processor) == {"malformed_span": 1}
+
+
+def test_a_job_that_its_user_has_stopped_is_called_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    def stops() -> Iterator[Batch]:
+        yield from hung_job(until=0)
+        for at in range(8_000, 25_000, 1_000):
+            for rank in range(2):
+                yield threads_at(at, 2_100, BLOCKED, rank_resource(rank), is_stopped=True)
+
+    with caplog.at_level(logging.INFO):
+        made = feed(make(), stops())
+    assert hangs_of(made) == []
+    lines = [record.getMessage() for record in caplog.records if "stopped" in record.getMessage()]
+    assert lines == ["job bert is stopped by a signal: `fg` in its shell, or `kill -CONT`, continues it"]
