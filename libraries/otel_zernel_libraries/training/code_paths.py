@@ -36,6 +36,7 @@ _LONGEST_FILE, _LONGEST_FUNCTION = 120, 80
 _LOCALS: Final = "<locals>."
 _MODULE: Final = "<module>"
 _WORKER_LOOP: Final = "_worker_loop"
+_CHECKPOINTS: Final = "torch/utils/checkpoint.py"
 
 
 class Tier(IntEnum):
@@ -111,9 +112,12 @@ def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:
 
 
 def in_hook(stack: Sequence[CodeLine]) -> bool:
-    """Whether a backward pass has called code of the user: a hook, or the backward pass of a function."""
+    """Whether a backward pass has called code of the user: a hook, or the backward pass of a function. A checkpoint of
+    activations runs a part of the forward pass again."""
     engine = next((at for at, one in enumerate(stack) if one.function == "_engine_run_backward"), 0)
-    return any(tier_of(one.file, one.function) is Tier.USER for one in stack[:engine])
+    called = stack[:engine]
+    runs_forward_again = any(one.file.endswith(_CHECKPOINTS) for one in called)
+    return not runs_forward_again and any(tier_of(one.file, one.function) is Tier.USER for one in called)
 
 
 def without_plumbing(stack: Sequence[CodeLine]) -> tuple[CodeLine, ...]:

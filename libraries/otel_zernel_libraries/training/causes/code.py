@@ -158,7 +158,8 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
         return cause
     gone = _gone(job, cause, left_out)
     rank = max(seen, key=lambda at: float(gone[at].sum()))
-    is_late = cause.cause is CauseName.STRAGGLER
+    # without stacks of the others, nothing is known of the places where they need less
+    is_late = cause.cause is CauseName.STRAGGLER and sum(bool(one.code) for one in job.ranks) > 1
     entries = _excess(job, rank, gone[rank]) if is_late else _entries(job, cause, rank, gone[rank])
     longest, folder = entries.longest(cause.gain), job.ranks[rank].code.folder
     if not longest:
@@ -239,6 +240,6 @@ def _excess(job: Job, rank: int, gone: Floats) -> _Entries:
         for moment in (moment for moment, seconds in zip(job.moments, gone.tolist(), strict=True) if seconds):
             each.add_scaled(each.code.own.get((moment.position, moment.activity), ()))
     for key, entry in own.by_key.items():
-        usual = median(each.by_key[key].seconds for each in others) if others else 0.0
+        usual = median(each.by_key[key].seconds for each in others)
         entry.seconds = max(entry.seconds - usual, 0.0)
     return own

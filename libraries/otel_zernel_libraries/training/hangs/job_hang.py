@@ -61,7 +61,7 @@ class HungRank:
 class JobHang:
     """The body of the record."""
 
-    since: FiniteFloat
+    since: Annotated[FiniteFloat, Field(ge=0, lt=2**34)]
     """s since 1970"""
     collective: HungCollective | None = None
     """None if no rank waits in a collective."""

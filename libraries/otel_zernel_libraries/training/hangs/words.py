@@ -42,7 +42,8 @@ def hang_advice(hang: JobHang) -> Iterator[str]:
     if first.role is HungRole.STOPPED:
         yield f"Continue it: `kill -CONT {first.pid}`{where}."
     elif first.role is HungRole.DEAD:
-        yield f"Read the log of rank {first.rank}{where}, and start the job again: the others can not go on."
+        name = f"process {first.pid}" if first.rank is None else f"rank {first.rank}"
+        yield f"Read the log of {name}{where}, and start the job again: the others can not go on."
     elif first.role is HungRole.MISMATCHED:
         yield "Let all ranks call the same collectives, in the same order and with equal sizes."
         yield "Look for a collective below `if rank == 0`, and for ranks with fewer batches."
@@ -112,11 +113,13 @@ def _time(seconds: float) -> str:
 
 
 def _ranks(ranks: Sequence[HungRank]) -> str:
-    """`Rank 3`, `Ranks 0, 2 and 3`, `Ranks 0 to 6`."""
+    """`Rank 3`, `Ranks 0, 2 and 3`, `Ranks 0 to 6`; without numbers of ranks, `Process 4711`."""
     numbers = sorted(rank.rank for rank in ranks if rank.rank is not None)
+    one, several = ("Rank", "Ranks") if numbers else ("Process", "Processes")
+    numbers = numbers or sorted(rank.pid for rank in ranks)
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"Ranks {numbers[0]} to {numbers[-1]}"
+        return f"{several} {numbers[0]} to {numbers[-1]}"
     shown = [str(number) for number in numbers[:_MOST_RANKS]]
     if len(numbers) > _MOST_RANKS:
-        return f"Ranks {', '.join(shown)} and {len(numbers) - _MOST_RANKS} more"
-    return f"Rank {shown[0]}" if len(shown) == 1 else f"Ranks {', '.join(shown[:-1])} and {shown[-1]}"
+        return f"{several} {', '.join(shown)} and {len(numbers) - _MOST_RANKS} more"
+    return f"{one} {shown[0]}" if len(shown) == 1 else f"{several} {', '.join(shown[:-1])} and {shown[-1]}"

@@ -109,6 +109,9 @@ def test_a_late_rank_has_the_functions_in_which_it_needs_more() -> None:
         == f"It spends {sentence.text.split()[2]} ms more in tokenize() (data/text.py:42) than the others."
     )
     assert sentence.value == pytest.approx(0.020, rel=0.05)
+    unknown = named(answered(plan, (), (tokenizes, shared), ()), CauseName.STRAGGLER)
+    assert unknown.code[0] == "data/text.py:42 tokenize"
+    assert not any("than the others" in one.text and "tokenize" in one.text for one in unknown.evidence)
 
 
 def test_a_wait_for_a_thread_has_the_lines_of_that_thread() -> None:
@@ -202,6 +205,15 @@ def test_frames_show_the_reason_of_python_in_a_pass(
     assert cause.advice[1].startswith(advice)
     usual = named(answered(plan, [PlacedStack(0.020, Activity.PYTHON, (line(70), MAIN), position)]))
     assert not any(one.text.startswith(words) for one in usual.evidence)
+
+
+def test_a_forward_pass_that_a_checkpoint_runs_again_is_no_hook() -> None:
+    checkpoint = CodeLine(f"{PACKAGES}/torch/utils/checkpoint.py", "CheckpointFunction.backward", 313)
+    stack = (line(8, "Block.forward"), checkpoint, ENGINE, BACKWARD, line(70), MAIN)
+    plan = Plan((*HEALTHY, Part(Position.BACKWARD, Activity.PYTHON, 0.020)), events=Counter({StepEvent("backward"): 1}))
+    cause = named(answered(plan, [PlacedStack(0.020, Activity.PYTHON, stack, Position.BACKWARD)]))
+    assert cause.code[0] == "train.py:8 Block.forward"
+    assert not any("Hooks" in one.text for one in cause.evidence)
 
 
 def test_a_job_without_stacks_has_no_lines() -> None:

@@ -5,6 +5,7 @@ from otel_zernel_libraries.training.hangs import (
     HungRank,
     HungRole,
     JobHang,
+    hang_advice,
     hang_sentences,
     hung_rank_text,
 )
@@ -86,3 +87,15 @@ def test_names_of_strangers_control_no_terminal() -> None:
     evil = HungRank(rank=1, pid=8, role=HungRole.MISSING, detail="reads /tmp/\x1b[31m", code=("\x1b]0;x.py:1 f",))
     assert all(sentence.isprintable() for sentence in sentences(evil))
     assert hung_rank_text(evil).isprintable()
+
+
+def test_processes_without_ranks_have_their_pids() -> None:
+    waiting = (HungRank(pid=9, role=HungRole.WAITING), HungRank(pid=7, role=HungRole.WAITING))
+    dead = HungRank(pid=8, role=HungRole.DEAD, detail="killed by SIGKILL")
+    assert sentences(dead, waiting=waiting) == [
+        "The process 8 has been dead for 40 s: killed by SIGKILL",
+        "Processes 7 and 9 wait for it in all_reduce 17",
+    ]
+    assert sentences(waiting=waiting)[0].startswith("Processes 7 and 9 have hung for 40 s: all wait in all_reduce 17")
+    (advice,) = hang_advice(JobHang(since=NOW, ranks=(dead,)))
+    assert advice.startswith("Read the log of process 8,")
