@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import struct
@@ -355,7 +356,23 @@ def test_without_root_it_asks_for_sudo() -> None:
     nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
     ended = subprocess.run([*nobody, *WHY, "--for", "1s"], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert re.fullmatch(r"Error: watching other processes needs root: run `sudo \S+ why`\n", ended.stderr)
+    assert re.fullmatch(
+        r"Error: watching other processes needs root: run `sudo \S+ why`, or let an administrator .*"
+        r"`sudo setpriv --reuid=65534 \S+ \S+ \S+ \S+ why`\n",
+        ended.stderr,
+    )
+
+
+def test_the_fewest_rights_that_it_names_are_enough() -> None:
+    require_ebpf()
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv, to give up root")
+    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    refused = subprocess.run([*nobody, *WHY, "--for", "1s"], capture_output=True, text=True, check=False)
+    rights = shlex.split(refused.stderr.rpartition("`sudo ")[2])[:-2]
+    allowed = subprocess.run([*rights, *WHY, "--for", "1s"], capture_output=True, text=True, check=False)
+    assert "needs root" not in allowed.stderr
+    assert "cannot be watched" not in allowed.stderr
 
 
 @pytest.mark.parametrize(
