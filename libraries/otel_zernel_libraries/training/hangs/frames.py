@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from otel_zernel_libraries.training.code_paths import Tier, folder_of, in_package, line_text, tier_of
+from otel_zernel_libraries.training.code_positions import position_of
+from otel_zernel_libraries.training.ledger import Position
 from otel_zernel_libraries.training.stacks import LONGEST_TEXT, CodeLine
 
 Lines = Sequence[CodeLine]
@@ -26,11 +28,6 @@ _SERVICES: Final = re.compile(r".*/torch/(distributed/(elastic|launcher|run)|mul
 _LOADER: Final = re.compile(r".*/torch/utils/data/(dataloader|_utils/pin_memory)[.]py$")
 _FETCH: Final = re.compile(r".*/torch/utils/data/_utils/fetch[.]py$")
 _TORCH: Final = re.compile(r".*/torch/(autograd|nn|optim|distributed|utils/data|cuda|_tensor[.]py)")
-_COMPILERS: Final = re.compile(
-    r".*/torch/(_dynamo/convert_frame[.]py$|utils/cpp_extension[.]py$"
-    r"|_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler).*[.]py$)|.*/triton/(compiler|backends)/"
-)
-_CHECKPOINTS: Final = re.compile(r".*/(torch/(serialization|distributed/checkpoint/.*)[.]py$|safetensors/)")
 _ENDINGS: Final = frozenset({"_shutdown", "_exit_function", "_python_exit", "finish"})
 """Functions of the end of a program: of threading, multiprocessing, concurrent.futures, and of loggers."""
 _DISTRIBUTED: Final = re.compile(r".*/torch/distributed/(distributed_c10d|rendezvous)[.]py$")
@@ -68,11 +65,11 @@ def joins(lines: Lines) -> bool:
 
 
 def is_compiling(lines: Lines) -> bool:
-    return any(_COMPILERS.match(line.file) for line in lines)
+    return any(position_of(line.file, line.function) is Position.COMPILE for line in lines)
 
 
 def writes_checkpoint(lines: Lines) -> bool:
-    return any(_CHECKPOINTS.match(line.file) for line in lines)
+    return any(position_of(line.file, line.function) is Position.CHECKPOINT for line in lines)
 
 
 def is_ending(lines: Lines) -> bool:

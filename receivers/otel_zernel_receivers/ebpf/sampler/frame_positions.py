@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from otel_zernel_libraries.training.code_positions import position_of
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import CODE_KEY, NUMBER, FramePosition
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject, read_code, read_heads
-from otel_zernel_receivers.ebpf.sampler.code_positions import position_of
 from otel_zernel_receivers.ebpf.sampler.layouts import Codes
 from otel_zernel_receivers.ebpf.tables.samples import Frames
 
@@ -51,7 +51,8 @@ class FramePositions:
                 known.codes[address] = self._put(tgid, address, code)
 
     def _put(self, tgid: int, address: int, code: CodeObject | None) -> FramePosition:
-        position = position_of(code) if code else FramePosition.ELSE
+        shown = position_of(code.file, code.name) if code else None
+        position = FramePosition[shown.name] if shown else FramePosition.ELSE
         if position is not FramePosition.ELSE:
             with suppress(OSError):  # the table is full
                 self._table.put(_key(tgid, address), NUMBER.pack(position))

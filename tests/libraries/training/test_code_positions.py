@@ -2,12 +2,11 @@
 
 import pytest
 
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import FramePosition
-from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject
-from otel_zernel_receivers.ebpf.sampler.code_positions import position_of
+from otel_zernel_libraries.training.code_positions import position_of
+from otel_zernel_libraries.training.ledger import Position
 
 SITE = "/opt/env/lib/python3.11/site-packages"
-ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = FramePosition
+ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT
 
 
 @pytest.mark.parametrize(
@@ -44,6 +43,8 @@ ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = FramePosition
         (f"{SITE}/torch/_functorch/_aot_autograd/runtime_wrappers.py", "runtime_wrapper", ELSE),
         ("/tmp/torchinductor_root/ab/cabc.py", "call", ELSE),
         (f"{SITE}/triton/compiler/compiler.py", "compile", COMPILE),
+        (f"{SITE}/triton/backends/nvidia/driver.py", "compile_module_from_src", COMPILE),
+        (f"{SITE}/torch/utils/cpp_extension.py", "_jit_compile", COMPILE),
         (f"{SITE}/triton/runtime/jit.py", "JITFunction.run", ELSE),
         (f"{SITE}/gymnasium/wrappers/common.py", "TimeLimit.step", ENVIRONMENT),
         (f"{SITE}/gymnasium/vector/async_vector_env.py", "AsyncVectorEnv.step_wait", ENVIRONMENT),
@@ -57,9 +58,9 @@ ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = FramePosition
         ("/srv/env/lib/train.py", "step", ELSE),
     ],
 )
-def test_the_file_and_the_name_of_a_function_show_the_position(file: str, name: str, position: FramePosition) -> None:
-    assert position_of(CodeObject(file, name)) is position
+def test_the_file_and_the_name_of_a_function_show_the_position(file: str, name: str, position: Position | None) -> None:
+    assert position_of(file, name) is position
 
 
 def test_before_python_3_11_the_name_has_no_class() -> None:
-    assert position_of(CodeObject(f"{SITE}/gymnasium/core.py", "step")) is ENVIRONMENT
+    assert position_of(f"{SITE}/gymnasium/core.py", "step") is ENVIRONMENT

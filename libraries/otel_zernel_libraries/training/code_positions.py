@@ -1,17 +1,17 @@
 """The functions that show the position of a thread in its loop, because no mark does."""
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import FramePosition
-from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject
+from otel_zernel_libraries.training.ledger import Position
 
-_CHECKPOINT, _COMPILE, _ENVIRONMENT = FramePosition.CHECKPOINT, FramePosition.COMPILE, FramePosition.ENVIRONMENT
+_CHECKPOINT, _COMPILE, _ENVIRONMENT = Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT
 _ANY: Final = ""
 
 
 class _Rule(NamedTuple):
-    position: FramePosition
+    position: Position
     file: str
     """A pattern that the end of a file's path matches."""
     name: str = _ANY
@@ -39,7 +39,8 @@ _RULES: Final = (
     _Rule(_COMPILE, "/torch/_functorch/_aot_autograd/(?!runtime_wrappers|utils|subclass).*[.]py"),
     _Rule(_COMPILE, "/torch/fx/(passes|experimental)/.*[.]py"),
     _Rule(_COMPILE, "/torch/_subclasses/.*[.]py"),
-    _Rule(_COMPILE, "/triton/(compiler|backends/[a-z]+)/compiler[.]py"),
+    _Rule(_COMPILE, "/torch/utils/cpp_extension[.]py"),
+    _Rule(_COMPILE, "/triton/(compiler|backends)/.*[.]py"),
     _Rule(_COMPILE, "/triton/runtime/autotuner[.]py", "_bench|prune_configs"),
     _Rule(
         _ENVIRONMENT,
@@ -52,10 +53,12 @@ _RULES: Final = (
 _PATTERNS: Final = [(rule.position, re.compile(f".*{rule.file}"), re.compile(rule.name or ".*")) for rule in _RULES]
 
 
-def position_of(code: CodeObject) -> FramePosition:
-    """The position that a frame of this function shows; `ELSE` for most."""
-    file, name = code.file.replace("\\", "/"), code.name.rpartition(".")[2]
+@lru_cache(maxsize=8_192)
+def position_of(file: str, function: str) -> Position | None:
+    """The position that a frame of this function shows; None for most. From Python 3.11 on, the name has the class:
+    `Trainer.fit`."""
+    path, name = file.replace("\\", "/"), function.rpartition(".")[2]
     for position, files, names in _PATTERNS:
-        if names.fullmatch(name) and files.fullmatch(file):
+        if names.fullmatch(name) and files.fullmatch(path):
             return position
-    return FramePosition.ELSE
+    return None
