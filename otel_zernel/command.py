@@ -8,11 +8,13 @@ import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoints, entry_points
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from otel_zernel.component import Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, quoted
+
+if TYPE_CHECKING:
+    from otel_zernel.component import Finding
 
 GROUP = "otel_zernel.commands"
 """The group of entry points."""
@@ -43,7 +45,7 @@ class Command(ABC):
         line prints them to stderr, and the exit status is 1.
         """
 
-    def outlook(self, findings: Mapping[str, Sequence[Finding]]) -> str:
+    def outlook(self, findings: "Mapping[str, Sequence[Finding]]") -> str:
         """A line for the end of `doctor`: whether the command can run on this machine, by the findings of all
         components. Empty without such a line."""
         return ""

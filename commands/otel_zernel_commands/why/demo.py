@@ -5,9 +5,12 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from otel_zernel.component import Finding
 from otel_zernel_commands.why.command import WhyCommand, add_outputs
+
+if TYPE_CHECKING:
+    from otel_zernel.component import Finding
 
 _RECORDING = Path(__file__).with_name("demo.otlp.zst")
 """`python -m examples.simulated_job.recording` writes it."""
@@ -28,7 +31,7 @@ class DemoCommand(WhyCommand):
         nothing = dict.fromkeys(("pid", "chosen_pid", "job", "seconds", "compare", "baseline", "program"))
         parser.set_defaults(replay=_RECORDING, **nothing)
 
-    def outlook(self, findings: Mapping[str, Sequence[Finding]]) -> str:
+    def outlook(self, findings: "Mapping[str, Sequence[Finding]]") -> str:
         return ""
 
     def run(self, options: argparse.Namespace) -> int:
