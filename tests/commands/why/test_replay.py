@@ -1,6 +1,8 @@
 """`why --replay` reports on a recording, without root and without a job."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,8 @@ service:
   pipelines: {{training: {{receivers: [otlp_json_file], processors: [phases], exporters: [file]}}}}
 """
     )
-    assert main(["run", "--config", str(config), "--exit-when-done"]) == 0
+    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config), "--exit-when-done"]
+    subprocess.run(command, check=True, capture_output=True)
     assert semconv.JOB_CAUSES in results.read_text()
     assert main(["why", "--replay", str(results), "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]

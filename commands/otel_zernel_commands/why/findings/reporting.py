@@ -117,6 +117,8 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
 
 
 _MOST_PROGRAMS = 4
+_SHORTEST = 0.5
+"""Seconds of a program, at least: a few looks at its threads say nothing."""
 _BUSY = 0.05
 """CPUs that a program uses, at least, if nobody has asked for it."""
 
@@ -126,7 +128,8 @@ def _programs(
 ) -> Iterator[JobFindings]:
     """The programs without steps: the one that the user chose; else those with a framework, or the busiest ones."""
     groups = groups_of(state.processes, state.jobs)
-    sampled = [one for one in circumstances.sampled if not any(_is_part(one, group) for group in groups)]
+    watched = (one for one in circumstances.sampled if one.watched >= _SHORTEST)
+    sampled = [one for one in watched if not any(_is_part(one, group) for group in groups)]
     if choice.pid is not None:
         programs = programs_of(sampled) if not any(group.is_chosen(choice) for group in groups) else []
     else:
