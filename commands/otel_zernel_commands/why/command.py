@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from otel_zernel.component import Finding
+    from otel_zernel_commands.why.findings import WhyReport
     from otel_zernel_commands.why.rendering.as_json import Report
-    from otel_zernel_commands.why.watch import StartedProgram
+    from otel_zernel_commands.why.watch import Slices, StartedProgram
 
 _SECONDS = 60.0
 _LONGEST = 86_400.0  # a day
@@ -87,19 +88,11 @@ class WhyCommand(Command):
         return f"`why` cannot run here: {obstacle}" if obstacle else "`why` can run here."
 
     def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel.cli.output import fail, print_result
+        from otel_zernel.cli.output import fail
         from otel_zernel_commands.why.comparison import read_report
-        from otel_zernel_commands.why.rendering import (
-            Terminal,
-            folded,
-            page,
-            perfetto_trace,
-            report_json,
-            report_text,
-            report_tree,
-        )
+        from otel_zernel_commands.why.rendering import report_tree
         from otel_zernel_commands.why.session import WatchOptions, replayed_report, watched_report
-        from otel_zernel_commands.why.watch import MOST_SLICES, Slices
+        from otel_zernel_commands.why.watch import Slices
 
         if sys.stdout is None:
             raise CannotStart("standard output is closed, and the report needs it: redirect it to a file")
@@ -124,24 +117,33 @@ class WhyCommand(Command):
                     raise
                 fail(str(error))
                 return program.status
-            if options.html:
-                _write(options.html, page(report).encode("utf-8"))
-            if slices:
-                _write(options.trace, perfetto_trace(report.jobs, slices.all))
-            if options.folded:
-                _write(options.folded, folded(report.jobs).encode("utf-8"))
-            text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
-            for path in filter(None, (options.html, options.trace, options.folded)):
-                print(f"Wrote {path}", file=errors)
-            if slices and slices.is_full:
-                print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
-            print_result(text)
+            _print_report(report, slices, options, errors)
             is_hung = any(job.hang for job in report.jobs)
             compared = _print_comparison(baseline, report_tree(report), options) if baseline else 0
             if program and program.is_running:
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
             status = program.wait() if program else 0
             return status or (_HUNG if is_hung else compared)
+
+
+def _print_report(report: "WhyReport", slices: "Slices | None", options: argparse.Namespace, errors: TextIO) -> None:
+    """Writes the files that the options name, and prints the report."""
+    from otel_zernel.cli.output import print_result
+    from otel_zernel_commands.why.rendering import Terminal, folded, page, perfetto_trace, report_json, report_text
+    from otel_zernel_commands.why.watch import MOST_SLICES
+
+    if options.html:
+        _write(options.html, page(report).encode("utf-8"))
+    if slices:
+        _write(options.trace, perfetto_trace(report.jobs, slices.all))
+    if options.folded:
+        _write(options.folded, folded(report.jobs).encode("utf-8"))
+    text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
+    for path in filter(None, (options.html, options.trace, options.folded)):
+        print(f"Wrote {path}", file=errors)
+    if slices and slices.is_full:
+        print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
+    print_result(text)
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:

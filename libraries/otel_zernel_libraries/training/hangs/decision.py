@@ -302,7 +302,7 @@ def _is_due(
 
 
 def _may_wait_for_unseen(one: _Judged) -> bool:
-    """Whether a rank of which nothing is known may hold this one up, for example the one that has the store."""
+    """Whether this one may wait for a rank that shows nothing, for example for the one that has the store."""
     return one.state is _State.BLOCKED and one.culprit is not None and one.culprit.activity is Activity.SOCKET
 
 

@@ -99,7 +99,7 @@ def _collective(hang: JobHang) -> str:
 
 
 def _at(ranks: Sequence[HungRank]) -> str:
-    """The line of code, if it is that of all ranks."""
+    """The line of code, if all ranks are at the same one."""
     lines = {rank.code[0] for rank in ranks if rank.code}
     return f" in {printable(lines.pop())}" if len(lines) == 1 else ""
 

@@ -94,8 +94,8 @@ class CodeHistory:
             self._join_next()
 
     def add_step(self, step: Step, segments: Iterable[Segment], position: Position | None = None) -> None:
-        """Adds a step of the thread that trains, after the ones before. `position`: that of all its time, if it is
-        another one than that of the segments."""
+        """Adds a step of the thread that trains, after the ones before. `position` replaces the positions of its
+        segments."""
         if not self._is_expected:
             return
         self._thread = step.thread

@@ -41,9 +41,9 @@ def descriptors_of(tmp_path: Path, **targets: str) -> Descriptors:
 
 
 def test_a_file_has_its_mount(tmp_path: Path) -> None:
-    descriptors = descriptors_of(tmp_path, _3="/data/train.bin on 22", _4="/work/x on 24", _5="/lost on 99")
+    descriptors = descriptors_of(tmp_path, _3="/data/train.bin on 22", _4="/scratch/x on 24", _5="/lost on 99")
     assert descriptors.describe(3, "nfs_wait") == (Activity.FILE, "/data/train.bin (nfs4 of storage:/data)")
-    assert descriptors.describe(4, "").text == "/work/x (overlay)"
+    assert descriptors.describe(4, "").text == "/scratch/x (overlay)"
     assert descriptors.describe(5, "").text == "/lost"
 
 
