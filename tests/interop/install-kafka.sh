@@ -15,8 +15,8 @@ give_up() {
 for program in java mvn; do
     command -v $program >/dev/null || give_up "the program $program is missing (Debian: default-jre-headless, maven)"
 done
-# The first line is such as: openjdk version "17.0.15" 2025-04-15
-major=$(java -version 2>&1 | sed -n '1s/.*"\([0-9]*\).*/\1/p')
+# A line, the first without JAVA_TOOL_OPTIONS, is such as: openjdk version "17.0.15" 2025-04-15
+major=$(java -version 2>&1 | sed -n 's/^[^"]* version "\([0-9]*\).*/\1/p')
 [ "${major:-0}" -ge 17 ] || give_up "java is older than 17; install a newer one, or put it first in PATH"
 echo "Installing Apache Kafka $version in $folder, once. It takes a minute and 60 MB."
 mkdir -p "${folder%/*}" 2>/dev/null || give_up "${folder%/*} cannot be made; set XDG_CACHE_HOME"
