@@ -203,7 +203,6 @@ int sample(struct tick *tick)
 	return 0;
 }
 
-#define SHORTEST_WAIT 1000000 /* ns: shorter waits are added up */
 #define WAIT_INTERVAL 5000000 /* ns: at most 200 stacks a second of one thread, */
 #define WAIT_BURST 100000000  /* ns: after a pause that many at once as fit into this time */
 
@@ -235,7 +234,7 @@ static __always_inline void announce_wait(const struct thread *thread)
 	__u32 zero = 0, *waited = bpf_map_lookup_elem(&has_waited, &zero);
 
 	if (waited)
-		*waited = thread && thread->waited >= SHORTEST_WAIT;
+		*waited = thread && thread->waited >= settings.shortest_wait;
 }
 
 /* A token bucket. What a refused stack would have stood for, the next one stands for. */

@@ -18,6 +18,8 @@ struct settings {
 	__u64 counts_off_cpu;
 	/* 1 if the machine has swap. */
 	__u64 has_swap;
+	/* The time that a thread waits before its stack is collected, ns. */
+	__u64 shortest_wait;
 };
 
 /* The only constant in .rodata, since user space writes the whole section. */

@@ -21,7 +21,7 @@ from benchmarks.ebpf.ebpf_torch import SETTLING, Estimate, slowdown
 from benchmarks.training.watched_training import Training, training, why_not
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
-from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from otel_zernel_receivers.ebpf.receiver import GATHER_INTERVAL
 from tests.receivers.ebpf.watching import Watch
 
@@ -62,7 +62,7 @@ def run() -> list[BenchmarkRow]:
 
 
 def _config(*, has_stacks: bool) -> EbpfConfig:
-    return EbpfConfig(stacks=has_stacks, max_overhead=0)
+    return EbpfConfig(stacks=StacksConfig() if has_stacks else None, max_overhead=0)
 
 
 def _slowdown(job: Training) -> Estimate:

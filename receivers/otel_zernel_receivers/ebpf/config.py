@@ -1,8 +1,9 @@
 """The configuration of the ebpf receiver."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import Duration, PositiveDuration
@@ -18,6 +19,30 @@ class ProcessesConfig(ComponentConfig):
     """Patterns. The path of its control group must match one."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Environment variables and a pattern for each. The process must have been started with all of them."""
+
+
+SamplesPerSecond = Annotated[int, Field(ge=0, le=999)]
+
+
+class StacksConfig(ComponentConfig):
+    """How often the Python stacks of processes that train are read."""
+
+    rate: Annotated[SamplesPerSecond, Field(ge=1)] = 19
+    """Samples a second of each CPU. There is one clock: a higher `sampler_frequency` is the rate of stacks, too."""
+    off_cpu: PositiveDuration = 0.001
+    """Seconds. A thread that has waited for so long since its stack before has its stack read."""
+
+
+def _stacks(value: Any) -> Any:
+    if isinstance(value, bool):
+        return StacksConfig() if value else None
+    if isinstance(value, Mapping | StacksConfig):
+        return value
+    raise ValueError(f"{value!r} says neither whether nor how often; write true, false, or {{rate: 19, off_cpu: 1ms}}")
+
+
+def _stacks_or_false(value: Any, write: SerializerFunctionWrapHandler) -> Any:
+    return write(value) if value else False
 
 
 class EbpfConfig(ComponentConfig):
@@ -39,10 +64,15 @@ class EbpfConfig(ComponentConfig):
     """Also probes frequent functions whose probe takes 10 us in place of 1 us."""
     long_wait: Duration = 0.0001
     """Seconds. A wait for the GPU that is at least this long is also a span."""
-    sampler_frequency: Annotated[int, Field(ge=0, le=999)] = 19
+    sampler_frequency: SamplesPerSecond = 19
     """Samples a second of the code that each CPU runs, in processes that train; 0 means none."""
-    stacks: bool = False
-    """Reports the lines of Python code in which processes that train spend their time."""
+    stacks: Annotated[StacksConfig | None, BeforeValidator(_stacks), WrapSerializer(_stacks_or_false)] = None
+    """Reports the lines of Python code in which processes that train spend their time. `true` means the defaults."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03
     """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, probes are sampled, those of
     launches first."""
+
+    @property
+    def clock_frequency(self) -> int:
+        """Ticks a second of the sampler's clock on each CPU; 0 for none."""
+        return max(self.sampler_frequency, self.stacks.rate if self.stacks else 0)

@@ -30,10 +30,10 @@ class Records:
         offset_ns: int,
     ) -> None:
         """`offset_ns` is the offset from CLOCK_MONOTONIC to Unix time."""
-        self._is_wanted, self._with_stacks = "logs" in context.signals, config.stacks
+        self._is_wanted, self._with_stacks = "logs" in context.signals, bool(config.stacks)
         self._tables, self._identities = tables, identities
         self._ends = EndLog(identities, context.clock.monotonic, context.logger, offset_ns)
-        self._stacks = StackLog(identities, sampler.lines, config.sampler_frequency, context.drop)
+        self._stacks = StackLog(identities, sampler.lines, config.clock_frequency, context.drop)
         self._silent = SilentProcesses(
             tables.rows, tables.workers, tables.threads, OpenCollectives(tables.maps, tables.rows), identities.folder
         )

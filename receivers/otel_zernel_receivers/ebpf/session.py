@@ -9,7 +9,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import Period
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
-from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
 from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
@@ -25,6 +25,9 @@ from otel_zernel_receivers.ebpf.sampler.sampler import Sampler
 from otel_zernel_receivers.ebpf.scanning import Scanning, selection_of
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings, counted_layout
+
+_SHORTEST_WAIT = StacksConfig().off_cpu
+"""Seconds. Stacks show positions, too, so that they are also collected without the option `stacks`."""
 
 
 class EncodedReading(NamedTuple):
@@ -57,9 +60,9 @@ class Session:
             loaded.bpf,
             loaded.tables,
             self._identities.folder,
-            config.sampler_frequency,
+            config.clock_frequency,
             context.logger,
-            finds_lines=config.stacks and "logs" in context.signals,
+            finds_lines=bool(config.stacks) and "logs" in context.signals,
         )
         overhead = Overhead(config.max_overhead, loaded.cost)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
@@ -89,7 +92,8 @@ class Session:
             config.max_series,
             counted_layout(config.significant_figures),
             config.long_wait,
-            samples_workers=config.stacks,
+            samples_workers=bool(config.stacks),
+            shortest_wait=config.stacks.off_cpu if config.stacks else _SHORTEST_WAIT,
         )
         with closing(loader(limits)) as loaded:
             _log_mode(loaded, context)

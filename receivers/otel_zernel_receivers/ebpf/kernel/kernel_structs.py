@@ -430,7 +430,7 @@ STRUCTS = {
 
 COUNTERS_PER_ELEMENT = 2
 
-SETTINGS = struct.Struct("<QQIIQQQQ")
+SETTINGS = struct.Struct("<QQIIQQQQQ")
 NUMBER = struct.Struct("<I")
 """A row, a slot or a process id as a key or value of a map."""
 COUNT = struct.Struct("<Q")

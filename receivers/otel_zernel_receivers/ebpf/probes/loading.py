@@ -155,6 +155,7 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
                 "pages_mapped" not in omitted,
                 not (bpf.programs.keys() & set(_SCHEDULER)) <= set(omitted),
                 psutil.swap_memory().total > 0,
+                round(limits.shortest_wait * 1e9),
             )
         )
         for name in bpf.programs.keys() & set(omitted):

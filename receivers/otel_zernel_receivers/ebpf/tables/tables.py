@@ -59,6 +59,8 @@ class Limits:
     long_wait: float = 0.0001
     """The shortest wait for which an event is recorded, s."""
     samples_workers: bool = False
+    shortest_wait: float = 0.001
+    """The time that a thread waits before its stack is collected, s."""
 
     def apply(self, maps: Mapping[str, Map]) -> None:
         """Sets the sizes of the maps. Call it before loading."""

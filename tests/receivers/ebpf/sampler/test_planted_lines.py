@@ -18,12 +18,12 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.stacks import STACKS, CodeLine, StackTime
-from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, require_ebpf
 
 JOB = str(Path(__file__).with_name("planted_job.py"))
-CONFIG = EbpfConfig(sampler_frequency=199, stacks=True, max_overhead=0)
+CONFIG = EbpfConfig(sampler_frequency=199, stacks=StacksConfig(), max_overhead=0)
 SHARE = 0.8
 """So much of the planted time, at least, is in the planted line."""
 WAITS_FOR_THE_TEST = ("say", "wait_for_the_receiver")
