@@ -1,7 +1,8 @@
 """Writes the table of errors and warnings into docs/messages.md: `make docs`.
 
 The messages come from the source; the advice is written by hand into the page, and stays. A reworded message inherits
-the advice of the most similar old message.
+the advice of the most similar old message. Mistakes in a configuration or a command line are not in the page: each of
+them names its place and says what to write.
 """
 
 import re
@@ -11,15 +12,23 @@ from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 
-from docs.message_texts import Key, messages, source_files
+from docs.message_texts import Key, source_files
+from docs.message_texts import messages as every_message
 
 PAGE = Path(__file__).with_name("messages.md")
 
+_OWN_ADVICE = {"configuration", "command line"}
+"""Where a message needs no advice."""
 _SIMILAR = 0.7
 """The ratio of `difflib` from which on a new message counts as an old one reworded."""
 _FENCE = re.compile(r"(<!-- messages: [^>]*-->\n).*?(<!-- end of messages -->)", re.DOTALL)
 _HEADING = re.compile(r"^## (\S+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| (`.*`) \| [a-z, ]+ \| (.*?) ?\|$", re.MULTILINE)
+
+
+def messages() -> dict[Key, str]:
+    """The messages of the page, and the places where a user reads them."""
+    return {key: place for key, place in every_message(source_files()).items() if not {place} <= _OWN_ADVICE}
 
 
 def advice(page: str) -> dict[Key, str]:
@@ -66,7 +75,7 @@ def _plain(code: str) -> str:
 
 def main() -> int:
     """Rewrites the page. Lists removed messages, and advice to check or to write. Returns 1 if advice is missing."""
-    before, places = PAGE.read_text("utf-8"), messages(source_files())
+    before, places = PAGE.read_text("utf-8"), messages()
     page = written_into(before, places)
     PAGE.write_text(page, "utf-8")
     known, old = advice(page), advice(before)

@@ -1,6 +1,6 @@
 """The receiver's options.
 
-The README's tables match the code.
+The README's table matches the code.
 """
 
 import subprocess
@@ -9,7 +9,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from docs.nvml_metrics import README, written_into
+from docs.nvml_status import README, written_into
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 
@@ -31,7 +31,7 @@ def test_the_nearest_name_is_suggested_and_every_mistake_is_listed() -> None:
         NvmlConfig.model_validate({"metrics": {"hw.pwr": {"enabled": True}, "hw.energy": True, "x": {}}})
     message = str(raised.value)
     assert "there is no metric 'hw.pwr'; did you mean hw.power?" in message
-    assert "there is no metric 'x'; the README lists all metrics" in message
+    assert "there is no metric 'x'; docs/metrics.md lists all metrics" in message
     assert "metrics.`hw.energy`" in message
 
 
@@ -43,6 +43,6 @@ def test_pynvml_is_imported_only_when_the_receiver_runs() -> None:
     )
 
 
-def test_the_tables_are_current() -> None:
+def test_the_table_is_current() -> None:
     text = README.read_text("utf-8")
     assert written_into(text) == text
