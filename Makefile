@@ -63,7 +63,6 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
 	$(BIN)/python -m docs.why_schema
-	$(BIN)/python -m docs.soak_charts
 	$(BIN)/python -m examples.simulated_job.recording
 	$(BIN)/python -m deploy.grafana
 

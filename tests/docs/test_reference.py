@@ -264,7 +264,7 @@ def test_its_settings_of_the_health_are_those_of_the_code() -> None:
     assert f"`unhealthy_after` is set (default `{format_duration(config.unhealthy_after)}`: never)" in PAGE
 
 
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/*/README.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/*/README.md")]
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
 
 

@@ -167,7 +167,7 @@ class Campaign:
         return self.folder / "samples.csv"
 
 
-TABLE = Path(__file__).parents[2] / "docs/soak/hour.csv"
+TABLE = Path(__file__).parents[2] / "docs/development/soak/hour.csv"
 MINUTE = 60
 CPU_GROWTH, RSS_GROWTH = 1.2, 1.1
 """The most that the second half may take, as a multiple of the first. Other programs on the machine cost CPU time."""

@@ -32,7 +32,7 @@ SECONDS = float(os.environ.get("SOAK_MINUTES", "10")) * 60
 WORKERS, COMING, READERS, FLEET_READERS = 1000, 100, 200, 10
 INTERVAL, LIFE = 5, 60
 """Seconds between two heartbeats of a worker, and those in which the hundred workers live."""
-RESULT = ROOT / "docs/soak/feeds.csv"
+RESULT = ROOT / "docs/development/soak/feeds.csv"
 
 
 class Ports:
