@@ -22,7 +22,7 @@ from otel_zernel_processors.phases.intake.host_clock import HostClock, Watermark
 from otel_zernel_processors.phases.intake.inputs import FACTS, GPU, LOSSES, NVML, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
 from otel_zernel_processors.phases.intake.losses import LateSpans, LossLog
-from otel_zernel_processors.phases.intake.records import read_record
+from otel_zernel_processors.phases.intake.records import BEFORE_STEPS, read_record
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 from otel_zernel_processors.phases.process_registry import LINGER_NS, ProcessKey, ProcessRegistry, key_of
 from otel_zernel_processors.phases.results.energy import HostGpus
@@ -157,6 +157,8 @@ class Host:
         elif isinstance(content, ProcessStacks):
             if process := self._registry.find(key):
                 process.measured.code.add(content, time)
+            else:
+                self._context.drop(len(content.stacks), BEFORE_STEPS)
         elif self._is_new_worker(key, resource, trains=False):
             return
         elif process := self._registry.find_or_add(key, resource):

@@ -13,6 +13,7 @@ from otel_zernel_libraries.training.code_times import CodeTimes, PlacedStack
 from otel_zernel_libraries.training.interval_spans import OPERATORS
 from otel_zernel_libraries.training.ledger import Activity, Position, Segment
 from otel_zernel_libraries.training.stacks import CodeLine, ProcessStacks, StackTime
+from otel_zernel_processors.phases.intake.records import BEFORE_STEPS
 from otel_zernel_processors.phases.scopes.steps import Step
 
 _MOST: Final = 1_024
@@ -68,8 +69,8 @@ class CodeHistory:
     """The stacks of a process in the last window, and the marks that its training thread has made meanwhile."""
 
     def __init__(self, window: int, drop: Callable[[int, str], None], *, is_expected: bool = False) -> None:
-        """`window`: in ns. `drop` counts stacks that are too many. Without `is_expected`, the first record only shows
-        that others follow: most processes have none, and their steps need no work."""
+        """`window`: in ns. `drop` counts stacks that are too many, or older than all steps. Without `is_expected`, the
+        first record only shows that others follow: most processes have none, and their steps need no work."""
         self._is_expected = is_expected
         self._window = window
         self._drop = drop
@@ -88,6 +89,7 @@ class CodeHistory:
         """Adds the stacks of a record of this time (ns). They wait for the steps of that time."""
         if not self._is_expected:
             self._is_expected = True
+            self._drop(len(stacks.stacks), BEFORE_STEPS)
             return
         self._waiting.append((time, stacks))
         if len(self._waiting) > _HELD:
@@ -141,7 +143,8 @@ class CodeHistory:
     def _join_next(self) -> None:
         time, record = self._waiting.popleft()
         if not self._parts or time <= self._covered:
-            return  # it is older than all steps
+            self._drop(len(record.stacks), BEFORE_STEPS)
+            return
         part = self._parts[-1]
         # after the last step, the thread may do anything
         part.seconds += (min(time, max(self._until, self._covered)) - self._covered) / 1e9

@@ -14,6 +14,7 @@ from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, S
 from otel_zernel_libraries.training.stacks import STACKS, CodeLine, ProcessStacks, StackTime
 from otel_zernel_libraries.training.state import TrainingState
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.intake.records import BEFORE_STEPS
 from otel_zernel_processors.phases.results.code import CodeHistory
 from otel_zernel_processors.phases.scopes.steps import Step
 from tests.libraries.training.made_stacks import BACKWARD, LOOP, MAIN, line, stack_time, stacks_of
@@ -115,7 +116,7 @@ def test_a_malformed_record_is_counted_and_loses_no_other() -> None:
     spans = spans_of_thread(trained(launches=0, sync=""))
     made = records(broken, early, *each_second(*FILE_AND_TIMER))
     out = feed(processor, [Batch.join([batch_of(spans), made])])
-    assert dropped(processor) == {"malformed_span": 1, "invalid": 1}
+    assert dropped(processor) == {"malformed_span": 1, "invalid": 1, BEFORE_STEPS: 3}
     state = TrainingState()
     for batch in out:
         state.add(batch, 0.0)
@@ -124,10 +125,10 @@ def test_a_malformed_record_is_counted_and_loses_no_other() -> None:
     assert any(one.code for one in process.answer.causes)
 
 
-def test_records_of_a_process_that_is_not_followed_are_ignored() -> None:
+def test_stacks_of_a_process_that_is_not_followed_are_counted() -> None:
     processor = make()
-    assert feed(processor, [records(record(ProcessStacks(), 1))]) == []
-    assert dropped(processor) == {}
+    assert feed(processor, [records(record(stacks_of(FILE_AND_TIMER), 1))]) == []
+    assert dropped(processor) == {BEFORE_STEPS: 3}
 
 
 FORWARD, LOAD, AFTER = (MOMENTS[one][Activity.TIMER] for one in (Position.FORWARD, Position.LOAD, Position.AFTER_STEP))
@@ -198,7 +199,8 @@ def test_a_record_counts_once_the_steps_of_its_time_are_known() -> None:
 
 
 def test_without_the_option_the_first_record_shows_that_others_follow() -> None:
-    history = CodeHistory(60 * SECOND, Dropped())
+    drop = Dropped()
+    history = CodeHistory(60 * SECOND, drop)
     stacks = stacks_of([stack_time(0.05, Activity.TIMER, "optimizer", LOG)])
     for number in range(3):
         history.add_step(*step_of(number))
@@ -206,6 +208,18 @@ def test_without_the_option_the_first_record_shows_that_others_follow() -> None:
     history.add_step(*step_of(3))
     assert history.times.seconds == pytest.approx(0.2)
     assert sum(one.seconds for one in history.times.stacks) == pytest.approx(0.1)
+    assert drop.counts == {BEFORE_STEPS: 1}
+
+
+def test_stacks_from_before_the_first_step_are_counted() -> None:
+    drop = Dropped()
+    history = CodeHistory(60 * SECOND, drop, is_expected=True)
+    stacks = stacks_of([stack_time(0.1, Activity.TIMER, "optimizer", LOG), stack_time(0.1, Activity.FILE, "", READ)])
+    history.add(stacks, START - SECOND)
+    history.add(stacks, START + 50 * MS)
+    history.add_step(*step_of(0))
+    assert sum(one.seconds for one in history.times.stacks) == pytest.approx(0.2)
+    assert drop.counts == {BEFORE_STEPS: 2}
 
 
 def test_the_time_after_the_last_step_is_not_covered() -> None:
