@@ -76,6 +76,7 @@ bpf:
 	$(MAKE) -C bpf
 
 peers: $(STAMP)
+	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/check-space.sh
 	sh tests/interop/install-peers.sh $(BIN)/pip
 	sh tests/interop/install-kafka.sh
 	sh tests/interop/install-go-peers.sh $(BIN)/pip
@@ -83,7 +84,8 @@ peers: $(STAMP)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-frameworks.sh $(PYTHON)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh
 
-# 5 GB and two minutes each. `make test` with REQUIRE_PEERS=1 needs only OLD of tests/receivers/ebpf/jobs/pytorch/torches.py.
+# 3.5 GB and four minutes each. `make test` with REQUIRE_PEERS=1 needs 2.13.0, and OLD of
+# tests/receivers/ebpf/jobs/pytorch/torches.py.
 torches: $(STAMP)
 	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version || exit 1; done
 

