@@ -2,9 +2,14 @@
 
 Files have three tiers: those of the user; other packages; PyTorch, NumPy, and the standard library. Some frames of
 libraries only pass a call on. They are no answer to a question, so they are left out.
+
+The path of a file decides. Packages and the standard library have folders of their own. A checkout of PyTorch may be
+anywhere: its files are known by their paths in the folder `torch`. A frozen program has relative paths. All other files
+are the user's, also those of a package that is installed in editable mode.
 """
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -15,10 +20,37 @@ from otel_zernel.text import printable
 from otel_zernel_libraries.training.stacks import CodeLine
 
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
-_STANDARD: Final = re.compile(r".*/lib(?:64)?/python3(?:\.\d+t?)?/(?!(?:site|dist)-packages/)")
+_STANDARD: Final = re.compile(r".*/(?:lib(?:64)?/python3(?:\.\d+t?)?/(?!(?:site|dist)-packages/)|python3\d+\.zip/)")
+_PYTORCH: Final = (
+    r"_(?:C|VF|compile|custom_ops|dynamo|functorch|higher_order_ops|inductor|library|ops|prims|refs|subclasses|tensor)",
+    "nn/(?:modules|parallel)/.*|nn/(?:functional|init|parameter)|nn/utils/(?:clip_grad|parametriz.*|rnn|.*_norm)",
+    "autograd/(?:anomaly_mode|forward_ad|function|functional|grad_mode|graph|profiler|variable|_functions/.*)",
+    r"optim/(?:_\w+|ada\w+|asgd|lbfgs|lr_scheduler|nadam|optimizer|radam|rmsprop|rprop|sgd|sparse_adam|swa_utils)",
+    r"utils/(?:_\w+|checkpoint|hooks|data/(?:dataloader|dataset|distributed|sampler|(?:_utils|datapipes)/.*))",
+    r"distributed/(?:_\w+|c10d_logger|device_mesh|distributed_c10d|rendezvous)",
+    r"distributed/(?:_\w+|algorithms|checkpoint|elastic|fsdp|pipelining|tensor)/.*",
+    r"(?:cuda/)?amp/(?:autocast_mode|grad_scaler)|cuda/(?:_\w+|graphs|memory|nccl|random|streams)",
+    r"fx/(?:_\w+|graph|graph_module|interpreter|node|proxy|traceback)|jit/_\w+|multiprocessing/(?:reductions|spawn)",
+)
+"""Files of PyTorch. A project of the user in a folder `torch` has others."""
+_CHECKOUT: Final = re.compile(
+    rf"(?:.*/)?(?=torch/(?:{'|'.join(_PYTORCH)})(?:\.py|/.*)$)|.*/pytorch(?:-[v\d.]+|-main)?/(?=torch/)"
+)
 _CORE: Final = re.compile(r"(?:torch|numpy|triton|functorch|torchgen)/|numpy\.")
 _GENERATED: Final = re.compile(r"<eval_with_key>|<__array_function__|.*/torchinductor_[^/]*/")
 """Code that PyTorch and NumPy write."""
+_PASSING: Final = re.compile(r"<(?:frozen |decorator-gen-|makefun-gen-|attrs generated |boltons\.)")
+"""Code of the import system and of `runpy`, and code that decorators write."""
+_DATACLASS: Final = re.compile(r"(?:__create_fn__\.<locals>\.)?__(?:init|eq|lt|le|gt|ge|hash|repr|setattr|delattr)__")
+"""Methods in `<string>` that `dataclass` writes."""
+_CELLS: Final = (
+    (re.compile(r"<ipython-input-(\d+)-\w+>|.*/ipython-input-(\d+)-\w+\.py"), "cell In[{}]"),
+    (re.compile(r".*/ipykernel_\d+/(\d+)\.py|.*/ipython-input-(\d+)\.py"), "cell {}"),
+    (re.compile(r"<command-(\d+)>|.*/command-(\d+)-\d+"), "cell {}"),
+    (re.compile(r".*/__marimo__cell_(\w+?)_*\.py"), "cell {}"),
+)
+"""The files of notebook cells, and their names. IPython counts the runs of cells. Other kernels use a hash of the code,
+as in their tracebacks."""
 _PLUMBING: Final = re.compile(
     r"torch/(?:nn/modules/container|_ops|utils/_contextlib|utils/data/_utils/(?:fetch|worker)|_compile"
     r"|_dynamo/(?:eval_frame|external_utils)|amp/autocast_mode|autograd/grad_mode)\.py"
@@ -32,6 +64,7 @@ _WRAPPERS: Final = re.compile(
     r"|.*profile_hook_step\.<locals>\.wrapper|(?:use|_use)_grad_for_differentiable.*|_use_grad"
 )
 """Functions of PyTorch that do."""
+_RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")
 _LONGEST_FILE, _LONGEST_FUNCTION = 120, 80
 _LOCALS: Final = "<locals>."
 _MODULE: Final = "<module>"
@@ -52,20 +85,38 @@ class Tier(IntEnum):
 @lru_cache(maxsize=8_192)
 def tier_of(file: str, function: str = "") -> Tier:
     """The tier of a function."""
-    if file.startswith("<frozen "):  # the import system, and `runpy`
+    if _PASSING.match(file) or (file == "<string>" and _DATACLASS.fullmatch(function)):
         return Tier.PLUMBING
     path = in_package(file)
     if path is None:
         return Tier.CORE if _GENERATED.match(file) else Tier.USER
     if _PLUMBING.match(path) or (path.startswith("torch/") and _WRAPPERS.fullmatch(function)):
         return Tier.PLUMBING
-    return Tier.CORE if _STANDARD.match(file) or _CORE.match(path) else Tier.PACKAGE
+    return Tier.CORE if _is_standard(file) or _CORE.match(path) else Tier.PACKAGE
 
 
 def in_package(file: str) -> str | None:
     """The path within the folder of packages, or of the standard library; None for any other file."""
-    match = _PACKAGES.match(file) or _STANDARD.match(file)
-    return file[match.end() :] if match else None
+    match = _PACKAGES.match(file) or _STANDARD.match(file) or _CHECKOUT.match(file)
+    if match:
+        return file[match.end() :]
+    return file if _is_standard(file) else None
+
+
+def _is_standard(file: str) -> bool:
+    """Whether a file is of the standard library. In a frozen program its path is relative."""
+    if file.startswith("/"):
+        return _STANDARD.match(file) is not None
+    name = file.partition("/")[0]
+    return name.removesuffix(".py") in sys.stdlib_module_names and file.endswith(".py")
+
+
+def cell_of(file: str) -> str:
+    """The name of a notebook's cell for a person: `cell In[12]`. Empty for any other file."""
+    for pattern, name in _CELLS:
+        if match := pattern.fullmatch(file):
+            return name.format(next(filter(None, match.groups())))
+    return ""
 
 
 class Place(NamedTuple):
@@ -103,7 +154,7 @@ def of_worker(stack: Sequence[CodeLine]) -> tuple[Sequence[CodeLine], bool]:
 
 def waits_for_python(stack: Sequence[CodeLine]) -> bool:
     """Whether a thread that waits does so in the standard library: for another Python thread, or a process."""
-    return bool(stack) and _STANDARD.match(stack[0].file) is not None
+    return bool(stack) and _is_standard(stack[0].file)
 
 
 def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:
@@ -130,14 +181,15 @@ def folder_of(stacks: Iterable[Sequence[CodeLine]]) -> str:
     folders: Counter[str] = Counter()
     for stack in stacks:
         outer = next((one for one in reversed(stack) if tier_of(one.file, one.function) is Tier.USER), None)
-        if outer and outer.function == _MODULE and outer.file.startswith("/"):
+        if outer and outer.function == _MODULE and outer.file.startswith("/") and not cell_of(outer.file):
             folders[outer.file.rpartition("/")[0] + "/"] += 1
     return folders.most_common(1)[0][0] if folders else ""
 
 
 def short_file(file: str, folder: str = "") -> str:
-    """The path of a file within the program's folder, its package, or the standard library; else its last two parts."""
-    path = in_package(file)
+    """The path of a file within the program's folder, its package, or the standard library; else its last two parts.
+    The name of a notebook's cell."""
+    path = cell_of(file) or in_package(file)
     if path is None:
         inside = folder and file.startswith(folder)
         path = file[len(folder) :] if inside else "/".join(file.split("/")[-2:])
@@ -145,8 +197,12 @@ def short_file(file: str, folder: str = "") -> str:
 
 
 def short_function(function: str) -> str:
-    """The name without the functions around it: `collate`, `Trainer.fit`."""
-    return _cut(function.rpartition(_LOCALS)[2], _LONGEST_FUNCTION)
+    """The name without the functions around it: `collate`, `Trainer.fit`. torch.compile divides a function into parts:
+    they have its name."""
+    name = function.rpartition(_LOCALS)[2]
+    while match := _RESUMED.fullmatch(name):
+        name = match[1]
+    return _cut(name, _LONGEST_FUNCTION)
 
 
 def place_text(line: CodeLine, folder: str = "") -> str:

@@ -8,6 +8,7 @@ from otel_zernel_libraries.training.code_paths import (
     line_text,
     of_worker,
     place_of,
+    short_function,
     tier_of,
     waits_for_python,
 )
@@ -54,6 +55,38 @@ FOLDER = "/home/me/run/"
         (f"{PACKAGES}/accelerate/utils/operations.py", "ConvertOutputsToFp32.__call__", Tier.PLUMBING),
         (f"{STANDARD}/contextlib.py", "ContextDecorator.__call__.<locals>.inner", Tier.PLUMBING),
         ("<frozen runpy>", "_run_code", Tier.PLUMBING),
+        # a checkout of PyTorch, and one that `pip install --target` has copied
+        ("/home/me/pytorch/torch/distributions/normal.py", "Normal.rsample", Tier.CORE),
+        ("/home/me/src/torch/autograd/graph.py", "_engine_run_backward", Tier.CORE),
+        ("/home/me/src/torch/nn/modules/linear.py", "Linear.forward", Tier.CORE),
+        ("/home/me/src/torch/optim/adamw.py", "AdamW.step", Tier.CORE),
+        ("/home/me/src/torch/nn/modules/module.py", "Module._call_impl", Tier.PLUMBING),
+        ("/home/me/src/torch/utils/data/_utils/fetch.py", "_MapDatasetFetcher.fetch", Tier.PLUMBING),
+        ("/job/libs/torch/_inductor/compile_fx.py", "compile_fx", Tier.CORE),
+        # projects of the user with such names
+        ("/home/me/torch/train.py", "main", Tier.USER),
+        ("/home/me/torch/nn/model.py", "Net.forward", Tier.USER),
+        ("/home/me/torch/optim/lion.py", "Lion.step", Tier.USER),
+        ("/home/me/torch/utils/data.py", "load", Tier.USER),
+        ("/home/me/pytorch/examples/train.py", "main", Tier.USER),
+        ("/home/me/pytorch-lab/torch/train.py", "main", Tier.USER),
+        ("/home/me/torchlab/src/torchlab/nn/modules.py", "Net.forward", Tier.USER),
+        ("/home/me/json/train.py", "main", Tier.USER),
+        # frozen programs and archives
+        ("train.py", "main", Tier.USER),
+        ("model/net.py", "Net.forward", Tier.USER),
+        ("torch/_tensor.py", "Tensor.backward", Tier.CORE),
+        ("json/encoder.py", "JSONEncoder.encode", Tier.CORE),
+        ("threading.py", "Thread.run", Tier.PLUMBING),
+        ("/opt/app/python311.zip/json/encoder.py", "JSONEncoder.encode", Tier.CORE),
+        ("/usr/lib/python311.zip/json/encoder.py", "JSONEncoder.encode", Tier.CORE),
+        ("/home/me/app.pyz/train.py", "main", Tier.USER),
+        ("/root/.shiv/app_1/site-packages/requests/api.py", "get", Tier.PACKAGE),
+        # code that is written by code
+        ("<string>", "<module>", Tier.USER),
+        ("<string>", "Net.__init__", Tier.USER),
+        ("<string>", "__create_fn__.<locals>.__init__", Tier.PLUMBING),
+        ("<decorator-gen-12>", "fit", Tier.PLUMBING),
     ],
 )
 def test_a_file_has_the_tier_of_its_author(file: str, function: str, tier: Tier) -> None:
@@ -114,6 +147,33 @@ def test_paths_are_short_within_the_folder_of_the_program() -> None:
     assert line_text(CALLS, folder) == "transformers/tokenization_utils.py:2877 PreTrainedTokenizer.__call__"
     assert line_text(CodeLine(f"{STANDARD}/json/encoder.py", "encode", 0)) == "json/encoder.py encode"
     assert line_text(line(5, "main.<locals>.collate")) == "run/train.py:5 collate"
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("<ipython-input-12-0f1e2d3c4b5a>", "cell In[12]:3 train"),
+        ("/tmp/ipython-input-12-1533291583.py", "cell In[12]:3 train"),
+        ("/tmp/ipykernel_4711/1533291583.py", "cell 1533291583:3 train"),
+        ("/var/folders/x/ipykernel_4711/1533291583.py", "cell 1533291583:3 train"),
+        ("<command-3141592>", "cell 3141592:3 train"),
+        ("/root/.ipykernel/812/command-3141592-27182818", "cell 3141592:3 train"),
+        ("/tmp/marimo_12/__marimo__cell_Hbol_.py", "cell Hbol:3 train"),
+        ("/home/me/ipykernel_1/train.py", "ipykernel_1/train.py:3 train"),
+    ],
+)
+def test_a_cell_of_a_notebook_has_a_readable_name(file: str, text: str) -> None:
+    assert line_text(CodeLine(file, "train", 3), "/tmp/ipykernel_4711/") == text
+    assert tier_of(file, "train") is Tier.USER
+
+
+def test_cells_are_no_folder_of_a_program() -> None:
+    assert folder_of([(line(3, "<module>", "/tmp/ipykernel_4711/1533291583.py"),)]) == ""
+
+
+def test_the_parts_of_a_compiled_function_have_its_name() -> None:
+    assert short_function("torch_dynamo_resume_in_forward_at_12") == "forward"
+    assert short_function("torch_dynamo_resume_in_torch_dynamo_resume_in_step_at_3_at_9") == "step"
 
 
 def test_a_path_cannot_forge_a_line_of_the_report() -> None:
