@@ -70,6 +70,10 @@ _LOCALS: Final = "<locals>."
 _MODULE: Final = "<module>"
 _WORKER_LOOP: Final = "_worker_loop"
 _CHECKPOINTS: Final = "torch/utils/checkpoint.py"
+_DYNAMO: Final = "torch/_dynamo/convert_frame.py"
+_KERNELS: Final = re.compile(
+    r".*/(?:torch/_inductor|triton/(?:compiler|backends)|triton/runtime/(?:autotuner|jit)\.py)"
+)
 
 
 class Tier(IntEnum):
@@ -160,6 +164,21 @@ def waits_for_python(stack: Sequence[CodeLine]) -> bool:
 def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:
     """Whether autograd's anomaly mode keeps the stack of an operator."""
     return any(one.function == "format_stack" and one.file.endswith("torch/fx/traceback.py") for one in stack)
+
+
+def in_translation(stack: Sequence[CodeLine]) -> bool:
+    """Whether torch.compile translates a function of the program, and makes no kernel meanwhile."""
+    return any(one.file.endswith(_DYNAMO) for one in stack) and not in_kernel_compiler(stack)
+
+
+def in_kernel_compiler(stack: Sequence[CodeLine]) -> bool:
+    """Whether Inductor or Triton make or tune kernels."""
+    return any(_KERNELS.match(one.file) for one in stack)
+
+
+def calls_compile(stack: Sequence[CodeLine]) -> bool:
+    """Whether the program calls `torch.compile`, which makes a function that is compiled at its first call."""
+    return any(one.function == "compile" and one.file.endswith("torch/__init__.py") for one in stack)
 
 
 def in_hook(stack: Sequence[CodeLine]) -> bool:

@@ -17,8 +17,11 @@ from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job
 from otel_zernel_libraries.training.causes.replays import LeftOut
 from otel_zernel_libraries.training.code_paths import (
     Place,
+    calls_compile,
     in_anomaly_mode,
     in_hook,
+    in_kernel_compiler,
+    in_translation,
     line_text,
     place_text,
     short_function,
@@ -35,6 +38,8 @@ _SMALL: Final = 0.02
 """A line with less of the time of its cause is not worth a line."""
 _MOST_OF_IT: Final = 0.5
 """A line with this part of the gain is the place to look at."""
+_SEVERAL: Final = 3
+"""Steps with a compilation. The first ones of a program compile its functions."""
 _NOTHING: Final = 1e-12
 _MODULE: Final = "<module>"
 _OTHER_TOOL: Final = "py-spy"
@@ -55,7 +60,7 @@ class _Sign(NamedTuple):
 
     is_in: Callable[[Sequence[CodeLine]], bool]
     text: str
-    advice: str
+    advice: str = ""
 
 
 _SIGNS: Final = (
@@ -68,6 +73,12 @@ _SIGNS: Final = (
         in_hook,
         "Hooks, or functions of your own, run in the backward pass: {} of each step.",
         "Remove the hook, or let it do its work every so many steps.",
+    ),
+    _Sign(in_translation, "torch.compile translates functions of the program: {} of each step."),
+    _Sign(
+        in_kernel_compiler,
+        "Inductor or Triton make kernels, or tune them: {} of each step.",
+        "Keep their caches from run to run: `TORCHINDUCTOR_CACHE_DIR` and `TRITON_CACHE_DIR`.",
     ),
 )
 
@@ -174,13 +185,29 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
     for sign, seconds in entries.signs.items():
         if seconds >= _MOST_OF_IT * cause.gain:
             evidence = (*evidence, Evidence(sign.text.format(amount(seconds)), seconds, "s"))
-            advice = (sign.advice, *advice)
+            advice = (sign.advice, *advice) if sign.advice else advice
     if first.seconds >= _MOST_OF_IT * cause.gain:
         subject = "this line" if is_module else function
         others = (text for text in advice if _OTHER_TOOL not in text)
         advice = (f"Look at {place}: {subject} takes {amount(first.seconds)} of each step.", *others)
+    if cause.cause is CauseName.COMPILE and (calls := _calls_of_compile(job, rank)).by_key:
+        (call,) = calls.longest(0.0)[:1]
+        text = f"{line_text(call.line, folder)} calls `torch.compile` between compilations."
+        evidence = (*evidence, Evidence(text, call.seconds, "s"))
+        advice = ("Call `torch.compile` once, before the loop: what each call returns is compiled anew.", *advice)
     lines = tuple(one.shown(folder) for one in longest)
     return replace(cause, lines=lines, code=tuple(one.line for one in lines), evidence=evidence, advice=advice)
+
+
+def _calls_of_compile(job: Job, rank: int) -> _Entries:
+    """The user's lines that call `torch.compile` in a loop with several compilations."""
+    code = job.ranks[rank].code
+    calls = _Entries(code, job.step)
+    compiling = [moment.position is Position.COMPILE for moment in job.moments]
+    if (job.spent[rank][:, compiling].sum(axis=1) > 0).sum() >= _SEVERAL:
+        own = (pair for pairs in code.own.values() for pair in pairs)
+        calls.add_scaled([(one, place) for one, place in own if place.is_user and calls_compile(one.lines)])
+    return calls
 
 
 def _gone(job: Job, cause: Cause, left_out: LeftOut) -> Floats:

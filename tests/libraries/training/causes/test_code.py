@@ -216,6 +216,44 @@ def test_a_forward_pass_that_a_checkpoint_runs_again_is_no_hook() -> None:
     assert not any("Hooks" in one.text for one in cause.evidence)
 
 
+CONVERT = CodeLine(f"{PACKAGES}/torch/_dynamo/convert_frame.py", "_compile", 1700)
+SYMBOLS = CodeLine(f"{PACKAGES}/torch/_dynamo/symbolic_convert.py", "InstructionTranslator.run", 1500)
+INDUCTOR = CodeLine(f"{PACKAGES}/torch/_inductor/compile_fx.py", "compile_fx", 700)
+TRITON = CodeLine(f"{PACKAGES}/triton/runtime/autotuner.py", "Autotuner.run", 200)
+COMPILE = CodeLine(f"{PACKAGES}/torch/__init__.py", "compile", 2836)
+
+
+@pytest.mark.parametrize(
+    ("inner", "words", "advice"),
+    [
+        ((SYMBOLS, CONVERT), "torch.compile translates functions of the program: ", "`TORCH_LOGS=recompiles`"),
+        ((INDUCTOR, CONVERT), "Inductor or Triton make kernels, or tune them: ", "`TORCHINDUCTOR_CACHE_DIR`"),
+        ((TRITON,), "Inductor or Triton make kernels, or tune them: ", "`TRITON_CACHE_DIR`"),
+    ],
+)
+def test_frames_show_what_a_compilation_does(inner: tuple[CodeLine, ...], words: str, advice: str) -> None:
+    plan = Plan((*HEALTHY, Part(Position.COMPILE, Activity.PYTHON, 0.020)))
+    stack = PlacedStack(0.020, Activity.PYTHON, (*inner, line(69), MAIN), Position.COMPILE)
+    cause = named(answered(plan, [stack]), CauseName.COMPILE)
+    assert "There is one in each step" in cause.evidence[1].text
+    assert cause.code == ("train.py:69 main",)
+    assert [one.text.startswith(words) for one in cause.evidence[2:]] == [True]
+    assert any(advice in text for text in cause.advice)
+
+
+@pytest.mark.parametrize("every", [1, 100_000])
+def test_a_call_of_compile_in_a_loop_that_compiles_again_is_named(every: int) -> None:
+    compiles = Part(Position.COMPILE, Activity.PYTHON, 0.020 * min(every, 500), every=every)
+    stacks = (
+        PlacedStack(0.020, Activity.PYTHON, (SYMBOLS, CONVERT, line(69), MAIN), Position.COMPILE),
+        PlacedStack(0.001, Activity.PYTHON, (COMPILE, line(18, "step"), MAIN), Position.FORWARD),
+    )
+    causes = answered(Plan((*HEALTHY, compiles)), stacks)
+    said = [text for one in causes for text in (*one.advice, *(fact.text for fact in one.evidence))]
+    assert ("train.py:18 step calls `torch.compile` between compilations." in said) is (every == 1)
+    assert any(text.startswith("Call `torch.compile` once, before the loop") for text in said) is (every == 1)
+
+
 def test_a_job_without_stacks_has_no_lines() -> None:
     plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.SOCKET, 0.010)))
     cause = named(answered(plan, ()))
