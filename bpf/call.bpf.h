@@ -143,6 +143,7 @@ static __always_inline struct frame *push_frame(struct hit *hit)
 	if (!process)
 		return 0;
 	__sync_fetch_and_add(&process->hits, 1);
+	thread->hits++;
 	if (hit->flags & IS_DRIVER && is_inside_runtime(thread))
 		return 0;
 	depth = thread->depth;

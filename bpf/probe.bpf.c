@@ -54,6 +54,7 @@ static __always_inline void handle_entry_only(struct hit *hit)
 	if (!process)
 		return;
 	__sync_fetch_and_add(&process->entry_hits, 1);
+	hit->thread->hits++;
 	switch (KIND_OF(hit->flags)) {
 	CALL_KINDS(NO_CASE, NO_CASE, ENTRY_ONLY_CASE)
 	}

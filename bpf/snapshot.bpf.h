@@ -77,6 +77,8 @@ struct snapshot {
 	__u64 backward_last_launch;
 	__u32 backward_launches;
 	__u32 forks; /* processes that the thread has started */
+	__u32 hits;  /* of probes */
+	__u32 reserved;
 };
 
 /* Launches by autograd's threads for a backward pass that another thread has begun. */

@@ -218,6 +218,7 @@ ACTIVITY_WORDS: Final = {
     "launch_blocked": "waits for the GPU's queue",
     "copy": "copies to or from the GPU",
     "collective": "waits for other ranks",
+    "probe": "runs probes of the collector",
     "unknown": "does something unknown",
 }
 """By `zernel.activity`: what a thread does, as the rest of a sentence."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.intake.inputs import CPU_TAKEN_TIME, THREAD_TIME, THROTTLED_TIME, InputPoint
+from otel_zernel_processors.phases.intake.inputs import PROCESS_TIMES, THREAD_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.intake.losses import LossPeriod
 from otel_zernel_processors.phases.results.device import DeviceTimes
@@ -67,8 +67,8 @@ class ProcessPhases:
         period = self._signals.read(point, gpu)
         if point.name == THREAD_TIME:
             self._add_state(point)
-        if point.name in (THROTTLED_TIME, CPU_TAKEN_TIME):
-            self._timeline.throttling.add(point)
+        if point.name in PROCESS_TIMES:
+            self._timeline.add_time(point)
         if period is None or self._source != "signals":
             return None
         self.totals.add_period(*period)

@@ -22,7 +22,7 @@ from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Pos
 
 WAITS: Final = frozenset({Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
 """Time in which the thread waits for work of a device, or for its peers: not its own."""
-ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE})
+ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.PROBE})
 FOR_CPU: Final = frozenset({Activity.CPU_WAIT, Activity.THROTTLED})
 """A thread that computes less also waits less for a CPU."""
 _NEGLIGIBLE: Final = 0.01

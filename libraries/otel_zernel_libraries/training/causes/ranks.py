@@ -40,7 +40,10 @@ def over_ranks(job: Job) -> Iterator[WhatIf]:
 
 def _is_of_ranks(job: Job) -> Flags:
     """The moments in which ranks may differ for no other cause."""
-    is_of_ranks: Flags = np.array([one.position not in OF_OTHER_POSITIONS for one in job.moments]) & job.is_own
+    is_of_ranks: Flags = (
+        np.array([one.position not in OF_OTHER_POSITIONS and one.activity is not Activity.PROBE for one in job.moments])
+        & job.is_own
+    )
     return is_of_ranks
 
 

@@ -15,6 +15,7 @@ from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import PASSES, TORCH_OPTIMIZERS, UNPACKING
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.replays import LeftOut
+from otel_zernel_libraries.training.device.streams import Flags
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
@@ -24,12 +25,16 @@ _UPDATES: Final = frozenset({Position.OPTIMIZER, Position.ZERO_GRAD})
 THE_WORK: Final = frozenset({Activity.OPERATOR, Activity.UNKNOWN})
 """In a pass, these activities are the work itself. Without snapshots, nothing more is known."""
 _AROUND_OPERATORS: Final = frozenset({Activity.PYTHON, Activity.LOCK, Activity.NATIVE, Activity.FAULT})
-OF_OTHER_CAUSES: Final = FOR_CPU | {Activity.GIL}
-"""Activities that are causes of their own, wherever they are."""
+OF_OTHER_CAUSES: Final = FOR_CPU | {Activity.GIL, Activity.PROBE}
+"""Activities that are causes of their own, wherever they are. The collector's own is none."""
 OF_OTHER_POSITIONS: Final = frozenset({Position.EVALUATION, Position.CHECKPOINT, Position.COMPILE})
 """Positions that are causes of their own."""
 _AN_OPERATOR: Final = 15e-6
 """Seconds of Python, and of waits for threads, that each operator needs."""
+_A_PASS: Final = 30e-6
+"""Seconds of Python that a pass needs besides: modules, losses and optimizers call functions before their operators."""
+_MOST_OF_THEM: Final = 0.5
+"""An interval with fewer operators, by the median one, lacks some."""
 _SMALL: Final = 0.01
 """Less of a step is not worth a replay."""
 
@@ -108,9 +113,9 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return float(activity is Activity.PYTHON)  # hooks
     if position not in _COUNTED:
         return 1.0
-    spent, operators = float(job.spent[:, :, at].sum()), _operators(job, position)
-    # a pass without operators has some that are not seen: it is compiled, or their probes are off
-    return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent and operators else 0.0
+    operators, known = _operators(job, position)
+    spent = float(job.spent[:, :, at][known].sum())
+    return max(1.0 - _python_for(operators, known) / spent, 0.0) if spent else 0.0
 
 
 def _beside_batches(job: Job) -> float:
@@ -121,9 +126,19 @@ def _beside_batches(job: Job) -> float:
     return max(1.0 - batches * UNPACKING / spent, 0.0) if spent else 1.0
 
 
-def _operators(job: Job, position: Position) -> float:
-    """The number of operators in a position."""
-    return sum(float(one[position].sum()) for one in job.operators if position in one)
+def _operators(job: Job, position: Position) -> tuple[float, Flags]:
+    """The number of operators in a position, and in which intervals of each rank they are known. In others, some are
+    not seen: the pass is compiled, or their probes are off for a part of the time."""
+    nothing = np.zeros_like(job.seconds)
+    operators = np.stack([one.get(position, nothing) for one in job.operators])
+    seen = operators[operators > 0]
+    known: Flags = operators >= _MOST_OF_THEM * np.median(seen) if len(seen) else np.zeros_like(operators, dtype=bool)
+    return float(operators[known].sum()), known
+
+
+def _python_for(operators: float, intervals: Flags) -> float:
+    """The seconds of Python that so many operators of a pass need in these intervals."""
+    return operators * _AN_OPERATOR + float(intervals.sum()) * _A_PASS
 
 
 def _beside_operators(job: Job, at: int) -> float:
@@ -135,6 +150,7 @@ def _beside_operators(job: Job, at: int) -> float:
         for place, moment in enumerate(job.moments)
         if moment.position is position and moment.activity is Activity.OPERATOR
     ]
-    spent = float(job.spent[:, :, at].sum())
-    needed = float(job.spent[:, :, of_operators].sum()) + _operators(job, position) * _AN_OPERATOR
-    return max(1.0 - needed / spent, 0.0) if spent and needed else 0.0
+    operators, known = _operators(job, position)
+    spent = float(job.spent[:, :, at][known].sum())
+    needed = float(job.spent[:, :, of_operators][known].sum()) + _python_for(operators, known)
+    return max(1.0 - needed / spent, 0.0) if spent else 0.0

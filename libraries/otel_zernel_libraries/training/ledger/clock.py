@@ -1,7 +1,7 @@
 """The clock of a thread: its counters at any time, by the snapshots around it."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import itemgetter, sub
 from typing import Final
 
@@ -16,6 +16,7 @@ _new: Final = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
 _READ, _KNOWN = Snapshot._fields.index("read"), Snapshot._fields.index("known")
 _CPU_WAIT: Final = STATES.index(Activity.CPU_WAIT)
+_OF_PROBES: Final = (Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 _EDGE_NS: Final = 10_000
 """A snapshot may be taken so long before or after the edge of its span (docs/spans.md)."""
 TimedSnapshot = tuple[int, Snapshot]
@@ -25,8 +26,11 @@ TimedSnapshot = tuple[int, Snapshot]
 class ThreadClock:
     """The counters of one thread over time. Between two snapshots they grow evenly."""
 
-    def __init__(self, snapshots: Iterable[TimedSnapshot], samples: ThreadSamples | None = None) -> None:
-        """`samples` has the samples of earlier steps."""
+    def __init__(
+        self, snapshots: Iterable[TimedSnapshot], samples: ThreadSamples | None = None, of_hit: float = 0.0
+    ) -> None:
+        """`samples` has the samples of earlier steps. `of_hit`: the time (ns) that a hit of a probe takes."""
+        self._of_hit = of_hit
         self._samples = samples if samples is not None else ThreadSamples()
         ordered = sorted(snapshots, key=itemgetter(0))
         self._times = [time for time, _ in ordered]
@@ -123,6 +127,9 @@ class ThreadClock:
             return states
         samples = _counted(first.samples, last.samples, SAMPLES)
         divided = self._samples.divide(position, on_cpu, samples) or _by_operators(position, first, last, on_cpu)
+        hits = (last.hits - first.hits) % COUNTS
+        if hits and self._of_hit:
+            divided = _with_probes(divided, min(round(hits * self._of_hit), on_cpu))
         return divided | states if states else divided
 
     def _work(self, start: int, end: int, first: Snapshot, last: Snapshot) -> Work:
@@ -142,7 +149,7 @@ class ThreadClock:
             (
                 *(operators, own + others, begun, ended, collectives, copies, copied, read, *faults),
                 *(last.written - first.written, last.writing - first.writing, (last.forks - first.forks) % COUNTS),
-                last.backward_blocked - first.backward_blocked,
+                *(last.backward_blocked - first.backward_blocked, (last.hits - first.hits) % COUNTS),
             ),
         )
 
@@ -193,6 +200,21 @@ def _by_operators(position: Position, first: Snapshot, last: Snapshot, on_cpu: i
     python = min(max(last.time - last.last_operator, 0), on_cpu) if any(last.samples) and last.last_operator else 0
     divided = {Activity.OPERATOR: on_cpu - python, Activity.PYTHON: python}
     return {activity: time for activity, time in divided.items() if time}
+
+
+def _with_probes(divided: Mapping[Activity, int], lasted: int) -> dict[Activity, int]:
+    """Divides the time on the CPU with so many ns in probes. A sample in a probe shows the probed function, which is
+    PyTorch's: so they are a part of the operators, and of all else only if these take less."""
+    rest = {}
+    left = lasted
+    for activity in _OF_PROBES:
+        if time := divided.get(activity, 0):
+            gone = min(time, left)
+            left -= gone
+            if time > gone:
+                rest[activity] = time - gone
+    rest[Activity.PROBE] = lasted - left
+    return rest
 
 
 def _by_state(times: tuple[int, ...], lasted: int) -> dict[Activity | None, int]:

@@ -59,6 +59,8 @@ class Activity(StrEnum):
     """A launch waits, because the queue of the device is full."""
     COPY = "copy"
     COLLECTIVE = "collective"
+    PROBE = "probe"
+    """It runs probes of the receiver: without the watch, this time is not there."""
     UNKNOWN = "unknown"
 
 

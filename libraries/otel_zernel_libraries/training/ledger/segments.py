@@ -34,6 +34,8 @@ class Work(NamedTuple):
     """Processes that the thread started."""
     blocked: int = 0
     """Time (ns) in which launches of autograd's threads were blocked. `launches` has theirs, too."""
+    hits: int = 0
+    """Hits of the receiver's probes in the thread."""
 
 
 NO_WORK = Work(*[0] * len(Work._fields))

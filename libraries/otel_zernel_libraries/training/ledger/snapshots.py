@@ -38,7 +38,7 @@ SAMPLED: Final = (None, Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 """The activities of `Snapshot.samples`. The first, in a call of CUDA or NCCL, is known by its state."""
 FRAME_POSITIONS: Final = (None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT)
 """The positions of `Snapshot.frame_times`. They have no marks; Python frames show them. The first is any other."""
-LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2I")
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q3I4x")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
 _SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
@@ -102,6 +102,8 @@ class Snapshot(NamedTuple):
     backward_launches: int = 0
     forks: int = 0
     """Processes that the thread has started."""
+    hits: int = 0
+    """Hits of the receiver's probes in the thread, as `zernel.probe.hits` counts them."""
 
     def since(self, earlier: "Snapshot") -> tuple[int, ...] | None:
         """The time (ns) in each of `STATES` since an earlier snapshot.

@@ -37,6 +37,10 @@ THROTTLED_TIME = semconv.CGROUP_CPU_THROTTLED_TIME
 """For how long quotas stopped the control group of a process."""
 CPU_TAKEN_TIME = semconv.PROCESS_CPU_TAKEN_TIME
 """For how long others had the CPUs that its threads waited for."""
+PROBE_HITS, PROBE_TIME = semconv.PROBE_HITS, semconv.PROBE_TIME
+"""How often the receiver's probes were hit, and the time that they took."""
+PROCESS_TIMES = frozenset({THROTTLED_TIME, CPU_TAKEN_TIME, PROBE_HITS, PROBE_TIME})
+"""Counters of a process that divide the time of its threads."""
 LOSSES = semconv.EBPF_LOST_EVENTS
 READING = semconv.READING_SEQUENCE
 """One point comes with every reading of the receiver's counters."""
@@ -58,7 +62,7 @@ FACTS = frozenset(
 """Facts about a process that decide which cause its waits have."""
 _LEVELS = frozenset({semconv.GPU_PROCESS_UTILIZATION, "hw.gpu.utilization"})
 """Gauges whose staleness points matter: without them, their last value would still count for a while."""
-_KNOWN = KERNEL | NVML | GPU | FACTS | {THREAD_TIME, THROTTLED_TIME, CPU_TAKEN_TIME, LOSSES, READING, MISSING_MARKS}
+_KNOWN = KERNEL | NVML | GPU | FACTS | PROCESS_TIMES | {THREAD_TIME, LOSSES, READING, MISSING_MARKS}
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
 """Values of `zernel.gpu.engine` for the use of the whole GPU."""

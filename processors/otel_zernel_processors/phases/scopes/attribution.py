@@ -84,12 +84,16 @@ class Attribution(NamedTuple):
 
 
 def attribute(
-    step: Step, in_flight: Sequence[TimeRange], bridge_ns: int, samples: ThreadSamples | None = None
+    step: Step,
+    in_flight: Sequence[TimeRange],
+    bridge_ns: int,
+    samples: ThreadSamples | None = None,
+    of_hit: float = 0.0,
 ) -> Attribution:
     """The attribution of a step. `in_flight` are the times of the process's collectives. `samples` has the samples of
-    the thread's earlier steps, and takes those of this one."""
+    the thread's earlier steps, and takes those of this one. `of_hit` is the time (ns) of a hit of a probe."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight]) if in_flight else []
-    clock = ThreadClock(step.snapshots, samples) if step.snapshots else _NO_CLOCK
+    clock = ThreadClock(step.snapshots, samples, of_hit) if step.snapshots else _NO_CLOCK
     shows_gaps = step.has_runs or step.boundary != "loader" or step.kind == "between"
     gaps = Gaps(step, clock, bridge_ns) if shows_gaps else None
     covered = _covered(step, gaps.marks if gaps and step.has_runs else None)

@@ -8,11 +8,13 @@ from operator import itemgetter
 from statistics import median_low
 
 from otel_zernel_libraries.training.ledger import StepEvent, ThreadSamples, TimedSnapshot, read_snapshots
+from otel_zernel_processors.phases.intake.inputs import PROBE_HITS, PROBE_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
 from otel_zernel_processors.phases.scopes.compilation import FirstSteps
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.gaps import times_between_passes
+from otel_zernel_processors.phases.scopes.probe_time import ProbeTime
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.structure import events_of
 from otel_zernel_processors.phases.scopes.throttling import Throttling
@@ -47,6 +49,8 @@ class ClosedStep:
     """The samples of its thread in the steps before."""
     throttling: Throttling | None = field(default=None, compare=False)
     """For how long quotas stopped the process."""
+    probe_time: ProbeTime | None = field(default=None, compare=False)
+    """What the receiver's probes cost the process."""
     _attribution: Attribution | None = None
     _events: Mapping[StepEvent, int] | None = None
 
@@ -54,7 +58,8 @@ class ClosedStep:
     def attribution(self) -> Attribution:
         """The phases of the step, computed once, in the order of the steps."""
         if self._attribution is None:
-            segments, overlap_ns = attribute(self.step, self.in_flight, self.bridge_ns, self.samples)
+            of_hit = self.probe_time.of_hit if self.probe_time else 0.0
+            segments, overlap_ns = attribute(self.step, self.in_flight, self.bridge_ns, self.samples, of_hit)
             if self.throttling:
                 segments = self.throttling.divided(segments)
             self._attribution = Attribution(segments, overlap_ns)
@@ -85,7 +90,7 @@ class Timeline:
         self._first = 0
         self._in_order = True
         self._last: tuple[int, int, int, str, str] | None = None
-        self.throttling = Throttling()
+        self._throttling, self._probe_time = Throttling(), ProbeTime()
         self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
@@ -111,6 +116,13 @@ class Timeline:
         """All intervals up to this time (ns) are processed; later ones with an earlier end are late."""
         self.last_end = 0
         """The latest end (ns) of an interval."""
+
+    def add_time(self, point: InputPoint) -> None:
+        """Adds a point of a counter that divides the time of threads."""
+        if point.name in (PROBE_HITS, PROBE_TIME):
+            self._probe_time.add(point)
+        else:
+            self._throttling.add(point)
 
     def add(self, interval: ThreadInterval) -> str | None:
         """Adds an interval; returns None, or the reason why it is dropped. The time of a dropped interval becomes
@@ -226,13 +238,17 @@ class Timeline:
         self._add_snapshots(step)
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
-            return ClosedStep(step, [], [], self._bridge_ns, self._samples.get(step.thread), self.throttling)
+            return self._made(step, [], [])
         in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
         began = [one for one in self._collectives if step.start <= one.start < step.end]
         begins = min(self._threads.begins or step.end, step.end)
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
-        return ClosedStep(step, began, in_flight, self._bridge_ns, self._samples.get(step.thread), self.throttling)
+        return self._made(step, began, in_flight)
+
+    def _made(self, step: Step, began: list[ThreadInterval], in_flight: list[TimeRange]) -> ClosedStep:
+        samples = self._samples.get(step.thread)
+        return ClosedStep(step, began, in_flight, self._bridge_ns, samples, self._throttling, self._probe_time)
 
     def _add_environments(self, step: Step) -> None:
         times = times_between_passes(step.intervals, self._bridge_ns)

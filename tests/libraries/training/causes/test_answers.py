@@ -43,6 +43,14 @@ def test_a_healthy_job_has_no_cause_and_its_best_step_is_near_the_step() -> None
     assert answer.best == pytest.approx(answer.step, rel=0.03)
 
 
+def test_the_time_of_probes_is_no_cause() -> None:
+    probes = [Part(one.position, Activity.PROBE, 0.01) for one in HEALTHY]
+    answer = answer_on(simulated(Plan((*HEALTHY, *probes))))
+    assert answer
+    assert answer.causes == ()
+    assert answer.best == pytest.approx(answer.step, rel=0.03)
+
+
 @pytest.mark.parametrize(
     "planted",
     [

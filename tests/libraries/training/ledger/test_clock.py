@@ -35,6 +35,23 @@ def test_time_on_the_cpu_without_an_operator_is_python() -> None:
     assert segment.spent == ((MOMENTS[Position.FORWARD][Activity.PYTHON], 100),)
 
 
+def test_the_time_of_probes_is_a_part_of_the_operators_and_then_of_all_else_on_the_cpu() -> None:
+    begin = NOTHING._replace(samples=(0, 0, 0, 0), hits=2**32 - 2)
+    end = after(begin, 1000, waits={Activity.FILE: 500}, operators=8)._replace(samples=(0, 6, 3, 1), hits=8)
+    spent = {}
+    for of_hit in (0.0, 40.0, 80.0, 200.0):
+        (segment,) = ThreadClock([(0, begin), (1500, end)], of_hit=of_hit).segments(0, 1500, FORWARD)
+        assert segment.work
+        assert segment.work.hits == 10
+        spent[of_hit] = {moment.activity.value: time for moment, time in segment.spent}
+    assert spent == {
+        0.0: {"operator": 600, "python": 300, "native": 100, "file": 500},
+        40.0: {"operator": 200, "python": 300, "native": 100, "probe": 400, "file": 500},
+        80.0: {"python": 100, "native": 100, "probe": 800, "file": 500},
+        200.0: {"probe": 1000, "file": 500},
+    }
+
+
 def test_waits_for_other_ranks_end_the_segment_of_their_position() -> None:
     waited = after(NOTHING, 40, waits={Activity.COLLECTIVE: 55, Activity.LOCK: 5}, launches=2, last_launch=90)
     own, meeting = clock((0, NOTHING), (100, waited)).segments(0, 100, FORWARD)

@@ -4,7 +4,7 @@ from otel_zernel_libraries.training.ledger import STATES, Snapshot, joined_snaps
 from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
 
 SNAPSHOT = Snapshot._make(
-    (1, tuple(range(len(STATES))), *range(2, 15), (1, 2, 3, 65_535), (1, 2, 3, 2**32 - 1), *range(15, 22))
+    (1, tuple(range(len(STATES))), *range(2, 15), (1, 2, 3, 65_535), (1, 2, 3, 2**32 - 1), *range(15, 23))
 )
 LATER = SNAPSHOT._replace(time=2)
 
@@ -27,13 +27,14 @@ def test_a_span_with_a_piece_of_a_snapshot_has_none() -> None:
     whole, piece = SNAPSHOT.to_bytes(), SNAPSHOT.to_bytes()[:207]
     assert joined_snapshots(whole, piece) == joined_snapshots(piece, whole) == b""
     assert read_snapshots(b"") == []
-    assert LAYOUT.size == 280
+    assert LAYOUT.size == 288
 
 
 def test_a_snapshot_of_an_earlier_version_has_only_the_fields_of_that() -> None:
     nothing = (0, 0, 0, 0)
-    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 7))
+    third = SNAPSHOT._replace(hits=0)
+    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 8))
     first = second._replace(samples=nothing, frame_times=nothing)
-    for version, length in ((first, 208), (second, 232)):
+    for version, length in ((first, 208), (second, 232), (third, 280)):
         data = SNAPSHOT.to_bytes()[:length]
         assert read_snapshots(joined_snapshots(data, data)) == [version, version]

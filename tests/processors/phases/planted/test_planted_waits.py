@@ -171,7 +171,7 @@ def segments_in(run: Run) -> list[Segment]:
     for batch in batches:
         for point in input_points(batch.metrics) if batch.metrics else ():
             if point.name in (THROTTLED_TIME, CPU_TAKEN_TIME) and point.pid == truth["pid"]:
-                timeline.throttling.add(point)
+                timeline.add_time(point)
         for resource in batch.spans.resource_spans if batch.spans else ():
             pids = (one.value.int_value for one in resource.resource.attributes if one.key == "process.pid")
             for scope in resource.scope_spans if truth["pid"] in pids else ():

@@ -28,7 +28,7 @@ def waits_of(*points: InputPoint) -> dict[Activity, float]:
     for interval in thread.intervals:
         timeline.add(interval)
     for one in points:
-        timeline.throttling.add(one)
+        timeline.add_time(one)
     spent: dict[Activity, float] = {}
     for (_, activity), lasted in ledger_of(list(timeline.end())).items():
         spent[activity] = spent.get(activity, 0) + lasted
