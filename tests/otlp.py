@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
@@ -21,6 +21,22 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Sum,
     Summary,
     SummaryDataPoint,
+)
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import (
+    Function,
+    KeyValueAndUnit,
+    Line,
+    Link,
+    Location,
+    Mapping,
+    Profile,
+    ProfilesData,
+    ProfilesDictionary,
+    ResourceProfiles,
+    Sample,
+    ScopeProfiles,
+    Stack,
+    ValueType,
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
@@ -48,6 +64,35 @@ def traces(*spans: Span, resource: Attributes | None = None) -> TracesData:
 def logs(*records: LogRecord, resource: Attributes | None = None) -> LogsData:
     described = Resource(attributes=key_values(resource or {}))
     return LogsData(resource_logs=[ResourceLogs(resource=described, scope_logs=[ScopeLogs(log_records=records)])])
+
+
+def profiles(*values: int, resource: Attributes | None = None) -> ProfilesData:
+    """A profile of CPU time in ns: a sample of one stack for each value. Its texts are in the dictionary."""
+    dictionary = ProfilesDictionary(
+        string_table=["", "cpu", "nanoseconds", "train.py", "step", "zernel.rank", "main"],
+        mapping_table=[Mapping()],
+        function_table=[Function(), Function(name_strindex=4, filename_strindex=3), Function(name_strindex=6)],
+        location_table=[
+            Location(),
+            Location(lines=[Line(function_index=1, line=12)]),
+            Location(lines=[Line(function_index=2, line=3)]),
+        ],
+        link_table=[Link()],
+        attribute_table=[KeyValueAndUnit(), KeyValueAndUnit(key_strindex=5, value=AnyValue(int_value=1))],
+        stack_table=[Stack(), Stack(location_indices=[1, 2])],
+    )
+    profile = Profile(
+        sample_type=ValueType(type_strindex=1, unit_strindex=2),
+        samples=[Sample(stack_index=1, attribute_indices=[1], values=[value]) for value in values],
+        time_unix_nano=NOW,
+        duration_nano=SECOND,
+        profile_id=bytes(range(16)),
+    )
+    described = Resource(attributes=key_values(resource or {}))
+    scoped = [ScopeProfiles(profiles=[profile])]
+    return ProfilesData(
+        resource_profiles=[ResourceProfiles(resource=described, scope_profiles=scoped)], dictionary=dictionary
+    )
 
 
 def metrics_in(message: Any) -> list[Any]:

@@ -1,8 +1,8 @@
-"""What flows through a pipeline: batches of OTLP metrics, spans and log records."""
+"""What flows through a pipeline: batches of OTLP metrics, spans, log records and profiles."""
 
 from otel_zernel.batch.batch import Batch
-from otel_zernel.batch.counts import ItemCount, count_log_records, count_points, count_spans, points
-from otel_zernel.batch.signals import ALL_SIGNALS, SIGNALS, Signal
+from otel_zernel.batch.counts import ItemCount, count_log_records, count_points, count_samples, count_spans, points
+from otel_zernel.batch.signals import ALL_SIGNALS, SIGNALS, STABLE_SIGNALS, Signal
 from otel_zernel.batch.splitting import split_batch
 from otel_zernel.batch.thin import EXPLICIT_HISTOGRAMS
 
@@ -10,11 +10,13 @@ __all__ = [
     "ALL_SIGNALS",
     "EXPLICIT_HISTOGRAMS",
     "SIGNALS",
+    "STABLE_SIGNALS",
     "Batch",
     "ItemCount",
     "Signal",
     "count_log_records",
     "count_points",
+    "count_samples",
     "count_spans",
     "points",
     "split_batch",

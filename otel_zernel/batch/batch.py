@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch.counts import ItemCount, count_items, temporalities_of
@@ -137,12 +138,12 @@ class Content:
 
 
 class Batch:
-    """Metrics, spans and log records in the form of OTLP.
+    """Metrics, spans, log records and profiles in the form of OTLP.
 
     Reading changes nothing and costs at most one parse. A processor that changes a batch calls `edit_metrics`,
-    `edit_spans` or `edit_logs`; only then is the batch encoded again. Copies share their content until one of them is
-    edited. The last batch that holds a content edits it in place. So code that keeps a part of a message longer than
-    its batch must copy that part.
+    `edit_spans`, `edit_logs` or `edit`; only then is the batch encoded again. Copies share their content until one of
+    them is edited. The last batch that holds a content edits it in place. So code that keeps a part of a message longer
+    than its batch must copy that part.
 
     A batch from received bytes is parsed only if its messages are read; a mistake that the check on receipt did not
     see raises `DecodeError` there.
@@ -151,7 +152,11 @@ class Batch:
     __slots__ = ("__weakref__", "_contents")
 
     def __init__(
-        self, metrics: MetricsData | None = None, spans: TracesData | None = None, logs: LogsData | None = None
+        self,
+        metrics: MetricsData | None = None,
+        spans: TracesData | None = None,
+        logs: LogsData | None = None,
+        profiles: ProfilesData | None = None,
     ) -> None:
         """The messages belong to the batch: the caller must not change them any more."""
         self._contents: dict[Signal, Content] = {}
@@ -161,18 +166,25 @@ class Batch:
             self._contents["traces"] = Content("traces", spans)
         if logs is not None:
             self._contents["logs"] = Content("logs", logs)
+        if profiles is not None:
+            self._contents["profiles"] = Content("profiles", profiles)
 
     @classmethod
     def from_bytes(
-        cls, *, metrics: bytes | None = None, spans: bytes | None = None, logs: bytes | None = None
+        cls,
+        *,
+        metrics: bytes | None = None,
+        spans: bytes | None = None,
+        logs: bytes | None = None,
+        profiles: bytes | None = None,
     ) -> "Batch":
-        """A batch from untrusted bytes: encoded `MetricsData`, `TracesData` and `LogsData`, or the export requests of
-        OTLP, which have the same encoding.
+        """A batch from untrusted bytes: encoded `MetricsData`, `TracesData`, `LogsData` and `ProfilesData`, or the
+        export requests of OTLP, which have the same encoding.
 
         Checks and counts the bytes (`count_encoded`). Raises `DecodeError`.
         """
         batch = cls()
-        for signal, encoded in zip(SIGNALS, (metrics, spans, logs), strict=True):
+        for signal, encoded in zip(SIGNALS, (metrics, spans, logs, profiles), strict=True):
             if encoded is not None:
                 seen: set[int] = set()
                 count = count_encoded(signal, encoded, temporalities=seen)
@@ -189,6 +201,8 @@ class Batch:
         span_count: int = 0,
         logs: bytes | None = None,
         log_record_count: int = 0,
+        profiles: bytes | None = None,
+        sample_count: int = 0,
         temporalities: Set[int] | None = None,
     ) -> "Batch":
         """A batch that the collector has encoded and counted itself. It is parsed only if its messages are read.
@@ -196,8 +210,8 @@ class Batch:
         `temporalities` of the metrics, if they are known: without them, an exporter that converts them has to look.
         """
         batch = cls()
-        counts = (point_count, span_count, log_record_count)
-        for signal, encoded, count in zip(SIGNALS, (metrics, spans, logs), counts, strict=True):
+        counts = (point_count, span_count, log_record_count, sample_count)
+        for signal, encoded, count in zip(SIGNALS, (metrics, spans, logs, profiles), counts, strict=True):
             if encoded is not None:
                 batch._contents[signal] = Content(signal, encoded=encoded, count=count, temporalities=temporalities)
         return batch
@@ -211,13 +225,18 @@ class Batch:
 
     @classmethod
     def join(cls, batches: Iterable["Batch"]) -> "Batch":
-        """One batch with the items of all, in order. Concatenated encodings are the encoding of the joined message."""
+        """One batch with the items of all, in order. Concatenated encodings are the encoding of the joined message.
+
+        Raises `ValueError` if several of them have profiles: see `stays_alone`.
+        """
         batches = list(batches)
         if len(batches) == 1:
             return batches[0]
         joined = cls()
         for signal in SIGNALS:
             contents = [batch._contents[signal] for batch in batches if signal in batch._contents]
+            if len(contents) > 1 and signal == "profiles":
+                raise ValueError("profiles of several batches cannot be joined")
             if contents:
                 data = b"".join(content.encoded for content in contents)
                 count = sum(content.count for content in contents)
@@ -232,6 +251,12 @@ class Batch:
         if len(contents) < 2:  # the usual case, several times for each batch
             return tuple(contents)
         return tuple(signal for signal in SIGNALS if signal in contents)
+
+    @property
+    def stays_alone(self) -> bool:
+        """Whether it cannot be joined with others or divided: all profiles of a message share one dictionary, whose
+        rows their samples name by number."""
+        return "profiles" in self._contents
 
     @property
     def has_metrics(self) -> bool:
@@ -259,6 +284,11 @@ class Batch:
     def logs(self) -> LogsData:
         """The log records, read-only. Empty if the batch has none."""
         return cast("LogsData", self.message("logs"))
+
+    @property
+    def profiles(self) -> ProfilesData:
+        """The profiles, read-only. Empty if the batch has none."""
+        return cast("ProfilesData", self.message("profiles"))
 
     def message(self, signal: Signal) -> SignalData:
         """The message of one signal, read-only. Empty if the batch has none."""
@@ -312,11 +342,12 @@ class Batch:
     @property
     def counts(self) -> ItemCount:
         """The number of items of each signal."""
-        return ItemCount(self.count_of("metrics"), self.count_of("traces"), self.count_of("logs"))
+        count_of = self.count_of
+        return ItemCount(count_of("metrics"), count_of("traces"), count_of("logs"), count_of("profiles"))
 
     @property
     def item_count(self) -> int:
-        """The number of data points, spans and log records together, which `sizer: items` measures."""
+        """The number of data points, spans, log records and samples together, which `sizer: items` measures."""
         items = 0
         for content in self._contents.values():  # a loop is twice as fast as `sum` for the usual one signal
             items += content.count

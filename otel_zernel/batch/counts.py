@@ -1,9 +1,10 @@
-"""The number of items in OTLP messages: metric data points, spans and log records."""
+"""The number of items in OTLP messages: metric data points, spans, log records and samples of profiles."""
 
 from typing import NamedTuple, assert_never
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch.signals import SignalData
@@ -44,6 +45,16 @@ def count_log_records(logs: LogsData) -> int:
     return sum(len(scope.log_records) for resource in logs.resource_logs for scope in resource.scope_logs)
 
 
+def count_samples(profiles: ProfilesData) -> int:
+    """The number of samples in a message."""
+    return sum(
+        len(profile.samples)
+        for resource in profiles.resource_profiles
+        for scope in resource.scope_profiles
+        for profile in scope.profiles
+    )
+
+
 def count_items(message: SignalData) -> int:
     """The number of items in a message of any signal."""
     match message:
@@ -53,6 +64,8 @@ def count_items(message: SignalData) -> int:
             return count_spans(message)
         case LogsData():
             return count_log_records(message)
+        case ProfilesData():
+            return count_samples(message)
         case _:
             assert_never(message)
 
@@ -69,14 +82,15 @@ class ItemCount(NamedTuple):
     points: int = 0
     spans: int = 0
     log_records: int = 0
+    samples: int = 0
 
     def plus(self, other: "ItemCount") -> "ItemCount":
         """The counts of both together. (`+` joins tuples.)"""
-        return ItemCount(self[0] + other[0], self[1] + other[1], self[2] + other[2])
+        return ItemCount(self[0] + other[0], self[1] + other[1], self[2] + other[2], self[3] + other[3])
 
     def minus(self, other: "ItemCount") -> "ItemCount":
         """The counts without those of a part."""
-        return ItemCount(self[0] - other[0], self[1] - other[1], self[2] - other[2])
+        return ItemCount(self[0] - other[0], self[1] - other[1], self[2] - other[2], self[3] - other[3])
 
     @property
     def total(self) -> int:
@@ -89,7 +103,7 @@ class ItemCount(NamedTuple):
 
     def __str__(self) -> str:
         """`3 metric points and 1 span`; signals without items are left out."""
-        units = ("metric point", "span", "log record")
+        units = ("metric point", "span", "log record", "profile sample")
         named = zip(self, units, strict=True)
         parts = [f"{count:,} {unit}{'' if count == 1 else 's'}" for count, unit in named if count] or ["0 items"]
         return ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + parts[-1]

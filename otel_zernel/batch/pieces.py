@@ -30,9 +30,12 @@ _CHILDREN: Final = {
     "ResourceSpans": "scope_spans",
     "LogsData": "resource_logs",
     "ResourceLogs": "scope_logs",
+    "ProfilesData": "resource_profiles",
+    "ResourceProfiles": "scope_profiles",
+    "ScopeProfiles": "profiles",
 }
 """The field of a message with the next containers."""
-_ITEMS: Final = {"ScopeSpans": "spans", "ScopeLogs": "log_records"} | dict.fromkeys(
+_ITEMS: Final = {"ScopeSpans": "spans", "ScopeLogs": "log_records", "Profile": "samples"} | dict.fromkeys(
     ("Gauge", "Sum", "Histogram", "ExponentialHistogram", "Summary"), "data_points"
 )
 """The field of a message with the items."""

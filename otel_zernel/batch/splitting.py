@@ -17,13 +17,18 @@ Item = TypeVar("Item", Span, LogRecord)
 
 
 def split_batch(batch: Batch, max_items: int) -> Iterator[Batch]:
-    """Batches of at most `max_items` items each, in order: the batch itself if it is small enough."""
+    """Batches of at most `max_items` items each, in order: the batch itself if it is small enough.
+
+    Profiles stay together (`Batch.stays_alone`).
+    """
     if batch.item_count <= max_items:
         yield batch
         return
     yield from (Batch(metrics=piece) for piece in _split_metrics(batch.metrics, max_items))
     yield from (Batch(spans=piece) for piece in _split_spans(batch.spans, max_items))
     yield from (Batch(logs=piece) for piece in _split_logs(batch.logs, max_items))
+    if batch.stays_alone:
+        yield batch.only(("profiles",))
 
 
 def _split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:

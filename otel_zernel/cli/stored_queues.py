@@ -7,18 +7,24 @@ from pathlib import Path
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import SIGNALS, Batch, Signal, split_batch
 from otel_zernel.errors import CannotStart, DecodeError
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
 from otel_zernel.registry import Registry
 from otel_zernel.storage import JournalView, Record, Storage, StorageFailed
 from otel_zernel.text import quoted, suggestion
 
 LINE_ITEMS = 1000
 """The most items in an exported line, as in the `file` exporter: many log readers reject lines over 1 MiB."""
-_UNITS: dict[Signal, str] = {"metrics": "metric points", "traces": "spans", "logs": "log records"}
+_UNITS: dict[Signal, str] = {
+    "metrics": "metric points",
+    "traces": "spans",
+    "logs": "log records",
+    "profiles": "profile samples",
+}
 
 
 def journals(registry: Registry, directory: Path, component: str | None = None) -> list[JournalView]:
@@ -102,3 +108,5 @@ def _lines(data: bytes, record: Record) -> Iterator[bytes]:
                 yield spans_json(message)
             case LogsData():
                 yield logs_json(message)
+            case ProfilesData():
+                yield profiles_json(message)

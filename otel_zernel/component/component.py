@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from opentelemetry.metrics import Meter
 
-from otel_zernel.batch import ALL_SIGNALS, Signal
+from otel_zernel.batch import ALL_SIGNALS, STABLE_SIGNALS, Signal
 from otel_zernel.clock import Clock
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import CannotStart
@@ -87,9 +87,10 @@ class Component:
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     stability: ClassVar[Stability] = "development"
-    signals: frozenset[Signal] = ALL_SIGNALS
+    signals: frozenset[Signal] = frozenset(STABLE_SIGNALS)
     """The signals that it emits or accepts. A pipeline that carries none of them is a configuration error. An instance
-    may accept fewer than its class: an exporter then gets no batches of the others."""
+    may accept fewer than its class: an exporter then gets no batches of the others. A processor gets them, and lets
+    them pass."""
 
     def __init__(self, config: Any, context: Context) -> None:
         """`config` is an instance of `Config`."""

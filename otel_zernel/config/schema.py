@@ -204,10 +204,6 @@ class _Validation:
             self._references("exporters", tree.get("exporters"), path, (*path, "exporters")),
             _signals(id_),
         )
-        if not pipeline.signals:
-            self._add_mistake(
-                path, f"a pipeline carries metrics, traces or logs; {id_.partition('/')[0]} are not supported"
-            )
         self._check_has_components(tree, path)
         self._check_signals(pipeline, path)
         self._check_order(pipeline, path)
@@ -229,7 +225,7 @@ class _Validation:
         for kind in PIPELINE_KINDS:
             for id_ in getattr(pipeline, kind):
                 cls = self._classes.get((kind, id_))
-                if cls and pipeline.signals and not cls.signals & pipeline.signals:
+                if cls and not cls.signals & pipeline.signals:
                     verb = "produce" if kind == "receivers" else "accept"
                     mismatch = f"does not {verb} {' or '.join(sorted(pipeline.signals))}"
                     self._add_mistake(path, f"{kind[:-1]} {quoted(id_)} {mismatch}; remove it from the pipeline")
@@ -278,8 +274,8 @@ def _problem(mistake: Mistake, sources: Mapping[Path, str]) -> Problem:
 
 
 def _signals(pipeline: str) -> frozenset[Signal]:
-    """The signals of a pipeline with this id. Empty for signals that only the OpenTelemetry Collector supports."""
+    """The signals of a pipeline with this id."""
     for signal in SIGNALS:
         if pipeline.startswith(signal):
             return frozenset({signal})
-    return frozenset() if pipeline.partition("/")[0] == "profiles" else ALL_SIGNALS
+    return ALL_SIGNALS

@@ -205,6 +205,8 @@ _WORDS: Final[Mapping[str, Signal]] = {
     "log": "logs",
     "logs": "logs",
     "logging": "logs",
+    "profile": "profiles",
+    "profiling": "profiles",
 }
 """Signals by the words that users write, in lower case."""
 

@@ -17,6 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Signal
@@ -36,7 +37,7 @@ _LEVELS_OF_VALUE: Final = 3
 _FREE_BRACKETS: Final = 10_000
 _BYTES_A_BRACKET: Final = 8
 """An attribute without a value has 22 bytes and 2 brackets."""
-_IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id"})
+_IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id", "profile_id"})
 
 
 def decode_json(signal: Signal, text: bytes | str) -> SignalData:
@@ -243,4 +244,5 @@ _ROOTS: Final[Mapping[Signal, Convert]] = {
     "metrics": _decoder(MetricsData.DESCRIPTOR, CONVERTERS),
     "traces": _decoder(TracesData.DESCRIPTOR, CONVERTERS),
     "logs": _decoder(LogsData.DESCRIPTOR, CONVERTERS),
+    "profiles": _decoder(ProfilesData.DESCRIPTOR, CONVERTERS),
 }

@@ -29,10 +29,13 @@ _ESCAPE: Final = re.compile(
 )
 """An escape sequence of JSON. A surrogate without the other half of its pair is `lone`."""
 _CONTAINERS: Final = frozenset({"resource_metrics", "scope_metrics", "metrics", "resource_spans", "scope_spans"}) | {
-    *("resource_logs", "scope_logs", "gauge", "sum", "histogram", "exponential_histogram", "summary")
+    *("resource_logs", "scope_logs", "gauge", "sum", "histogram", "exponential_histogram", "summary"),
+    *("resource_profiles", "scope_profiles", "profiles", "dictionary"),
 }
 """The fields of messages that are read field by field."""
-_ITEMS: Final = frozenset({"data_points", "spans", "log_records"})
+_ITEMS: Final = frozenset({"data_points", "spans", "log_records", "samples"}) | {
+    *("mapping_table", "location_table", "function_table", "link_table", "attribute_table", "stack_table")
+}
 """The fields whose elements are read at once."""
 
 

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 
 from otel_zernel.component.declaration import DeclaredMetric, by_name
 
-_NOUNS = {"metric_points": "{datapoints}", "spans": "{spans}", "log_records": "{records}"}
+_NOUNS = {
+    "metric_points": "{datapoints}",
+    "spans": "{spans}",
+    "log_records": "{records}",
+    "profile_samples": "{samples}",
+}
 _RECEIVER = ("receiver", "transport")
 _EXPORTER = ("exporter",)
 _REMOTE = "while the exporter has a queue"
@@ -33,7 +38,7 @@ def _sum(
 DROPPED_ITEMS = _sum(
     "zernel.dropped_items",
     "{item}",
-    "Dropped metric points, spans and log records, by component and reason.",
+    "Dropped metric points, spans, log records and profile samples, by component and reason.",
     ("kind", "component", "reason"),
     "from the first loss on",
 )

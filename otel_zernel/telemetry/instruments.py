@@ -17,6 +17,7 @@ _ITEM_NAMES: Mapping[Signal, tuple[str, str]] = {
     "metrics": ("metric_points", "{datapoints}"),
     "traces": ("spans", "{spans}"),
     "logs": ("log_records", "{records}"),
+    "profiles": ("profile_samples", "{samples}"),
 }
 """The nouns and units of the OpenTelemetry Collector's item counters."""
 
@@ -70,7 +71,7 @@ class RunningTotals:
 
 @dataclass(frozen=True, slots=True)
 class ItemCounter:
-    """Counts the items of batches in `otelcol_<outcome>_metric_points`, `..._spans` and `..._log_records`."""
+    """Counts the items of batches in `otelcol_<outcome>_metric_points`, `..._spans` and so on."""
 
     totals: Mapping[Signal, RunningTotal]
 

@@ -36,7 +36,7 @@ from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.collectors import collector
 
 PAGE = (ROOT / "docs" / "reference.md").read_text("utf-8")
-NOUNS = ("metric_points", "spans", "log_records")
+NOUNS = ("metric_points", "spans", "log_records", "profile_samples")
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -19,9 +19,11 @@ from tests.free_ports import free_port
 from tests.interop.conftest import installed_peer
 from tests.interop.rotel import listening
 from tests.interop.test_otlp_senders import PYTHON, message_bits
+from tests.otlp import profiles
 from tests.receivers.otlp.serving import Recording, receiving
 
 _VERSION = "0.161.0"
+PROFILES = "--feature-gates=service.profilesSupport"
 
 
 @asynccontextmanager
@@ -42,7 +44,7 @@ async def relaying(folder: Path, exporter: str, settings: Mapping[str, Any]) -> 
     file, log_file = folder / "otelcol.yaml", folder / "otelcol.log"
     file.write_text(yaml.safe_dump(config))
     with log_file.open("w") as log:
-        process = await asyncio.create_subprocess_exec(program, f"--config={file}", stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(program, f"--config={file}", PROFILES, stdout=log, stderr=log)
     try:
         async with asyncio.timeout(60):
             for address in addresses.values():
@@ -63,7 +65,9 @@ NAN, GO_NAN = ((0x7FF8 << 48 | payload).to_bytes(8, "little") for payload in (0,
 
 
 def everything(signal: Signal) -> Batch:
-    """All that the Python SDK can make of a signal."""
+    """All that the Python SDK can make of a signal. It makes no profiles."""
+    if signal == "profiles":
+        return Batch.from_bytes(profiles=profiles(7, 9, resource={"service.name": "train"}).SerializeToString())
     make, encode, *_ = PYTHON[signal]
     name = "spans" if signal == "traces" else signal
     return Batch.from_bytes(**{name: encode(make()).SerializeToString()})

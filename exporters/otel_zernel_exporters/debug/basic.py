@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import count_log_records, count_points, count_spans
+from otel_zernel.batch import count_log_records, count_points, count_samples, count_spans
 
 
 def render_metrics(metrics: MetricsData) -> Iterator[str]:
@@ -26,3 +27,9 @@ def render_spans(traces: TracesData) -> Iterator[str]:
 def render_logs(logs: LogsData) -> Iterator[str]:
     """`Logs {"resource logs": 1, "log records": 10}`"""
     yield f'Logs {{"resource logs": {len(logs.resource_logs)}, "log records": {count_log_records(logs)}}}'
+
+
+def render_profiles(profiles: ProfilesData) -> Iterator[str]:
+    """`Profiles {"resource profiles": 1, "sample records": 10}`"""
+    count = count_samples(profiles)
+    yield f'Profiles {{"resource profiles": {len(profiles.resource_profiles)}, "sample records": {count}}}'

@@ -12,7 +12,7 @@ from typing import Self, TextIO
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
 from otel_zernel_exporters.debug import basic, detailed, normal
@@ -49,6 +49,7 @@ class DebugExporter(Exporter):
 
     Config = DebugConfig
     stability = "beta"
+    signals = ALL_SIGNALS
 
     def __init__(self, config: DebugConfig, context: Context, stream: TextIO | None = None) -> None:
         """`stream` replaces the configured output."""
@@ -94,6 +95,8 @@ class DebugExporter(Exporter):
             yield from layout.render_spans(batch.spans)
         if batch.log_record_count:
             yield from layout.render_logs(batch.logs)
+        if batch.count_of("profiles"):
+            yield from basic.render_profiles(batch.profiles)
 
     def _chosen(self, metrics: MetricsData) -> MetricsData:
         """The metrics that match the configuration, as a copy unless all match."""

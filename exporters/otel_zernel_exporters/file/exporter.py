@@ -18,7 +18,7 @@ from typing import Self
 
 import zstandard
 
-from otel_zernel.batch import SIGNALS, Batch, split_batch
+from otel_zernel.batch import STABLE_SIGNALS, Batch, split_batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
@@ -208,7 +208,7 @@ class FileExporter(Exporter):
 
     def _encode(self, batch: Batch) -> Iterator[bytes]:
         if self.config.format == "proto":
-            yield from filter(None, map(batch.bytes_of, SIGNALS))
+            yield from filter(None, map(batch.bytes_of, STABLE_SIGNALS))
             return
         for piece in split_batch(batch, LINE_ITEMS):
             if piece.point_count:

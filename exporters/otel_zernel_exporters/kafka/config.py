@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from otel_zernel.batch import SIGNALS, Signal
+from otel_zernel.batch import STABLE_SIGNALS, Signal
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.types import Duration, NamedSections, Secret, Section
 from otel_zernel_libraries.clients.kafka.client_config import Encoding, KafkaClientConfig, check_topic
@@ -179,7 +179,7 @@ class KafkaExporterConfig(KafkaClientConfig, RemoteExporterConfig):
             return fields
         old = {name: fields[name] for name in ("topic", "encoding") if fields.get(name) is not None}
         rest = {name: value for name, value in fields.items() if name not in ("topic", "encoding")}
-        for signal in SIGNALS if old else ():
+        for signal in STABLE_SIGNALS if old else ():
             own = rest.get(signal)
             if own is None or isinstance(own, Mapping):
                 rest[signal] = {**old, **(own or {})}

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from otel_zernel import __version__
-from otel_zernel.batch import ALL_SIGNALS, Batch
+from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
 from otel_zernel.repeated import Repeated
@@ -31,7 +31,6 @@ class LiveExporter(Exporter, LiveSource):
 
     Config = LiveConfig
     stability = "alpha"
-    signals = ALL_SIGNALS
     config: LiveConfig
 
     def __init__(self, config: LiveConfig, context: Context) -> None:

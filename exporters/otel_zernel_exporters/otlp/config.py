@@ -5,7 +5,7 @@ https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -35,7 +35,15 @@ SIGNAL_ENDPOINTS = {
     "METRICS_ENDPOINT": "metrics_endpoint",
     "TRACES_ENDPOINT": "traces_endpoint",
     "LOGS_ENDPOINT": "logs_endpoint",
+    "PROFILES_ENDPOINT": "profiles_endpoint",
 }
+URL_PATHS: Final[Mapping[Signal, str]] = {
+    "metrics": "/v1/metrics",
+    "traces": "/v1/traces",
+    "logs": "/v1/logs",
+    "profiles": "/v1development/profiles",
+}
+"""The path of each signal below the endpoint."""
 
 
 def fill_in(fields: Any, info: ValidationInfo, more: Mapping[str, str] | None = None) -> Any:
@@ -214,8 +222,10 @@ class OtlpHttpConfig(OtlpConfig):
     """The URL for spans, in place of `endpoint` with `/v1/traces`."""
     logs_endpoint: str = ""
     """The URL for log records, in place of `endpoint` with `/v1/logs`."""
+    profiles_endpoint: str = ""
+    """The URL for profiles, in place of `endpoint` with `/v1development/profiles`."""
     endpoint: str = Field("", validate_default=True)
-    """The URL of the server. `/v1/metrics`, `/v1/traces` and `/v1/logs` are appended."""
+    """The URL of the server. `/v1/metrics`, `/v1/traces`, `/v1/logs` and `/v1development/profiles` are appended."""
     encoding: Literal["proto", "json"] = "proto"
     compression: Literal["gzip", "zstd", "deflate", "none"] = "gzip"
 
@@ -229,7 +239,7 @@ class OtlpHttpConfig(OtlpConfig):
     def _empty_is_none(cls, value: object) -> object:
         return value or "none"
 
-    @field_validator("metrics_endpoint", "traces_endpoint", "logs_endpoint", "endpoint")
+    @field_validator("metrics_endpoint", "traces_endpoint", "logs_endpoint", "profiles_endpoint", "endpoint")
     @classmethod
     def _endpoint_is_a_url(cls, endpoint: str, info: ValidationInfo) -> str:
         if not endpoint:
@@ -259,4 +269,4 @@ class OtlpHttpConfig(OtlpConfig):
         if own or not self.endpoint:
             return own
         url = urlsplit(self.endpoint)
-        return urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/v1/{signal}"))
+        return urlunsplit(url._replace(path=url.path.rstrip("/") + URL_PATHS[signal]))

@@ -6,7 +6,7 @@ from os import environ
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url
@@ -38,6 +38,7 @@ class OtlpGrpcExporter(ConvertingExporter):
 
     Config = OtlpGrpcConfig
     stability = "beta"
+    signals = ALL_SIGNALS
     delivery = "remote"
     config: OtlpGrpcConfig
 

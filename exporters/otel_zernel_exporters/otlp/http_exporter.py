@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import zstandard
 
 from otel_zernel import __version__
-from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Batch, Signal
 from otel_zernel.component import Context
 from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer
 from otel_zernel_exporters.otlp.classic import with_fixed_bounds
-from otel_zernel_exporters.otlp.config import OtlpHttpConfig
+from otel_zernel_exporters.otlp.config import URL_PATHS, OtlpHttpConfig
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import METRICS, OtlpSignal, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.time_lines import TimeLines
@@ -50,15 +50,16 @@ class OtlpHttpExporter(ConvertingExporter):
 
     Config = OtlpHttpConfig
     stability = "beta"
+    signals = ALL_SIGNALS
     delivery = "remote"
     config: OtlpHttpConfig
 
     @classmethod
     def advice(cls, config: OtlpHttpConfig) -> Iterator[tuple[str, str]]:
         path = urlsplit(config.endpoint).path.rstrip("/")
-        for signal in SIGNALS:
-            if path.endswith(f"/v1/{signal}"):
-                doubled = f"/v1/{signal} is appended to it once more"
+        for signal, appended in URL_PATHS.items():
+            if path.endswith(appended):
+                doubled = f"{appended} is appended to it once more"
                 yield "endpoint", f"{doubled}; remove it from the URL, or set {signal}_endpoint in place of endpoint"
 
     def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:

@@ -7,13 +7,19 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
 
-Response = ExportMetricsServiceResponse | ExportTraceServiceResponse | ExportLogsServiceResponse
+Response = (
+    ExportMetricsServiceResponse
+    | ExportTraceServiceResponse
+    | ExportLogsServiceResponse
+    | ExportProfilesServiceResponse
+)
 
 _COLLECTOR = "/opentelemetry.proto.collector"
 
@@ -58,7 +64,15 @@ LOGS = OtlpSignal(
     ExportLogsServiceResponse,
     lambda response: response.partial_success.rejected_log_records,
 )
-_SIGNALS: Mapping[Signal, OtlpSignal] = {signal.name: signal for signal in (METRICS, TRACES, LOGS)}
+PROFILES = OtlpSignal(
+    "profiles",
+    "profile samples",
+    f"{_COLLECTOR}.profiles.v1development.ProfilesService/Export",
+    lambda batch: profiles_json(batch.profiles),
+    ExportProfilesServiceResponse,
+    lambda response: response.partial_success.rejected_profiles,
+)
+_SIGNALS: Mapping[Signal, OtlpSignal] = {signal.name: signal for signal in (METRICS, TRACES, LOGS, PROFILES)}
 
 
 def all_signals() -> Iterator[OtlpSignal]:

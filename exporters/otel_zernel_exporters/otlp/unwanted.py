@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 from weakref import ref
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import STABLE_SIGNALS, Batch, Signal
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable, Unwanted
 from otel_zernel_exporters.otlp.signals import OtlpSignal, all_signals
@@ -63,7 +63,8 @@ class UnwantedSignals:
         """
         if not isinstance(error, Correctable) or signal.name in self._accepted or signal.name not in self._signals:
             return error
-        others = [other for other in all_signals() if other.name in self._signals - {signal.name}]
+        usual = self._signals.intersection(STABLE_SIGNALS) - {signal.name}  # few servers have a path for profiles
+        others = [other for other in all_signals() if other.name in usual]
         taken = [other for other in others if await probe(other)]
         for other in taken:
             self.accepted(other)

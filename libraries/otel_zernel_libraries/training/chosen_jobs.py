@@ -5,7 +5,8 @@ from typing import Any
 
 import psutil
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import Batch
+from otel_zernel.batch.thin import LEVELS
 from otel_zernel.component import Component, Processor
 from otel_zernel_libraries.job_choice import JobChoice, names_of
 from otel_zernel_libraries.training import semconv
@@ -17,7 +18,6 @@ CHOSEN = "chosen"
 """The type of the processor. It exists in this process only."""
 _MOST_PROCESSES = 4096
 """Processes whose ancestors are remembered."""
-_CONTAINERS: dict[Signal, str] = {"metrics": "resource_metrics", "traces": "resource_spans", "logs": "resource_logs"}
 
 
 def ancestors_of(pid: int) -> tuple[int, ...]:
@@ -40,10 +40,11 @@ def choosing(choice: JobChoice, read_ancestors: Callable[[int], tuple[int, ...]]
 
         def process(self, batch: Batch) -> Iterator[Batch]:
             for signal in batch.signals:
-                resources = getattr(batch.message(signal), _CONTAINERS[signal])
+                field = LEVELS[signal][0]
+                resources = getattr(batch.message(signal), field)
                 kept = [at for at, one in enumerate(resources) if self._is_chosen(one.resource.attributes)]
                 if len(kept) < len(resources):
-                    edited = getattr(batch.edit(signal), _CONTAINERS[signal])
+                    edited = getattr(batch.edit(signal), field)
                     chosen = [edited[at] for at in kept]
                     del edited[:]
                     edited.extend(chosen)

@@ -156,6 +156,7 @@ class TargetTurns:
         batches = [one.request.batch for one in (*taken, waiting)]
         return (
             not waiting.alone
+            and not waiting.request.batch.stays_alone
             and taken[0].request.is_whole
             and waiting.request.is_whole
             and waiting.request.batch.signals == taken[0].request.batch.signals

@@ -46,12 +46,16 @@ def joined(requests: Sequence[Request]) -> Request:
 
 
 def grouped(leased: Iterable[Request], max_size: int) -> Iterator[list[Request]]:
-    """The requests in order, in groups of at most `max_size` items (0: one group). A larger request is alone."""
+    """The requests in order, in groups of at most `max_size` items (0: one group).
+
+    A larger request is alone, and so are profiles.
+    """
     group: list[Request] = []
     items = 0
     for request in leased:
         count = request.batch.item_count
-        if group and max_size and items + count > max_size:
+        is_full = max_size and items + count > max_size
+        if group and (is_full or request.batch.stays_alone):
             yield group
             group, items = [], 0
         group.append(request)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel_libraries.attributes.actions import AttributeChanges, changes_by, compiled, names_used_by, write
 from otel_zernel_libraries.conditions import LAYOUTS, Item, selection_test
@@ -24,11 +24,11 @@ class AttributesProcessor(Processor):
         super().__init__(config, context)
         self._act = compiled(config.actions)
         self._names = names_used_by(config.actions)
-        self._selects = {signal: selection_test(config.include, config.exclude, signal) for signal in SIGNALS}
+        self._selects = {signal: selection_test(config.include, config.exclude, signal) for signal in _CONTEXTS}
 
     def process(self, batch: Batch) -> Iterable[Batch]:
         """The batch, edited only if an attribute changes."""
-        for signal in batch.signals:
+        for signal in _CONTEXTS.keys() & batch.signals:
             if changes := self._changes(batch, signal):
                 _write_all(batch.edit(signal), signal, changes)
         return (batch,)

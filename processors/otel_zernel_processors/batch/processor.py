@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from otel_zernel.batch import SIGNALS, Batch, Signal, split_batch
+from otel_zernel.batch import ALL_SIGNALS, SIGNALS, STABLE_SIGNALS, Batch, Signal, split_batch
 from otel_zernel.component import Context, Processor
 from otel_zernel.errors import DecodeError
 from otel_zernel_processors.batch.config import BatchConfig
@@ -33,10 +33,11 @@ class PendingBatches:
 
 
 class BatchProcessor(Processor):
-    """Joins small batches of one signal into larger ones, and splits those that are too large."""
+    """Joins small batches of one signal into larger ones, and splits those that are too large. Profiles pass."""
 
     Config = BatchConfig
     stability = "beta"
+    signals = ALL_SIGNALS
 
     def __init__(self, config: BatchConfig, context: Context) -> None:
         super().__init__(config, context)
@@ -49,12 +50,15 @@ class BatchProcessor(Processor):
     @property
     def reads(self) -> Collection[Signal]:
         """Joining reads no message; splitting does."""
-        return self.signals if self.config.send_batch_max_size else ()
+        return STABLE_SIGNALS if self.config.send_batch_max_size else ()
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """The joined batches that are complete."""
         for signal in filter(batch.count_of, batch.signals):
             part = batch if len(batch.signals) == 1 else batch.only({signal})
+            if part.stays_alone:
+                yield part
+                continue
             pending = self._pending[signal]
             pending.add(part, self.context.clock.monotonic())
             if self._at_once or pending.items >= self.config.send_batch_size:

@@ -164,6 +164,8 @@ class FilterConfig(ComponentConfig):
                 return {"resource": two.resource, "span": two.span, "spanevent": two.spanevent}
             case "logs":
                 return {"resource": self.logs.resource, "log": self.logs.log_record}
+            case _:
+                return {}
 
     def groups(self, signal: Signal) -> tuple[ConditionGroup, ...]:
         """The conditions whose context is inferred."""

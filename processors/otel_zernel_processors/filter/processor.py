@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
-from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel.component.forms import DataForms
 from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed
@@ -25,7 +25,7 @@ class FilterProcessor(Processor):
 
     def __init__(self, config: FilterConfig, context: Context) -> None:
         super().__init__(config, context)
-        every = {signal: rules_of(config, signal, context) for signal in SIGNALS if signal in context.signals}
+        every = {signal: rules_of(config, signal, context) for signal in _COUNTED if signal in context.signals}
         self._rules: dict[Signal, Rules] = {signal: rules for signal, rules in every.items() if rules}
         self._filtered = {
             signal: context.meter.create_counter(*FILTERED[noun].counter) for signal, noun in _COUNTED.items()

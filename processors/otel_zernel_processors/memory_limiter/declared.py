@@ -2,7 +2,12 @@
 
 from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 
-_UNITS = {"metric_points": "{datapoints}", "spans": "{spans}", "log_records": "{records}"}
+_UNITS = {
+    "metric_points": "{datapoints}",
+    "spans": "{spans}",
+    "log_records": "{records}",
+    "profile_samples": "{samples}",
+}
 
 
 def _items(outcome: str, noun: str) -> DeclaredMetric:

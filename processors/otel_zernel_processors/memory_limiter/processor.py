@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from opentelemetry.metrics import Counter
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.errors import Refused
 from otel_zernel.runtime.memory import memory_limit, resident_memory
@@ -92,7 +92,12 @@ class FreeingSchedule:
 
 _SHORTEST_LOOK = 0.01
 """Seconds between two looks under load. A source that sends 1 GB/s adds 10 MB meanwhile."""
-_COUNTED: Mapping[Signal, str] = {"metrics": "metric_points", "traces": "spans", "logs": "log_records"}
+_COUNTED: Mapping[Signal, str] = {
+    "metrics": "metric_points",
+    "traces": "spans",
+    "logs": "log_records",
+    "profiles": "profile_samples",
+}
 
 
 class MemoryLimiterProcessor(Processor):
@@ -100,6 +105,7 @@ class MemoryLimiterProcessor(Processor):
 
     Config = MemoryLimiterConfig
     stability = "beta"
+    signals = ALL_SIGNALS
     belongs_first = True
 
     def __init__(self, config: MemoryLimiterConfig, context: Context, sources: MemorySources | None = None) -> None:

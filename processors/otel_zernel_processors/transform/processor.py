@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel.text import one_line
 from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed, Item, compile_condition
@@ -61,7 +61,7 @@ class TransformProcessor(Processor):
 
     def __init__(self, config: TransformConfig, context: Context) -> None:
         super().__init__(config, context)
-        self._statements = {signal: list(self._compile(signal)) for signal in SIGNALS if signal in context.signals}
+        self._statements = {signal: list(self._compile(signal)) for signal in LAYOUTS if signal in context.signals}
 
     @property
     def reads(self) -> Collection[Signal]:

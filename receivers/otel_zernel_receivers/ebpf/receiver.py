@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
+from otel_zernel.batch import STABLE_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import Refused, Rejected
@@ -33,7 +33,7 @@ class EbpfReceiver(Receiver):
 
     Config = EbpfConfig
     stability = "alpha"
-    signals: frozenset[Signal] = ALL_SIGNALS
+    signals: frozenset[Signal] = frozenset(STABLE_SIGNALS)
 
     def __init__(self, config: EbpfConfig, context: Context, open_session: OpenSession | None = None) -> None:
         super().__init__(config, context)

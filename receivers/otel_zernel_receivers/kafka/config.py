@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from otel_zernel.batch import SIGNALS, Signal
+from otel_zernel.batch import STABLE_SIGNALS, Signal
 from otel_zernel.types import Duration, PositiveDuration, Ratio, Section
 from otel_zernel_libraries.clients.kafka.client_config import Encoding, KafkaClientConfig, check_topic
 
@@ -202,7 +202,7 @@ class KafkaReceiverConfig(KafkaClientConfig):
             old["topics"] = [fields["topic"]]
         if fields.get("encoding"):
             old["encoding"] = fields["encoding"]
-        for signal in SIGNALS if old else ():
+        for signal in STABLE_SIGNALS if old else ():
             own = rest.get(signal)
             if own is None or isinstance(own, Mapping):
                 rest[signal] = {**old, **(own or {})}
@@ -233,7 +233,7 @@ class KafkaReceiverConfig(KafkaClientConfig):
             raise ValueError("heartbeat_interval must be shorter than session_timeout, usually a third of it")
         if 0 < self.max_fetch_size < self.min_fetch_size:
             raise ValueError("max_fetch_size must not be less than min_fetch_size")
-        topics = {topic for signal in SIGNALS for topic in self.topics_of(signal).topics}
+        topics = {topic for signal in STABLE_SIGNALS for topic in self.topics_of(signal).topics}
         if self.dead_letter_topic in topics:
             raise ValueError("dead_letter_topic must not be a topic that the receiver reads")
         return self

@@ -10,7 +10,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from otel_zernel.batch import Signal
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import SignalData
-from otel_zernel.batch.thin import thin_type
+from otel_zernel.batch.thin import LEVELS, thin_type
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.json import parse_logs_json, parse_metrics_json, parse_spans_json
 from otel_zernel_libraries.clients.kafka.client_config import Encoding
@@ -20,11 +20,6 @@ _PARSE_JSON: Final[Mapping[Signal, Callable[[bytes], SignalData]]] = {
     "metrics": parse_metrics_json,
     "traces": parse_spans_json,
     "logs": parse_logs_json,
-}
-_RESOURCES: Final[Mapping[Signal, str]] = {
-    "metrics": "resource_metrics",
-    "traces": "resource_spans",
-    "logs": "resource_logs",
 }
 
 
@@ -63,7 +58,7 @@ def _with_attributes(signal: Signal, encoded: bytes, headers: Headers) -> bytes:
         message: Any = thin_type(signal).FromString(encoded)
     except ProtobufDecodeError as error:
         raise DecodeError(str(error)) from error
-    for resource in getattr(message, _RESOURCES[signal]):
+    for resource in getattr(message, LEVELS[signal][0]):
         resource.resource.attributes.extend(attributes)
     return bytes(message.SerializeToString())
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Final
 
-from otel_zernel.batch import SIGNALS, Signal
+from otel_zernel.batch import STABLE_SIGNALS, Signal
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig, SignalTopicsConfig
 
 _KNOWN: Final = 10_000
@@ -24,7 +24,9 @@ class Topics:
 
         Raises `SharedTopic`.
         """
-        self._readers = {signal: _Reader(config.topics_of(signal)) for signal in SIGNALS if signal in set(signals)}
+        self._readers = {
+            signal: _Reader(config.topics_of(signal)) for signal in STABLE_SIGNALS if signal in set(signals)
+        }
         self._found: dict[str, Signal | None] = {}
         for signal, other in combinations(self._readers, 2):
             for topic in self._readers[signal].names & self._readers[other].names:

@@ -1,4 +1,4 @@
-"""Receives metrics, spans and log records over OTLP, by gRPC and HTTP."""
+"""Receives metrics, spans, log records and profiles over OTLP, by gRPC and HTTP."""
 
 from otel_zernel_receivers.otlp.receiver import OtlpReceiver
 

@@ -1,11 +1,12 @@
 """The configuration of the otlp receiver. Keys and defaults are those of the OpenTelemetry Collector."""
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
+from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import Address, Duration, NamedSections, PositiveDuration, SecretHeaders, Section, parse_address
 from otel_zernel_libraries.serving.access import HttpAuthConfig
@@ -17,6 +18,8 @@ Compression = Literal["", "gzip", "zstd", "zlib", "deflate"]
 COMPRESSIONS: tuple[Compression, ...] = ("", "gzip", "zstd", "zlib", "deflate")
 Path = Annotated[str, AfterValidator(lambda path: _absolute(path))]
 Count = Annotated[int, Field(ge=1)]
+PROFILES_PATH: Final = "/v1development/profiles"
+"""Fixed, as in the OpenTelemetry Collector."""
 
 
 def _absolute(path: str) -> str:
@@ -154,9 +157,16 @@ class HttpConfig(ProtocolConfig):
 
     @model_validator(mode="after")
     def _paths_differ(self) -> Self:
-        if len({self.metrics_url_path, self.traces_url_path, self.logs_url_path}) < 3:
-            raise ValueError("metrics_url_path, traces_url_path and logs_url_path must differ")
+        if len({*map(self.url_path, SIGNALS)}) < len(SIGNALS):
+            raise ValueError(
+                f"metrics_url_path, traces_url_path and logs_url_path must differ, and none is {PROFILES_PATH}"
+            )
         return self
+
+    def url_path(self, signal: Signal) -> str:
+        """The path of a signal."""
+        path: str = PROFILES_PATH if signal == "profiles" else getattr(self, f"{signal}_url_path")
+        return path
 
 
 class ProtocolsConfig(NamedSections):

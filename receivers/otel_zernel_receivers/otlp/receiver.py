@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_zernel.authentication import server_authenticator
+from otel_zernel.batch import ALL_SIGNALS
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.errors import CannotStart
 from otel_zernel.types import Address
@@ -62,10 +63,11 @@ CONNECTIONS = 4096
 
 
 class OtlpReceiver(Receiver):
-    """Receives metrics, spans and log records over OTLP, by gRPC and HTTP."""
+    """Receives metrics, spans, log records and profiles over OTLP, by gRPC and HTTP."""
 
     Config = OtlpReceiverConfig
     stability = "beta"
+    signals = ALL_SIGNALS
     config: OtlpReceiverConfig
 
     def __init__(self, config: OtlpReceiverConfig, context: Context) -> None:

@@ -4,7 +4,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.storage import Storage
 from otel_zernel.types import ExtensionId, ReadableFile
@@ -30,7 +29,7 @@ class OtlpJsonFileConfig(ComponentConfig):
     """Wait for records that are appended, also after rotation and truncation, without end."""
     start_at: Literal["beginning", "end"] = "beginning"
     """With `follow`: whether files that exist at the start are read from their beginning or from their end."""
-    signal: Literal["auto"] | Signal = "auto"
+    signal: Literal["auto", "metrics", "traces", "logs"] = "auto"
     """The signal in files of protobuf, which do not name it: `metrics`, `traces`, `logs`, or found by the content."""
     storage: Annotated[str | None, ExtensionId(Storage)] = None
     """The id of a storage extension that keeps the positions in followed files over restarts."""

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
 from otel_zernel.batch.thin import thin_type
 from otel_zernel.errors import DecodeError
@@ -61,7 +61,7 @@ def signal_of(encoded: bytes) -> Signal:
     A message with a text that is not UTF-8, or too deep a value, only has the thin type of its signal.
     """
     for type_of in (MESSAGE_TYPES.__getitem__, thin_type):
-        for signal in SIGNALS:
+        for signal in LEVELS:
             try:
                 message = type_of(signal).FromString(encoded)
             except ProtobufDecodeError:

@@ -9,6 +9,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otel_zernel.batch import Batch, points, split_batch
 from otel_zernel.errors import DecodeError
 from tests.core.parts import batch_of, values_of
+from tests.otlp import profiles
 
 
 def spans(count: int) -> TracesData:
@@ -172,3 +173,22 @@ def test_a_metric_without_data_does_not_stop_a_split() -> None:
     batch = batch_of(1.0, 2.0)
     batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics.add(name="empty")
     assert [values_of([part]) for part in split_batch(batch, 1)] == [[1.0], [2.0]]
+
+
+def test_received_profiles_are_forwarded_unchanged_and_counted_by_samples() -> None:
+    data = profiles(1, 2, 3).SerializeToString() + b"\xf8\x07\x01"
+    batch = Batch.from_bytes(profiles=data)
+    assert (batch.signals, batch.item_count, str(batch.counts)) == (("profiles",), 3, "3 profile samples")
+    assert batch.profiles.dictionary.string_table[3] == "train.py"
+    assert batch.bytes_of("profiles") == data
+
+
+def test_profiles_are_neither_joined_nor_split_because_their_samples_share_a_dictionary() -> None:
+    batch = Batch(spans=spans(5), profiles=profiles(*range(9)))
+    *rest, last = split_batch(batch, 2)
+    assert [piece.span_count for piece in rest] == [2, 2, 1]
+    assert (last.signals, last.profiles) == (("profiles",), batch.profiles)
+    assert last.stays_alone
+    with pytest.raises(ValueError, match="cannot be joined"):
+        Batch.join([batch, last])
+    assert Batch.join([batch_of(1.0), last]).signals == ("metrics", "profiles")

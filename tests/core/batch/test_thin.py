@@ -24,12 +24,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from otel_zernel.batch import SIGNALS, Batch, Signal, count_log_records, count_points, count_spans
+from otel_zernel.batch import SIGNALS, Batch, Signal, count_log_records, count_points, count_samples, count_spans
 from otel_zernel.batch.pieces import PIECE, count_encoded
 from otel_zernel.batch.thin import count_at_once
 from otel_zernel.errors import DecodeError
 from otel_zernel.protobuf import encode_field
-from tests.otlp import data, traces
+from tests.otlp import data, profiles, traces
 
 ATTRIBUTES = [KeyValue(key="k", value=AnyValue(string_value="v")), KeyValue(key="n", value=AnyValue(int_value=3))]
 METRICS = MetricsData(
@@ -66,6 +66,8 @@ LOGS = LogsData(
         )
     ]
 )
+PROFILES = profiles(1, 2)
+PROFILES.MergeFrom(profiles(1, 2, 3))
 
 LARGE = TracesData(
     resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=[Span(name="span", end_time_unix_nano=9)] * 20_000)])]
@@ -76,6 +78,8 @@ def test_every_kind_of_item_is_counted_as_by_the_full_parse() -> None:
     assert count_encoded("metrics", METRICS.SerializeToString()) == count_points(METRICS) == 6
     assert count_encoded("traces", SPANS.SerializeToString()) == count_spans(SPANS) == 2
     assert count_encoded("logs", LOGS.SerializeToString()) == count_log_records(LOGS) == 1
+    assert count_encoded("profiles", PROFILES.SerializeToString()) == count_samples(PROFILES) == 5
+    assert count_encoded("profiles", PROFILES.SerializeToString(), 16) == 5
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05ab", SPANS.SerializeToString()[:-3], b"\x0a\x02\x12\x7f"])

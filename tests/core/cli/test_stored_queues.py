@@ -94,7 +94,12 @@ def test_export_writes_the_pending_batches_as_lines_of_otlp_json(
 
 
 async def test_every_signal_is_counted_and_exported(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    encoded: dict[Signal, str] = {"metrics": "resourceMetrics", "traces": "resourceSpans", "logs": "resourceLogs"}
+    encoded: dict[Signal, str] = {
+        "metrics": "resourceMetrics",
+        "traces": "resourceSpans",
+        "logs": "resourceLogs",
+        "profiles": "resourceProfiles",
+    }
     async with running(tmp_path) as storage:
         journal = await storage.journal("exporters::otlp")
         for signal in SIGNALS:

@@ -162,12 +162,12 @@ def test_a_mistake_in_telemetry_has_its_path_and_a_remedy(text: str, problem: st
     assert found.startswith(f"service::telemetry{problem}")
 
 
-def test_pipelines_of_unsupported_signals_are_mistakes() -> None:
-    (found,) = problems(MINIMAL, "service: {pipelines: {profiles/x: {receivers: [in], exporters: [out]}}}")
-    assert (
-        found
-        == "service::pipelines::profiles/x: a pipeline carries metrics, traces or logs; profiles are not supported"
-    )
+def test_a_pipeline_of_profiles_has_components_that_say_that_they_take_them() -> None:
+    found = problems(MINIMAL, "service: {pipelines: {profiles/x: {receivers: [in], exporters: [out]}}}")
+    assert found == [
+        f"service::pipelines::profiles/x: {component} profiles; remove it from the pipeline"
+        for component in ('receiver "in" does not produce', 'exporter "out" does not accept')
+    ]
 
 
 def test_an_exporter_must_accept_a_signal_of_its_pipeline() -> None:

@@ -18,11 +18,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.errors import DecodeError
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
 from otel_zernel.otlp.json_decoding import decode_json
 
-ENCODE = {"metrics": metrics_json, "traces": spans_json, "logs": logs_json}
-IDS = frozenset({"traceId", "spanId", "parentSpanId"})
+ENCODE = {"metrics": metrics_json, "traces": spans_json, "logs": logs_json, "profiles": profiles_json}
+IDS = frozenset({"traceId", "spanId", "parentSpanId", "profileId"})
 
 SCALARS: dict[int, st.SearchStrategy[Any]] = {
     FieldDescriptor.CPPTYPE_STRING: st.text(max_size=5),

@@ -14,6 +14,7 @@ from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_exporters.debug import DebugExporter
 from otel_zernel_exporters.debug.normal import readable
 from tests.exporters.debug.showing import NOON, debug_exporter, log_records, node, one_span, shown
+from tests.otlp import profiles
 
 
 @pytest.mark.parametrize(
@@ -117,3 +118,9 @@ async def test_output_goes_where_it_is_configured(capsys: pytest.CaptureFixture[
 )
 def test_values_have_a_suitable_unit_prefix(value: float, unit: str, text: str) -> None:
     assert readable(value, unit) == text
+
+
+@pytest.mark.parametrize("verbosity", ["basic", "normal", "detailed"])
+async def test_profiles_are_counted(verbosity: str) -> None:
+    expected = 'Profiles {"resource profiles": 1, "sample records": 2}\n'
+    assert await shown(Batch(profiles=profiles(1, 2)), verbosity) == expected

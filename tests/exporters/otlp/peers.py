@@ -13,6 +13,7 @@ import numpy as np
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
@@ -27,12 +28,13 @@ from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attr
 from otel_zernel.types import Address
 from otel_zernel_libraries.arrays import KnownSeries
 from otel_zernel_libraries.serving.serving import serve
-from tests.otlp import logs, traces
+from tests.otlp import logs, profiles, traces
 
 RESPONSES: dict[str, type[Message]] = {
     "metrics.v1.MetricsService": ExportMetricsServiceResponse,
     "trace.v1.TraceService": ExportTraceServiceResponse,
     "logs.v1.LogsService": ExportLogsServiceResponse,
+    "profiles.v1development.ProfilesService": ExportProfilesServiceResponse,
 }
 
 
@@ -55,6 +57,11 @@ def logs_batch() -> Batch:
     """One log record."""
     record = LogRecord(body=AnyValue(string_value="loss is NaN"), severity_text="WARN", time_unix_nano=1)
     return Batch(logs=logs(record))
+
+
+def profiles_batch() -> Batch:
+    """Two samples of one stack."""
+    return Batch(profiles=profiles(7, 9))
 
 
 @dataclass

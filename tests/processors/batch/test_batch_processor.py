@@ -14,7 +14,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.batch import BatchProcessor
 from tests.core.parts import batch_of, values_of
-from tests.otlp import logs
+from tests.otlp import logs, profiles
 
 
 def processor(clock: FakeClock | None = None, **options: Any) -> BatchProcessor:
@@ -147,3 +147,11 @@ def test_a_batch_that_is_no_otlp_costs_only_itself_and_is_counted() -> None:
     assert [value for batch in batches for value in batch] == [1, 2, 3, 4, 5, 6]
     assert isinstance(one.context.drop, Dropped)
     assert one.context.drop.counts == {"undecodable": 1}
+
+
+def test_profiles_pass_as_they_are() -> None:
+    one = processor(send_batch_size=100, send_batch_max_size=100)
+    batch = Batch(metrics=batch_of(1.0).metrics, profiles=profiles(*range(200)))
+    (passed,) = one.process(batch)
+    assert (passed.signals, passed.profiles) == (("profiles",), batch.profiles)
+    assert sent(one.flush()) == [[1.0]]

@@ -19,12 +19,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from otel_zernel.batch import ALL_SIGNALS, Signal
+from otel_zernel.batch.signals import SignalData
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Emit, Extension
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.grpc.server import SERVICES
-from tests.otlp import data, logs, traces
+from tests.otlp import data, logs, profiles, traces
 
 BOTH: Mapping[str, Any] = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}
 
@@ -94,5 +95,10 @@ def line() -> LogsData:
     return logs(record)
 
 
-REQUESTS: Mapping[Signal, MetricsData | TracesData | LogsData] = {"metrics": gauge(), "traces": step(), "logs": line()}
+REQUESTS: Mapping[Signal, SignalData] = {
+    "metrics": gauge(),
+    "traces": step(),
+    "logs": line(),
+    "profiles": profiles(7, 9),
+}
 """An export request of each signal."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import SIGNALS
 from otel_zernel.clock import SystemClock
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
 from otel_zernel.testing import make_context, until
 from otel_zernel_libraries.serving.http2 import Http2Limits, Method, ServerParts
 from otel_zernel_libraries.serving.http2.server import Http2Connection
@@ -55,7 +55,10 @@ THOROUGH = settings(max_examples=LONG, deadline=None, suppress_health_check=list
 
 STATUSES = {200, 400, 404, 405, 413, 415, 500, 503}
 PROTO = [REQUESTS[signal].SerializeToString() for signal in SIGNALS]
-JSON = [metrics_json(REQUESTS["metrics"]), spans_json(REQUESTS["traces"]), logs_json(REQUESTS["logs"])]  # type: ignore[arg-type]
+JSON = [
+    *(metrics_json(REQUESTS["metrics"]), spans_json(REQUESTS["traces"]), logs_json(REQUESTS["logs"])),  # type: ignore[arg-type]
+    profiles_json(REQUESTS["profiles"]),  # type: ignore[arg-type]
+]
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     "gzip": gzip.compress,
@@ -99,7 +102,7 @@ async def post_damaged(seed: int) -> None:
 
 
 async def _post(app: HttpApp, chance: random.Random) -> int:
-    compression, index = chance.choice(list(COMPRESS)), chance.randrange(3)
+    compression, index = chance.choice(list(COMPRESS)), chance.randrange(len(SIGNALS))
     as_json = chance.random() < 0.4
     body = damaged(chance, COMPRESS[compression](damaged(chance, (JSON if as_json else PROTO)[index])))
     headers = [
@@ -109,7 +112,7 @@ async def _post(app: HttpApp, chance: random.Random) -> int:
     ]
     if chance.random() < 0.05:
         headers[0] = (b"content-type", damaged(chance, headers[0][1]))
-    path = f"/v1/{chance.choice((*SIGNALS, 'x'))}"
+    path = chance.choice((*map(HttpConfig().url_path, SIGNALS), "/v1/x"))
     scope = {"method": chance.choice(("POST",) * 9 + ("GET",)), "path": path, "headers": headers, "query_string": b""}
     cut = chance.randrange(len(body) + 1)
     parts = [{"body": body[:cut], "more_body": True}, {"body": body[cut:], "more_body": False}]

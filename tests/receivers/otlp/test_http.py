@@ -18,14 +18,20 @@ from google.rpc.status_pb2 import Status
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import CannotStart, Refused, Rejected
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
 from otel_zernel.testing import until
 from otel_zernel_receivers.otlp import OtlpReceiver
+from otel_zernel_receivers.otlp.config import HttpConfig
 from tests.receivers.otlp.serving import REQUESTS, Recording, gauge, receiving
 
 PROTO, JSON = {"content-type": "application/x-protobuf"}, {"content-type": "application/json"}
 REQUEST = gauge().SerializeToString()
-TO_JSON: Mapping[Signal, Callable[[Any], bytes]] = {"metrics": metrics_json, "traces": spans_json, "logs": logs_json}
+TO_JSON: Mapping[Signal, Callable[[Any], bytes]] = {
+    "metrics": metrics_json,
+    "traces": spans_json,
+    "logs": logs_json,
+    "profiles": profiles_json,
+}
 COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstandard.ZstdCompressor().compress,
@@ -66,7 +72,8 @@ async def test_the_received_bytes_are_forwarded(signal: Signal, compression: str
     downstream, request = Recording(), REQUESTS[signal].SerializeToString()
     body = COMPRESS[compression](request) if compression else request
     async with receiving(downstream, http()) as receiver, client_of(receiver) as client:
-        response = await client.post(f"/v1/{signal}", content=body, headers={**PROTO, "content-encoding": compression})
+        headers = {**PROTO, "content-encoding": compression}
+        response = await client.post(HttpConfig().url_path(signal), content=body, headers=headers)
     assert (response.status_code, response.content) == (200, b"")
     assert response.headers["content-type"] == "application/x-protobuf"
     assert [batch.bytes_of(signal) for batch in downstream.batches] == [request]
@@ -79,7 +86,8 @@ async def test_json_means_the_same_as_protobuf(signal: Signal, content_type: str
     downstream, request = Recording(), REQUESTS[signal]
     async with receiving(downstream, http()) as receiver, client_of(receiver) as client:
         body = TO_JSON[signal](request)
-        response = await client.post(f"/v1/{signal}", content=body, headers={"content-type": content_type})
+        headers = {"content-type": content_type}
+        response = await client.post(HttpConfig().url_path(signal), content=body, headers=headers)
     assert (response.status_code, response.content) == (200, b"{}")
     assert response.headers["content-type"] == "application/json"
     assert [batch.message(signal) for batch in downstream.batches] == [request]

@@ -5,7 +5,7 @@ https://github.com/open-telemetry/opentelemetry-collector-contrib/blob/main/pkg/
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -18,7 +18,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.batch.parsing import parse
 from otel_zernel.batch.pieces import count_encoded
-from otel_zernel.batch.thin import thin_type
+from otel_zernel.batch.thin import LEVELS, thin_type
 from otel_zernel.errors import DecodeError
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_libraries.clients.kafka.client_config import check_topic
@@ -76,11 +76,6 @@ def _value(value: AnyValue) -> bytes:
             return _EMPTY
 
 
-_FIELDS: Final[Mapping[Signal, tuple[str, str, str]]] = {
-    "metrics": ("resource_metrics", "scope_metrics", "metrics"),
-    "traces": ("resource_spans", "scope_spans", "spans"),
-    "logs": ("resource_logs", "scope_logs", "log_records"),
-}
 _KNOWN_RESOURCES: Final = 4096
 """Resources whose topics and keys are remembered."""
 
@@ -142,7 +137,7 @@ class MessageLayout:
     def _groups(self, signal: Signal, message: Message) -> dict[Place, Message]:
         empty = thin_type(signal)
         groups: dict[Place, Message] = {}
-        resources, scopes, items = _FIELDS[signal]
+        resources, scopes, items = LEVELS[signal]
         for resource in getattr(message, resources):
             place = self._place(signal, resource.resource.SerializeToString())
             if not self._by_trace[signal]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from otel_zernel.authentication import ServerAuthenticator
@@ -118,9 +119,12 @@ SERVICES: Final[Mapping[Signal, str]] = {
     "metrics": f"{_PACKAGE}.metrics.v1.MetricsService",
     "traces": f"{_PACKAGE}.trace.v1.TraceService",
     "logs": f"{_PACKAGE}.logs.v1.LogsService",
+    "profiles": f"{_PACKAGE}.profiles.v1development.ProfilesService",
 }
 METHOD: Final = "Export"
-FILES: Final = tuple(module.DESCRIPTOR for module in (metrics_service_pb2, trace_service_pb2, logs_service_pb2))
+FILES: Final = tuple(
+    module.DESCRIPTOR for module in (metrics_service_pb2, trace_service_pb2, logs_service_pb2, profiles_service_pb2)
+)
 """The descriptors of the files that declare the services."""
 
 

@@ -70,7 +70,7 @@ class HttpApp:
         self._cors = Cors(config.cors)
         self._limit = config.max_request_body_size or _DEFAULT_LIMIT
         self._compressions = frozenset(config.compression_algorithms)
-        self._signals: dict[str, Signal] = {getattr(config, f"{signal}_url_path"): signal for signal in SIGNALS}
+        self._signals: dict[str, Signal] = {config.url_path(signal): signal for signal in SIGNALS}
         self._headers = {name.lower(): value.get_secret_value() for name, value in config.response_headers.items()}
         if not config.keep_alives_enabled:
             self._headers["connection"] = "close"

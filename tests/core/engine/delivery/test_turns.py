@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import Extension
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.delivery.consumers import PATIENCE
@@ -20,6 +20,7 @@ from tests.core.engine.delivery.simulated import SimulatedBackend, SimulatedCloc
 from tests.core.engine.journals import MemoryStorage
 from tests.core.engine.wiring import Counting
 from tests.core.parts import SinkConfig, every_signal, values_of
+from tests.otlp import profiles
 
 OUTAGE = 60
 
@@ -177,3 +178,18 @@ async def test_other_tasks_run_while_thousands_of_targets_are_read() -> None:
     turn = turns.next((), join=True)
     assert turn is not None
     assert len(turn.targets) == 2000
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
+async def test_profiles_that_wait_together_arrive_as_they_came(durable: bool) -> None:
+    async with ordered(durable, batch={"min_size": 1, "max_size": 3}) as (delivery, backend, clock):
+        backend.signals = ALL_SIGNALS
+        backend.fault, backend.repaired = lambda: Retryable("connection refused"), OUTAGE
+        sent = [profiles(*range(count)).SerializeToString() for count in range(1, 6)]
+        for encoded in sent:
+            delivery.queue.put(Batch.from_bytes(profiles=encoded))
+            delivery.queue.put(Batch(metrics=metrics_of(1.0).metrics))
+        await clock.run_until(4.0 * OUTAGE)
+        arrived = [batch.bytes_of("profiles") for batch in backend.batches if batch.count_of("profiles")]
+        assert sorted(arrived) == sorted(sent)
+        assert delivery.lost == 0

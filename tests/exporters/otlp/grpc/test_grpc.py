@@ -31,7 +31,7 @@ from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_libraries.clients.waits import LONGEST_WAIT
-from tests.exporters.otlp.peers import GrpcSink, logs_batch, metrics_batch, spans_batch
+from tests.exporters.otlp.peers import GrpcSink, logs_batch, metrics_batch, profiles_batch, spans_batch
 
 RETRYABLE = {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}
 PERMANENT = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}
@@ -306,3 +306,11 @@ async def test_leaving_without_entering_and_leaving_twice_are_safe() -> None:
         await exporter.export(metrics_batch())
         await exporter.__aexit__(None, None, None)
     assert len(sink.requests) == 1
+
+
+async def test_profiles_arrive_unchanged() -> None:
+    sink = GrpcSink()
+    async with exporting(sink) as exporter:
+        await exporter.export(profiles_batch())
+    assert sink.services == ["profiles.v1development.ProfilesService"]
+    assert sink.requests == [profiles_batch().bytes_of("profiles")]

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from starlette.responses import Response
 
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Permanent, Retryable, Unwanted
 from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
+from otel_zernel.otlp.json_decoding import decode_json
 from otel_zernel_exporters.otlp import OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from tests.exporters.otlp.http.exporting import PROTO, answering, context, exporting
-from tests.exporters.otlp.peers import HttpSink, logs_batch, metrics_batch, spans_batch
+from tests.exporters.otlp.peers import HttpSink, logs_batch, metrics_batch, profiles_batch, spans_batch
 
 DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.decompress,
@@ -86,7 +88,7 @@ async def test_without_a_common_endpoint_only_the_signals_with_a_url_are_accepte
     url = "http://tempo:4318/v1/traces"
     assert accepted(traces_endpoint=url) == {"traces"}
     assert accepted(traces_endpoint=url, logs_endpoint=url) == {"traces", "logs"}
-    assert accepted(endpoint="http://tempo:4318", traces_endpoint=url) == {"metrics", "traces", "logs"}
+    assert accepted(endpoint="http://tempo:4318", traces_endpoint=url) == {"metrics", "traces", "logs", "profiles"}
 
 
 async def test_a_pipeline_of_all_signals_sends_only_those_that_have_a_url(tmp_path: Path) -> None:
@@ -219,3 +221,24 @@ async def test_leaving_without_entering_and_leaving_twice_are_safe() -> None:
         await exporter.export(spans_batch())
         await exporter.__aexit__(None, None, None)
     assert len(sink.requests) == 1
+
+
+@pytest.mark.parametrize("encoding", ["proto", "json"])
+async def test_profiles_arrive_at_the_path_of_their_version(encoding: str) -> None:
+    sink = HttpSink()
+    async with exporting(sink, compression="none", encoding=encoding) as exporter:
+        await exporter.export(profiles_batch())
+    (posted,) = sink.requests
+    decoded = ProfilesData.FromString(posted.body) if encoding == "proto" else decode_json("profiles", posted.body)
+    assert (posted.path, decoded) == ("/v1development/profiles", profiles_batch().profiles)
+
+
+async def test_a_server_without_a_path_for_profiles_gets_no_more_of_them() -> None:
+    sink, own = answering(Response("", 404)), context()
+    async with exporting(sink, own) as exporter:
+        for _ in range(2):
+            with pytest.raises(Unwanted, match=r"takes metrics and traces and logs, but no profiles \(404\)"):
+                await exporter.export(profiles_batch())
+        await exporter.export(metrics_batch())
+    probes = ["/v1/metrics", "/v1/traces", "/v1/logs"]
+    assert [request.path for request in sink.requests] == ["/v1development/profiles", *probes, "/v1/metrics"]
