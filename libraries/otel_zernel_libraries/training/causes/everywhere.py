@@ -110,6 +110,8 @@ def _without(
     takers: Set[TakerKind] = _NOBODY,
 ) -> Iterator[WhatIf]:
     """`of_rest`: the part of what more specific causes leave that this one explains."""
+    if not removed.any():
+        return
     parts = np.ones_like(removed) if of_rest is None else of_rest
     spent = job.spent * removed * parts
     mean = job.a_step(spent.sum(axis=2).mean(axis=0))

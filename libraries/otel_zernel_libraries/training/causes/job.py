@@ -138,6 +138,12 @@ class Job:
         return means
 
     @cached_property
+    def totals(self) -> Floats:
+        """The seconds of all intervals, by rank and moment."""
+        totals: Floats = self.spent.sum(axis=1)
+        return totals
+
+    @cached_property
     def own(self) -> Floats:
         """The own time (s) of each rank in each interval."""
         own: Floats = self.spent[:, :, self.is_own].sum(axis=2)

@@ -41,14 +41,15 @@ _SMALL: Final = 0.01
 
 def segments(job: Job) -> Iterator[WhatIf]:
     """A job without each activity in each position, on all ranks."""
+    least = _SMALL * job.step * max(job.steps, 1.0) / max(np.count_nonzero(~job.is_lossy), 1)
     for columns in _together(job):
         removed = np.zeros((1, len(job.moments)))
         removed[0, columns] = [_part(job, job.moments[at], at) for at in columns]
         # the rank that does it longest may be the one for which the others wait
-        spent = (job.spent[:, :, columns][:, ~job.is_lossy] * removed[0, columns]).sum(axis=(1, 2))
-        if float(spent.max()) < _SMALL * job.step * max(job.steps, 1.0):
+        if float((job.means @ removed[0]).max()) < least:
             continue
-        longest = job.moments[max(columns, key=lambda at: float((job.spent[:, :, at] * removed[0, at]).sum()))]
+        spent = (job.totals * removed).sum(axis=0)
+        longest = job.moments[max(columns, key=spent.__getitem__)]
         yield WhatIf(
             cause=CauseName.SEGMENT,
             position=longest.position,
@@ -121,7 +122,7 @@ def _part(job: Job, moment: Moment, at: int) -> float:
 def _beside_batches(job: Job) -> float:
     """The part, 0 to 1, of the computing while it loads that taking batches from workers does not need."""
     computes = [one.position is Position.LOAD and one.activity in ON_CPU for one in job.moments]
-    spent = float(job.spent[:, :, computes].sum())
+    spent = float(job.totals[:, computes].sum())
     batches = sum(float(job.events(rank, StepEvent("worker_batch")).sum()) for rank in range(len(job.ranks)))
     return max(1.0 - batches * UNPACKING / spent, 0.0) if spent else 1.0
 

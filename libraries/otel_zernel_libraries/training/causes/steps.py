@@ -102,22 +102,22 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     # longer samples need longer passes: that is the work itself
     columns &= ~np.array([one.position in PASSES and one.activity in THE_WORK for one in job.moments])
     own = spent[:, :, columns].sum(axis=2).max(axis=0)
-    own = own + float(np.median(spent[:, :, ~columns].sum(axis=2).max(axis=0)))
-    slow = own > _SLOW * np.median(own)
+    own = own + _middle(spent[:, :, ~columns].sum(axis=2).max(axis=0))
+    slow = own > _SLOW * _middle(own)
     first = _first_of_epochs(job)
     for what_if in _first(job, spent, slow & first, columns) if first is not None and slow.any() else ():
         yield what_if
         parts = np.stack([what_if.removed[rank] for rank in range(len(spent))])
         own = own - (spent * parts * columns).sum(axis=2).max(axis=0)
         spent = spent * (1.0 - parts)
-        slow = own > _SLOW * np.median(own)
+        slow = own > _SLOW * _middle(own)
     if 2 <= slow.sum() <= _MOST_SLOW * len(slow):
         yield from _slow(job, spent, slow, own, columns)
 
 
 def _period(slow: Flags, own: Floats) -> tuple[int, Flags]:
     """The number of steps from one slow step to the next, and these steps. 0 if they are not regular."""
-    excess = np.maximum(own - np.median(own), 0.0) * slow
+    excess = np.maximum(own - _middle(own), 0.0) * slow
     first = np.flatnonzero(slow)[:_PHASES].tolist()
     best, at = 0, 0
     explained = _REGULAR * float(excess.sum())
@@ -150,7 +150,7 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
     if is_wait and not is_periodic and excess[:, :, at].sum() < _OF_MOMENT * spent[:, :, at].sum():
         return  # waits differ: one that takes long in all steps is one cause, not two
     seconds = spent.sum(axis=2).max(axis=0)
-    longest = float(np.median(seconds[slow]))
+    longest = _middle(seconds[slow])
     often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"
     share = float((seconds * slow).sum() / seconds.sum())
     one = "one step takes" if is_periodic else "they take"
@@ -161,7 +161,7 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
         removed=_removed(spent, excess),
         evidence=(
             Evidence(
-                f"{often} {one} {amount(longest)}, and the others {amount(float(np.median(seconds[~slow])))}.",
+                f"{often} {one} {amount(longest)}, and the others {amount(_middle(seconds[~slow]))}.",
                 longest,
                 "s",
             ),
@@ -213,7 +213,9 @@ def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
     numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)
     x = np.array([_middle(numbers[block]) for block in blocks])
     of_samples = np.array([one.position is Position.FORWARD and one.activity in THE_WORK for one in job.moments])
-    growing = _growing(job, [spent[:, block] for block in blocks], x, columns) & ~of_samples
+    growing = _growing(job, spent, blocks, x, columns) & ~of_samples
+    if not growing.any():
+        return
     own = spent[:, :, growing].sum(axis=2).max(axis=0)
     slope = _line([_middle(own[block]) for block in blocks], x)[0]
     if slope * (numbers[-1] - numbers[0]) < _RISE * float(spent.sum(axis=2).max(axis=0).mean()):
@@ -240,32 +242,39 @@ def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
     )
 
 
-def _growing(job: Job, spent: Sequence[Floats], x: Floats, columns: Flags) -> Flags:
-    """The moments in places that grow. `spent`: of each block of steps. `x`: the number of its middle step.
+def _growing(job: Job, spent: Floats, blocks: Sequence[Integers], x: Floats, columns: Flags) -> Flags:
+    """The moments in places that grow. `x`: of each block of steps, the number of its middle step.
 
     A place grows if it rises, not in one jump, by far more than the rest of the step does: a machine that slows down
     makes everything slower."""
     places = list(dict.fromkeys(moment.position for moment, is_own in zip(job.moments, columns, strict=True) if is_own))
-    taken = np.zeros((len(places), len(spent)))
-    for at, place in enumerate(places):
-        there = columns & np.array([moment.position is place for moment in job.moments])
-        taken[at] = [_middle(one[:, :, there].sum(axis=2).max(axis=0)) for one in spent]
-    lines = np.array([_line(one, x) for one in taken]).reshape(-1, 2)
-    rises = lines[:, 0] * (x[-1] - x[0])
-    starts = np.maximum(lines[:, 1] + lines[:, 0] * x[0], _NEARLY * taken.mean(axis=1))
+    is_there = np.array([[moment.position is place for place in places] for moment in job.moments]) & columns[:, None]
+    seconds = (spent @ is_there.astype(np.float64)).max(axis=0)
+    taken = np.stack([_middles(seconds[block]) for block in blocks], axis=1)
+    slopes, at_zero = _lines(taken, x)
+    rises, means = slopes * (x[-1] - x[0]), taken.mean(axis=1)
+    starts = np.maximum(at_zero + slopes * x[0], _NEARLY * means)
     relative = np.divide(rises, starts, out=np.zeros_like(rises), where=starts > 0)
+    jumps = (taken[:, 2:] - taken[:, :-2]).max(axis=1)
+    is_rising = (_rank_correlations(taken) >= _RISING) & (jumps < _JUMP * rises) & (relative >= _OWN_RISE)
     growing = set()
-    for at, place in enumerate(places):
+    for at in np.flatnonzero(is_rising):
         others = np.arange(len(places)) != at
-        of_rest = _weighted_middle(relative[others], taken[others].mean(axis=1))
-        if place is Position.BACKWARD and Position.FORWARD in places:  # longer samples need longer passes
+        of_rest = _weighted_middle(relative[others], means[others])
+        if places[at] is Position.BACKWARD and Position.FORWARD in places:  # longer samples need longer passes
             of_rest = max(of_rest, float(relative[places.index(Position.FORWARD)]))
-        is_rising = float(np.corrcoef(np.arange(len(x)), taken[at].argsort().argsort())[0, 1]) >= _RISING
-        jump = float((taken[at, 2:] - taken[at, :-2]).max())
-        if is_rising and jump < _JUMP * rises[at] and relative[at] >= max(_OWN_RISE, _BEYOND * of_rest):
-            growing.add(place)
+        if relative[at] >= _BEYOND * of_rest:
+            growing.add(places[at])
     grows: Flags = columns & np.array([moment.position in growing for moment in job.moments])
     return grows
+
+
+def _rank_correlations(rows: Floats) -> Floats:
+    """The rank correlation (Spearman's) of each row with the number of its columns."""
+    count = rows.shape[1]
+    distances = rows.argsort(axis=1).argsort(axis=1) - np.arange(count)
+    correlations: Floats = 1.0 - 6.0 * (distances**2).sum(axis=1) / (count * (count**2 - 1))
+    return correlations
 
 
 def _of_growth(job: Job, spent: Floats, moment: Moment, blocks: Sequence[Integers]) -> Iterator[Evidence]:
@@ -288,9 +297,15 @@ def _of_growth(job: Job, spent: Floats, moment: Moment, blocks: Sequence[Integer
 
 def _line(y: Sequence[float] | Floats, x: Floats) -> tuple[float, float]:
     """The slope of a line through points, and its value at 0."""
-    middle = float(x.mean())
-    slope = float((x - middle) @ np.asarray(y)) / max(float((x - middle) @ (x - middle)), 1e-9)
-    return slope, float(np.mean(y)) - slope * middle
+    slopes, at_zero = _lines(np.asarray(y)[None], x)
+    return float(slopes[0]), float(at_zero[0])
+
+
+def _lines(rows: Floats, x: Floats) -> tuple[Floats, Floats]:
+    """The slope of a line through the points of each row, and its value at 0."""
+    middle = x.mean()
+    slopes = rows @ (x - middle) / max(float((x - middle) @ (x - middle)), 1e-9)
+    return slopes, rows.mean(axis=1) - slopes * middle
 
 
 def _weighted_middle(values: Floats, weights: Floats) -> float:
@@ -303,8 +318,15 @@ def _weighted_middle(values: Floats, weights: Floats) -> float:
 
 def _middle(values: Floats) -> float:
     """The median of a few values, for which NumPy's own takes ten times as long."""
-    ordered = np.sort(values)
-    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    return float(_middles(values[:, None])[0])
+
+
+def _middles(values: Floats) -> Floats:
+    """The medians of the columns of a table, or of several tables."""
+    ordered = np.sort(values, axis=-2)
+    count = values.shape[-2]
+    middles: Floats = (ordered[..., (count - 1) // 2, :] + ordered[..., count // 2, :]) / 2
+    return middles
 
 
 def _before(job: Job) -> float:
@@ -327,7 +349,7 @@ def _first_of_epochs(job: Job) -> Flags | None:
 
 def _excess(spent: Floats, slow: Flags, columns: Flags) -> Floats:
     """Of slow intervals: the seconds of each moment above its median in the others."""
-    usual = np.median(spent[:, ~slow], axis=1)[:, None, :]
+    usual = _middles(spent[:, ~slow])[:, None, :]
     excess: Floats = np.maximum(spent - usual, 0.0) * slow[None, :, None] * columns
     return excess
 
