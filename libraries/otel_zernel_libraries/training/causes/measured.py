@@ -83,11 +83,11 @@ class MeasuredSteps:
         wait for a collective ended; 0 without one."""
         if times[1] > _LATEST:
             return
-        count = len(self)
-        self._steps.extend((*times, number, flags, met))
-        for event in events:
-            if event not in self._events and len(self._events) < _MOST_EVENTS:
-                self._events[event] = array("q", bytes(8 * count))
+        if not events.keys() <= self._events.keys():
+            for event in events:
+                if event not in self._events and len(self._events) < _MOST_EVENTS:
+                    self._events[event] = array("q", bytes(8 * len(self)))
+        self._steps.fromlist([*times, number, flags, met])
         for event, counts in self._events.items():
             counts.append(events.get(event, 0))
         rows: list[int] = []
@@ -99,8 +99,8 @@ class MeasuredSteps:
                 rows += (start, end, codes[part], spent)
             if work and work.operators:
                 rows += (start, end, _OPERATORS[moment.position], work.operators)
-        self._rows.extend(rows)
-        if count + 1 > _MOST or times[1] - self._steps[0] > 1.25 * self._window:
+        self._rows.fromlist(rows)
+        if len(self) > _MOST or times[1] - self._steps[0] > 1.25 * self._window:
             self._forget(times[1] - self._window)
 
     def _forget(self, before: int) -> None:

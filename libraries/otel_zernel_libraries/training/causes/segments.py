@@ -41,7 +41,7 @@ _SMALL: Final = 0.01
 
 def segments(job: Job) -> Iterator[WhatIf]:
     """A job without each activity in each position, on all ranks."""
-    least = _SMALL * job.step * max(job.steps, 1.0) / max(np.count_nonzero(~job.is_lossy), 1)
+    least = _SMALL * job.step * max(job.steps, 1.0) / max(int(np.count_nonzero(~job.is_lossy)), 1)
     for columns in _together(job):
         removed = np.zeros((1, len(job.moments)))
         removed[0, columns] = [_part(job, job.moments[at], at) for at in columns]

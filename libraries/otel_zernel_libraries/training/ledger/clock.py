@@ -40,11 +40,11 @@ class ThreadClock:
 
     def at(self, time: int) -> Snapshot | None:
         """The counters at a time (ns since 1970); None outside the snapshots, and between two of different counts."""
-        if not self._times:
-            return None
-        if time not in self._known:
-            self._known[time] = self._at(time)
-        return self._known[time]
+        try:
+            return self._known[time]
+        except KeyError:
+            counters = self._known[time] = self._at(time)
+            return counters
 
     def _at(self, time: int) -> Snapshot | None:
         times, snapshots = self._times, self._snapshots
@@ -90,14 +90,14 @@ class ThreadClock:
         Waits for other ranks become a segment of their own, which ends it: they decide the phase, and ranks meet there.
         """
         first, last = self.at(start), self.at(end)
-        if first is None or last is None or (times := last.since(first)) is None:
+        if first is None or last is None or (times := last.by_state_since(first)) is None:
             return (Segment(start, end, moment),)
         work = self._work(start, end, first, last)
         position = self._position(moment.position, first, last)
         moments = MOMENTS[position]
         if moment.activity is not Activity.UNKNOWN or not first.known & last.known & KNOWS_TIMES:
             return (_new(Segment, (start, end, moments[moment.activity], (), work)),)
-        spent = self._by_activity(position, first, last, _by_state(times, end - start))
+        spent = self._by_activity(position, first, last, _lasting(times, end - start))
         waited = spent.pop(Activity.COLLECTIVE, 0)
         own = end - waited
         meeting: tuple[Segment, ...] = ()
@@ -111,9 +111,9 @@ class ThreadClock:
 
     def _position(self, position: Position, first: Snapshot, last: Snapshot) -> Position:
         """The position that the Python frames of the segment show, or this one."""
-        frame_times = _counted(first.frame_times, last.frame_times, COUNTS)
-        if not (any(frame_times) or self._samples.has_frames):
+        if first.frame_times == last.frame_times and not self._samples.has_frames:
             return position
+        frame_times = _counted(first.frame_times, last.frame_times, COUNTS)
         time = last.time - first.time - (last.times[_CPU_WAIT] - first.times[_CPU_WAIT])
         return self._samples.position(position, time // 1000, frame_times)
 
@@ -217,9 +217,8 @@ def _with_probes(divided: Mapping[Activity, int], lasted: int) -> dict[Activity,
     return rest
 
 
-def _by_state(times: tuple[int, ...], lasted: int) -> dict[Activity | None, int]:
+def _lasting(spent: dict[Activity | None, int], lasted: int) -> dict[Activity | None, int]:
     """The time (ns) in each state; the sum is `lasted`. None is on the CPU."""
-    spent = {state: time for state, time in zip(STATES, times, strict=True) if time}
     total = sum(spent.values())
     if total == lasted:
         return spent

@@ -115,6 +115,14 @@ class Snapshot(NamedTuple):
         follows = self.time >= earlier.time and self.read >= earlier.read and self.copied >= earlier.copied
         return spent if follows and min(spent) >= 0 else None
 
+    def by_state_since(self, earlier: "Snapshot") -> dict[Activity | None, int] | None:
+        """The same by state, without states in which no time was spent."""
+        if self.time < earlier.time or self.read < earlier.read or self.copied < earlier.copied:
+            return None
+        pairs = zip(STATES, earlier.times, self.times, strict=True)
+        spent = {state: after - before for state, before, after in pairs if before != after}
+        return spent if not spent or min(spent.values()) > 0 else None
+
     def towards(self, later: "Snapshot", part: int, whole: int) -> "Snapshot":
         """The counters after `part` ns of the `whole` ns until a later snapshot, if all grow evenly.
 
@@ -165,6 +173,8 @@ def joined_snapshots(begin: bytes, end: bytes) -> bytes:
     if min(len(begin), len(end)) < _SHORTEST:
         return b""
     size = LAYOUT.size
+    if len(begin) == len(end) == size:
+        return begin + end
     return begin[:size].ljust(size, b"\0") + end[:size].ljust(size, b"\0")
 
 

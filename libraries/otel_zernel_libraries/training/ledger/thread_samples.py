@@ -58,9 +58,9 @@ class ThreadSamples:
         counts: Sequence[float] = samples[1:]
         if sum(counts) < _ENOUGH:
             counts = self._samples.add(position, samples[1:])
+            if sum(counts) < _ENOUGH:
+                return None
         total = sum(counts)
-        if total < _ENOUGH:
-            return None
         times = {activity: int(time * count / total) for activity, count in zip(_ACTIVITIES, counts, strict=True)}
         times[max(times, key=times.__getitem__)] += time - sum(times.values())
         return {activity: spent for activity, spent in times.items() if spent}
