@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import BenchmarkRow
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
-from otel_zernel_commands.watch.sources.events import EventParser
+from otel_zernel_commands.watch.sources.live_stream import EventParser
 from otel_zernel_commands.watch.styled import Surface
 from otel_zernel_commands.watch.terminal import LineWriter, styles_for
 from otel_zernel_libraries.serving.api.live import apply_delta

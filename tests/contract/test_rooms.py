@@ -74,7 +74,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "doctor", "watch", "gpu_slot", "declared"},
+        {"__init__", "receiver", "doctor", "gpu_slot", "declared"},
         {"config"},
         {"gpus"},
         {"readings"},
@@ -121,7 +121,6 @@ HOUSES: dict[str, list[set[str]]] = {
             "reading",
             "conversion",
             "reader",
-            "replay",
             "rejects",
             "headers",
         },

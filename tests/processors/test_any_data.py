@@ -1,4 +1,4 @@
-"""Every processor with the settings of its sample survives any valid data, and its output is valid."""
+"""Every processor with the settings of its sample survives any valid data, and changes none of another pipeline."""
 
 from typing import Any
 
@@ -125,14 +125,16 @@ def processor(type_: str) -> Processor:
 @pytest.mark.parametrize("type_", TYPES)
 @given(metrics(), spans(), logs())
 @settings(max_examples=25, deadline=None)
-def test_any_valid_data_pass_without_an_error(
+def test_any_valid_data_pass_without_an_error_or_a_change_of_a_copy(
     type_: str, some_metrics: MetricsData, some_spans: TracesData, some_logs: LogsData
 ) -> None:
     one = processor(type_)
     batch = Batch(some_metrics, some_spans, some_logs)
-    before = batch.item_count
+    before, elsewhere = batch.item_count, batch.copy()
+    arrived = [elsewhere.message(signal).SerializeToString() for signal in elsewhere.signals]
     outputs = list(one.process(batch))
     outputs += one.flush()
+    assert [elsewhere.message(signal).SerializeToString() for signal in elsewhere.signals] == arrived
     assert isinstance(one.context.drop, Dropped)
     assert not one.context.drop.counts
     messages: list[Message] = []

@@ -1,4 +1,4 @@
-"""The contents of this worker's next heartbeat.
+"""The contents of this worker's next heartbeat, and its latest usage from the metrics of the pipeline.
 
 Its running tasks are processes whose resource names a task or a job.
 """
@@ -6,18 +6,222 @@ Its running tasks are processes whose resource names a task or a job.
 import platform
 import socket
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData, ResourceMetrics
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.heartbeat.config import HeartbeatConfig
-from otel_zernel_exporters.heartbeat.usage import Attributes, Capacity, LatestUsage, scalars, values
 from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, WorkerInfo
 from otel_zernel_libraries.training import semconv
+
+Attributes = Mapping[str, str | int]
+_IDLE = frozenset({"idle", "iowait", "wait"})
+_MOST_DEVICES = 4096
+"""Filesystems and GPUs that are remembered."""
+_DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value, and the monotonic time at which it came, in s."""
+
+    value: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The totals that a worker registers with: CPUs, bytes, bytes, GPUs. 0 for unknown ones."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    storage: float = 0.0
+    gpu: float = 0.0
+
+    def is_about(self, other: "Capacity") -> bool:
+        """Whether nobody needs to learn of the difference. The space of some filesystems changes with their content."""
+        same = (self.cpu, self.memory, self.gpu) == (other.cpu, other.memory, other.gpu)
+        return same and abs(self.storage - other.storage) <= 0.01 * max(self.storage, other.storage)
+
+
+@dataclass(slots=True)
+class LatestUsage:
+    """The newest values. All shares are from 0 to 1; None if no metric has said them lately."""
+
+    scope: Literal["host", "cgroup"]
+    storage_mount: str
+    stale_after: float
+    """Seconds."""
+    host_name: str = ""
+    _cpu: Value | None = None
+    _modes: dict[str, float] = field(default_factory=dict)
+    """CPU time (s) by mode, at the last batch."""
+    _values: dict[str, Value] = field(default_factory=dict)
+    """Plain values by name: `memory.used`, `cpu.count`."""
+    _storage: dict[tuple[str, str], Value] = field(default_factory=dict)
+    """Bytes by mount point and state."""
+    _gpus: dict[str, Value] = field(default_factory=dict)
+    """Utilization by GPU."""
+
+    def take(self, metrics: MetricsData, now: float) -> None:
+        """Reads the metrics of a batch. `now` is the monotonic time in s."""
+        for resource in metrics.resource_metrics:
+            about = scalars(resource.resource.attributes)
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    self._take(metric, about, now)
+
+    def _take(self, metric: Metric, about: Attributes, now: float) -> None:
+        match metric.name:
+            case "system.cpu.time" if self.scope == "host":
+                self.host_name = str(about.get("host.name", self.host_name))
+                self._take_cpu_time(metric, now)
+            case semconv.CGROUP_CPU_TIME if self.scope == "cgroup":
+                self.host_name = str(about.get("host.name", self.host_name))
+                self._take_cgroup_time(metric, now)
+            case name if name in _PLAIN:
+                for _, value in values(metric):
+                    self._values[name] = Value(value, now)
+            case "system.memory.usage":
+                for attributes, value in values(metric):
+                    state = attributes.get("system.memory.state", attributes.get("state", ""))
+                    self._values[f"{metric.name} {state}"] = Value(value, now)
+            case "system.filesystem.usage":
+                self._take_storage(metric, now)
+            case "hw.gpu.utilization":
+                self._take_gpus(metric, about, now)
+
+    def _take_cpu_time(self, metric: Metric, now: float) -> None:
+        """The share of the time since the last batch in which the CPUs did not idle."""
+        modes: dict[str, float] = {}
+        for attributes, seconds in values(metric):
+            mode = str(attributes.get("cpu.mode", attributes.get("state", "")))
+            modes[mode] = modes.get(mode, 0.0) + seconds
+        last = {} if metric.sum.aggregation_temporality == _DELTA else self._modes
+        if last or metric.sum.aggregation_temporality == _DELTA:
+            spent = {mode: max(seconds - last.get(mode, 0.0), 0.0) for mode, seconds in modes.items()}
+            if total := sum(spent.values()):
+                busy = sum(seconds for mode, seconds in spent.items() if mode not in _IDLE)
+                self._cpu = Value(busy / total, now)
+        self._modes = modes
+
+    def _take_cgroup_time(self, metric: Metric, now: float) -> None:
+        """The CPU time since the last batch, as a share of the time that the limit allows."""
+        if not metric.sum.data_points:
+            return
+        stamp = metric.sum.data_points[0].time_unix_nano / 1e9
+        seconds = sum(value for _, value in values(metric))
+        limit = self._recent(semconv.CGROUP_CPU_LIMIT, now) or self._recent("system.cpu.logical.count", now)
+        elapsed = stamp - self._modes.get("at", stamp)
+        if limit and elapsed > 0:
+            spent = max(seconds - self._modes["spent"], 0.0)
+            self._cpu = Value(min(spent / elapsed / limit, 1.0), now)
+        self._modes = {"at": stamp, "spent": seconds}
+
+    def _take_storage(self, metric: Metric, now: float) -> None:
+        for attributes, size in values(metric):
+            mount = str(attributes.get("system.filesystem.mountpoint", attributes.get("mountpoint", "")))
+            state = str(attributes.get("system.filesystem.state", attributes.get("state", "")))
+            if len(self._storage) < _MOST_DEVICES and self.storage_mount in ("", mount):
+                self._storage[mount, state] = Value(size, now)
+
+    def _take_gpus(self, metric: Metric, about: Attributes, now: float) -> None:
+        for attributes, share in values(metric):
+            if attributes.get("hw.gpu.task", "general") == "general":
+                gpu = str(attributes.get("hw.id", about.get("hw.id", "")))
+                if gpu in self._gpus or len(self._gpus) < _MOST_DEVICES:
+                    self._gpus[gpu] = Value(share, now)
+
+    def _recent(self, name: str, now: float) -> float | None:
+        found = self._values.get(name)
+        return found.value if found and now - found.at <= self.stale_after else None
+
+    def cpu(self, now: float) -> float | None:
+        """The share of the CPU time that was used."""
+        return self._cpu.value if self._cpu and now - self._cpu.at <= self.stale_after else None
+
+    def memory(self, now: float) -> float | None:
+        """The share of the memory that is used."""
+        if self.scope == "cgroup":
+            used, limit = (
+                self._recent(name, now) for name in (semconv.CGROUP_MEMORY_USAGE, semconv.CGROUP_MEMORY_LIMIT)
+            )
+            limit = limit or self._recent("system.memory.limit", now)
+        else:
+            used, limit = self._recent("system.memory.usage used", now), self._memory_total(now)
+        return min(used / limit, 1.0) if used is not None and limit else None
+
+    def _memory_total(self, now: float) -> float | None:
+        """The limit; without one, the sum of all states, as in hostmetrics."""
+        if limit := self._recent("system.memory.limit", now):
+            return limit
+        states = [name for name in self._values if name.startswith("system.memory.usage ")]
+        return sum(self._recent(name, now) or 0.0 for name in states) or None
+
+    def storage(self, now: float) -> float | None:
+        """The used share of the space that users can have."""
+        used, free = self._space("used", now), self._space("free", now)
+        return used / (used + free) if used + free else None
+
+    def _space(self, state: str, now: float) -> float:
+        return sum(
+            found.value
+            for (_, of_state), found in self._storage.items()
+            if of_state == state and now - found.at <= self.stale_after
+        )
+
+    def gpu(self, now: float) -> float | None:
+        """The mean utilization of all GPUs."""
+        recent = [found.value for found in self._gpus.values() if now - found.at <= self.stale_after]
+        return sum(recent) / len(recent) if recent else None
+
+    def capacity(self, now: float) -> Capacity:
+        """The totals."""
+        cgroup = self.scope == "cgroup"
+        cpus = (self._recent(semconv.CGROUP_CPU_LIMIT, now) if cgroup else None) or self._recent(
+            "system.cpu.logical.count", now
+        )
+        memory = (self._recent(semconv.CGROUP_MEMORY_LIMIT, now) if cgroup else None) or self._memory_total(now)
+        gpus = sum(now - found.at <= self.stale_after for found in self._gpus.values())
+        return Capacity(cpus or 0.0, memory or 0.0, self._space("used", now) + self._space("free", now), float(gpus))
+
+    def forget(self, now: float) -> None:
+        """Drops devices that no metric has named lately."""
+        oldest = now - self.stale_after
+        self._storage = {key: found for key, found in self._storage.items() if found.at >= oldest}
+        self._gpus = {key: found for key, found in self._gpus.items() if found.at >= oldest}
+
+
+_PLAIN = frozenset(
+    {
+        *("system.cpu.logical.count", "system.memory.limit", semconv.CGROUP_CPU_LIMIT),
+        *(semconv.CGROUP_MEMORY_USAGE, semconv.CGROUP_MEMORY_LIMIT),
+    }
+)
+"""Metrics with one point, whose value is taken as it is."""
+
+
+def values(metric: Metric) -> Iterator[tuple[Attributes, float]]:
+    """The attributes and the value of each number point. Ends of series are left out."""
+    for point in points(metric):
+        if not has_no_value(point):
+            value = point.as_int if point.HasField("as_int") else point.as_double
+            yield scalars(point.attributes), float(value)
+
+
+def scalars(attributes: Any) -> dict[str, str | int]:
+    """The attributes that are texts or integers."""
+    found: dict[str, str | int] = {}
+    for pair in attributes:
+        kind = pair.value.WhichOneof("value")
+        if kind in ("string_value", "int_value"):
+            found[pair.key] = getattr(pair.value, kind)
+    return found
+
 
 _MOST_PROCESSES = 16384
 _ProcessId = tuple[str, int]

@@ -9,8 +9,7 @@ from otel_zernel.component.forms import DataForms
 from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed
 from otel_zernel_processors.filter.config import FilterConfig
 from otel_zernel_processors.filter.declared import FILTERED
-from otel_zernel_processors.filter.names import drops_name
-from otel_zernel_processors.filter.removals import RuleWalk, remove
+from otel_zernel_processors.filter.removals import RuleWalk, drops_name, remove
 from otel_zernel_processors.filter.rules import Rules, rules_of
 
 _COUNTED: Mapping[Signal, str] = {"metrics": "datapoints", "traces": "spans", "logs": "logs"}

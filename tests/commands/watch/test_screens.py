@@ -15,7 +15,7 @@ import pytest
 
 from otel_zernel_commands.watch.command import WatchCommand
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
-from otel_zernel_commands.watch.screens.moments import largest_parts
+from otel_zernel_commands.watch.screens.summary import largest_parts
 from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, Surface, cells, plain
 from tests.commands.watch.made_states import NOW, job_state, rank_id, three_jobs

@@ -19,10 +19,8 @@ from otel_zernel.errors import CannotStart, DecodeError
 from otel_zernel.testing import until
 from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, source_of
 from otel_zernel_commands.watch.sources.backoff import ReconnectWait
-from otel_zernel_commands.watch.sources.choosing import require_probes
-from otel_zernel_commands.watch.sources.events import EventParser, ServerSentEvent
-from otel_zernel_commands.watch.sources.live_stream import LiveStreamSource
-from otel_zernel_commands.watch.sources.recording import RecordingSource
+from otel_zernel_commands.watch.sources.choosing import RecordingSource, require_probes
+from otel_zernel_commands.watch.sources.live_stream import EventParser, LiveStreamSource, ServerSentEvent
 from otel_zernel_commands.watch.sources.seed_feed import SeedFeedSource, state_of_message
 from tests.commands.watch.made_states import job_state, rank_id
 

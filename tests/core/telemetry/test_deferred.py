@@ -8,7 +8,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_zernel.telemetry.deferred import DeferredMeterProvider
+from otel_zernel.telemetry.metering import DeferredMeterProvider
 from tests.otlp import metrics_in
 
 

@@ -17,8 +17,7 @@ from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.testing import Downstream, Dropped, make_context
 from otel_zernel_exporters.csv import CsvExporter
-from otel_zernel_exporters.csv.exporter import CsvExporterConfig
-from otel_zernel_exporters.csv.rows import _number, _scaled
+from otel_zernel_exporters.csv.exporter import CsvExporterConfig, _number, _scaled
 from otel_zernel_libraries.arrays import KnownSeries
 from otel_zernel_libraries.gpu_names.dcgm import COLUMNS, FIELDS
 from otel_zernel_receivers.csv import CsvReceiver

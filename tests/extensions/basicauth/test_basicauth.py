@@ -26,7 +26,7 @@ from otel_zernel.authentication import AuthConfig, Unauthenticated, client_authe
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.basicauth import BasicAuthExtension
-from otel_zernel_extensions.basicauth.htpasswd import PasswordCheck, Users
+from otel_zernel_extensions.basicauth.extension import PasswordCheck, Users
 
 
 def extension(**fields: Any) -> BasicAuthExtension:

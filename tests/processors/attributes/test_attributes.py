@@ -160,13 +160,6 @@ def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:
     assert run(one, batch).bytes_of("metrics") is before
 
 
-def test_a_copy_in_another_pipeline_is_not_changed() -> None:
-    batch = points({})
-    other = batch.copy()
-    run(processor({"key": "k", "value": 1, "action": "insert"}), batch)
-    assert attributes_of(other) == [{}]
-
-
 def selection(**properties: Any) -> dict[str, Any]:
     return {"match_type": "strict", **properties}
 

@@ -214,13 +214,6 @@ def test_the_other_signals_pass_if_all_of_one_is_dropped() -> None:
     assert passed.signals == ("logs",)
 
 
-def test_a_copy_in_another_pipeline_keeps_everything() -> None:
-    batch = metrics()
-    other = batch.copy()
-    after(batch, metrics={"metric": ['name == "power"']})
-    assert points_of(other) == ALL_POINTS
-
-
 def test_containers_that_lose_their_last_content_vanish() -> None:
     passed = after(metrics(), metrics={"datapoint": ['resource.attributes["host.name"] == "a"']})
     assert passed is not None

@@ -140,13 +140,6 @@ def test_a_batch_without_a_matching_metric_passes_as_the_bytes_that_arrived() ->
     assert passed.bytes_of("metrics") is before
 
 
-def test_a_copy_in_another_pipeline_is_not_changed() -> None:
-    batch = batch_with(gauge("m", (1, {})))
-    other = batch.copy()
-    run(processor({"include": "m", "action": "update", "new_name": "n"}), batch)
-    assert other.metrics.resource_metrics[0].scope_metrics[0].metrics[0].name == "m"
-
-
 @pytest.mark.parametrize(
     ("transform", "sentence"),
     [

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Gauge, NumberDataPoint, Sum
 
-from otel_zernel_processors.percentiles.intake.number_points import number_runs
+from otel_zernel_processors.percentiles.intake.intake import number_runs
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 

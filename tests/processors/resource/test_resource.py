@@ -117,13 +117,6 @@ def test_only_changed_resources_are_edited() -> None:
     assert batch.point_count == 3
 
 
-def test_a_copy_in_another_pipeline_is_not_changed() -> None:
-    batch = of_resources({})
-    other = batch.copy()
-    processor({"attributes": [{"key": "k", "value": 1}]}).process(batch)
-    assert attributes_of(other) == [{}]
-
-
 def test_spans_get_the_same_attributes() -> None:
     spans = Batch(spans=traces(Span(name="step")))
     [batch] = processor({"detectors": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(spans)

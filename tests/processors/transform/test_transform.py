@@ -185,13 +185,6 @@ def test_a_signal_without_statements_is_not_parsed() -> None:
     assert passed is batch
 
 
-def test_a_copy_in_another_pipeline_is_not_changed() -> None:
-    batch = metrics()
-    other = batch.copy()
-    run(processor(metric_statements=['delete_key(resource.attributes, "secret")']), batch)
-    assert attributes_of(other.metrics.resource_metrics[0].resource) == {"host.name": "a", "secret": "x"}
-
-
 @pytest.mark.parametrize(
     "statement",
     [

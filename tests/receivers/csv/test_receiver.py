@@ -208,7 +208,7 @@ async def test_back_pressure_loses_no_row_and_a_rejection_does_not_stop_the_rece
 async def test_a_full_series_cache_is_cleared_and_loses_no_row(
     receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.known_series.MAX_SERIES", 3)
+    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.encoding.MAX_SERIES", 3)
     text = "".join(f"{START},{index},x,{index}\n" for index in range(20))
     run = await receive(HEADER + text * 2, layout=LAYOUT, batch_size=20)
     assert sorted(values(run)) == sorted([*range(20)] * 2)

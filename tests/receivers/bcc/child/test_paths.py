@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.bcc.child.paths import real_path, real_path_below
+from otel_zernel_receivers.bcc.child.programs import real_path, real_path_below
 
 
 @pytest.fixture
