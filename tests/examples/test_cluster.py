@@ -20,7 +20,8 @@ from tests.interop.recording import recorded, recording
 from tests.libraries.store.given import config, flat, read_all
 from tests.postgres import skip_without_postgres
 
-PATIENCE = 200.0
+pytestmark = pytest.mark.timeout(1000)
+PATIENCE = 400.0
 """Seconds for all rows on a busy machine."""
 
 

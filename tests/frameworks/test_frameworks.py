@@ -9,9 +9,10 @@ import pytest
 from benchmarks.training.runs import Run
 from tests.frameworks.programs import PROGRAMS, SCORED
 from tests.frameworks.running import TORCH, require_frameworks, run
-from tests.frameworks.scoring import lines, scores
+from tests.frameworks.scoring import Score, lines, scores
 from tests.receivers.ebpf.jobs.pytorch.torches import OWN, versions
 from tests.receivers.ebpf.watching import require_ebpf
+from tests.waiting import measured
 
 BUSY = 0.9
 """The agreement on a busy machine, where other work runs between the program's own clock and a probe. The floors of the
@@ -34,7 +35,7 @@ def run_of(job: str, ranks: int, torch: str) -> Run:
     return run(name, torch=torch)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", SHORT)
 def test_the_phases_agree_with_the_log_of_the_program(name: str) -> None:
     assert_agreement(name, PROGRAMS[name].floor if PROGRAMS[name].fails else BUSY)
@@ -60,7 +61,17 @@ def assert_agreement(name: str, floor: float, torch: str = TORCH) -> None:
     require_ebpf()
     require_frameworks(torch)
     program = replace(PROGRAMS[name], floor=floor)
-    found = scores(run_of(program.job, program.ranks, torch), program)
+
+    def measure() -> list[Score]:
+        return scores(run_of(program.job, program.ranks, torch), program)
+
+    def is_good(found: list[Score]) -> bool:
+        agrees = bool(found) and all(one.agrees_with(program) for one in found)
+        if not agrees:
+            run_of.cache_clear()
+        return agrees
+
+    found = measured(measure, is_good, attempts=1 if program.fails else 3)
     report = "\n".join(lines(name, found, program.floor))
     assert found, "the program has no loop"
-    assert all(one.agrees_with(program) for one in found), report
+    assert is_good(found), report

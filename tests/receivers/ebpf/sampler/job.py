@@ -3,8 +3,8 @@
     python job.py SECONDS [CUDART]
 
 Its operators are those of PyTorch, or launches of a stand-in for CUDA. Twice it trains a step, says `training` and
-waits for a line of its input. Then it works for so many seconds of CPU time, says the seconds of each activity, and
-waits for another line.
+waits for a line of its input. Then, again and again, it works for so many seconds of CPU time, says the seconds of each
+activity, and waits for another line.
 """
 
 import ctypes
@@ -73,10 +73,11 @@ for _ in range(2):
     operate()
     say("training")
 parts: dict[str, Callable[[], object]] = {"operator": operate, "python": count, "native": digest}
-spent = dict.fromkeys(parts, 0.0)
-while sum(spent.values()) < float(sys.argv[1]):
-    for activity, part in parts.items():
-        began = time.thread_time()
-        part()
-        spent[activity] += time.thread_time() - began
-say(json.dumps(spent))
+while True:
+    spent = dict.fromkeys(parts, 0.0)
+    while sum(spent.values()) < float(sys.argv[1]):
+        for activity, part in parts.items():
+            began = time.thread_time()
+            part()
+            spent[activity] += time.thread_time() - began
+    say(json.dumps(spent))

@@ -21,6 +21,7 @@ from otel_zernel_libraries.training.stacks import STACKS, CodeLine, StackTime
 from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, require_ebpf
+from tests.waiting import measured
 
 JOB = str(Path(__file__).with_name("planted_job.py"))
 CONFIG = EbpfConfig(sampler_frequency=199, stacks=StacksConfig(), max_overhead=0)
@@ -77,6 +78,16 @@ class Seen(NamedTuple):
     lines: tuple[CodeLine, ...]
 
 
+class Found(NamedTuple):
+    """What is found of a planted line."""
+
+    is_first: bool
+    has_its_time: bool
+    activity: str
+    """That of most of its time."""
+    marks: set[tuple[str, bool]]
+
+
 @dataclass
 class Job:
     """A job that trains with the plants that it is given."""
@@ -122,10 +133,6 @@ class Job:
         return found
 
 
-ATTEMPTS = 3
-"""A busy machine finds a worker late, and counts nothing of it before that."""
-
-
 @pytest.fixture(scope="module")
 def job(standin: Standin, python: str) -> Iterator[Job]:
     require_ebpf()
@@ -161,18 +168,24 @@ def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:
     ("plant", "position"), [*OFTEN, *(pytest.param(*pair, marks=pytest.mark.soak) for pair in RARELY)]
 )
 def test_the_planted_line_is_the_first(job: Job, plant: str, position: str) -> None:
+    """A busy machine finds a worker late, and counts nothing of it before that."""
+    expected = Found(True, True, ACTIVITIES[plant], {MARKS.get(position, ("", False))})
+    assert measured(lambda: found_in(job, plant, position), lambda found: found == expected) == expected
+
+
+def found_in(job: Job, plant: str, position: str) -> Found:
+    """What the stacks of a training say of the planted line."""
+    planted, seconds, stacks = job.train(plant, position)
     is_in = position in MARKS, position in ("worker", "spawned")
-    for _ in range(ATTEMPTS):
-        planted, seconds, stacks = job.train(plant, position)
-        of_thread = [seen for seen in stacks if (bool(seen.time.thread), bool(seen.time.worker)) == is_in]
-        by_line = seconds_by_line(of_thread, planted.file)
-        if by_line.get(planted.line, 0.0) >= SHARE * seconds:
-            break
-    assert max(by_line, key=by_line.__getitem__) == planted.line
-    assert by_line[planted.line] >= SHARE * seconds
+    of_thread = [seen for seen in stacks if (bool(seen.time.thread), bool(seen.time.worker)) == is_in]
+    by_line = seconds_by_line(of_thread, planted.file)
     of_line = [seen for seen in stacks if planted.line in {one.line for one in seen.lines if one.file == planted.file}]
     activities: defaultdict[str, float] = defaultdict(float)
     for time, _ in of_line:
         activities[time.activity] += time.seconds
-    assert max(activities, key=activities.__getitem__) == ACTIVITIES[plant]
-    assert {(time.mark, time.is_inside) for time, _ in of_line} == {MARKS.get(position, ("", False))}
+    return Found(
+        max(by_line, key=by_line.__getitem__, default=0) == planted.line,
+        by_line.get(planted.line, 0.0) >= SHARE * seconds,
+        max(activities, key=activities.__getitem__, default=""),
+        {(time.mark, time.is_inside) for time, _ in of_line},
+    )

@@ -27,6 +27,7 @@ from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading, spans_of
+from tests.waiting import measured
 
 JOB, DEEP_JOB, WAITING_JOB = (
     str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py", "waiting_job.py")
@@ -122,12 +123,19 @@ def training(*command: str, config: EbpfConfig = CONFIG) -> Iterator[Job]:
             process.kill()
 
 
-def assert_close(job: Job, spent: dict[str, float]) -> None:
+def assert_close(job: Job) -> None:
+    """Chance alone makes one of some thousand measurements differ, and there are dozens of them."""
+    shares, expected = measured(lambda: shares_of(job), lambda both: both[0] == both[1])
+    assert shares == expected
+
+
+def shares_of(job: Job) -> tuple[dict[str, float], object]:
+    """The part of each activity in the samples of a job's work, and in the work."""
+    spent = job.work()
     of_thread = {activity: count for (tid, activity), count in job.samples().items() if tid == job.process.pid}
-    shares = {activity: of_thread.get(activity, 0) / sum(of_thread.values()) for activity in spent}
-    total = sum(spent.values())
-    allowed = close(sum(of_thread.values()))
-    assert shares == pytest.approx({activity: seconds / total for activity, seconds in spent.items()}, abs=allowed)
+    samples, total = sum(of_thread.values()), sum(spent.values())
+    shares = {activity: of_thread.get(activity, 0) / samples for activity in spent}
+    return shares, pytest.approx({one: seconds / total for one, seconds in spent.items()}, abs=close(samples))
 
 
 @pytest.mark.parametrize("minor", MINORS)
@@ -135,12 +143,12 @@ def test_the_samples_of_each_version_of_python_agree_with_its_own_clock(
     loadable: None, standin: Standin, minor: int
 ) -> None:
     with training(python_of(minor), JOB, "2", str(standin.cudart)) as job:
-        assert_close(job, job.work())
+        assert_close(job)
 
 
 def test_the_samples_of_pytorch_agree_with_its_own_clock(loadable: None, python: str) -> None:
     with training(python, JOB, "3") as job:
-        assert_close(job, job.work())
+        assert_close(job)
 
 
 def test_snapshots_have_the_samples_of_their_thread(loadable: None, python: str) -> None:
@@ -194,7 +202,7 @@ def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, 
         waits = [(of, count) for code, of, count in job.waits() if code == address]
         assert {of.state for of, _ in waits} == {ThreadState.TIMER}
         assert sum(count.samples for _, count in waits) == 3
-        assert sum(count.waited_ns for _, count in waits) / 1e9 == pytest.approx(0.6, rel=0.1)
+        assert 0.59 < sum(count.waited_ns for _, count in waits) / 1e9 < 1.2, "a busy machine wakes a thread late"
         waits = [(of, count) for code, of, count in job.waits() if code == address]
         waited = sum(count.waited_ns for _, count in waits) / 1e9
         assert waited > 1500 * 0.001
