@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
-from otel_zernel_libraries.training.causes import JobAnswer, label_of, lead_of, ranks_seen, verdict_of
+from otel_zernel_libraries.training.causes import CodeTime, JobAnswer, label_of, lead_of, ranks_seen, verdict_of
 from otel_zernel_libraries.training.durations import RecentDurations, value_of
 from otel_zernel_libraries.training.hangs import SeenHang, hang_advice, hang_sentences
 from otel_zernel_libraries.training.points import LONGEST_TEXT
@@ -241,7 +241,14 @@ def _answer(answer: JobAnswer) -> dict[str, Any]:
     if cause is None:
         return fields
     named = {"cause": label_of(cause), "share": round(cause.share, 4), "advice": list(cause.advice)}
-    return {**fields, **named, "code": list(cause.code)} if cause.code else {**fields, **named}
+    code = {"code": list(cause.code), "lines": [_line(one) for one in cause.lines]} if cause.code else {}
+    return {**fields, **named, **code}
+
+
+def _line(line: CodeTime) -> dict[str, Any]:
+    """A line of the program, the call of a library below it, and their seconds a step."""
+    call = {"call": line.call} if line.call else {}
+    return {"line": line.line, **call, "seconds": round(line.seconds, 6)}
 
 
 def _moments(process: SeenProcess) -> dict[str, dict[str, float]]:

@@ -14,7 +14,7 @@ from otel_zernel.repeated import RepeatedByKey
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.stacks import ProcessStacks
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.emit.metrics import metrics_data
+from otel_zernel_processors.phases.emit.metrics import metrics_data, stacks_without_step
 from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
 from otel_zernel_processors.phases.emit.services import OWN_SERVICE
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
@@ -22,7 +22,7 @@ from otel_zernel_processors.phases.intake.host_clock import HostClock, Watermark
 from otel_zernel_processors.phases.intake.inputs import FACTS, GPU, LOSSES, NVML, READING, InputPoint
 from otel_zernel_processors.phases.intake.intervals import SpanInput
 from otel_zernel_processors.phases.intake.losses import LateSpans, LossLog
-from otel_zernel_processors.phases.intake.records import BEFORE_STEPS, read_record
+from otel_zernel_processors.phases.intake.records import read_record
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 from otel_zernel_processors.phases.process_registry import LINGER_NS, ProcessKey, ProcessRegistry, key_of
 from otel_zernel_processors.phases.results.energy import HostGpus
@@ -68,6 +68,7 @@ class Host:
         """The processes in the last report: those that are followed, and those that ended before it."""
         self._ended: list[TrainingProcess] = []
         """Processes that ended since the last report."""
+        self._stacks_without_step = stacks_without_step(context)
         self._gpus = HostGpus()
         self._late = LateSpans(context.logger, config.lateness)
         self._losses = LossLog(ns(config.interval))
@@ -157,8 +158,9 @@ class Host:
         elif isinstance(content, ProcessStacks):
             if process := self._registry.find(key):
                 process.measured.code.add(content, time)
+                self._stacks_without_step.add(process.measured.code.take_without_step())
             else:
-                self._context.drop(len(content.stacks), BEFORE_STEPS)
+                self._stacks_without_step.add(len(content.stacks))
         elif self._is_new_worker(key, resource, trains=False):
             return
         elif process := self._registry.find_or_add(key, resource):

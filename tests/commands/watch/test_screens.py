@@ -155,6 +155,30 @@ def test_the_first_cause_of_a_job_replaces_its_verdict() -> None:
     assert screen(state, 120, 40).splitlines()[1] == "Nothing that was looked for is worth changing."
 
 
+def test_the_lines_of_code_of_the_first_cause_stand_under_it() -> None:
+    state = job_state()
+    [job] = state["jobs"].values()
+    lines = [
+        {
+            "line": "train.py:42 tokenize",
+            "call": "transformers/tokenization.py:2877 Tokenizer.__call__",
+            "seconds": 0.0081,
+        },
+        {"line": "data/text.py:118 Corpus.clean", "seconds": 0.0031},
+        {"line": 7, "call": [], "seconds": "x"},
+        "broken",
+    ]
+    job["answer"] = {"verdict": "input_bound", "sentence": "It runs Python.", "advice": ["Stop."], "lines": lines}
+    assert screen(state, 120, 40).splitlines()[2:5] == [
+        "  train.py:42 tokenize → transformers/tokenization.py:2877 Tokenizer.__call__  8.10ms a step",
+        "  data/text.py:118 Corpus.clean  3.10ms a step",
+        "    - a step",
+    ]
+    assert screen(state, 40, 40).splitlines()[2] == "  train.py:42 tokenize →…  8.10ms a step"
+    job["hung"] = {"sentence": "Rank 1 has hung for 40 s: it reads /data/x.", "advice": []}
+    assert "tokenize" not in screen(state, 120, 40)
+
+
 @pytest.mark.parametrize(
     ("verdict", "evidence", "sentence"),
     [

@@ -164,6 +164,15 @@ async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> Non
         "cause": "data loading: runs Python",
         "share": 0.3024,
         "code": list(CODED.code),
+        "lines": [
+            {
+                "line": "train.py:42 tokenize",
+                "call": "transformers/tokenization_utils.py:2877 Tokenizer.__call__",
+                "seconds": 0.0081,
+            },
+            {"line": "data/text.py:118 Corpus.clean", "seconds": 0.0031},
+            {"line": "train.py:61 main", "call": "json/__init__.py:231 dumps", "seconds": 0.0009},
+        ],
     }
     healthy = JobAnswer(step=0.04, steps=500, best=0.039)
     state = await run.add(answer_batch(healthy, job))

@@ -15,6 +15,7 @@ from otel_zernel_commands.watch.screens.rank_rows import RankFields, shown_ranks
 from otel_zernel_commands.watch.screens.rank_table import RankTable, rank_lines
 from otel_zernel_commands.watch.screens.summary import (
     FeedStatus,
+    code_lines,
     header,
     mean_shares,
     note_lines,
@@ -342,6 +343,7 @@ def _table_page(
     if title:
         lines.append(((surface.cut(title, surface.columns), "heading"),))
     lines += verdict_lines(state, surface)
+    lines += code_lines(state, surface)
     if (total := total_line(state, surface)) is not None:
         lines.append(total)
     if room >= _FEWEST_FOR_PHASES and view.panels != "gpus" and (bars := time_lines(state, surface)):

@@ -109,6 +109,8 @@ _GPU_FIELDS = frozenset({"gpu", "launch", "device"})
 """Those of a rank that uses a GPU."""
 _MOST_TROUBLES = 3
 _MOST_NOTES = 3
+_MOST_CODE = 3
+"""Lines of code."""
 _STALE_S = 10.0
 """Data that is older is marked."""
 _LONGEST_BAR = 60
@@ -182,6 +184,17 @@ def verdict_lines(state: Mapping[str, Any], surface: Surface) -> Iterator[Styled
         yield from sentence_lines(("! " if is_fault else "") + sentence, "fault" if is_fault else "bold", surface)
     if len(found) > _MOST_VERDICTS:
         yield ((surface.cut(f"and {len(found) - _MOST_VERDICTS} more verdicts", surface.columns), "dim"),)
+
+
+def code_lines(state: Mapping[str, Any], surface: Surface) -> Iterator[StyledLine]:
+    """The lines of code of a job's first cause, each with its time in a step."""
+    for job in list(objects(state, "jobs").values())[:1]:
+        found = [one for one in rows(job, "answer", "lines") if isinstance(one, dict)] if "hung" not in job else []
+        for one in found[:_MOST_CODE]:
+            call = text(one, "call")
+            line = text(one, "line") + (f" {surface.glyph('→', '->')} {call}" if call else "")
+            time = f"  {amounts.seconds(number(one, 'seconds'))} a step"
+            yield (("  " + surface.cut(line, max(surface.columns - len(time) - 2, 1)), ""), (time, "dim"))
 
 
 def sentence_lines(sentence: str, style: str, surface: Surface) -> Iterator[StyledLine]:

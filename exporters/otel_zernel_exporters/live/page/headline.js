@@ -6,7 +6,7 @@ import { lastStepEnd, rankName, timeOf, titleOf } from "./state.js";
 const PAUSE = 20;  // s without a step after which training pauses,
 const USUAL = 5;  // if that is longer than so many usual steps
 
-// Findings: { id, severity, title, sentence, advice }.
+// Findings: { id, severity, title, sentence, advice, lines }. `lines` are those of the code that the finding is about.
 export function findingsOf(state, clock) {
   const now = timeOf(state, clock);
   const found = Object.entries(state.jobs).map(([id, job]) => {
@@ -21,7 +21,7 @@ function ofJob(state, id, job, now) {
   if (job.hung) return { severity: -1, sentence: job.hung.sentence.replace(/\.$/, ""), advice: job.hung.advice[0] ?? "" };
   const paused = pauseOf(state, id, ranks, now);
   if (paused) return { severity: 90, sentence: paused, advice: "" };
-  if (job.answer) return { severity: severityOf(job.answer.verdict), sentence: job.answer.sentence.replace(/\.$/, ""), advice: job.answer.advice[0] ?? "" };
+  if (job.answer) return { severity: severityOf(job.answer.verdict), sentence: job.answer.sentence.replace(/\.$/, ""), advice: job.answer.advice[0] ?? "", lines: job.answer.lines };
   const { name, evidence = {}, ranks: late = [] } = job.verdict ?? {};
   if (name === "straggler" && late.length) {
     const names = late.slice(0, 4).map((rank) => state.ranks[rank] ? rankName(state.ranks[rank]) : rank);

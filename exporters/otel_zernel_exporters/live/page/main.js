@@ -197,6 +197,13 @@ class Page {
     setText(find("#headline"), chosen?.sentence ?? "No training yet");
     const lines = chosen ? [chosen.advice] : ["The collector runs, and no training process has been seen. It appears here with its first step."];
     keyed(find("#more"), lines.filter(Boolean), () => element("li"), setText);
+    const code = chosen?.lines ?? [];
+    keyed(find("#code"), code.map((_, at) => at), () => element("li", {}, element("b"), element("code"), element("span")), (item, at) => {
+      const { line, call, seconds } = code[at];
+      setText(item.children[0], `${duration(seconds)} a step`);
+      setText(item.children[1], line);
+      setText(item.children[2], call ? `→ ${call}` : "");
+    });
     keyed(find("#stats"), figuresOf(state, this.job).map(([name, value]) => `${name}\n${value}`), () => element("li", {}, element("span"), element("b")), (item, key) => {
       const [name, value] = key.split("\n");
       setText(item.firstChild, name);

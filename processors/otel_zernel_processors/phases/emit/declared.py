@@ -1,6 +1,6 @@
 """The metrics of the processor. Their descriptions are sent with them."""
 
-from otel_zernel.component.declaration import DeclaredMetric, by_name
+from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 from otel_zernel_libraries.training import semconv
 
 _PHASE = semconv.PHASE
@@ -23,7 +23,15 @@ def _gauge(name: str, unit: str, description: str, when: str, *attributes: str) 
 
 _DETAILS = (_PHASE, semconv.PHASE_DETAIL, _SOURCE)
 
+STACKS_WITHOUT_STEP = own(
+    "zernel.phases.stacks.without_step",
+    "{stack}",
+    "Stacks of Python from before the first step of their process: nothing tells their position.",
+    (),
+    "with stacks of the ebpf receiver",
+)
 METRICS = by_name(
+    STACKS_WITHOUT_STEP,
     _sum(semconv.PHASE_TIME, "s", "Time in the phase, since the first data of the process.", "always", _PHASE, _SOURCE),
     _sum(semconv.PHASE_DETAIL_TIME, "s", "The same time by the evidence for the phase.", _SCOPES, *_DETAILS),
     _sum(

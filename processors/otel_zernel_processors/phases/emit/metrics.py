@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from opentelemetry.metrics import Counter
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
@@ -14,9 +15,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
+from otel_zernel.component import Context
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel_libraries.training.step_spans import SCOPE_NAME
-from otel_zernel_processors.phases.emit.declared import METRICS
+from otel_zernel_processors.phases.emit.declared import METRICS, STACKS_WITHOUT_STEP
 
 SCOPE = InstrumentationScope(name=SCOPE_NAME, version=__version__)
 
@@ -26,6 +28,11 @@ Value = tuple[Labels, float]
 """The attributes of a point besides the common ones, and its value."""
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+
+
+def stacks_without_step(context: Context) -> Counter:
+    """Counts stacks whose position no step tells. Each job has some at its start, so they are no loss."""
+    return context.meter.create_counter(*STACKS_WITHOUT_STEP.counter)
 
 
 class MetricWriter:

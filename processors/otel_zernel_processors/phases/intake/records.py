@@ -18,8 +18,6 @@ _READ: Final[Mapping[str, Callable[[AnyValue], ProcessRecord]]] = {
     semconv.PROCESS_THREADS: THREADS.read,
 }
 """By the event of a record: how its body is read."""
-BEFORE_STEPS: Final = "stacks_before_steps"
-"""The reason why stacks are dropped whose position no step can tell."""
 
 
 def read_record(record: LogRecord) -> ProcessRecord:

@@ -13,7 +13,6 @@ from otel_zernel_libraries.training.code_times import CodeTimes, PlacedStack
 from otel_zernel_libraries.training.interval_spans import OPERATORS
 from otel_zernel_libraries.training.ledger import Activity, Position, Segment
 from otel_zernel_libraries.training.stacks import CodeLine, ProcessStacks, StackTime
-from otel_zernel_processors.phases.intake.records import BEFORE_STEPS
 from otel_zernel_processors.phases.scopes.steps import Step
 
 _MOST: Final = 1_024
@@ -69,8 +68,8 @@ class CodeHistory:
     """The stacks of a process in the last window, and the marks that its training thread has made meanwhile."""
 
     def __init__(self, window: int, drop: Callable[[int, str], None], *, is_expected: bool = False) -> None:
-        """`window`: in ns. `drop` counts stacks that are too many, or older than all steps. Without `is_expected`, the
-        first record only shows that others follow: most processes have none, and their steps need no work."""
+        """`window`: in ns. `drop` counts stacks that are too many. Without `is_expected`, the first record only shows
+        that others follow: most processes have none, and their steps need no work."""
         self._is_expected = is_expected
         self._window = window
         self._drop = drop
@@ -84,12 +83,13 @@ class CodeHistory:
         """When (ns) the latest step ended."""
         self._mark: Mark = ("", False)
         """The latest mark of its steps so far."""
+        self._without_step = 0
 
     def add(self, stacks: ProcessStacks, time: int) -> None:
         """Adds the stacks of a record of this time (ns). They wait for the steps of that time."""
         if not self._is_expected:
             self._is_expected = True
-            self._drop(len(stacks.stacks), BEFORE_STEPS)
+            self._without_step += len(stacks.stacks)
             return
         self._waiting.append((time, stacks))
         if len(self._waiting) > _HELD:
@@ -125,6 +125,11 @@ class CodeHistory:
         while self._waiting and self._waiting[0][0] <= self._until:
             self._join_next()
 
+    def take_without_step(self) -> int:
+        """The stacks since the last call that are older than all steps."""
+        count, self._without_step = self._without_step, 0
+        return count
+
     def finish(self) -> None:
         """Joins the records that no step follows."""
         while self._waiting:
@@ -143,7 +148,7 @@ class CodeHistory:
     def _join_next(self) -> None:
         time, record = self._waiting.popleft()
         if not self._parts or time <= self._covered:
-            self._drop(len(record.stacks), BEFORE_STEPS)
+            self._without_step += len(record.stacks)
             return
         part = self._parts[-1]
         # after the last step, the thread may do anything

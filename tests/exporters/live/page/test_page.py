@@ -3,17 +3,20 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.training.causes import CodeTime
 from otel_zernel_libraries.training.interval_spans import Ending
 from tests.commands.why.chromium import Tab, browsing, require_chromium
 from tests.exporters.live.live_runs import SECOND, Attributes, ended, phase_times
-from tests.exporters.live.page.generated_job import GeneratedJob
+from tests.exporters.live.page.generated_job import JOB, GeneratedJob
 from tests.exporters.live.page.served_page import ServedPage, served_page
+from tests.libraries.training.causes.made_answers import ANSWER, CODED, answer_batch
 
 RANKS, SECONDS, STRAGGLER = 16, 22, 13
 Served = tuple[ServedPage, GeneratedJob]
@@ -357,6 +360,21 @@ def test_the_first_cause_of_a_job_is_the_headline_with_its_advice(opened: Opened
     finding = f"import('/live/headline.js').then((one) => one.findingsOf({json.dumps(state)}, 0)[0])"
     found = opened.tab.evaluate(f"{finding}.then((one) => [one.sentence, one.advice])")
     assert found == ["It waits for data", "Use workers."]
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_lines_of_code_of_the_first_cause_stand_under_it(browser: tuple[Tab, Path], width: int) -> None:
+    job = GeneratedJob(2, time.time_ns() - 5 * SECOND, straggler=0)
+    called = CodeTime("train.py:61 main", "<img src=x>" + "x" * 200, 0.0009)
+    cause = replace(CODED, lines=(*CODED.lines[:2], called))
+    seconds = [*job.seconds(5), [answer_batch(replace(ANSWER, causes=(cause,)), JOB)]]
+    with served_page(seconds) as page, shown(browser[0], page, job, width) as opened:
+        opened.wait(lambda: len(opened.texts("#code li")) == 3)
+        assert opened.texts("#code code") == [one.line for one in cause.lines]
+        assert opened.texts("#code b") == ["8.10 ms a step", "3.10 ms a step", "900 us a step"]
+        assert opened.texts("#code span")[0] == "→ transformers/tokenization_utils.py:2877 Tokenizer.__call__"
+        assert opened.tab.evaluate("document.querySelectorAll('img').length") == 0
+        assert opened.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_end_of_a_training_is_the_headline(browser: tuple[Tab, Path]) -> None:

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import Dropped
+from otel_zernel.testing import Dropped, make_context
 from otel_zernel_libraries.conditions.values import to_any_value
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import Cause, CauseName
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment
 from otel_zernel_libraries.training.stacks import STACKS, CodeLine, ProcessStacks, StackTime
 from otel_zernel_libraries.training.state import TrainingState
+from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
-from otel_zernel_processors.phases.intake.records import BEFORE_STEPS
 from otel_zernel_processors.phases.results.code import CodeHistory
 from otel_zernel_processors.phases.scopes.steps import Step
 from tests.libraries.training.made_stacks import BACKWARD, LOOP, MAIN, line, stack_time, stacks_of
@@ -116,7 +118,7 @@ def test_a_malformed_record_is_counted_and_loses_no_other() -> None:
     spans = spans_of_thread(trained(launches=0, sync=""))
     made = records(broken, early, *each_second(*FILE_AND_TIMER))
     out = feed(processor, [Batch.join([batch_of(spans), made])])
-    assert dropped(processor) == {"malformed_span": 1, "invalid": 1, BEFORE_STEPS: 3}
+    assert dropped(processor) == {"malformed_span": 1, "invalid": 1}
     state = TrainingState()
     for batch in out:
         state.add(batch, 0.0)
@@ -125,10 +127,17 @@ def test_a_malformed_record_is_counted_and_loses_no_other() -> None:
     assert any(one.code for one in process.answer.causes)
 
 
-def test_stacks_of_a_process_that_is_not_followed_are_counted() -> None:
-    processor = make()
+def test_stacks_of_a_process_that_is_not_followed_are_counted_and_are_no_loss() -> None:
+    reader = InMemoryMetricReader()
+    context = make_context("processors", "phases", meter=MeterProvider([reader]).get_meter("test"))
+    processor = PhasesProcessor(PhasesProcessor.Config(), context)
     assert feed(processor, [records(record(stacks_of(FILE_AND_TIMER), 1))]) == []
-    assert dropped(processor) == {BEFORE_STEPS: 3}
+    assert dropped(processor) == {}
+    data = reader.get_metrics_data()
+    assert data
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    assert metric.name == "zernel.phases.stacks.without_step"
+    assert [point.value for point in metric.data.data_points if isinstance(point, NumberDataPoint)] == [3]
 
 
 FORWARD, LOAD, AFTER = (MOMENTS[one][Activity.TIMER] for one in (Position.FORWARD, Position.LOAD, Position.AFTER_STEP))
@@ -199,8 +208,7 @@ def test_a_record_counts_once_the_steps_of_its_time_are_known() -> None:
 
 
 def test_without_the_option_the_first_record_shows_that_others_follow() -> None:
-    drop = Dropped()
-    history = CodeHistory(60 * SECOND, drop)
+    history = CodeHistory(60 * SECOND, Dropped())
     stacks = stacks_of([stack_time(0.05, Activity.TIMER, "optimizer", LOG)])
     for number in range(3):
         history.add_step(*step_of(number))
@@ -208,18 +216,17 @@ def test_without_the_option_the_first_record_shows_that_others_follow() -> None:
     history.add_step(*step_of(3))
     assert history.times.seconds == pytest.approx(0.2)
     assert sum(one.seconds for one in history.times.stacks) == pytest.approx(0.1)
-    assert drop.counts == {BEFORE_STEPS: 1}
+    assert (history.take_without_step(), history.take_without_step()) == (1, 0)
 
 
 def test_stacks_from_before_the_first_step_are_counted() -> None:
-    drop = Dropped()
-    history = CodeHistory(60 * SECOND, drop, is_expected=True)
+    history = CodeHistory(60 * SECOND, Dropped(), is_expected=True)
     stacks = stacks_of([stack_time(0.1, Activity.TIMER, "optimizer", LOG), stack_time(0.1, Activity.FILE, "", READ)])
     history.add(stacks, START - SECOND)
     history.add(stacks, START + 50 * MS)
     history.add_step(*step_of(0))
     assert sum(one.seconds for one in history.times.stacks) == pytest.approx(0.2)
-    assert drop.counts == {BEFORE_STEPS: 2}
+    assert history.take_without_step() == 2
 
 
 def test_the_time_after_the_last_step_is_not_covered() -> None:
