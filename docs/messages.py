@@ -2,7 +2,7 @@
 
 The messages come from the source; the advice is written by hand into the page, and stays. A reworded message inherits
 the advice of the most similar old message. Mistakes in a configuration or a command line are not in the page: each of
-them names its place and says what to write.
+them names its place and says what to write. Nor is a message whose end says what to do.
 """
 
 import re
@@ -19,6 +19,11 @@ PAGE = Path(__file__).with_name("messages.md")
 
 _OWN_ADVICE = {"configuration", "command line"}
 """Where a message needs no advice."""
+_REMEDY = re.compile(
+    r"[;:,] (?:or )?(?:add|allow|ask|check|choose|close|correct|create|give|grant|install|leave|let|lower|make|mount|"
+    r"name|raise|remove|replay|report|restart|run|see|select|send|set|start|stop|update|use|wait|write)\b"
+)
+"""What follows in a message is what to do."""
 _SIMILAR = 0.7
 """The ratio of `difflib` from which on a new message counts as an old one reworded."""
 _FENCE = re.compile(r"(<!-- messages: [^>]*-->\n).*?(<!-- end of messages -->)", re.DOTALL)
@@ -28,7 +33,8 @@ _ROW = re.compile(r"^\| (`.*`) \| [a-z, ]+ \| (.*?) ?\|$", re.MULTILINE)
 
 def messages() -> dict[Key, str]:
     """The messages of the page, and the places where a user reads them."""
-    return {key: place for key, place in every_message(source_files()).items() if not {place} <= _OWN_ADVICE}
+    every = every_message(source_files())
+    return {key: place for key, place in every.items() if place not in _OWN_ADVICE and not _REMEDY.search(key[1])}
 
 
 def advice(page: str) -> dict[Key, str]:

@@ -1,4 +1,4 @@
-"""docs/messages.md lists every error and warning of a collector that runs or starts, each with advice."""
+"""An error or warning of a collector says what to do, or docs/messages.md has advice on it."""
 
 import ast
 from pathlib import Path
@@ -21,7 +21,7 @@ def found(source: str, path: str = "receivers/otel_zernel_receivers/csv/receiver
     return {text: place for (_, text), place in messages([SourceFile(Path(path), ast.parse(source))]).items()}
 
 
-def test_every_message_in_the_code_has_advice(in_source: dict[Key, str]) -> None:
+def test_every_message_in_the_code_says_what_to_do_or_has_advice(in_source: dict[Key, str]) -> None:
     known = page.advice(TEXT)
     assert [key for key in in_source if not known.get(key)] == [], "run `make docs` and fill in docs/messages.md"
 
