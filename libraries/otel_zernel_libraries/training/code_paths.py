@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from otel_zernel.text import printable
+from otel_zernel_libraries.training.code_positions import position_of
+from otel_zernel_libraries.training.ledger import Position
 from otel_zernel_libraries.training.stacks import CodeLine
 
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
@@ -71,9 +73,7 @@ _MODULE: Final = "<module>"
 _WORKER_LOOP: Final = "_worker_loop"
 _CHECKPOINTS: Final = "torch/utils/checkpoint.py"
 _DYNAMO: Final = "torch/_dynamo/convert_frame.py"
-_KERNELS: Final = re.compile(
-    r".*/(?:torch/_inductor|triton/(?:compiler|backends)|triton/runtime/(?:autotuner|jit)\.py)"
-)
+_KERNELS: Final = re.compile(r".*/(?:torch/_inductor|triton)/")
 
 
 class Tier(IntEnum):
@@ -172,8 +172,8 @@ def in_translation(stack: Sequence[CodeLine]) -> bool:
 
 
 def in_kernel_compiler(stack: Sequence[CodeLine]) -> bool:
-    """Whether Inductor or Triton make or tune kernels."""
-    return any(_KERNELS.match(one.file) for one in stack)
+    """Whether Inductor or Triton make or tune kernels. Their other frames run them."""
+    return any(_KERNELS.match(one.file) and position_of(one.file, one.function) is Position.COMPILE for one in stack)
 
 
 def calls_compile(stack: Sequence[CodeLine]) -> bool:

@@ -219,7 +219,7 @@ def test_a_forward_pass_that_a_checkpoint_runs_again_is_no_hook() -> None:
 CONVERT = CodeLine(f"{PACKAGES}/torch/_dynamo/convert_frame.py", "_compile", 1700)
 SYMBOLS = CodeLine(f"{PACKAGES}/torch/_dynamo/symbolic_convert.py", "InstructionTranslator.run", 1500)
 INDUCTOR = CodeLine(f"{PACKAGES}/torch/_inductor/compile_fx.py", "compile_fx", 700)
-TRITON = CodeLine(f"{PACKAGES}/triton/runtime/autotuner.py", "Autotuner.run", 200)
+TRITON = CodeLine(f"{PACKAGES}/triton/runtime/autotuner.py", "Autotuner._bench", 200)
 COMPILE = CodeLine(f"{PACKAGES}/torch/__init__.py", "compile", 2836)
 
 
@@ -239,6 +239,25 @@ def test_frames_show_what_a_compilation_does(inner: tuple[CodeLine, ...], words:
     assert cause.code == ("train.py:69 main",)
     assert [one.text.startswith(words) for one in cause.evidence[2:]] == [True]
     assert any(advice in text for text in cause.advice)
+
+
+RUNS = (
+    ("torch/_inductor/output_code.py", "CompiledFxGraph.__call__"),
+    ("torch/_inductor/utils.py", "align_inputs_from_check_idxs.<locals>.run"),
+    ("torch/_inductor/runtime/triton_heuristics.py", "CachingAutotuner.run"),
+    ("torch/_dynamo/eval_frame.py", "_TorchDynamoContext.__call__.<locals>.compile_wrapper"),
+    ("triton/runtime/jit.py", "JITFunction.run"),
+    ("triton/runtime/autotuner.py", "Autotuner.run"),
+)
+
+
+@pytest.mark.parametrize(("file", "function"), RUNS)
+def test_frames_that_run_a_compiled_model_show_no_compilation(file: str, function: str) -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.PYTHON, 0.020)))
+    stack = (CodeLine(f"{PACKAGES}/{file}", function, 7), line(69), MAIN)
+    cause = named(answered(plan, [PlacedStack(0.020, Activity.PYTHON, stack, Position.AFTER_STEP)]))
+    assert cause.code == ("train.py:69 main",)
+    assert not any("compile" in one.text or "kernels" in one.text for one in cause.evidence)
 
 
 @pytest.mark.parametrize("every", [1, 100_000])
