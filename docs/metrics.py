@@ -4,7 +4,8 @@ Each component lists its metrics in a module `declared`. This module finds all o
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from otel_zernel.component.declaration import DeclaredMetric
@@ -59,10 +60,18 @@ def page() -> str:
 
 
 def _section(name: str, metrics: list[DeclaredMetric]) -> str:
-    rows = [_row(metric) for metric in metrics]
+    """A table. What holds for all or for most of its metrics is said once above it."""
+    shared = metrics[0].attributes if len(metrics) > 2 else ()
+    of_all = [one for one in shared if all(one in metric.attributes for metric in metrics)]
+    (usual, number), *_ = Counter(metric.when for metric in metrics).most_common(1)
+    usual = usual if len(metrics) <= 2 * number > 4 else ""
+    notes = [f"Every point has {_names(of_all)}."] if of_all else []
+    notes += [f"Without another condition, a metric appears {usual}."] if usual else []
+    rows = [_row(metric, of_all, usual) for metric in metrics]
     return "\n".join(
         [
             f"\n### {name}\n",
+            *([" ".join(notes), ""] if notes else []),
             "| metric | type | unit | attributes | description | appears |",
             "|---|---|---|---|---|---|",
             *rows,
@@ -71,10 +80,15 @@ def _section(name: str, metrics: list[DeclaredMetric]) -> str:
     )
 
 
-def _row(metric: DeclaredMetric) -> str:
+def _row(metric: DeclaredMetric, of_all: Sequence[str], usual: str) -> str:
     kind = {"up_down": "up-down sum"}.get(metric.kind, metric.kind)
-    attributes = ", ".join(f"`{name}`" for name in metric.attributes)
-    return f"| `{metric.name}` | {kind} | {metric.unit} | {attributes} | {metric.description} | {metric.when} |"
+    attributes = _names(name for name in metric.attributes if name not in of_all)
+    when = "" if metric.when == usual else metric.when.replace(f", and {usual}", "")
+    return f"| `{metric.name}` | {kind} | {metric.unit} | {attributes} | {metric.description} | {when} |"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def main() -> None:

@@ -33,9 +33,9 @@ def written_into(text: str) -> str:
 
 
 def _torch() -> str:
-    """One row per wheel, one column per probed function or function return."""
-    rows = [_torch_row(build) for build in builds("torch")]
-    return _table(["PyTorch", "processor", "built for", *map(_heading, _PROBES), "operators"], rows)
+    """One row for wheels that agree, one column per probed function or function return."""
+    head = ["PyTorch", "processor", *map(_heading, _PROBES), "operators"]
+    return _table(head, (_torch_row(build) for build in builds("torch")))
 
 
 def _heading(probe: Probe) -> str:
@@ -45,9 +45,8 @@ def _heading(probe: Probe) -> str:
 
 def _torch_row(build: Build) -> list[str]:
     costs = {target: found for one in _releases_of(build) for target, found in one.costs().items()}
-    built_for = f"CUDA {build.cuda}, NCCL {build.nccl}" if build.has_cuda else "CPU"
     cells = [_cell(costs.get(probe.target, [])) for probe in _PROBES]
-    return [build.version, _PROCESSORS[build.arch], built_for, *cells, _operators(costs)]
+    return [build.version, _PROCESSORS[build.arch], *cells, _operators(costs)]
 
 
 def _operators(costs: Mapping[str, list[TrapCost]]) -> str:
@@ -70,8 +69,8 @@ def _releases_of(build: Build) -> Iterator[Release]:
 
 
 def _calls(group: str) -> str:
-    """One row per library: how many functions of the catalogue it has, and the cost of a hit."""
-    head = ["package", "version", "processor", "functions", "cost of a hit", "missing functions"]
+    """One row for libraries that agree: how many functions of the catalogue they have, and the cost of a hit."""
+    head = ["versions", "processor", "functions", "cost of a hit", "missing functions"]
     return _table(head, map(_calls_row, releases(group)))
 
 
@@ -81,12 +80,20 @@ def _calls_row(release: Release) -> list[str]:
     counts = Counter(cost for found in costs.values() for cost in found)
     hits = ", ".join(f"{_WORDS[cost]} at {count}" for cost, count in sorted(counts.items()))
     found = f"{len(costs) - len(missing)} of {len(costs)}"
-    return [release.package, release.version, _PROCESSORS[release.arch], found, hits, ", ".join(missing)]
+    return [release.version, _PROCESSORS[release.arch], found, hits, ", ".join(missing)]
 
 
 def _table(head: Sequence[str], rows: Iterable[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+    """Rows that differ in their versions only are one row: `2.1.2 to 2.14.1 (14)` of 14 versions."""
+    versions: dict[tuple[str, ...], list[str]] = {}
+    for version, *cells in rows:
+        versions.setdefault(tuple(cells), []).append(version)
+    lines = [head, ["---"] * len(head), *([_from_to(same), *cells] for cells, same in versions.items())]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _from_to(versions: Sequence[str]) -> str:
+    return f"{versions[0]} to {versions[-1]} ({len(versions)})" if len(versions) > 2 else ", ".join(versions)
 
 
 def main() -> None:
