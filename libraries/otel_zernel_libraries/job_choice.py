@@ -9,6 +9,7 @@ from typing import Self
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import quoted
 from otel_zernel_libraries.job_environment import JOB_ID
+from otel_zernel_libraries.pid_namespace import unseen_processes
 
 _NAMES = ("service.name", JOB_ID, "k8s.job.name", "process.executable.name")
 """The attributes of a process by which a user may choose its job."""
@@ -36,7 +37,8 @@ class JobChoice:
             process = psutil.Process(pid)
             if process.status() != psutil.STATUS_ZOMBIE:
                 return cls(pid, parents=frozenset(parent.pid for parent in process.parents()))
-        raise CannotStart(f"process {pid} does not exist; `otel-zernel {command}` without a pid watches all jobs")
+        sentence = f"process {pid} does not exist; `otel-zernel {command}` without a pid watches all jobs"
+        raise CannotStart(f"{sentence}. {unseen}" if (unseen := unseen_processes()) else sentence)
 
     @property
     def is_all(self) -> bool:

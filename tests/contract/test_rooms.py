@@ -42,7 +42,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"training"},
         {"histograms", "files"},
         {"conditions", "arrays", "protobuf", "job_choice", "recordings"},
-        {"job_environment", "__init__"},
+        {"job_environment", "pid_namespace", "__init__"},
     ],
     "otel_zernel_libraries.store": [
         {"opening"},

@@ -5,16 +5,20 @@ from pathlib import Path
 from typing import TextIO
 
 from otel_zernel.text import printable, visible
-from otel_zernel_commands.why.findings import JobGroup, groups_of
+from otel_zernel_commands.why.findings import JobGroup, answer_of, groups_of
 from otel_zernel_commands.why.rendering import Terminal
 from otel_zernel_commands.why.watch import StartedProgram, Watching
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training import script_of
+from otel_zernel_libraries.training.amounts import percent
+from otel_zernel_libraries.training.causes import JobAnswer, label_of, lead_of
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _CLEAR = "\r\x1b[K"
 _NAMED = 3
 """Jobs that the line names."""
+_FEWEST = 10
+"""Steps of a job whose first cause it names."""
 
 
 class WatchProgress:
@@ -40,7 +44,7 @@ class WatchProgress:
         self.found_steps = False
         """Whether `has_steps` has been true."""
         self._is_terminal = stream.isatty()
-        self._is_shown = False
+        self._is_shown = self._is_answered = False
 
     @property
     def starts_program(self) -> bool:
@@ -62,8 +66,17 @@ class WatchProgress:
             _rewrite(self._stream, self.text(watching))
         elif not self._is_shown:
             self._stream.write(f"Watching for {watching.seconds:.0f} s. Ctrl-C ends early, with the report so far.\n")
+        elif not self._is_answered:
+            self._show_answers()
         self._is_shown = True
         self._stream.flush()
+
+    def _show_answers(self) -> None:
+        """Writes the first causes that are known, once: the report has those of all steps."""
+        for group in self._groups():
+            if (answer := _interim_answer(group)) and answer.first:
+                self._is_answered = True
+                self._stream.write(f"{group.title}, after {_count_of(group):,} steps: {lead_of(answer)}\n")
 
     def has_steps(self) -> bool:
         """Whether a chosen job has taken a step."""
@@ -92,7 +105,7 @@ class WatchProgress:
         return bool(groups) or (pid is not None and not self._is_running(pid))
 
     def text(self, watching: Watching) -> str:
-        """`12 of 60 s · train.py: 340 steps · Ctrl-C ends early`."""
+        """`12 of 60 s · train.py: 340 steps (data loading: runs Python, 31 %) · Ctrl-C ends early`."""
         time = f"{watching.elapsed:.0f} of {watching.seconds:.0f} s"
         return f"{time} · {_steps_of(self._groups())} · Ctrl-C ends early"
 
@@ -135,7 +148,22 @@ def _rewrite(stream: TextIO, text: str) -> None:
     stream.flush()
 
 
+def _interim_answer(group: JobGroup) -> JobAnswer | None:
+    """What is known about a job before its watch is over; None until it has taken a few steps."""
+    return answer_of(group) if _count_of(group) >= _FEWEST and not group.hang else None
+
+
+def _count_of(group: JobGroup) -> int:
+    return max(one.trained for one in group.processes)
+
+
 def _steps_of(groups: Sequence[JobGroup]) -> str:
-    jobs = ", ".join(f"{one.title}: {max(p.trained for p in one.processes):,} steps" for one in groups[:_NAMED])
+    jobs = ", ".join(f"{one.title}: {_count_of(one):,} steps{_cause_of(one)}" for one in groups[:_NAMED])
     more = f" and {len(groups) - _NAMED} more jobs" if len(groups) > _NAMED else ""
     return f"{jobs or 'looking for training steps'}{more}"
+
+
+def _cause_of(group: JobGroup) -> str:
+    """` (data loading: runs Python, 31 %)`; empty if no cause is known yet."""
+    answer = _interim_answer(group)
+    return f" ({label_of(answer.first)}, {percent(answer.first.share)})" if answer and answer.first else ""

@@ -39,6 +39,7 @@ from otel_zernel_commands.why.watch import (
     watched_state,
 )
 from otel_zernel_libraries.job_choice import JobChoice
+from otel_zernel_libraries.pid_namespace import unseen_processes
 from otel_zernel_libraries.training.chosen_jobs import ancestors_of
 from otel_zernel_libraries.training.state import TrainingState
 
@@ -68,10 +69,12 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     prerequisites = check_prerequisites(installed)
     sampler = ThreadSampler(partial(_chosen, options) if choice.pid else programs)
     if not choice.pid and not prerequisites.finds_framework and not programs():
-        raise CannotStart(
-            f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
-            "CUDA or NCCL"
+        unseen = unseen_processes()
+        where = "that are seen" if unseen else "of this machine"
+        sentence = (
+            f"no training job is running: none of the {count_processes()} processes {where} uses PyTorch, CUDA or NCCL"
         )
+        raise CannotStart(f"{sentence}. {unseen}" if unseen else sentence)
     state, attached, blocks = watched_state(command_of, ancestors_of), Event(), StepBlocks()
 
     def arrived(batch: Batch) -> None:

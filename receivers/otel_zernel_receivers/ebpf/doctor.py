@@ -1,6 +1,7 @@
 """The findings of `otel-zernel doctor`: whether eBPF works on this machine, and what the receiver would probe.
 
-Each way to attach is tried on a function of the collector itself. No other process is touched.
+The ways to attach are tried on a function of the collector itself, the best first, until one works. No other process
+is touched.
 """
 
 import os
@@ -51,9 +52,14 @@ def examine(config: EbpfConfig) -> Iterator[Finding]:
     yield from _capabilities()
     yield Finding("libbpf", "not found", ok=False) if missing() else Finding("libbpf", version(), ok=True)
     yield Finding("BTF", str(BTF), ok=True) if BTF.exists() else _no_btf()
-    trials = {mode: _try(mode) for mode in Mode}
+    trials: dict[Mode, ProbeCost | _Failure] = {}
+    best: ProbeCost | None = None
+    for mode in Mode:
+        trials[mode] = trial = _try(mode)
+        if isinstance(trial, ProbeCost):
+            best = trial
+            break
     yield from _modes(trials)
-    best = next((trial for trial in trials.values() if isinstance(trial, ProbeCost)), None)
     yield _limit(config, best)
     yield from _uses(Scanner(selection=Selection(**dict(config.processes))).scan(), best, config)
 
@@ -121,7 +127,7 @@ def _shortened(reason: str) -> list[str]:
 
 
 def _modes(trials: Mapping[Mode, ProbeCost | _Failure]) -> Iterator[Finding]:
-    """A finding for each mode. If no mode works, one finding."""
+    """A finding for each mode that was tried. If no mode works, one finding."""
     failures = [trial for trial in trials.values() if isinstance(trial, _Failure)]
     if len(failures) == len(trials):
         yield _nothing_works(failures)

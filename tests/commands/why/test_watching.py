@@ -192,13 +192,17 @@ class TerminalStream(io.StringIO):
         return True
 
 
-def test_a_pipe_gets_one_line_of_progress() -> None:
-    stream = io.StringIO()
-    progress = WatchProgress(stream, seen("AdamW"), JobChoice(), lambda _: True)
-    for _ in range(3):
+def test_a_pipe_gets_one_line_of_progress_and_one_with_the_first_cause() -> None:
+    stream, state = io.StringIO(), watched_state(lambda _: ("python", "train.py"))
+    progress = WatchProgress(stream, state, JobChoice(), lambda _: True)
+    for batch in ([], [], processed("AdamW"), []):
+        for one in batch:
+            state.add(one, 0.0)
         progress.show(Watching(60))
     progress.clear()
-    assert stream.getvalue() == "Watching for 60 s. Ctrl-C ends early, with the report so far.\n"
+    first, second = stream.getvalue().splitlines()
+    assert first == "Watching for 60 s. Ctrl-C ends early, with the report so far."
+    assert second.startswith("train.py, after 40 steps: The training thread loses time while it loads data: ")
 
 
 def test_a_terminal_gets_one_line_that_is_removed_at_the_end() -> None:
@@ -206,7 +210,8 @@ def test_a_terminal_gets_one_line_that_is_removed_at_the_end() -> None:
     progress = WatchProgress(stream, seen("AdamW"), JobChoice(), lambda _: True)
     progress.show(Watching(60, elapsed=12))
     progress.clear()
-    assert stream.getvalue() == "\r\x1b[K12 of 60 s · train.py: 40 steps · Ctrl-C ends early\r\x1b[K"
+    line = "12 of 60 s · train.py: 40 steps (data loading, 55 %) · Ctrl-C ends early"
+    assert stream.getvalue() == f"\r\x1b[K{line}\r\x1b[K"
 
 
 def test_it_knows_when_all_processes_of_the_chosen_jobs_have_ended() -> None:

@@ -1,5 +1,6 @@
 """Turns what was seen into findings: the jobs, where their time goes, and why they are slow. No I/O."""
 
+from otel_zernel_commands.why.findings.diagnosis import answer_of
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of
 from otel_zernel_commands.why.findings.programs import Program, programs_of
 from otel_zernel_commands.why.findings.report import (
@@ -32,6 +33,7 @@ __all__ = [
     "ThreadRow",
     "TimeShare",
     "WhyReport",
+    "answer_of",
     "groups_of",
     "programs_of",
     "report_on",

@@ -11,8 +11,9 @@ import re
 from functools import cached_property
 from pathlib import Path
 
+from otel_zernel_libraries.pid_namespace import INITIAL
+
 _NS_GET_PARENT = 0xB702  # ioctl_ns(2)
-_INITIAL = 0xEFFFFFFC  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the inode of the initial namespace
 _NSPID = re.compile(rb"^NSpid:(.*)$", re.MULTILINE)
 
 
@@ -36,14 +37,14 @@ class PidNamespace:
     @property
     def is_initial(self) -> bool:
         """Whether it is the machine's initial namespace, whose pids the kernel uses itself."""
-        return self._own == _INITIAL
+        return self._own == INITIAL
 
     def can_identify(self, pid: int) -> bool:
         """Whether programs in the kernel can identify process `pid` of that /proc.
 
         Raises OSError if /proc denies access or the process has ended.
         """
-        if not self._own or self._own == _INITIAL:
+        if not self._own or self._own == INITIAL:
             return True
         return (self._root / str(pid) / "ns/pid").stat().st_ino == self._own
 
