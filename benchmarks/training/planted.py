@@ -86,7 +86,7 @@ class Places:
     collects_garbage: bool = False
 
 
-def spin(seconds: float, *_: Training) -> None:
+def count_words(seconds: float, *_: Training) -> None:
     """Runs Python for so long, by the time of the CPU."""
     end = time.thread_time() + seconds
     words: dict[str, int] = {}
@@ -216,7 +216,7 @@ class Lock:
     def _spin(self) -> None:
         while True:
             self._runs.wait()
-            spin(0.02)
+            count_words(0.02)
             self._runs.clear()
 
     def __call__(self, training: Training) -> None:
@@ -225,20 +225,20 @@ class Lock:
 
 Change = dict[str, Any]
 CAUSES: Mapping[str, Callable[[], Change]] = {
-    "tokenizer in the loop": lambda: {"before_forward": partial(spin, 0.012)},
-    "collate in the main process": lambda: {"collate": partial(spin, 0.010)},
+    "tokenizer in the loop": lambda: {"before_forward": partial(count_words, 0.012)},
+    "collate in the main process": lambda: {"collate": partial(count_words, 0.010)},
     "samples that sleep": lambda: {"sample": partial(sleep, 0.010)},
     "sleep in the forward pass": lambda: {"in_forward": partial(sleep, 0.010)},
-    "Python in the forward pass": lambda: {"in_forward": partial(spin, 0.010)},
-    "metric before the backward pass": lambda: {"before_backward": partial(spin, 0.008)},
-    "metric after the step": lambda: {"after_step": partial(spin, 0.009)},
+    "Python in the forward pass": lambda: {"in_forward": partial(count_words, 0.010)},
+    "metric before the backward pass": lambda: {"before_backward": partial(count_words, 0.008)},
+    "metric after the step": lambda: {"after_step": partial(count_words, 0.009)},
     "sleep after the step": lambda: {"after_step": partial(sleep, 0.012)},
     "file written after the step": lambda: {"after_step": partial(write_and_sync, 1 << 20)},
     "log sent after the step": lambda: {"after_step": collector_of(0.012)},
     "database after the step": lambda: {"after_step": database()},
     "norms of gradients": lambda: {"before_step": norms},
     "write every 20 steps": lambda: {"after_step": every(20, partial(write_and_sync, 64 << 20))},
-    "Python every 25 steps": lambda: {"after_step": every(25, partial(spin, 0.2))},
+    "Python every 25 steps": lambda: {"after_step": every(25, partial(count_words, 0.2))},
     "checkpoint every 20 steps": lambda: {"after_step": every(20, save)},
     "evaluation every 50 steps": lambda: {"after_step": every(50, partial(evaluate, 60))},
     "garbage collection": lambda: {"collects_garbage": True},
@@ -250,7 +250,7 @@ CAUSES: Mapping[str, Callable[[], Change]] = {
     "iterator per step": lambda: {"iterator_per_step": True, "persistent": False},
     "another Python thread": lambda: {"in_forward": Lock()},
     "sleep on rank 1": lambda: {"in_forward": on_rank(1, partial(sleep, 0.015))},
-    "Python on rank 1": lambda: {"before_forward": on_rank(1, partial(spin, 0.012))},
+    "Python on rank 1": lambda: {"before_forward": on_rank(1, partial(count_words, 0.012))},
     "ranks late in turns": lambda: {"in_forward": in_turns(partial(sleep, 0.03))},
     "gradients exchanged while they accumulate": lambda: {"syncs_all": True},
     "small collectives": lambda: {"after_step": small_reductions},

@@ -21,6 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 import psutil
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData, ResourceLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
 
@@ -28,10 +29,21 @@ from benchmarks.training.scenarios import PLANTED, PLANTED_STEPS, SCENARIOS
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Receiver
-from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
+from otel_zernel.otlp.json import (
+    logs_json,
+    metrics_json,
+    parse_logs_json,
+    parse_metrics_json,
+    parse_spans_json,
+    spans_json,
+)
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Downstream, make_context
+from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.code_paths import in_package
+from otel_zernel_libraries.training.stacks import STACKS, CodeLine
 from otel_zernel_processors.phases.intake.inputs import FACTS
+from otel_zernel_receivers.ebpf.emit.stacks import INTERVAL_NS
 from tests.receivers.ebpf.standin import build
 
 SETTLE_S = 3.0
@@ -70,7 +82,7 @@ def recorded(name: str) -> Run:
 
 def record(name: str) -> None:
     """Runs a scenario or a planted cause once, and saves it."""
-    batches, truths = live_planted(name, PLANTED_STEPS, PLANTED[name]) if name in PLANTED else live(name)
+    batches, truths = live_planted(name, PLANTED_STEPS[name], PLANTED[name]) if name in PLANTED else live(name)
     pids = {truth["pid"] for truth in truths}
     spans, truth = _paths(name)
     spans.parent.mkdir(exist_ok=True)
@@ -80,16 +92,20 @@ def record(name: str) -> None:
 
 
 def _lines(batch: Batch, pids: Collection[int]) -> Iterator[bytes]:
-    """The spans of a batch, or the facts in it, as OTLP in JSON."""
+    """The spans of a batch, the facts, or the stacks in it, as OTLP in JSON."""
     if batch.spans and (spans := _kept_spans(batch.spans, pids)).resource_spans:
         yield spans_json(spans)
     if batch.metrics and (facts := _kept_facts(batch.metrics, pids)).resource_metrics:
         yield metrics_json(facts)
+    if batch.logs and (stacks := _kept_stacks(batch.logs, pids)).resource_logs:
+        yield logs_json(stacks)
 
 
 def _batch_of(line: bytes) -> Batch:
     if line.startswith(b'{"resourceMetrics"'):
         return Batch(metrics=parse_metrics_json(line))
+    if line.startswith(b'{"resourceLogs"'):
+        return Batch(logs=parse_logs_json(line))
     return Batch(spans=parse_spans_json(line))
 
 
@@ -116,14 +132,39 @@ def _kept_facts(metrics: MetricsData, pids: Collection[int]) -> MetricsData:
     return kept
 
 
-def _rename_host(resource: ResourceSpans | ResourceMetrics) -> None:
+def _kept_stacks(logs: LogsData, pids: Collection[int]) -> LogsData:
+    """The stacks of these processes, without the folders of this machine."""
+    kept = LogsData()
+    for resource in logs.resource_logs:
+        records = [one for scope in resource.scope_logs for one in scope.log_records]
+        stacks = [one for one in records if one.event_name == semconv.PROCESS_STACKS]
+        if stacks and pid_of(resource) in pids:
+            of_process = kept.resource_logs.add(resource=resource.resource)
+            of_process.scope_logs.add(log_records=stacks)
+            _rename_host(of_process)
+            for record in of_process.scope_logs[0].log_records:
+                read = STACKS.read(record.body)
+                record.body.CopyFrom(STACKS.write(replace(read, lines=tuple(map(_moved, read.lines)))))
+    return kept
+
+
+def _moved(line: CodeLine) -> CodeLine:
+    """The line in the folders of some other machine."""
+    path = in_package(line.file)
+    if path is not None:
+        folder = "/venv/lib/python3.11/site-packages" if "-packages/" in line.file else "/usr/lib/python3.11"
+        return replace(line, file=f"{folder}/{path}")
+    return replace(line, file=line.file.replace(str(ROOT / "benchmarks/training/planted.py"), "/home/me/run/train.py"))
+
+
+def _rename_host(resource: ResourceSpans | ResourceMetrics | ResourceLogs) -> None:
     """Removes the name of the machine."""
     for attribute in resource.resource.attributes:
         if attribute.key == "host.name":
             attribute.value.string_value = "trainer"
 
 
-def pid_of(data: ResourceSpans | ResourceMetrics) -> int:
+def pid_of(data: ResourceSpans | ResourceMetrics | ResourceLogs) -> int:
     """The pid of a resource; 0 if it has none."""
     return next((one.value.int_value for one in data.resource.attributes if one.key == "process.pid"), 0)
 
@@ -148,6 +189,8 @@ class Job:
     """Whether it needs the stand-in GPU in the folder."""
     samples: int = 19
     """Samples a second of each CPU."""
+    stacks: bool = False
+    """Whether the receiver reports stacks."""
     overhead: float = 0.0
     """The part of a CPU that probes may cost before calls are sampled. 0: no limit."""
 
@@ -165,7 +208,7 @@ def live_planted(name: str, steps: int, ranks: int, python: str = sys.executable
     program = ["-m", "benchmarks.training.planted", name, str(steps)]
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
     command = [python, *launcher, *program]
-    job = Job(command, ranks, frozenset({"backward"}), {"OMP_NUM_THREADS": "1"}, samples=49, overhead=0.1)
+    job = Job(command, ranks, frozenset({"backward"}), {"OMP_NUM_THREADS": "1"}, samples=49, stacks=True, overhead=0.1)
     batches, truths = watched(job)
     loop = truths[0]["loop"]
     return [_within(batch, loop[0], loop[-1]) for batch in batches], truths
@@ -182,6 +225,9 @@ def _within(batch: Batch, since: int, until: int) -> Batch:
             for metric in of_scope.metrics:
                 data = getattr(metric, metric.WhichOneof("data") or "gauge")
                 _keep(data.data_points, lambda point: since <= point.time_unix_nano <= until)
+    for logs in kept.logs.resource_logs if kept.logs else ():
+        for scope_logs in logs.scope_logs:  # a record is about the time before it
+            _keep(scope_logs.log_records, lambda one: since + INTERVAL_NS <= one.time_unix_nano <= until)
     return kept
 
 
@@ -200,7 +246,7 @@ async def _watch(job: Job) -> Run:
     mark = uuid4().hex
     cls = Registry.installed().load("receivers", "ebpf")
     settings: dict[str, Any] = {"interval": "500ms", "rescan_interval": "300ms", "max_overhead": job.overhead}
-    settings |= {"processes": {"environment": {MARK: mark}}, "sampler_frequency": job.samples}
+    settings |= {"processes": {"environment": {MARK: mark}}, "sampler_frequency": job.samples, "stacks": job.stacks}
     config = cls.Config.model_validate(settings)
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
     assert isinstance(receiver, Receiver)
