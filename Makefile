@@ -56,9 +56,7 @@ gpu-check: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
-	$(BIN)/python -m docs.nvml_status
-	$(BIN)/python -m docs.dcgm_names
-	$(BIN)/python -m docs.csv_fields
+	$(BIN)/python -m docs.gpu_tables
 	$(BIN)/python -m docs.metrics
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages

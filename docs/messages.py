@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 
+from docs import fences
 from docs.message_texts import Key, source_files
 from docs.message_texts import messages as every_message
 
@@ -26,7 +27,6 @@ _REMEDY = re.compile(
 """What follows in a message is what to do."""
 _SIMILAR = 0.7
 """The ratio of `difflib` from which on a new message counts as an old one reworded."""
-_FENCE = re.compile(r"(<!-- messages: [^>]*-->\n).*?(<!-- end of messages -->)", re.DOTALL)
 _HEADING = re.compile(r"^## (\S+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| (`.*`) \| [a-z, ]+ \| (.*?) ?\|$", re.MULTILINE)
 
@@ -49,7 +49,7 @@ def advice(page: str) -> dict[Key, str]:
 def written_into(page: str, places: Mapping[Key, str]) -> str:
     """The page with these messages, the places where a user reads them, and its own advice."""
     known = _inherited(advice(page), places)
-    return _FENCE.sub(lambda fence: fence[1] + "\n" + "\n".join(_tables(places, known)) + "\n" + fence[2], page)
+    return fences.written_into(page, "messages", "\n".join(_tables(places, known)))
 
 
 def _inherited(known: Mapping[Key, str], current: Iterable[Key]) -> dict[Key, str]:
@@ -65,9 +65,8 @@ def _inherited(known: Mapping[Key, str], current: Iterable[Key]) -> dict[Key, st
 
 def _tables(places: Mapping[Key, str], known: Mapping[Key, str]) -> Iterator[str]:
     for component, keys in groupby(sorted(places, key=lambda key: (key[0], places[key], key[1])), lambda key: key[0]):
-        yield f"## {component}\n\n| message | where | what to do |\n|---|---|---|"
-        yield from (f"| {_code(key[1])} | {places[key]} | {known.get(key, '')} |" for key in keys)
-        yield ""
+        rows = [(_code(key[1]), places[key], known.get(key, "")) for key in keys]
+        yield f"## {component}\n\n{fences.table(['message', 'where', 'what to do'], rows)}"
 
 
 def _code(text: str) -> str:

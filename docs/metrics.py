@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from docs.fences import table
 from otel_zernel.component.declaration import DeclaredMetric
 
 ROOT = Path(__file__).parent.parent
@@ -72,19 +73,16 @@ def _section(name: str, metrics: list[DeclaredMetric]) -> str:
         [
             f"\n### {name}\n",
             *([" ".join(notes), ""] if notes else []),
-            "| metric | type | unit | attributes | description | appears |",
-            "|---|---|---|---|---|---|",
-            *rows,
-            "",
+            table(["metric", "type", "unit", "attributes", "description", "appears"], rows),
         ]
     )
 
 
-def _row(metric: DeclaredMetric, of_all: Sequence[str], usual: str) -> str:
+def _row(metric: DeclaredMetric, of_all: Sequence[str], usual: str) -> tuple[str, ...]:
     kind = {"up_down": "up-down sum"}.get(metric.kind, metric.kind)
     attributes = _names(name for name in metric.attributes if name not in of_all)
     when = "" if metric.when == usual else metric.when.replace(f", and {usual}", "")
-    return f"| `{metric.name}` | {kind} | {metric.unit} | {attributes} | {metric.description} | {when} |"
+    return f"`{metric.name}`", kind, metric.unit, attributes, metric.description, when
 
 
 def _names(names: Iterable[str]) -> str:

@@ -3,11 +3,11 @@
 The source is tests/receivers/ebpf/symbols, which has the symbols of released wheels.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from docs import fences
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.catalogue import C10, TORCH_CPU, TORCH_PYTHON, Probe
@@ -27,8 +27,7 @@ _PROBES = tuple(probe for probe in _ALL if probe not in _OPERATORS and probe.kin
 def written_into(text: str) -> str:
     """The document with the current tables."""
     for name, table in (("torch", _torch()), ("cuda", _calls("cuda")), ("nccl", _calls("nccl"))):
-        fence = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        text = fence.sub(lambda found, table=table: f"{found[1]}\n{table}\n{found[2]}", text)  # type: ignore[misc]
+        text = fences.written_into(text, name, table)
     return text
 
 
@@ -88,8 +87,7 @@ def _table(head: Sequence[str], rows: Iterable[list[str]]) -> str:
     versions: dict[tuple[str, ...], list[str]] = {}
     for version, *cells in rows:
         versions.setdefault(tuple(cells), []).append(version)
-    lines = [head, ["---"] * len(head), *([_from_to(same), *cells] for cells, same in versions.items())]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return fences.table(head, ([_from_to(same), *cells] for cells, same in versions.items()))
 
 
 def _from_to(versions: Sequence[str]) -> str:

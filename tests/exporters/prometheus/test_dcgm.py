@@ -9,7 +9,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from docs.dcgm_names import README, written_into
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
@@ -288,9 +287,3 @@ def test_other_exporters_get_the_batch_as_it_was() -> None:
     before = batch.metrics.SerializeToString()
     DcgmPage().update(batch)
     assert batch.metrics.SerializeToString() == before
-
-
-def test_the_table_in_the_readme_is_current() -> None:
-    text = README.read_text("utf-8")
-    assert written_into(text) == text
-    assert all(f"`{field}`" in text for field in FIELDS)

@@ -1,4 +1,4 @@
-"""The state machine, compared with its table in docs/tasks.md."""
+"""The state machine, compared with its table in docs/development/tasks.md."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from otel_zernel_extensions.tasks.states.machine import (
 )
 from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, StoredTask
 
-PAPER = Path(__file__).parents[3] / "docs" / "tasks.md"
+PAPER = Path(__file__).parents[3] / "docs" / "development" / "tasks.md"
 SPEC = TaskSpec("a", ("true",))
 STATES: dict[str, StoredTask] = {
     "queued": StoredTask(SPEC, 1.0),

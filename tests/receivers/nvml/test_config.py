@@ -1,7 +1,4 @@
-"""The receiver's options.
-
-The README's table matches the code.
-"""
+"""The receiver's options."""
 
 import subprocess
 import sys
@@ -9,7 +6,6 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from docs.nvml_status import README, written_into
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 
@@ -41,8 +37,3 @@ def test_pynvml_is_imported_only_when_the_receiver_runs() -> None:
         subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": ":".join(sys.path)}).returncode
         == 0
     )
-
-
-def test_the_table_is_current() -> None:
-    text = README.read_text("utf-8")
-    assert written_into(text) == text

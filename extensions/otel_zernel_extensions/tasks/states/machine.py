@@ -1,4 +1,4 @@
-"""The state machine of tasks. docs/tasks.md has it as a table; a test compares the two."""
+"""The state machine of tasks. docs/development/tasks.md has it as a table; a test compares the two."""
 
 from dataclasses import dataclass, replace
 
