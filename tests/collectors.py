@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -13,6 +14,7 @@ from typing import Any, Final
 import psutil
 import yaml
 
+ROOT: Final = Path(__file__).parent.parent
 _COMMAND: Final = (sys.executable, "-m", "otel_zernel", "run")
 _PATIENCE: Final = 60.0
 """Seconds."""
@@ -54,6 +56,15 @@ async def _accepts(port: int) -> bool:
         return False
     writer.close()
     return True
+
+
+def finite_run(config: str | Path, *overrides: str, seconds: float = 60) -> "subprocess.CompletedProcess[str]":
+    """A run from the root of the repository until the data ends. It must end with 0, and log no error."""
+    options = [part for override in overrides for part in ("--set", override)]
+    command = [*_COMMAND, "--exit-when-done", "--config", str(config), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    return done
 
 
 @contextmanager

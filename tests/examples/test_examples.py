@@ -2,8 +2,6 @@
 
 import io
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,8 @@ import zstandard
 from examples.simulated_job.recording import DEMO, messages
 from otel_zernel.config.schema import read_settings
 from otel_zernel.registry import Registry
+from tests.collectors import ROOT, finite_run
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 ENVIRONMENT = {"OTLP_ENDPOINT": "backend:4317", "OTLP_TOKEN": "secret", "ZERNEL_TOKEN": "secret"}
 
@@ -48,10 +46,7 @@ def test_the_percentiles_of_each_gpu_are_shown_and_the_throttled_one_differs() -
         *("receivers.csv.loop=false", "receivers.csv.interval=0s", "exporters.prometheus.endpoint=localhost:0"),
         *("extensions.health_check.endpoint=localhost:0", "service.telemetry.metrics.level=none"),
     )
-    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/percentiles.yaml"]
-    command += [part for override in overrides for part in ("--set", override)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    done = finite_run("examples/percentiles.yaml", *overrides)
     waits = done.stdout.partition("zernel.distributed.sync.wait")[2].splitlines()[1:9]
     unit_of_median = {line.split()[0]: line.split()[7] for line in waits}
     assert unit_of_median == {f"zernel.gpu.index={gpu}": "ms" for gpu in range(8)}
@@ -65,10 +60,7 @@ def test_the_quickstart_says_within_ten_seconds_of_data_why_its_job_is_slow() ->
         *("exporters.prometheus.endpoint=localhost:0", "extensions.health_check.endpoint=localhost:0"),
         *("extensions.api.endpoint=localhost:0", "service.telemetry.metrics.level=none"),
     )
-    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/quickstart.yaml"]
-    command += [part for override in overrides for part in ("--set", override)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    done = finite_run("examples/quickstart.yaml", *overrides, seconds=120)
     assert "Serving the API on http://127.0.0.1:" in done.stderr
     assert "job pretrain-1 is straggler: The other ranks wait for rank 5" in done.stderr
 
@@ -82,10 +74,7 @@ def test_the_recording_of_the_demo_is_the_simulated_job() -> None:
 
 
 def test_the_example_with_less_data_drops_renames_and_shortens() -> None:
-    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/less_data.yaml"]
-    command += ["--set", "service.telemetry.metrics.level=none"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    done = finite_run("examples/less_data.yaml", "service.telemetry.metrics.level=none")
     lines = done.stdout.splitlines()
     metrics = {line.split()[0] for line in lines if line and line[0].isalpha()}
     assert {"gpu.power", "gpu.utilization"} <= metrics

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from otel_zernel import __version__
 from otel_zernel.otlp.json import metrics_json, spans_json
+from tests.collectors import finite_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = Path(__file__).with_name("replayed.jsonl")
@@ -33,12 +34,9 @@ def test_the_replay_has_the_steps_of_train_py() -> None:
 
 
 def test_the_replay_by_the_collector_has_the_same_steps() -> None:
-    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/replay.yaml"]
     replay = "receivers.otlp_json_file"
     overrides = (f"{replay}.speed=0", f"{replay}.timestamps=recorded", "service.telemetry.metrics.level=none")
-    command += [part for override in overrides for part in ("--set", override)]
-    done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    done = finite_run("examples/replay.yaml", *overrides)
     tables = [table.partition("\n\n")[0] for table in done.stdout.split("zernel.steps ")[1:]]
     rows = [line.split() for table in tables for line in table.splitlines() if "zernel.step.kind=" in line]
     steps = {row[0].rpartition("=")[2]: int(row[-1]) for row in rows}

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,10 @@ from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel_libraries.store.config import WritableStoreConfig
+from tests.collectors import ROOT, finite_run
 from tests.libraries.store.given import flat, gauges, points_in, read_all, sqlite_config
 from tests.postgres import PostgresServer, new_schema, postgres_server
 
-ROOT = Path(__file__).parents[3]
 CSV = """
 receivers:
   csv: {{files: [{root}/examples/training_node.csv], loop: false, interval: 0s, batch_size: 500}}
@@ -44,10 +43,10 @@ service:
 """
 
 
-def command(text: str, folder: Path, *words: str) -> list[str]:
+def command(text: str, folder: Path) -> list[str]:
     path = folder / "config.yaml"
     path.write_text(text)
-    return [sys.executable, "-m", "otel_zernel", "run", "--config", str(path), *words]
+    return [sys.executable, "-m", "otel_zernel", "run", "--config", str(path)]
 
 
 def exported(path: Path) -> list[MetricsData]:
@@ -59,9 +58,8 @@ def exported(path: Path) -> list[MetricsData]:
 async def every_row_is_there(settings: WritableStoreConfig, folder: Path) -> None:
     names = {"root": ROOT, "folder": folder, "url": settings.url, "schema": settings.schema_name}
     for _ in range(2):  # the second time, every point is there already
-        run = command(CSV.format(**names), folder, "--exit-when-done")
-        done = await asyncio.to_thread(subprocess.run, run, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+        (folder / "config.yaml").write_text(CSV.format(**names))
+        await asyncio.to_thread(finite_run, folder / "config.yaml")
     given = flat(exported(folder / "all.json"))
     assert len(given) == 3968
     assert flat(batch.metrics for batch in await read_all(settings, size=1000)) == given
