@@ -136,6 +136,23 @@ def _numbers(environment: Mapping[str, str], variables: tuple[str, ...]) -> dict
     return {name: int(text) for name, text in given if text.isascii() and text.isdecimal() and len(text) < 10}
 
 
+_LOCAL_SIZES: Final = {
+    "LOCAL_WORLD_SIZE": "WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "SLURM_NTASKS_PER_NODE": "SLURM_STEP_NUM_TASKS",
+}
+"""The number of ranks on a host, and in the job."""
+LOCAL_VARIABLES: Final = frozenset((*_LOCAL_SIZES, *_LOCAL_SIZES.values(), "MASTER_ADDR"))
+"""The variables that say whether a job has one host."""
+
+
+def is_on_one_host(environment: Mapping[str, str]) -> bool:
+    """Whether all ranks of the job of a process run on its host: its ranks are all there, or they meet at a loopback
+    address."""
+    sizes = ((environment.get(local, ""), environment.get(size, "")) for local, size in _LOCAL_SIZES.items())
+    return environment.get("MASTER_ADDR", "").startswith(_LOOPBACK) or any(size == local != "" for local, size in sizes)
+
+
 def host_name(environ: Mapping[str, str] = os.environ) -> str:
     """The `host.name` of resources: the environment variable ZERNEL_HOST_NAME, else the host name.
 

@@ -9,7 +9,14 @@ import socket
 
 import pytest
 
-from otel_zernel_libraries.job_environment import host_name, job_id, job_run, rank_attributes, service_name
+from otel_zernel_libraries.job_environment import (
+    host_name,
+    is_on_one_host,
+    job_id,
+    job_run,
+    rank_attributes,
+    service_name,
+)
 
 SLURM = {"SLURM_JOB_ID": "4711"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}
@@ -97,3 +104,19 @@ def test_the_launcher_next_to_the_process_gives_its_rank(
 ) -> None:
     found = rank_attributes(environment)
     assert tuple(found.get(f"zernel.{name}") for name in ("rank", "world_size", "local_rank")) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_one"),
+    [
+        ({"MASTER_ADDR": "127.0.0.1"}, True),
+        ({"MASTER_ADDR": "localhost"}, True),
+        ({**TORCHRUN, "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, True),
+        ({**TORCHRUN, "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, False),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, True),
+        (TORCHRUN, False),
+        ({}, False),
+    ],
+)
+def test_a_job_whose_ranks_meet_on_one_host_is_there_as_a_whole(environment: dict[str, str], *, is_one: bool) -> None:
+    assert is_on_one_host(environment) == is_one

@@ -20,6 +20,12 @@ MOST_THREADS: Final = 128
 MOST_COLLECTIVES: Final = 64
 OWN_LOCK: Final = "the lock that it holds itself"
 """`ThreadNow.detail` of a thread that waits for a lock that only it could give back: it waits for ever."""
+HOLDS_GIL: Final = "and holds the GIL"
+"""The end of `ThreadNow.detail` of a thread that waits in a call from which it should have given back Python's lock."""
+STANDARD_INPUT: Final = "its standard input"
+"""A part of `ThreadNow.detail` of a thread that waits for a terminal, or for the program that has started it."""
+GLOO: Final = "gloo of"
+"""The begin of the names of communicators of gloo: their collectives are open until they have finished on a rank."""
 LONGEST_TEXT: Final = 1_024
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -115,6 +121,8 @@ class ChildNow:
     is_stopped: bool = False
     is_dead: bool = False
     """It has ended, and its parent has not asked for its exit status."""
+    ending: Text = ""
+    """How it ended: `killed by SIGKILL`; empty if that is not known."""
     threads: Annotated[tuple[ThreadNow, ...], Field(max_length=MOST_THREADS)] = ()
 
 
@@ -130,6 +138,8 @@ class ProcessThreads:
     """By a signal, or by a debugger."""
     is_traced: bool = False
     """A debugger is attached."""
+    is_local: bool = False
+    """All ranks of its job run on its host, by its environment."""
     threads: Annotated[tuple[ThreadNow, ...], Field(max_length=MOST_THREADS)] = ()
     collectives: Annotated[tuple[OpenCollective, ...], Field(max_length=MOST_COLLECTIVES)] = ()
     children: Annotated[tuple[ChildNow, ...], Field(max_length=MOST_THREADS)] = ()

@@ -195,10 +195,11 @@ class FollowedJob:
         """Whether the job hangs. Its ranks are those of the current run, also the dead ones."""
         members = self._runs[-1].members.values()
         ranks = [one.as_rank(now) for one in members if one.ended or not one.is_over(now)]
-        yield from self._hangs.report(ranks, self._size, self._resource, self._name, now)
+        hang = list(self._hangs.report(ranks, self._size, self._resource, self._name, now))
         writer = MetricWriter({}, 0, now)
         writer.gauge(semconv.JOB_HUNG, "", [({}, int(self._hangs.hang is not None))])
         yield Batch(metrics=metrics_data(self._resource, writer.metrics))
+        yield from hang  # a 0 of the metric ends the stop before
         if self._hangs.has_changed:
             self._log.log_hang(self._value, self._hangs, now)
 

@@ -158,6 +158,7 @@ class Host:
         elif isinstance(content, ProcessStacks):
             if process := self._registry.find(key):
                 process.measured.code.add(content, time)
+                process.signs.add_stacks(content)
                 self._stacks_without_step.add(process.measured.code.take_without_step())
             else:
                 self._stacks_without_step.add(len(content.stacks))

@@ -142,7 +142,7 @@ class JobLog:
 
 def _state_in_words(hangs: HangWatch) -> str:
     """Of a job that does not hang, and did before, or was stopped before."""
-    if hangs.is_stopped:
+    if hangs.stop:
         return "is stopped by a signal: `fg` in its shell, or `kill -CONT`, continues it"
     return "neither hangs nor is stopped any more: it goes on, or has ended"
 

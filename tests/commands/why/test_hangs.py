@@ -106,6 +106,26 @@ def test_a_job_that_goes_on_hangs_no_more() -> None:
     assert [job.hang for job in state.jobs] == [None]
 
 
+def test_a_stopped_job_is_called_stopped_and_then_goes_on() -> None:
+    def stops() -> Iterable[Batch]:
+        yield from hung_job(until=0)
+        for at in range(8_000, 25_000, 1_000):
+            for rank in range(2):
+                yield threads_at(at, 2_100, BLOCKED, rank_resource(rank), is_stopped=True)
+
+    def continues() -> Iterable[Batch]:
+        yield from stops()
+        for at in (26_000, 29_000):
+            for rank in range(2):
+                yield batch_of([span_of("optimizer", at, at + 4)], rank_resource(rank))
+
+    (job,) = report_of(state_of(stops())).jobs
+    assert job.diagnosis.verdict == "stopped"
+    assert job.diagnosis.sentence.startswith("Ranks 0 and 1 have been stopped for ")
+    assert "`kill -CONT 100 101`" in job.diagnosis.sentence
+    assert [job.hang for job in state_of(continues(), is_over=False).jobs] == [None]
+
+
 def test_a_process_that_trains_alone_has_its_hang() -> None:
     def alone() -> Iterable[Batch]:
         yield batch_of([span_of("backward", 0, 5), span_of("optimizer", 6, 8)], resource_of())

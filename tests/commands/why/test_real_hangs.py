@@ -1,13 +1,17 @@
-"""The real command on real jobs of three gloo ranks that hang, or only take long: it needs root, eBPF and PyTorch."""
+"""The real command on real jobs on gloo that hang, or only take long: it needs root, eBPF and PyTorch."""
 
+import asyncio
 import json
+import signal
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_zernel.testing import until
-from tests.commands.why.test_live import JOBS, PATIENCE, training, why
+from tests.commands.why.test_live import JOBS, PATIENCE, TORCHRUN, WHY, ending, family, training, why
 
 LONGEST = "60s"
 """How long to watch. A hang ends the watch."""
@@ -19,45 +23,146 @@ def soak(*values: object) -> Any:
     return pytest.param(*values, marks=pytest.mark.soak)
 
 
-@pytest.mark.parametrize(
-    ("kind", "role", "activity", "is_watched_before"),
-    [
-        ("lock", "missing", "lock", False),
-        soak("lock", "missing", "lock", True),
-        soak("fifo", "missing", "pipe", False),
-        soak("fifo", "missing", "pipe", True),
-        soak("stopped", "stopped", "unknown", False),
-        soak("stopped", "stopped", "unknown", True),
-        soak("order", "mismatched", "collective", False),
-    ],
-)
-async def test_the_guilty_rank_is_named_with_its_line(
-    kind: str, role: str, activity: str, is_watched_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began = tmp_path / "began"
-    monkeypatch.setenv("HANGS_BEGAN", str(began))
-    async with training(str(JOBS / "hangs.py"), kind, "300" if is_watched_before else "5") as pid:
+@dataclass(frozen=True)
+class Hang:
+    """What the guilty rank of a job is, by the kind of its hang."""
+
+    role: str
+    activity: str | None
+    line: str
+    """Its function."""
+    detail: str = ""
+    """A part of it."""
+    operation: str | None = "all_reduce"
+    """Which the others wait in."""
+    rank: int = 1
+
+
+HANGS = {
+    "lock": Hang("missing", "lock", "do_lock"),
+    "fifo": Hang("missing", "pipe", "do_fifo", "which no other process has opened"),
+    "stopped": Hang("stopped", "unknown", "do_stopped", "stopped by a signal"),
+    "gil": Hang("missing", "timer", "do_gil", "holds the GIL"),
+    "dead": Hang("dead", None, "train", "killed by SIGKILL", None),
+    "order": Hang("mismatched", "collective", "train", "barrier"),
+    "count": Hang("mismatched", "collective", "do_count", "barrier"),
+    "size": Hang("mismatched", "collective", "train", "the sizes of their tensors differ"),
+    "worker": Hang("missing", "lock", "Locked.__getitem__", "its DataLoader worker"),
+    "pool": Hang("missing", "lock", "do_pool", "a pool whose processes have no work"),
+    "producer": Hang("missing", "pipe", "do_producer", "is dead: killed by SIGKILL"),
+    "checkpoint": Hang("missing", "pipe", "save", "which no other process has opened", rank=0),
+    "preprocess": Hang("missing", "socket", "do_preprocess", "reads from a socket of 127.0.0.1", "barrier"),
+    "logger": Hang("missing", "socket", "do_preprocess", "reads from a socket of 127.0.0.1", rank=0),
+    "store": Hang("waiting", "collective", "new_group", "a socket of 127.0.0.1", "new_group", rank=0),
+}
+BEFORE, AFTER = True, False
+"""Whether the collector has watched the job before it hangs."""
+FEW_STEPS, MANY_STEPS = "5", "400"
+
+
+async def hang_of(kind: str, folder: Path, patch: pytest.MonkeyPatch, *, is_watched_before: bool) -> dict[str, Any]:
+    """What the command says about a job that hangs."""
+    began = folder / "began"
+    patch.setenv("HANGS_BEGAN", str(began))
+    async with training(str(JOBS / "hangs.py"), kind, MANY_STEPS if is_watched_before else FEW_STEPS) as pid:
         if not is_watched_before:
             await until(began.exists, within=PATIENCE)
         status, output, errors = await why(str(pid), "--for", LONGEST, "--json")
     assert status == 5, errors
     [job] = json.loads(output)["jobs"]
-    first, *others = job["hung"]["ranks"]
-    assert (first["rank"], first["role"], first["activity"]) == (1, role, activity)
-    assert first["code"][0].startswith("hangs.py:")
-    assert first["code"][0].endswith(" train" if kind == "order" else " be_guilty")
-    assert [(one["rank"], one["role"]) for one in others] == [(0, "waiting"), (2, "waiting")]
-    assert job["hung"]["collective"]["operation"] == "all_reduce"
+    hung: dict[str, Any] = job["hung"]
+    return hung
 
 
-@pytest.mark.parametrize("kind", ["computes", soak("writes"), soak("sleeps")])
-async def test_a_rank_that_only_takes_long_is_not_called_hung(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "is_watched_before"),
+    [
+        ("gil", AFTER),
+        ("dead", BEFORE),
+        *(soak(kind, AFTER) for kind in HANGS if kind not in ("gil", "dead", "size")),
+        *(soak(kind, BEFORE) for kind in HANGS if kind != "dead"),
+    ],
+)
+async def test_the_guilty_rank_is_named_with_its_line(
+    kind: str, is_watched_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung, hang = await hang_of(kind, tmp_path, monkeypatch, is_watched_before=is_watched_before), HANGS[kind]
+    first, *others = hung["ranks"]
+    assert (first["rank"], first["role"], first["activity"]) == (hang.rank, hang.role, hang.activity)
+    assert first["code"][0].endswith(f" {hang.line}")
+    assert hang.detail in first["detail"]
+    assert {one["role"] for one in others} == {"waiting"}
+    assert (hung["collective"] or {"operation": None})["operation"] == hang.operation
+
+
+@pytest.mark.soak
+async def test_a_rank_that_was_dead_before_the_watch_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung = await hang_of("dead", tmp_path, monkeypatch, is_watched_before=False)
+    assert [(one["rank"], one["role"]) for one in hung["ranks"]] == [(1, "missing"), (0, "waiting")]
+    assert hung["ranks"][0]["detail"] == "no process with this rank is seen"
+
+
+@pytest.mark.soak
+async def test_ranks_whose_sizes_differ_all_wait_for_a_collector_that_comes_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probes see sizes and numbers only of collectives that begin later."""
+    hung = await hang_of("size", tmp_path, monkeypatch, is_watched_before=False)
+    assert [(one["rank"], one["role"]) for one in hung["ranks"]] == [(0, "waiting"), (1, "waiting")]
+
+
+@pytest.mark.soak
+async def test_a_job_that_its_user_has_stopped_is_called_stopped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = tmp_path / "began"
     monkeypatch.setenv("HANGS_BEGAN", str(began))
-    async with training(str(JOBS / "hangs.py"), kind, "5") as pid:
+    async with training(str(JOBS / "hangs.py"), "trains", FEW_STEPS) as pid:
         await until(began.exists, within=PATIENCE)
-        _, output, errors = await why(str(pid), "--for", "20s", "--json")
+        for process in family(pid):
+            process.send_signal(signal.SIGSTOP)
+        _, output, errors = await why(str(pid), "--for", LONGEST, "--json")
+    [job] = json.loads(output)["jobs"]
+    assert job["verdict"] == "stopped", errors
+    assert [one["role"] for one in job["hung"]["ranks"]] == ["stopped", "stopped"]
+    assert "kill -CONT" in job["why"]
+
+
+@pytest.mark.soak
+async def test_an_elastic_restart_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank fails, the others with it, and torchrun starts all of them again."""
+    began = tmp_path / "began"
+    monkeypatch.setenv("HANGS_BEGAN", str(began))
+    launcher = [*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "2"]
+    async with training(*launcher, str(JOBS / "hangs.py"), "restarts", MANY_STEPS) as pid:
+        _, output, errors = await why(str(pid), "--for", "45s", "--json")
+        assert began.exists()
+    [job] = json.loads(output)["jobs"]
+    assert job["hung"] is None, errors
+    assert job["step"]["count"] > int(MANY_STEPS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("computes", 8), *(soak(kind, 25) for kind in ("computes", "writes", "sleeps", "asks"))]
+)
+async def test_a_rank_that_only_takes_long_is_not_called_hung(
+    kind: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that is blocked in place of that hangs after 5 s without a mark."""
+    began = tmp_path / "began"
+    monkeypatch.setenv("HANGS_BEGAN", str(began))
+    async with training(str(JOBS / "hangs.py"), kind, FEW_STEPS) as pid:
+        await until(began.exists, within=PATIENCE)
+        command = await asyncio.create_subprocess_exec(
+            *WHY, str(pid), "--for", LONGEST, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        async with ending(command):
+            assert command.stderr
+            assert (await command.stderr.readline()).startswith(b"Watching for ")
+            await asyncio.sleep(seconds)
+            command.send_signal(signal.SIGINT)  # it waits for steps for 15 s before it counts the time of `--for`
+            output, errors = await command.communicate()
     [job] = json.loads(output)["jobs"]
     assert job["hung"] is None, errors

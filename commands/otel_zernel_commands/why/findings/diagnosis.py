@@ -46,7 +46,8 @@ def diagnosis_of(
     answer = answer_of(group)
     if group.hang:
         sentences = hang_sentences(*group.hang)
-        return Diagnosis("hung", ". ".join(sentences) + ".", advice=tuple(hang_advice(group.hang.hang)))
+        verdict, advice = "stopped" if group.hang.hang.is_stop else "hung", tuple(hang_advice(group.hang.hang))
+        return Diagnosis(verdict, ". ".join(sentences) + ".", advice=advice)
     if answer is None:
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)

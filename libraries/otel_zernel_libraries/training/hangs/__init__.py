@@ -1,6 +1,6 @@
 """A job that hangs: the decision, its record, and the words for it."""
 
-from otel_zernel_libraries.training.hangs.decision import Rank, hang_of, is_stopped
+from otel_zernel_libraries.training.hangs.decision import Rank, hang_of, stop_of
 from otel_zernel_libraries.training.hangs.job_hang import HANG, HungCollective, HungRank, HungRole, JobHang, SeenHang
 from otel_zernel_libraries.training.hangs.rank_signs import Ending, RankSigns
 from otel_zernel_libraries.training.hangs.words import hang_advice, hang_sentences, hung_rank_text
@@ -19,5 +19,5 @@ __all__ = [
     "hang_of",
     "hang_sentences",
     "hung_rank_text",
-    "is_stopped",
+    "stop_of",
 ]

@@ -21,7 +21,16 @@ from otel_zernel_libraries.training.hangs.job_hang import HungCollective, HungRa
 from otel_zernel_libraries.training.hangs.rank_signs import RUNS, RankSigns
 from otel_zernel_libraries.training.hangs.words import collective_words
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.stacks import LONGEST_TEXT, OWN_LOCK, ChildNow, OpenCollective, ThreadNow
+from otel_zernel_libraries.training.stacks import (
+    GLOO,
+    HOLDS_GIL,
+    LONGEST_TEXT,
+    OWN_LOCK,
+    STANDARD_INPUT,
+    ChildNow,
+    OpenCollective,
+    ThreadNow,
+)
 from otel_zernel_libraries.training.words import activity_words
 
 _LEAST: Final = 5.0
@@ -41,6 +50,7 @@ _STILL_IN_TRANSFER: Final = 5.0
 """The same if it may transfer data, wait by wait."""
 _MOST_ABSENT: Final = 8
 _BEGINNINGS: Final = frozenset({"init_process_group", "rendezvous", "_store_based_barrier", "env_rendezvous_handler"})
+_NEEDS_ALL: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 _SAME_SIZE: Final = frozenset({"all_reduce", "broadcast", "reduce"})
 _ENDS_ALONE: Final = frozenset(
     {Activity.TIMER, Activity.CHILD, Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED, Activity.COPY}
@@ -109,14 +119,20 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
         return None
     if all(one.state is _State.STOPPED for one in here) or (not waiting and _has_ended(judged)):
         return None
-    mismatched, behind = _mismatched(waiting), _behind(waiting)
-    has_dead = len(here) < len(judged)
-    rows = [_row(one, _role(one, mismatched, behind, has_dead=has_dead)) for one in judged]
+    behind = _behind(waiting)
+    differing = [one for one in behind if _differs_in_size(one)]
+    mismatched = _mismatched(waiting) + differing
+    are_all_here = len(ranks) >= size
+    are_gone = not are_all_here and any(_is_local(one) for one in here)
+    has_dead = len(here) < len(judged) or are_gone
+    rows = [
+        _row(one, _role(one, mismatched, behind, has_dead=has_dead), differs_in_size=one in differing) for one in judged
+    ]
     guilty = [one for one, row in zip(judged, rows, strict=True) if row.role is not HungRole.WAITING]
     is_certain = any(one.is_known for one in mismatched) or any(one.is_certain for one in guilty)
-    if not _is_due(judged, guilty, waiting, is_certain=is_certain, are_all_seen=len(ranks) >= size):
+    if not _is_due(judged, guilty, waiting, is_certain=is_certain, are_all_seen=are_all_here or are_gone):
         return None
-    absent = [] if guilty else list(_absent(ranks, size))
+    absent = [] if guilty and not are_gone else list(_absent(ranks, size))
     return JobHang(
         since=min(_moved(one.rank.signs) for one in guilty or judged),
         collective=_collective_of([one for one in waiting if one not in mismatched] or waiting),
@@ -124,9 +140,27 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     )
 
 
-def is_stopped(ranks: Sequence[Rank], size: int = 1) -> bool:
-    """Whether somebody has stopped all ranks of the job that run."""
-    return {_judge(rank, is_alone=size == 1).state for rank in ranks} - {_State.DEAD} == {_State.STOPPED}
+def _is_local(one: _Judged) -> bool:
+    """Whether all ranks of its job run on its host: then one that is not seen has ended."""
+    return one.rank.signs.threads is not None and one.rank.signs.threads.is_local
+
+
+def stop_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
+    """The stop of a job: somebody has stopped all its ranks that run. None of one that runs on. The job does not hang:
+    a user may have pressed Ctrl-Z."""
+    judged = [_judge(rank, is_alone=size == 1) for rank in ranks]
+    stopped = [one for one in judged if one.state is _State.STOPPED]
+    if not stopped or any(one.state not in (_State.STOPPED, _State.DEAD) for one in judged):
+        return None
+    if not any(_trains(one) for one in stopped) or all(_starts_others(one) for one in stopped):
+        return None
+    rows = tuple(_row(one, HungRole.STOPPED) for one in stopped)
+    return JobHang(since=max(_moved(one.rank.signs) for one in stopped), ranks=rows)
+
+
+def _starts_others(one: _Judged) -> bool:
+    """Whether it has started the ranks and waits for them, as the agent of torchrun does."""
+    return one.culprit is not None and frames.serves_others(one.culprit.lines)
 
 
 def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
@@ -139,7 +173,7 @@ def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
     if threads.is_traced:
         return _Judged(rank, _State.RESTS)
     if threads.is_stopped:
-        return _Judged(rank, _State.STOPPED, culprit=loop, is_certain=True)
+        return _Judged(rank, _State.STOPPED, None, loop, loop.detail if loop else "", is_certain=True)
     if loop is None or frames.is_compiling(loop.lines):
         return _Judged(rank, _State.MOVES)
     collective = None if is_alone else _collective(loop, threads.collectives)
@@ -160,10 +194,11 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     if frames.is_loading(loop.lines):
         for child in children:
             if child.is_worker and (child.is_dead or child.is_stopped):
-                detail = f"its DataLoader worker {child.pid} {'is dead' if child.is_dead else 'is stopped'}"
+                detail = f"its DataLoader worker {_end_of(child)}"
                 return _Judged(rank, _State.BLOCKED, None, loop, detail, is_certain=True)
     joins = frames.joins(loop.lines)
-    serves = frames.serves_others(loop.lines) or (joins and any(frames.serves_others(one.lines) for one in threads))
+    is_served = frames.serves_others(loop.lines) or STANDARD_INPUT in loop.detail
+    serves = is_served or (joins and any(frames.serves_others(one.lines) for one in threads))
     others = [thread for child in children if not child.is_stopped for thread in child.threads]
     if loop.activity is Activity.GIL:
         others = []
@@ -177,6 +212,8 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     least = _STILL_IN_TRANSFER if loop.activity in _TRANSFERS else _STILL
     if rank.signs.waits_for < (_PATIENCE if serves else least):
         return moves
+    if serves and (lost := _lost_work(children, joins=joins)) and not helped:
+        return _Judged(rank, _State.BLOCKED, None, loop, lost, is_certain=True)
     if serves:
         return _Judged(rank, _State.SERVES, None, loop, loop.detail)
     if loop.activity is Activity.GIL and (holder := _named_thread(loop.detail, threads)):
@@ -187,6 +224,25 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
         detail = f"its DataLoader worker {worker.pid}: {doing}"
         return _Judged(rank, _State.BLOCKED, None, thread, detail, is_helped=helped)
     return _Judged(rank, _State.BLOCKED, None, loop, loop.detail, is_helped=helped)
+
+
+def _lost_work(children: Sequence[ChildNow], *, joins: bool) -> str:
+    """Why a rank that waits for the work of its children waits for ever: one that is dead can have had it. Empty if
+    another one may do it."""
+    mains = [next((one for one in child.threads if one.is_main), None) for child in children]
+    makers = [child for child, main in zip(children, mains, strict=True) if not (main and frames.helps(main.lines))]
+    if dead := next((child for child in makers if child.is_dead), None):
+        return f"its child {_end_of(dead)}" if all(child.is_dead for child in makers) else ""
+    pool = [main.lines for main in mains if main and frames.is_in_pool(main.lines)]
+    is_lost = joins and pool and all(map(frames.waits_in_pool, pool))
+    return "the result of a pool whose processes have no work: one that was killed can have had it" if is_lost else ""
+
+
+def _end_of(child: ChildNow) -> str:
+    """`7 is dead: killed by SIGKILL`."""
+    if not child.is_dead:
+        return f"{child.pid} is stopped"
+    return f"{child.pid} is dead: {child.ending}" if child.ending else f"{child.pid} is dead"
 
 
 def _is_idle(loop: ThreadNow) -> bool:
@@ -268,12 +324,19 @@ def _behind(waiting: Sequence[_Judged]) -> list[_Judged]:
     return [one for one, collective in named if 0 < collective.sequence < latest[collective.communicator]]
 
 
+def _differs_in_size(one: _Judged) -> bool:
+    """Whether a rank waits in a collective that has finished on a rank that has left it: of an operation that needs
+    all, that is so only if their sizes differ."""
+    collective = one.collective
+    return collective is not None and collective.communicator.startswith(GLOO) and collective.operation in _NEEDS_ALL
+
+
 def _role(one: _Judged, mismatched: Sequence[_Judged], behind: Sequence[_Judged], *, has_dead: bool) -> HungRole:
     """A rank that is blocked in a job with a dead one waits for that one, for example in a store."""
     if one.state is _State.WAITS:
         waits = HungRole.MISSING if one in behind else HungRole.WAITING
         return HungRole.MISMATCHED if one in mismatched else waits
-    blocked = HungRole.WAITING if has_dead else HungRole.MISSING
+    blocked = HungRole.MISSING if not has_dead or one.is_certain else HungRole.WAITING
     return {_State.DEAD: HungRole.DEAD, _State.STOPPED: HungRole.STOPPED}.get(one.state, blocked)
 
 
@@ -298,7 +361,7 @@ def _is_due(
     late = silent - max(_LEAST, _TIMES_P90 * max(one.p90 for one in signs))
     if not are_all_seen and all(_may_wait_for_unseen(one) for one in guilty):
         return late >= _UNSEEN
-    return late >= max(_patience(one, starts=starts, others_wait=bool(waiting)) for one in guilty or waiting)
+    return late >= max(_patience(one, starts=starts, others_wait=bool(waiting)) for one in guilty or waiting or judged)
 
 
 def _may_wait_for_unseen(one: _Judged) -> bool:
@@ -309,21 +372,25 @@ def _may_wait_for_unseen(one: _Judged) -> bool:
 def _patience(one: _Judged, *, starts: bool, others_wait: bool) -> float:
     """How late (s) a job must be through this rank. `starts`: no step was seen."""
     thread, loop = one.culprit, one.rank.signs.loop
-    if loop and loop.activity is Activity.GIL:
-        thread = loop  # whatever the thread does that holds it
+    keeps_gil = loop is not None and (loop.activity is Activity.GIL or loop.detail.endswith(HOLDS_GIL))
     operation = one.collective.operation if one.collective else ""
     if one.state is _State.SERVES:
         return _FOR_OTHERS
-    if one.is_helped or (thread and thread.activity is Activity.UNKNOWN):
+    if one.is_helped or (thread and thread.activity is Activity.UNKNOWN and not keeps_gil):
         return _LONG if others_wait else _UNSEEN
-    if thread and (thread.activity in _ENDS_ALONE or frames.writes_checkpoint(thread.lines)):
+    if thread and not keeps_gil and (thread.activity in _ENDS_ALONE or _writes_checkpoint(thread)):
         return _LONG
     if operation in _BEGINNINGS:
         return _LONG
     if one.state is not _State.BLOCKED or not (others_wait or starts):
         return _PATIENCE
-    is_still = thread is not None and (thread.activity not in _TRANSFERS or (starts and others_wait))
+    is_still = thread and (keeps_gil or thread.activity not in _TRANSFERS or (starts and others_wait))
     return 0.0 if is_still else _PATIENCE
+
+
+def _writes_checkpoint(thread: ThreadNow) -> bool:
+    """Whether it writes a checkpoint, in one call that may be long. Nobody needs long to read a pipe."""
+    return frames.writes_checkpoint(thread.lines) and thread.activity is not Activity.PIPE
 
 
 def _trains(one: _Judged) -> bool:
@@ -349,11 +416,12 @@ def _collective_of(waiting: Sequence[_Judged]) -> HungCollective | None:
     return named.most_common(1)[0][0] if named else None
 
 
-def _row(one: _Judged, role: HungRole) -> HungRank:
+def _row(one: _Judged, role: HungRole, *, differs_in_size: bool = False) -> HungRank:
     rank, thread, collective = one.rank, one.culprit, one.collective
     detail = one.detail
     if collective and role is not HungRole.WAITING:
-        detail = f"waits in {collective_words(collective)}"
+        why = ", which other ranks have left: the sizes of their tensors differ" if differs_in_size else ""
+        detail = f"waits in {collective_words(collective)}{why}"
     is_dead = role is HungRole.DEAD
     lines = rank.signs.seen if is_dead else thread.lines if thread else ()
     activity = None if is_dead or thread is None else Activity.COLLECTIVE if collective else thread.activity

@@ -27,6 +27,11 @@ _SERVICES: Final = re.compile(r".*/torch/(distributed/(elastic|launcher|run)|mul
 """They wait for the processes that they have started."""
 _LOADER: Final = re.compile(r".*/torch/utils/data/(dataloader|_utils/pin_memory)[.]py$")
 _FETCH: Final = re.compile(r".*/torch/utils/data/_utils/fetch[.]py$")
+_POOLS: Final = re.compile(r"(multiprocessing/pool|concurrent/futures/process)[.]py$")
+_POOL_LOOPS: Final = frozenset({"worker", "_process_worker"})
+"""What the processes of a pool do between two pieces of work."""
+_MULTIPROCESSING: Final = re.compile(r"multiprocessing/")
+_HELPERS: Final = re.compile(r"multiprocessing/(resource_tracker|forkserver)[.]py$")
 _TORCH: Final = re.compile(r".*/torch/(autograd|nn|optim|distributed|utils/data|cuda|_tensor[.]py)")
 _ENDINGS: Final = frozenset({"_shutdown", "_exit_function", "_python_exit", "finish"})
 """Functions of the end of a program: of threading, multiprocessing, concurrent.futures, and of loggers."""
@@ -96,6 +101,26 @@ def waits_for_work(lines: Lines) -> bool:
     """Whether a DataLoader worker has nothing to do."""
     loop = next((at for at, line in enumerate(lines) if line.function == "_worker_loop"), None)
     return loop is not None and not makes_batch(lines[:loop])
+
+
+def is_in_pool(lines: Lines) -> bool:
+    """Whether the thread is the one of a process of a pool that works."""
+    return any(_is_pool_loop(line) for line in lines)
+
+
+def waits_in_pool(lines: Lines) -> bool:
+    """Whether a process of a pool has nothing to do."""
+    loop = next((at for at, line in enumerate(lines) if _is_pool_loop(line)), None)
+    return bool(loop) and all(_MULTIPROCESSING.match(_in_library(line)) for line in lines[:loop])
+
+
+def _is_pool_loop(line: CodeLine) -> bool:
+    return _name(line) in _POOL_LOOPS and bool(_POOLS.match(_in_library(line)))
+
+
+def helps(lines: Lines) -> bool:
+    """Whether the process is one of Python's own that makes no data: it looks after others."""
+    return any(_HELPERS.match(_in_library(line)) for line in lines)
 
 
 def operation_of(lines: Lines) -> str:

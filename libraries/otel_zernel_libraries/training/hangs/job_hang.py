@@ -1,7 +1,8 @@
 """A job that hangs, and how it travels: as the body of a log record.
 
 `phases` writes a record with the event `zernel.job.hung` and the resource of the job, or of the process that trains
-alone, when a job hangs, and in each report until it goes on.
+alone, when a job hangs, and in each report until it goes on. If somebody has stopped all ranks, the event is
+`zernel.job.stopped`.
 """
 
 from dataclasses import dataclass
@@ -67,6 +68,11 @@ class JobHang:
     """None if no rank waits in a collective."""
     ranks: Annotated[tuple[HungRank, ...], Field(min_length=1, max_length=MOST_RANKS)]
     """The guilty ones first."""
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether somebody has stopped all ranks that run: then the job does not hang, and can be continued."""
+        return all(rank.role is HungRole.STOPPED for rank in self.ranks)
 
 
 class SeenHang(NamedTuple):

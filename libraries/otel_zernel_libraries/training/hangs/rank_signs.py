@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Self
 from otel_zernel_libraries.training.hangs import frames
 from otel_zernel_libraries.training.interval_spans import ProcessSpan
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.stacks import CodeLine, ProcessThreads, ThreadNow
+from otel_zernel_libraries.training.stacks import CodeLine, ProcessStacks, ProcessThreads, ThreadNow
 
 _STEPS: Final = 128
 """The p90 is that of so many latest steps."""
@@ -61,7 +61,8 @@ class RankSigns:
         """The threads that ran at the time of this record and of the one before."""
         self.ending: Ending | None = None
         self.seen: tuple[CodeLine, ...] = ()
-        """The latest stack of its loop's thread."""
+        """The latest stack of its loop's thread. Of a process that makes marks, the one of most time since the record
+        before."""
         self._durations: deque[float] = deque(maxlen=_STEPS)
         self._loop = 0
         """The thread that takes the steps; 0 if it is not known."""
@@ -95,6 +96,13 @@ class RankSigns:
             self._wait, self._waits_since = wait, at
         if loop and loop.lines:
             self.seen = loop.lines
+
+    def add_stacks(self, stacks: ProcessStacks) -> None:
+        """Adds where the process has spent its time."""
+        of_loop = [one for one in stacks.stacks if not one.worker and one.thread and one.thread == self._loop]
+        if of_loop:
+            longest = max(of_loop, key=lambda one: one.seconds)
+            self.seen = tuple(stacks.lines[at] for at in longest.lines if at < len(stacks.lines))
 
     @property
     def steps(self) -> int:

@@ -9,15 +9,22 @@ from otel_zernel_libraries.training.stacks import OpenCollective
 from otel_zernel_libraries.training.words import activity_words
 
 _MOST_RANKS = 8
+_FROZEN = "cgroup"
+"""The end of the detail of a process that a control group has stopped."""
 
 
 def hang_sentences(hang: JobHang, now: float) -> list[str]:
     """The guilty ranks first, then those that wait. `now`: s since 1970."""
     time = _time(max(now - hang.since, 0.0))
+    if hang.is_stop:
+        return [_stop(hang.ranks, time)]
     waiting = [rank for rank in hang.ranks if rank.role is HungRole.WAITING]
     guilty = [rank for rank in hang.ranks if rank.role is not HungRole.WAITING]
     if not guilty:
         subject = f"{_ranks(waiting)} {'have' if len(waiting) > 1 else 'has'} hung for {time}"
+        objects = {rank.detail for rank in waiting}
+        if len(objects) == 1 and (detail := printable(objects.pop())):
+            return [f"{subject}: each {detail}, in {_collective(hang)}{_at(waiting)}. Look at the other end"]
         look = "Look at the network, at the GPUs, and at ranks that are not seen here"
         return [f"{subject}: all wait in {_collective(hang)}{_at(waiting)}. {look}"]
     sentences = list(_guilty(guilty, time))
@@ -26,6 +33,22 @@ def hang_sentences(hang: JobHang, now: float) -> list[str]:
         subject = f"{_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for {whom}"
         sentences.append(f"{subject} in {_collective(hang)}{_at(waiting)}")
     return sentences
+
+
+def _stop(ranks: Sequence[HungRank], time: str) -> str:
+    """All ranks are stopped."""
+    subject = f"{_ranks(ranks)} {'have' if len(ranks) > 1 else 'has'} been stopped for {time}{_at(ranks)}"
+    return f"{subject}. {_continuation(ranks)}"
+
+
+def _continuation(ranks: Sequence[HungRank]) -> str:
+    """How to continue them."""
+    them = "them" if len(ranks) > 1 else "it"
+    if any(rank.detail.endswith(_FROZEN) for rank in ranks):
+        return f"Its control group is frozen: `docker unpause`, or a 0 in its `cgroup.freeze`, continues {them}"
+    pids = " ".join(str(rank.pid) for rank in ranks[:_MOST_RANKS])
+    more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
+    return f"`fg` in its shell, or `kill -CONT {pids}`{more}, continues {them}"
 
 
 def hung_rank_text(rank: HungRank) -> str:
@@ -39,8 +62,10 @@ def hang_advice(hang: JobHang) -> Iterator[str]:
     """What to try, for the first of the guilty ranks."""
     first = hang.ranks[0]
     where = f" on {printable(first.host)}" if first.host else ""
+    if hang.is_stop:
+        return
     if first.role is HungRole.STOPPED:
-        yield f"Continue it: `kill -CONT {first.pid}`{where}."
+        yield f"Continue it{where}. {_continuation([first])}."
     elif first.role is HungRole.DEAD:
         name = f"process {first.pid}" if first.rank is None else f"rank {first.rank}"
         yield f"Read the log of {name}{where}, and start the job again: the others can not go on."
@@ -72,7 +97,7 @@ def _guilty(ranks: Sequence[HungRank], time: str) -> Iterator[str]:
             last = f", last seen in {printable(rank.code[0])}" if rank.code else ""
             yield f"{name} has been dead for {time}: {printable(rank.detail)}{last}"
         elif rank.role is HungRole.STOPPED:
-            yield f"{name} has been stopped for {time}{_at([rank])}: `kill -CONT {rank.pid}` continues it"
+            yield f"{name} has been stopped for {time}{_at([rank])}"
         elif rank.pid == 0:
             yield f"{name} is missing: {printable(rank.detail)}"
         else:
@@ -91,6 +116,8 @@ def _clause(rank: HungRank) -> str:
     detail = printable(rank.detail)
     if detail.startswith("its "):
         return detail
+    if rank.role is HungRole.STOPPED:
+        return f"it is {detail}"
     return f"it waits for {detail}" if detail.startswith(("the ", "a ", "an ")) else f"it {detail}"
 
 

@@ -36,6 +36,7 @@ Resource = Mapping[str, AttributeValue]
 _RECORDS: Final[Mapping[str, Callable[[AnyValue], JobAnswer | JobHang | CodeTimes]]] = {
     semconv.JOB_CAUSES: JobAnswer.from_body,
     semconv.JOB_HUNG: HANG.read,
+    semconv.JOB_STOPPED: HANG.read,
     semconv.PROCESS_CODE: CodeTimes.from_body,
 }
 """By event: how the body of a record is read."""

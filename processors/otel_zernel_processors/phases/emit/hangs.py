@@ -16,13 +16,19 @@ _MOST_EVENTS = 64
 
 
 def hang_record(hang: JobHang, resource: Resource, now: int) -> Batch:
-    """The record of a hang at `now` (ns). `resource` is that of the job, or of the process that trains alone."""
+    """The record of a hang, or of a stop, at `now` (ns). `resource` is that of the job, or of the process that trains
+    alone."""
+    number, text = (
+        (SeverityNumber.SEVERITY_NUMBER_INFO, "INFO")
+        if hang.is_stop
+        else (SeverityNumber.SEVERITY_NUMBER_ERROR, "ERROR")
+    )
     record = LogRecord(
         time_unix_nano=now,
         observed_time_unix_nano=now,
-        severity_number=SeverityNumber.SEVERITY_NUMBER_ERROR,
-        severity_text="ERROR",
-        event_name=semconv.JOB_HUNG,
+        severity_number=number,
+        severity_text=text,
+        event_name=semconv.JOB_STOPPED if hang.is_stop else semconv.JOB_HUNG,
         body=HANG.write(hang),
     )
     scopes = [ScopeLogs(scope=SCOPE, log_records=[record])]

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from otel_zernel.otlp.points import LARGEST_INTEGER
-from otel_zernel_libraries.training.stacks import MOST_COLLECTIVES, OpenCollective
+from otel_zernel_libraries.training.stacks import GLOO, MOST_COLLECTIVES, OpenCollective
 from otel_zernel_receivers.ebpf.emit.event_spans import communicator_name
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     ADDRESS,
@@ -68,7 +68,7 @@ class OpenCollectives:
                 is_world = ranks == world
                 yield OpenCollective(
                     operation=_OPERATIONS.get(operation, "unknown"),
-                    communicator=f"gloo of {ranks} ranks" if is_world and ranks else "",
+                    communicator=f"{GLOO} {ranks} ranks" if is_world and ranks else "",
                     sequence=sequence if is_world else 0,
                     thread=tid,
                     seconds=max(now_ns - begin, 0) / 1e9,

@@ -15,12 +15,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from otel_zernel_libraries.job_environment import LOCAL_VARIABLES, is_on_one_host
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.stacks import MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
+from otel_zernel_libraries.training.stacks import HOLDS_GIL, MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
 from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
 from otel_zernel_receivers.ebpf.hangs.native import collective_waits, is_on_stack
-from otel_zernel_receivers.ebpf.hangs.tasks import Task, children_of, own_ids, read_status, read_task, task_ids
+from otel_zernel_receivers.ebpf.hangs.tasks import (
+    Task,
+    children_of,
+    ending_of,
+    own_ids,
+    read_status,
+    read_task,
+    task_ids,
+)
 from otel_zernel_receivers.ebpf.hangs.waits import Waits
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings
 from otel_zernel_receivers.ebpf.processes.process_memory import memory_of
@@ -150,6 +159,7 @@ class ProcessReader:
             has_marks=process.has_marks,
             is_stopped=_is_stopped(tasks),
             is_traced=read_status(folder).is_traced,
+            is_local=_is_local(folder, process.pid),
             threads=tuple(self._threads(tasks, children, deadline)),
             children=tuple(self._read_children(children, process.workers, deadline)),
         )
@@ -162,7 +172,7 @@ class ProcessReader:
                 name, is_dead = folder.name, read_status(folder).is_dead
                 loads = pid in workers or is_worker(folder)
                 if is_dead:
-                    yield ChildNow(pid=pid, name=name, is_worker=loads, is_dead=True)
+                    yield ChildNow(pid=pid, name=name, is_worker=loads, is_dead=True, ending=ending_of(folder))
                 else:
                     tasks = self._tasks(folder, Watched(pid), deadline)
                     threads, is_stopped = tuple(self._threads(tasks, {}, deadline)), _is_stopped(tasks)
@@ -207,7 +217,7 @@ class ProcessReader:
                 name=task.name,
                 is_main=tid == of.folder.pid,
                 activity=since.activity if since.activity in _IN_CALLS else wait.activity,
-                detail=f"{wait.text or 'waits'} and holds the GIL" if holds_gil and is_blocked else wait.text,
+                detail=f"{wait.text or 'waits'} {HOLDS_GIL}" if holds_gil and is_blocked else wait.text,
                 seconds=max(since.seconds, now - seen[tid].seen),
                 lines=lines,
             )
@@ -250,6 +260,12 @@ def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:
         return Described(Activity.PYTHON, "")
     is_operator = bool(lines) and "/torch/" in lines[0].file
     return Described(Activity.OPERATOR if is_operator else Activity.NATIVE, "")
+
+
+def _is_local(folder: ProcessFolder, own_pid: int) -> bool:
+    with suppress(OSError):
+        return is_on_one_host(folder.environment(LOCAL_VARIABLES, own_pid))
+    return False
 
 
 def _is_stopped(of: _Tasks) -> bool:

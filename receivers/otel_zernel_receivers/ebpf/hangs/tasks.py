@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from signal import Signals
 from typing import Final, NamedTuple
 
 from otel_zernel_receivers.ebpf.hangs.system_calls import NAMES
@@ -73,6 +74,16 @@ def read_status(folder: ProcessFolder) -> Status:
     numbers = {name: int(fields[name][0]) if name in fields else 0 for name in ("TracerPid", "VmSwap", "VmRSS")}
     swapped = numbers["VmSwap"] / max(numbers["VmSwap"] + numbers["VmRSS"], 1)
     return Status(fields["State"][0] in "ZX", numbers["TracerPid"] > 0, swapped)
+
+
+def ending_of(folder: ProcessFolder) -> str:
+    """`killed by SIGKILL`, `ended with exit code 1`: how a process ended whose parent has not asked for it yet. Empty
+    if /proc does not say it. Raises OSError if the process is gone."""
+    status = folder.exit_status()
+    number = status & 0x7F
+    if number:
+        return f"killed by {Signals(number).name if number in set(Signals) else f'signal {number}'}"
+    return f"ended with exit code {status >> 8}"
 
 
 def children_of(folder: ProcessFolder) -> list[int]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.stacks import STANDARD_INPUT
 from otel_zernel_receivers.ebpf.hangs.descriptors import NOT_KNOWN, Described, Descriptors
 from otel_zernel_receivers.ebpf.hangs.tasks import Task
 
@@ -94,9 +95,15 @@ class Waits:
         return Described(Activity.FILE if task.state == "D" else Activity.UNKNOWN, "")
 
     def _on_descriptor(self, task: Task) -> Described:
-        found = self._descriptors.describe(task.arguments[0] & 0xFFFFFFFF, task.place)
+        found = self._described(task.arguments[0] & 0xFFFFFFFF, task)
         activity = Activity.LOCK if task.call in ("flock", "fcntl") else found.activity
         return Described(activity, f"{_VERBS[task.call]} {found.text}" if found.text else "")
+
+    def _described(self, number: int, task: Task) -> Described:
+        """The object of a descriptor."""
+        found = self._descriptors.describe(number, task.place)
+        is_input = number == 0 and found.text and found.activity is not Activity.FILE
+        return found._replace(text=f"{STANDARD_INPUT} ({found.text})") if is_input else found
 
     def _on_path(self, task: Task) -> Described:
         with suppress(OSError):
@@ -150,7 +157,7 @@ class Waits:
 
     def _any_of(self, numbers: Collection[int], task: Task, *, is_timed: bool = False) -> Described:
         """A wait for one of several descriptors, with a timeout or without."""
-        described = [self._descriptors.describe(number, task.place) for number in list(numbers)[:_MOST_POLLED]]
+        described = [self._described(number, task) for number in list(numbers)[:_MOST_POLLED]]
         known = [each for each in described if each.text]
         if not known:
             return Described(Activity.TIMER, "sleeps") if is_timed and not numbers else NOT_KNOWN

@@ -44,6 +44,10 @@ class ProcessFolder:
         """The pid of the process's parent; 0 if the parent is in a pid namespace that this /proc does not show."""
         return self._stat(4)
 
+    def exit_status(self) -> int:
+        """How the process ended, as waitpid(2) reports it; 0 while it runs, and without the right to trace it."""
+        return self._stat(52)
+
     def cpu_time(self) -> float:
         """The CPU time that the process's threads have used, s."""
         return (self._stat(14) + self._stat(15)) / _TICKS

@@ -1,9 +1,11 @@
-"""A job of three ranks on gloo that hangs in a chosen way, or only takes long: `hangs.py KIND STEPS SECONDS`.
+"""A job of ranks on gloo that hangs in a chosen way, or only takes long: `hangs.py KIND STEPS SECONDS`.
 
-Rank 1 is guilty, after so many steps, when it touches the file `HANGS_BEGAN`. The launcher starts the ranks, and ends
+One rank is guilty, after so many steps, when it touches the file `HANGS_BEGAN`. The launcher starts the ranks, and ends
 them after so many seconds.
 """
 
+import ctypes
+import multiprocessing
 import os
 import signal
 import socket
@@ -11,27 +13,54 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
+from typing import Any
 
-RANKS = 3
-GUILTY = 1
+GUILTY = {"checkpoint": 0, "logger": 0}
+"""The guilty rank, if it is not rank 1."""
+RANKS = {"order": 3, "count": 3}
+"""The number of ranks, if it is not 2: with three, it is clear which one differs."""
 
 
 def launch(kind: str, steps: str, seconds: float) -> None:
-    with socket.socket() as free:
+    with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as silent:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ranks = [
-        subprocess.Popen([sys.executable, __file__, kind, steps, "rank"], env={**common, "RANK": str(rank)})
-        for rank in range(RANKS)
-    ]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    try:
-        time.sleep(seconds)
-    finally:
-        for rank in ranks:
-            rank.kill()
+        port, ranks = free.getsockname()[1], RANKS.get(kind, 2)
+        free.close()
+        common = {
+            **os.environ,
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "SILENT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+        }
+        started: list[subprocess.Popen[bytes]] = []
+
+        def start(role: str, rank: int) -> int:
+            words, environment = [sys.executable, __file__, kind, steps, role], {**common, "RANK": str(rank)}
+            started.append(subprocess.Popen(words, env=environment, stdin=subprocess.PIPE))
+            return started[-1].pid
+
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        try:
+            if kind == "store":
+                common |= {"STORE": str(start("store", -1)), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+            for rank in range(ranks):
+                start("rank", rank)
+            time.sleep(seconds)
+        finally:
+            for process in started:
+                process.kill()
+
+
+def serve() -> None:
+    """Has the store of the job, as the agent of torchrun does."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=True, wait_for_workers=False)
+    time.sleep(3600)
+    del store
 
 
 def train(kind: str, steps: int) -> None:
@@ -39,7 +68,7 @@ def train(kind: str, steps: int) -> None:
     from torch import distributed
 
     distributed.init_process_group("gloo")
-    is_guilty = distributed.get_rank() == GUILTY
+    is_guilty = distributed.get_rank() == GUILTY.get(kind, 1)
     torch.set_num_threads(1)
     model = torch.nn.Linear(64, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -47,15 +76,21 @@ def train(kind: str, steps: int) -> None:
     while True:
         if step == steps:
             if is_guilty:
-                be_guilty(kind)
+                be_guilty(kind, model)
             elif kind == "dead":
                 wait_for_the_dead(distributed)
+            elif kind == "preprocess":
+                distributed.barrier()
+            elif kind == "store":
+                new_group(distributed)
         optimizer.zero_grad()
         time.sleep(0.02)
         model(torch.ones(8, 64)).sum().backward()
         gradient = model.weight.grad
         if step == steps and is_guilty and kind == "order":
             distributed.barrier()
+        if step == steps and kind == "size":
+            gradient = torch.ones((2 if is_guilty else 1) << 20)
         distributed.all_reduce(gradient)
         if step == steps and kind == "order":
             distributed.barrier()
@@ -63,33 +98,123 @@ def train(kind: str, steps: int) -> None:
         step += 1
 
 
-def be_guilty(kind: str) -> None:
+def be_guilty(kind: str, model: Any) -> None:
     if began := os.environ.get("HANGS_BEGAN"):
         Path(began).touch()
-    if kind == "fifo":
-        path = Path(f"/tmp/hangs.{os.getpid()}")
-        os.mkfifo(path)
-        path.read_text()
-    elif kind == "lock":
-        lock = threading.Lock()
-        lock.acquire()
-        lock.acquire()
-    elif kind == "stopped":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif kind == "dead":
+    if kind == "checkpoint":
+        save(model)
+    elif action := globals().get(f"do_{kind}"):
+        action()
+
+
+def pipe() -> Path:
+    path = Path(f"/tmp/hangs.{os.getpid()}")
+    os.mkfifo(path)
+    return path
+
+
+def do_fifo() -> None:
+    pipe().read_text()
+
+
+def save(model: Any) -> None:
+    import torch
+
+    torch.save(model.state_dict(), pipe())
+
+
+def do_lock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def do_gil() -> None:
+    def log() -> None:
+        while True:
+            time.sleep(0.01)
+
+    threading.Thread(target=log, daemon=True).start()
+    ctypes.PyDLL(None).sleep(600)
+
+
+def do_stopped() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def do_dead() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def do_count() -> None:
+    """Has no batch left, as the first rank."""
+    from torch import distributed
+
+    distributed.barrier()
+
+
+def do_preprocess() -> None:
+    urllib.request.urlopen(os.environ["SILENT"]).read()
+
+
+do_logger = do_preprocess
+
+
+def do_store() -> None:
+    from torch import distributed
+
+    os.kill(int(os.environ["STORE"]), signal.SIGSTOP)
+    new_group(distributed)
+
+
+def new_group(distributed: Any) -> None:
+    distributed.new_group([0, 1])
+
+
+def do_worker() -> None:
+    """Loads with a worker that has inherited a lock that is held."""
+    import torch
+
+    class Locked(torch.utils.data.Dataset):  # type: ignore[misc]  # there is no stub
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> int:
+            with lock:
+                return index
+
+    lock = threading.Lock()
+    with lock:
+        list(torch.utils.data.DataLoader(Locked(), num_workers=1))
+
+
+def do_pool() -> None:
+    """Waits for a worker of a pool that was killed, for example because memory was used up."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(be_killed, range(2))
+
+
+def be_killed(item: int) -> None:
+    if item == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    elif kind == "computes":
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            sum(range(10_000))
-    elif kind == "writes":
-        write_for(30)
-    elif kind == "sleeps":
-        time.sleep(30)
 
 
-def write_for(seconds: float) -> None:
-    until = time.monotonic() + seconds
+def do_producer() -> None:
+    """Waits for a process that was killed."""
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    context.Process(target=be_killed, args=(0,)).start()
+    queue.get()
+
+
+def do_computes() -> None:
+    until = time.monotonic() + 90
+    while time.monotonic() < until:
+        sum(range(10_000))
+
+
+def do_writes() -> None:
+    until = time.monotonic() + 90
     path = Path(f"/tmp/hangs.{os.getpid()}")
     with path.open("wb") as file:
         while time.monotonic() < until:
@@ -99,12 +224,29 @@ def write_for(seconds: float) -> None:
     path.unlink()
 
 
-def wait_for_the_dead(distributed: object) -> None:
-    distributed.distributed_c10d._get_default_store().get("never")  # type: ignore[attr-defined]  # it is the module
+def do_asks() -> None:
+    """Waits for the program that has started it."""
+    input()
+
+
+def do_restarts() -> None:
+    """Fails, and is started again by torchrun."""
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        sys.exit(3)
+
+
+def do_sleeps() -> None:
+    time.sleep(90)
+
+
+def wait_for_the_dead(distributed: Any) -> None:
+    distributed.distributed_c10d._get_default_store().get("never")
 
 
 if __name__ == "__main__":
-    if sys.argv[3] == "rank":
+    if sys.argv[3] == "store":
+        serve()
+    elif "RANK" in os.environ:  # of this launcher, or of torchrun
         train(sys.argv[1], int(sys.argv[2]))
     else:
         launch(sys.argv[1], sys.argv[2], float(sys.argv[3]))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from otel_zernel_libraries.training.hangs import HungCollective, HungRole, JobHang, Rank, hang_of, is_stopped
+from otel_zernel_libraries.training.hangs import HungCollective, HungRole, JobHang, Rank, hang_of, stop_of
 from otel_zernel_libraries.training.hangs.rank_signs import Ending
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import (
@@ -12,7 +12,9 @@ from otel_zernel_libraries.training.stacks import (
     ChildNow,
     CodeLine,
     OpenCollective,
+    ProcessStacks,
     ProcessThreads,
+    StackTime,
     ThreadNow,
 )
 from tests.libraries.training.hangs.made_ranks import (
@@ -22,8 +24,10 @@ from tests.libraries.training.hangs.made_ranks import (
     FETCH,
     LOAD,
     LOADER,
+    MAIN,
     NOW,
     SITE,
+    TRAIN,
     WORKER_LOOP,
     rank,
     thread,
@@ -159,6 +163,19 @@ def test_a_dead_rank_is_named_with_its_signal_and_its_last_line() -> None:
     assert hang.since == NOW - 12
 
 
+def test_the_last_line_of_a_rank_that_died_while_it_trained_is_where_it_spent_most_time() -> None:
+    dead = rank(1, ending=KILLED)
+    stacks = (
+        StackTime(thread=100, activity=Activity.TIMER, seconds=0.2, lines=(0,)),
+        StackTime(thread=100, activity=Activity.PYTHON, seconds=0.9, lines=(1, 0, 2)),
+        StackTime(thread=101, activity=Activity.PYTHON, seconds=2.0, lines=(0,)),
+    )
+    dead.signs.add_stacks(ProcessStacks(lines=(TRAIN, LOAD, MAIN), stacks=stacks))
+    hang = hang_of([waiting(0), dead], 2)
+    assert hang is not None
+    assert hang.ranks[0].code == ("train.py:12 load", "train.py:30 train", "train.py:99 <module>")
+
+
 def test_ranks_that_are_blocked_wait_for_a_dead_one() -> None:
     hang = hang_of([rank(0, thread("socket", LOAD)), rank(1, ending=KILLED)], 2)
     assert roles(hang) == {1: "dead", 0: "waiting"}
@@ -230,6 +247,9 @@ LATE = {
     "one long fsync of a checkpoint": thread("file", SAVE, seconds=60.0),
     "a debugger's prompt": thread("file", PROMPT),
     "input()": thread("file", LOAD, detail="reads /dev/pts/3"),
+    "input() of a program that another one has started": thread(
+        "pipe", LOAD, detail="reads its standard input (a pipe)"
+    ),
     "an idle notebook": thread("socket", SELECT, RUN_ONCE),
     "a learner that waits for actors": thread("pipe", QUEUE),
     "the end of the program": thread("lock", SHUTDOWN),
@@ -283,8 +303,74 @@ def test_a_wait_for_a_command_whose_state_is_not_known_is_no_hang() -> None:
 def test_a_job_that_its_user_has_stopped_is_stopped_and_does_not_hang() -> None:
     ranks = [rank(number, thread("lock", LOAD), is_stopped=True) for number in range(2)]
     assert hang_of(ranks, 2) is None
-    assert is_stopped(ranks, 2)
-    assert not is_stopped([ranks[0], waiting(1)], 2)
+    stop = stop_of(ranks, 2)
+    assert roles(stop) == {0: "stopped", 1: "stopped"}
+    assert stop is not None
+    assert stop.is_stop
+    assert stop_of([ranks[0], waiting(1)], 2) is None
+
+
+def test_a_process_that_does_not_train_is_no_stopped_job() -> None:
+    stopped = rank(None, thread("timer", AGENT), steps=(), is_stopped=True)
+    assert stop_of([stopped]) is None
+    assert stop_of([rank(None, thread("lock", LOAD), steps=(), is_stopped=True)]) is None
+    assert stop_of([rank(None, thread("lock", LOAD), is_stopped=True)]) is not None
+
+
+def test_a_rank_of_one_host_that_is_not_seen_has_ended() -> None:
+    left = [rank(number, thread("socket", LOAD), is_local=True, steps=(), silent=16) for number in (0, 2)]
+    assert roles(hang_of(left, 3)) == {1: "missing", 0: "waiting", 2: "waiting"}
+    assert hang_of([rank(0, thread("socket", LOAD), steps=(), silent=16)], 2) is None  # it may run elsewhere
+
+
+def test_a_thread_that_waits_in_c_and_holds_the_gil_is_blocked() -> None:
+    holds = thread("timer", LOAD, detail="sleeps and holds the GIL", seconds=5.0)
+    hang = hang_of([waiting(0, silent=6), rank(1, holds, silent=6)], 2)
+    assert roles(hang) == {0: "waiting", 1: "missing"}
+
+
+def pool(*of_worker: CodeLine) -> list[ChildNow]:
+    file = "/usr/lib/python3.11/multiprocessing/pool.py"
+    lines = (*of_worker, CodeLine(file, "worker", 114))
+    main = ThreadNow(thread=7, is_main=True, activity=Activity.LOCK, seconds=30.0, lines=lines)
+    return [ChildNow(pid=pid, threads=(main,)) for pid in (7, 8)]
+
+
+POOL_GET = CodeLine("/usr/lib/python3.11/multiprocessing/pool.py", "ApplyResult.wait", 768)
+EVENT = CodeLine("/usr/lib/python3.11/threading.py", "Event.wait", 629)
+GETS_WORK = CodeLine("/usr/lib/python3.11/multiprocessing/queues.py", "SimpleQueue.get", 365)
+
+
+def test_a_pool_whose_processes_have_no_work_gives_no_result() -> None:
+    waits, handler = thread("lock", EVENT, POOL_GET, LOAD), thread("pipe", QUEUE, id_=101, is_main=False)
+    hang = hang_of([waiting(0), rank(1, waits, handler, children=pool(GETS_WORK))], 2)
+    assert roles(hang) == {0: "waiting", 1: "missing"}
+    assert hang is not None
+    assert hang.ranks[0].detail.startswith("the result of a pool whose processes have no work")
+    assert hang_of([waiting(0), rank(1, waits, handler, children=pool(GETS_WORK, LOAD))], 2) is None
+
+
+def test_a_queue_of_a_dead_child_gives_nothing() -> None:
+    dead = ChildNow(pid=7, is_dead=True, ending="killed by SIGKILL")
+    tracker = CodeLine("/usr/lib/python3.11/multiprocessing/resource_tracker.py", "main", 209)
+    main = ThreadNow(thread=9, is_main=True, activity=Activity.PIPE, seconds=30.0, lines=(tracker,))
+    waits = thread("pipe", QUEUE, LOAD)
+    hang = hang_of([waiting(0), rank(1, waits, children=[dead, ChildNow(pid=9, threads=(main,))])], 2)
+    assert hang is not None
+    assert hang.ranks[0].detail == "its child 7 is dead: killed by SIGKILL"
+    alive = ChildNow(pid=8, threads=(thread("lock", LOAD, id_=8),))
+    assert hang_of([waiting(0), rank(1, waits, children=[dead, alive])], 2) is None
+
+
+def test_a_rank_in_a_collective_that_others_have_left_has_another_size() -> None:
+    def at(number: int, sequence: int) -> Rank:
+        call = OpenCollective(operation="all_reduce", communicator="gloo of 2 ranks", sequence=sequence, seconds=6)
+        return rank(number, thread("lock", seconds=6), silent=6, collectives=[call])
+
+    hang = hang_of([at(0, 18), at(1, 17)], 2)
+    assert roles(hang) == {0: "waiting", 1: "mismatched"}
+    assert hang is not None
+    assert hang.ranks[0].detail.startswith("waits in all_reduce 17, which other ranks have left: the sizes")
 
 
 def test_a_process_under_a_debugger_does_not_hang() -> None:

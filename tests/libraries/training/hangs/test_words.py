@@ -59,15 +59,43 @@ def test_dead_stopped_and_absent_ranks_say_so() -> None:
     absent = HungRank(rank=5, pid=0, role=HungRole.MISSING, detail="no process with this rank is seen")
     assert sentences(dead, stopped, absent) == [
         "Rank 1 has been dead for 40 s: killed by SIGKILL, last seen in train.py:12 load",
-        "Rank 4 has been stopped for 40 s: `kill -CONT 9` continues it",
+        "Rank 4 has been stopped for 40 s",
         "Rank 5 is missing: no process with this rank is seen",
         "Ranks 0, 2 and 3 wait for them in all_reduce 17 in train.py:30 step",
     ]
 
 
+def test_a_stopped_job_is_stopped_with_the_command_that_continues_it() -> None:
+    stopped = tuple(
+        HungRank(rank=number, pid=7 + number, role=HungRole.STOPPED, detail="stopped by a signal") for number in (0, 1)
+    )
+    assert sentences(*stopped, waiting=()) == [
+        "Ranks 0 and 1 have been stopped for 40 s. `fg` in its shell, or `kill -CONT 7 8`, continues them"
+    ]
+    frozen = HungRank(pid=8, role=HungRole.STOPPED, detail="stopped by the freezer of its cgroup")
+    (sentence,) = sentences(frozen, waiting=())
+    assert sentence.startswith("Process 8 has been stopped for 40 s. Its control group is frozen: `docker unpause`")
+    assert hung_rank_text(frozen) == "pid 8: it is stopped by the freezer of its cgroup"
+    (advice,) = hang_advice(JobHang(since=NOW, ranks=(stopped[1], *WAITING)))
+    assert advice == "Continue it. `fg` in its shell, or `kill -CONT 8`, continues it."
+
+
 def test_without_a_guilty_rank_all_wait() -> None:
     (sentence,) = sentences()
     assert sentence.startswith("Ranks 0, 2 and 3 have hung for 40 s: all wait in all_reduce 17 in train.py:30 step.")
+
+
+def test_ranks_that_all_wait_for_one_socket_name_it() -> None:
+    """That of a store that does not answer, for example."""
+    ranks = tuple(
+        HungRank(rank=number, pid=7, role=HungRole.WAITING, detail="reads from a socket of 10.0.0.7:29500")
+        for number in (0, 1)
+    )
+    hang = JobHang(since=NOW - 40, collective=HungCollective("new_group"), ranks=ranks)
+    (sentence,) = hang_sentences(hang, NOW)
+    assert sentence.startswith(
+        "Ranks 0 and 1 have hung for 40 s: each reads from a socket of 10.0.0.7:29500, in new_group."
+    )
 
 
 def test_many_ranks_are_a_range_or_a_number() -> None:

@@ -9,8 +9,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.hangs import HANG, JobHang
-from otel_zernel_libraries.training.stacks import THREADS, OpenCollective, ProcessThreads, ThreadNow
-from tests.libraries.training.hangs.made_ranks import ALL_REDUCE, LOAD, thread
+from otel_zernel_libraries.training.stacks import THREADS, CodeLine, OpenCollective, ProcessThreads, ThreadNow
+from tests.libraries.training.hangs.made_ranks import ALL_REDUCE, C10D, LOAD, thread
 from tests.processors.phases.processing import dropped, feed, make
 from tests.processors.phases.synchronous import Job
 from tests.processors.phases.training import (
@@ -64,14 +64,14 @@ def hung_job(until: float = 25_000) -> Iterator[Batch]:
         yield threads_at(at, last, BLOCKED, rank_resource(1))
 
 
-def hangs_of(batches: list[Batch]) -> list[JobHang]:
+def hangs_of(batches: list[Batch], event: str = "zernel.job.hung") -> list[JobHang]:
     return [
         HANG.read(record.body)
         for batch in batches
         for of_resource in batch.logs.resource_logs
         for scope in of_resource.scope_logs
         for record in scope.log_records
-        if record.event_name == "zernel.job.hung"
+        if record.event_name == event
     ]
 
 
@@ -162,6 +162,28 @@ def test_a_job_that_was_stuck_before_it_was_watched_hangs_without_a_step() -> No
     assert states_of(made) == [0, 1]
 
 
+def test_an_elastic_restart_is_no_hang() -> None:
+    """The launcher replaces the ranks of a job when one has died. The new ones wait until all have started."""
+
+    def restarts() -> Iterator[Batch]:
+        job = Job(2).train(60)
+        last = max(loop.now for loop in job.loops)
+        for rank, loop in enumerate(job.loops):
+            ended = span_of("process", 0, last + 1 + rank * 500, process_end="signal")
+            yield batch_of([*loop.spans, ended], rank_resource(rank))
+        began, main = last + 1_000, thread("lock", CodeLine(C10D, "init_process_group", 1), seconds=30.0)
+        new = [
+            resource_of(200 + rank, zernel_rank=rank, zernel_world_size=2, zernel_job_id="bert") for rank in range(2)
+        ]
+        for at in range(int(last) + 6_000, 60_000, 1_000):
+            for resource in new:
+                yield threads_at(at, began, main, resource)
+
+    made = feed(make(), restarts())
+    assert hangs_of(made) == []
+    assert states_of(made) == [0]
+
+
 def test_a_process_alone_hangs_with_its_own_resource() -> None:
     def alone() -> Iterator[Batch]:
         loop = Loop().steps(60).load()
@@ -206,5 +228,8 @@ def test_a_job_that_its_user_has_stopped_is_called_stopped(caplog: pytest.LogCap
     with caplog.at_level(logging.INFO):
         made = feed(make(), stops())
     assert hangs_of(made) == []
+    assert states_of(made) == [0]
+    roles = {rank.role for stop in hangs_of(made, "zernel.job.stopped") for rank in stop.ranks}
+    assert roles == {"stopped"}
     lines = [record.getMessage() for record in caplog.records if "stopped" in record.getMessage()]
     assert lines == ["job bert is stopped by a signal: `fg` in its shell, or `kill -CONT`, continues it"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.stacks import THREADS, CodeLine, ProcessThreads, ThreadNow
+from otel_zernel_libraries.training.stacks import STANDARD_INPUT, THREADS, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
 from otel_zernel_receivers.ebpf.hangs.tasks import is_rank
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
@@ -52,7 +52,7 @@ class Program:
 @contextmanager
 def running(kind: str, folder: Path, python: str = sys.executable) -> Iterator[Program]:
     command = [python, str(PROGRAM), kind, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout
         assert program.stdout.readline() == b"ready\n"
         reader = Program(program.pid, folder)
@@ -115,6 +115,12 @@ def test_a_pipe_that_nobody_writes_is_named_by_its_path(tmp_path: Path) -> None:
     assert main.detail == f"opens the pipe {tmp_path}/fifo, which no other process has opened"
 
 
+def test_a_program_that_reads_its_standard_input_says_so(tmp_path: Path) -> None:
+    with running("asks", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.PIPE)
+    assert main.detail == f"reads {STANDARD_INPUT} (a pipe)"
+
+
 def test_a_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
     with running("odd_name", tmp_path) as program:
         main = program.main(lambda main: main.activity is Activity.PIPE)
@@ -164,6 +170,7 @@ def test_a_stopped_process_is_stopped(tmp_path: Path) -> None:
 def test_a_dead_child_is_dead(tmp_path: Path) -> None:
     with running("zombie", tmp_path) as program:
         wait_for(lambda: [child.is_dead for child in program.read().children] == [True])
+        assert [child.ending for child in program.read().children] == ["ended with exit code 3"]
         assert not program.read().is_stopped
 
 

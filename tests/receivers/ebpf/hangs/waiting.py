@@ -97,6 +97,10 @@ def zombie() -> None:
     time.sleep(60)
 
 
+def asks() -> None:
+    sys.stdin.read()
+
+
 def asleep() -> None:
     time.sleep(60)
 
