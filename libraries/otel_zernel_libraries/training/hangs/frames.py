@@ -25,6 +25,8 @@ _JOINS: Final = re.compile(r"(threading|concurrent/futures/[a-z_]+|multiprocessi
 _JOINED: Final = frozenset({"join", "_wait_for_tstate_lock", "result", "wait", "result_iterator"})
 _SERVICES: Final = re.compile(r".*/torch/(distributed/(elastic|launcher|run)|multiprocessing/spawn)")
 """They wait for the processes that they have started."""
+_STARTED: Final = "_wrap"
+"""The function of `torch.multiprocessing.spawn` in the processes that it has started."""
 _LOADER: Final = re.compile(r".*/torch/utils/data/(dataloader|_utils/pin_memory)[.]py$")
 _FETCH: Final = re.compile(r".*/torch/utils/data/_utils/fetch[.]py$")
 _POOLS: Final = re.compile(r"(multiprocessing/pool|concurrent/futures/process)[.]py$")
@@ -61,7 +63,7 @@ def serves_others(lines: Lines) -> bool:
     if any(_LOOPS.match(_in_library(line)) for line in lines[:1]):
         return True
     gets = next((_name(line) in _GETS for line in inner if _OTHERS.match(_in_library(line))), False)
-    return gets or any(_SERVICES.match(line.file) for line in inner)
+    return gets or any(_SERVICES.match(line.file) and line.function != _STARTED for line in inner)
 
 
 def joins(lines: Lines) -> bool:

@@ -341,6 +341,16 @@ EVENT = CodeLine("/usr/lib/python3.11/threading.py", "Event.wait", 629)
 GETS_WORK = CodeLine("/usr/lib/python3.11/multiprocessing/queues.py", "SimpleQueue.get", 365)
 
 
+def test_a_process_that_torch_has_spawned_may_hang() -> None:
+    """Its rank is an argument of its function, so it trains alone for the collector."""
+    started = CodeLine(f"{SITE}/torch/multiprocessing/spawn.py", "_wrap", 96)
+    lines = (*BARRIER, TRAIN, started)
+    main = ThreadNow(thread=100, is_main=True, activity=Activity.COLLECTIVE, seconds=20.0, lines=lines)
+    assert hang_of([rank(None, main, steps=())]) is not None
+    waits = CodeLine(f"{SITE}/torch/multiprocessing/spawn.py", "ProcessContext.join", 163)
+    assert hang_of([rank(None, thread("pipe", waits, seconds=60.0), silent=60.0)]) is None
+
+
 def test_a_pool_whose_processes_have_no_work_gives_no_result() -> None:
     waits, handler = thread("lock", EVENT, POOL_GET, LOAD), thread("pipe", QUEUE, id_=101, is_main=False)
     hang = hang_of([waiting(0), rank(1, waits, handler, children=pool(GETS_WORK))], 2)
