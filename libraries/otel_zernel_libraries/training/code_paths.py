@@ -182,12 +182,19 @@ def calls_compile(stack: Sequence[CodeLine]) -> bool:
 
 
 def in_hook(stack: Sequence[CodeLine]) -> bool:
-    """Whether a backward pass has called code of the user: a hook, or the backward pass of a function. A checkpoint of
-    activations runs a part of the forward pass again."""
-    engine = next((at for at, one in enumerate(stack) if one.function == "_engine_run_backward"), 0)
-    called = stack[:engine]
-    runs_forward_again = any(one.file.endswith(_CHECKPOINTS) for one in called)
-    return not runs_forward_again and any(tier_of(one.file, one.function) is Tier.USER for one in called)
+    """Whether a backward pass has called code of the user: a hook, or the backward pass of a function."""
+    is_called = any(tier_of(one.file, one.function) is Tier.USER for one in _called_in_backward(stack))
+    return is_called and not in_recomputation(stack)
+
+
+def in_recomputation(stack: Sequence[CodeLine]) -> bool:
+    """Whether a backward pass runs a part of the forward pass again, for a checkpoint of activations."""
+    return any(one.file.endswith(_CHECKPOINTS) for one in _called_in_backward(stack))
+
+
+def _called_in_backward(stack: Sequence[CodeLine]) -> Sequence[CodeLine]:
+    """The frames that a backward pass has called."""
+    return stack[: next((at for at, one in enumerate(stack) if one.function == "_engine_run_backward"), 0)]
 
 
 def without_plumbing(stack: Sequence[CodeLine]) -> tuple[CodeLine, ...]:

@@ -21,6 +21,7 @@ from otel_zernel_libraries.training.code_paths import (
     in_anomaly_mode,
     in_hook,
     in_kernel_compiler,
+    in_recomputation,
     in_translation,
     line_text,
     place_text,
@@ -73,6 +74,11 @@ _SIGNS: Final = (
         in_hook,
         "Hooks, or functions of your own, run in the backward pass: {} of each step.",
         "Remove the hook, or let it do its work every so many steps.",
+    ),
+    _Sign(
+        in_recomputation,
+        "The backward pass runs parts of the forward pass again, whose activations it has not kept: {} of each step.",
+        "Keep the activations of more modules, if memory allows: `torch.utils.checkpoint` runs each module again.",
     ),
     _Sign(in_translation, "torch.compile translates functions of the program: {} of each step."),
     _Sign(

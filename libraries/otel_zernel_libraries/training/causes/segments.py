@@ -111,7 +111,7 @@ def _part(job: Job, moment: Moment, at: int) -> float:
     if position in _UPDATES:
         return _beside_operators(job, at) if all(one.facts.optimizer in TORCH_OPTIMIZERS for one in job.ranks) else 1.0
     if position is Position.BACKWARD:
-        return float(activity is Activity.PYTHON)  # hooks
+        return _of_hooks(job, at) if activity is Activity.PYTHON else 0.0
     if position not in _COUNTED:
         return 1.0
     operators, known = _operators(job, position)
@@ -135,6 +135,14 @@ def _operators(job: Job, position: Position) -> tuple[float, Flags]:
     seen = operators[operators > 0]
     known: Flags = operators >= _MOST_OF_THEM * np.median(seen) if len(seen) else np.zeros_like(operators, dtype=bool)
     return float(operators[known].sum()), known
+
+
+def _of_hooks(job: Job, at: int) -> float:
+    """The part, 0 to 1, of the Python in backward passes that is beside operators of models. A pass calls these
+    where it runs a part of the forward pass again."""
+    spent = float(job.spent[:, :, at].sum())
+    operators = sum(float(one[Position.BACKWARD].sum()) for one in job.operators if Position.BACKWARD in one)
+    return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent else 0.0
 
 
 def _python_for(operators: float, intervals: Flags) -> float:

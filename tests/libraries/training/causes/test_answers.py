@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from otel_zernel_libraries.training import device
@@ -41,6 +42,28 @@ def test_a_healthy_job_has_no_cause_and_its_best_step_is_near_the_step() -> None
     assert answer
     assert answer.causes == ()
     assert answer.best == pytest.approx(answer.step, rel=0.03)
+
+
+@pytest.mark.parametrize("operators", [0, 300], ids=["hooks", "operators of a forward pass"])
+def test_python_of_a_backward_pass_is_the_work_itself_around_operators_of_a_forward_pass(operators: int) -> None:
+    """A checkpoint of activations runs a part of the forward pass again."""
+    job = simulated(Plan((*HEALTHY, Part(Position.BACKWARD, Activity.PYTHON, 0.004))))
+    job.operators = [{**one, Position.BACKWARD: np.full_like(job.seconds, operators)} for one in job.operators]
+    answer = answer_on(job)
+    assert answer
+    assert [(one.position, one.activity) for one in answer.causes] == (
+        [] if operators else [(Position.BACKWARD, Activity.PYTHON)]
+    )
+
+
+def test_passes_in_which_no_operators_were_seen_say_nothing_about_their_python() -> None:
+    """Their probes are off in most of the time."""
+    job = simulated(Plan((*HEALTHY, Part(Position.FORWARD, Activity.PYTHON, 0.004))))
+    seen = np.where(np.arange(len(job.seconds)) % 20 == 0, 250.0, 0.0)
+    job.operators = [{**one, Position.FORWARD: seen} for one in job.operators]
+    answer = answer_on(job)
+    assert answer
+    assert answer.causes == ()
 
 
 def test_the_time_of_probes_is_no_cause() -> None:

@@ -214,6 +214,8 @@ def test_a_forward_pass_that_a_checkpoint_runs_again_is_no_hook() -> None:
     cause = named(answered(plan, [PlacedStack(0.020, Activity.PYTHON, stack, Position.BACKWARD)]))
     assert cause.code[0] == "train.py:8 Block.forward"
     assert not any("Hooks" in one.text for one in cause.evidence)
+    assert any(one.text.startswith("The backward pass runs parts of the forward pass again") for one in cause.evidence)
+    assert cause.advice[1].startswith("Keep the activations of more modules")
 
 
 CONVERT = CodeLine(f"{PACKAGES}/torch/_dynamo/convert_frame.py", "_compile", 1700)
