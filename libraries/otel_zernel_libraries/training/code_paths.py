@@ -72,6 +72,7 @@ _LOCALS: Final = "<locals>."
 _MODULE: Final = "<module>"
 _WORKER_LOOP: Final = "_worker_loop"
 _CHECKPOINTS: Final = "torch/utils/checkpoint.py"
+_CLIPPING: Final = ("torch/nn/utils/clip_grad.py", "torch/amp/grad_scaler.py", "torch/cuda/amp/grad_scaler.py")
 _DYNAMO: Final = "torch/_dynamo/convert_frame.py"
 _KERNELS: Final = re.compile(r".*/(?:torch/_inductor|triton)/")
 
@@ -185,6 +186,11 @@ def in_hook(stack: Sequence[CodeLine]) -> bool:
     """Whether a backward pass has called code of the user: a hook, or the backward pass of a function."""
     is_called = any(tier_of(one.file, one.function) is Tier.USER for one in _called_in_backward(stack))
     return is_called and not in_recomputation(stack)
+
+
+def in_clipping(stack: Sequence[CodeLine]) -> bool:
+    """Whether PyTorch clips gradients, or divides them by the scale of the loss."""
+    return any(one.file.endswith(_CLIPPING) for one in stack)
 
 
 def in_recomputation(stack: Sequence[CodeLine]) -> bool:

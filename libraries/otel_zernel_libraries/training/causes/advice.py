@@ -22,7 +22,7 @@ class Case(NamedTuple):
     step: float
     """Its seconds."""
     load: float
-    """Seconds of a step in which the thread loads data, for any cause."""
+    """Seconds of a step in which the thread loads data, for any cause, without waits for a CPU. Workers wait, too."""
 
 
 class Advice(NamedTuple):
@@ -77,7 +77,7 @@ def _is(*causes: CauseName) -> Callable[[Case], bool]:
 def _loads_itself(case: Case) -> bool:
     facts = case.facts
     can_help = case.activity in _WAITS_OF_WORKERS or (case.activity in _COMPUTES and (facts.cpus or 0.0) > 1)
-    is_worth_it = case.gain > UNPACKING
+    is_worth_it = min(case.gain, case.load) > UNPACKING
     return _at(Position.LOAD)(case) and facts.has_loader and facts.workers == 0 and can_help and is_worth_it
 
 

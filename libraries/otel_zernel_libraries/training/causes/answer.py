@@ -12,7 +12,7 @@ from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName,
 from otel_zernel_libraries.training.causes.code import with_code
 from otel_zernel_libraries.training.causes.devices import slow_devices, small_launches
 from otel_zernel_libraries.training.causes.everywhere import everywhere
-from otel_zernel_libraries.training.causes.job import Job, WhatIf
+from otel_zernel_libraries.training.causes.job import FOR_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.memory import knows_memory, memory_growth
 from otel_zernel_libraries.training.causes.ranks import over_ranks
 from otel_zernel_libraries.training.causes.replays import NOTHING, LeftOut, Replays
@@ -266,8 +266,9 @@ def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> C
 
 
 def _load(job: Job, rank: int) -> float:
-    """The seconds of a step in which a rank loads data."""
-    loads = np.array([one.position is Position.LOAD for one in job.moments]) & job.is_own
+    """The seconds of a step in which a rank loads data, without its waits for a CPU."""
+    is_load = [one.position is Position.LOAD and one.activity not in FOR_CPU for one in job.moments]
+    loads = np.array(is_load) & job.is_own
     return job.a_step(job.spent[rank][:, loads].sum(axis=1))
 
 

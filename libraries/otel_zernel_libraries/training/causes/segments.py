@@ -15,6 +15,7 @@ from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import PASSES, TORCH_OPTIMIZERS, UNPACKING
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.replays import LeftOut
+from otel_zernel_libraries.training.code_paths import in_clipping
 from otel_zernel_libraries.training.device.streams import Flags
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
@@ -112,6 +113,8 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return _beside_operators(job, at) if all(one.facts.optimizer in TORCH_OPTIMIZERS for one in job.ranks) else 1.0
     if position is Position.BACKWARD:
         return _of_hooks(job, at) if activity is Activity.PYTHON else 0.0
+    if position is Position.CLIP:
+        return 1.0 - _of_clipping(job) if activity in ON_CPU else 1.0
     if position not in _COUNTED:
         return 1.0
     operators, known = _operators(job, position)
@@ -135,6 +138,19 @@ def _operators(job: Job, position: Position) -> tuple[float, Flags]:
     seen = operators[operators > 0]
     known: Flags = operators >= _MOST_OF_THEM * np.median(seen) if len(seen) else np.zeros_like(operators, dtype=bool)
     return float(operators[known].sum()), known
+
+
+def _of_clipping(job: Job) -> float:
+    """The part, 0 to 1, of the computing between the passes and the optimizer in which PyTorch clips gradients, by the
+    stacks: that is the work itself. Its operators are not counted."""
+    stacks = [
+        one
+        for rank in job.ranks
+        for (position, activity), some in rank.code.own.items()
+        for one, _ in (some if position is Position.CLIP and activity in ON_CPU else ())
+    ]
+    spent = sum(one.seconds for one in stacks)
+    return sum(one.seconds for one in stacks if in_clipping(one.lines)) / spent if spent else 0.0
 
 
 def _of_hooks(job: Job, at: int) -> float:

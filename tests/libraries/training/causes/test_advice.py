@@ -64,6 +64,15 @@ def test_so_many_workers_are_advised_as_a_step_needs_and_as_there_are_cpus() -> 
     assert workers(Activity.PYTHON, 0.0005, 0.0035, 8) == "", "to take a batch from a worker takes longer"
 
 
+def test_workers_are_no_advice_for_a_load_that_waits_for_a_cpu_in_most_of_its_time() -> None:
+    parts = Part(Position.LOAD, Activity.PYTHON, 0.0005), Part(Position.LOAD, Activity.CPU_WAIT, 0.02)
+    facts = Facts(has_loader=True, workers=0, cpus=8, runnable=1.0)
+    answer = answer_on(simulated(Plan((*HEALTHY, *parts), facts=facts)))
+    assert answer
+    assert answer.causes
+    assert not any("num_workers" in text for one in answer.causes for text in one.advice)
+
+
 def test_workers_are_as_many_as_all_of_the_load_needs() -> None:
     parts = [Part(Position.LOAD, activity, 0.015) for activity in (Activity.FILE, Activity.PYTHON)]
     answer = answer_on(simulated(Plan((*HEALTHY, *parts), facts=Facts(has_loader=True, workers=0, cpus=8))))

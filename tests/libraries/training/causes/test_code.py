@@ -218,6 +218,19 @@ def test_a_forward_pass_that_a_checkpoint_runs_again_is_no_hook() -> None:
     assert cause.advice[1].startswith("Keep the activations of more modules")
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_clipping_by_pytorch_is_the_work_itself_and_what_the_program_does_beside_it_is_not(share: float) -> None:
+    clip = CodeLine(f"{PACKAGES}/torch/nn/utils/clip_grad.py", "clip_grad_norm_", 82)
+    plan = Plan((*HEALTHY, Part(Position.CLIP, Activity.PYTHON, 0.010)))
+    stacks = [
+        PlacedStack(0.010 * part, Activity.OPERATOR, lines, Position.CLIP)
+        for part, lines in ((share, (clip, line(72), MAIN)), (1 - share, (line(9, "log_norms"), line(73), MAIN)))
+        if part
+    ]
+    gains = [one.gain for one in answered(plan, stacks)]
+    assert gains == ([] if share == 1.0 else [pytest.approx(0.010 * (1 - share), rel=0.05)])
+
+
 CONVERT = CodeLine(f"{PACKAGES}/torch/_dynamo/convert_frame.py", "_compile", 1700)
 SYMBOLS = CodeLine(f"{PACKAGES}/torch/_dynamo/symbolic_convert.py", "InstructionTranslator.run", 1500)
 INDUCTOR = CodeLine(f"{PACKAGES}/torch/_inductor/compile_fx.py", "compile_fx", 700)
