@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import FakeClock, make_context
@@ -16,6 +16,7 @@ from otel_zernel_libraries.serving.api.testing import FakeAnswer, FakeApiServer
 from otel_zernel_libraries.store.config import WritableStoreConfig
 from otel_zernel_libraries.store.writer import StoreWriter
 from tests.libraries.store.given import writer
+from tests.otlp import data
 
 SECOND = 10**9
 BEGIN = 1_700_000_000 * SECOND
@@ -32,11 +33,8 @@ class Served:
 
     async def write(self, *metrics: Metric, **resource: str) -> None:
         """Stores metrics of one resource; `host_name` stands for `host.name`."""
-        data = MetricsData()
-        found = data.resource_metrics.add()
-        found.resource.attributes.extend(pairs({name.replace("_", "."): value for name, value in resource.items()}))
-        found.scope_metrics.add().metrics.extend(metrics)
-        await self.store.write(Batch(metrics=data), 0)
+        named = {name.replace("_", "."): value for name, value in resource.items()}
+        await self.store.write(Batch(metrics=data(*metrics, resource=named)), 0)
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> FakeAnswer:
         return await self.api.get(f"/api/v1{path}", headers)

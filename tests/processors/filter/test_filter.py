@@ -17,7 +17,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_processors.filter import FilterProcessor
-from tests.otlp import records_in, spans_in
+from tests.otlp import data, gauge, number, records_in, spans_in
 
 
 def processor(reader: InMemoryMetricReader | None = None, **options: Any) -> FilterProcessor:
@@ -36,15 +36,10 @@ def after(batch: Batch, **options: Any) -> Batch | None:
 def metrics() -> Batch:
     """Two hosts, each with the gauges `power` (values 0 and 1) and `speed` (value 2)."""
     message = MetricsData()
+    power = gauge("power", *(number(float(value), {"gpu": str(value)}, 0) for value in (0, 1)))
     for host in ("a", "b"):
-        resource = message.resource_metrics.add()
-        resource.resource.attributes.extend(key_values({"host.name": host}))
-        scope = resource.scope_metrics.add()
-        scope.scope.name = f"scope-{host}"
-        power = scope.metrics.add(name="power").gauge
-        for value in (0, 1):
-            power.data_points.add(as_double=value, attributes=key_values({"gpu": str(value)}))
-        scope.metrics.add(name="speed").gauge.data_points.add(as_int=2)
+        of_host = data(power, gauge("speed", number(2, time=0)), resource={"host.name": host}, scope=f"scope-{host}")
+        message.MergeFrom(of_host)
     return Batch.from_bytes(metrics=message.SerializeToString())
 
 
@@ -270,11 +265,11 @@ def test_error_mode_propagate_drops_and_counts_the_batch(caplog: pytest.LogCaptu
 def test_what_stays_is_what_a_plain_loop_keeps_in_order(dropped: list[list[bool]], scattered: bool) -> None:
     message = MetricsData()
     expected = []
-    for number, of_metric in enumerate(dropped):
+    for order, of_metric in enumerate(dropped):
         scope = message.resource_metrics.add().scope_metrics.add()
-        gauge = scope.metrics.add(name=str(number)).gauge
+        gauge = scope.metrics.add(name=str(order)).gauge
         for position, drop in enumerate(of_metric * (150 if scattered else 1)):  # many gaps take another path
-            value = number * 10_000 + position
+            value = order * 10_000 + position
             gauge.data_points.add(as_int=value, attributes=key_values({"drop": drop}))
             expected += [] if drop else [value]
     passed = after(Batch(metrics=message), metrics={"datapoint": ['attributes["drop"] == true']})

@@ -5,18 +5,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context
-from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.testing import make_context
 from otel_zernel_processors.kubernetes import KubernetesProcessor
 from otel_zernel_processors.kubernetes.seen import plain
+from tests import otlp
 from tests.libraries.clients.kubernetes.cluster import FakeCluster
 from tests.libraries.clients.kubernetes.kubeconfig import write_kubeconfig
 from tests.libraries.clients.serving import served
@@ -71,11 +71,9 @@ def batch_with(*resources: Mapping[str, AttributeValue]) -> Batch:
     """A batch with a metric, a span and a log record of each resource."""
     metrics, spans, logs = MetricsData(), TracesData(), LogsData()
     for attributes in resources:
-        resource = Resource(attributes=key_values(attributes))
-        metric = metrics.resource_metrics.add(resource=resource).scope_metrics.add().metrics.add(name="up")
-        metric.gauge.data_points.add(as_double=1)
-        spans.resource_spans.add(resource=resource).scope_spans.add().spans.add(name="step")
-        logs.resource_logs.add(resource=resource).scope_logs.add().log_records.add()
+        metrics.MergeFrom(otlp.data(otlp.gauge("up", otlp.number(1.0)), resource=attributes))
+        spans.MergeFrom(otlp.traces(Span(name="step"), resource=attributes))
+        logs.MergeFrom(otlp.logs(LogRecord(), resource=attributes))
     return Batch.from_bytes(
         metrics=metrics.SerializeToString(), spans=spans.SerializeToString(), logs=logs.SerializeToString()
     )

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
 from otel_zernel_processors.kubernetes import KubernetesProcessor
 from otel_zernel_processors.kubernetes.seen import plain
-from tests.otlp import metrics_in
+from tests.otlp import data, gauge, metrics_in, number
 from tests.processors.kubernetes.gpus.kubelet import FakeKubelet, allocated, claimed
 from tests.processors.kubernetes.items import UID, pod_item
 from tests.processors.kubernetes.node import GROUP, Node
@@ -30,10 +28,7 @@ BOARD: dict[str, AttributeValue] = {
 
 def of_gpu(*points: tuple[str, Mapping[str, AttributeValue]]) -> Batch:
     """A batch of one GPU, as nvml emits it: points of these metrics with these attributes."""
-    metrics = MetricsData()
-    scope = metrics.resource_metrics.add(resource=Resource(attributes=key_values(BOARD))).scope_metrics.add()
-    for name, attributes in points:
-        scope.metrics.add(name=name).gauge.data_points.add(as_int=1, attributes=key_values(attributes))
+    metrics = data(*(gauge(name, number(1, attributes)) for name, attributes in points), resource=BOARD)
     return Batch.from_bytes(metrics=metrics.SerializeToString())
 
 

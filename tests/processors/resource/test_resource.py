@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.testing import make_context
 from otel_zernel_processors.resource import ResourceDetectionProcessor, ResourceProcessor
 from otel_zernel_processors.resource.processor import DetectionSources
-from tests.otlp import traces
+from tests.otlp import data, gauge, number, traces
 
 LINUX = platform.uname_result("Linux", "node-1", "6.1", "#1", "x86_64")
 
@@ -42,8 +41,7 @@ def of_resources(*resources: Mapping[str, AttributeValue]) -> Batch:
     """A batch of metrics, one for each resource."""
     metrics = MetricsData()
     for attributes in resources:
-        holder = metrics.resource_metrics.add(resource=Resource(attributes=key_values(attributes)))
-        holder.scope_metrics.add().metrics.add(name="up").gauge.data_points.add(as_double=1)
+        metrics.MergeFrom(data(gauge("up", number(1.0)), resource=attributes))
     return Batch.from_bytes(metrics=metrics.SerializeToString())
 
 

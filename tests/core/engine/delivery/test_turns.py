@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import Extension
@@ -20,7 +19,7 @@ from tests.core.engine.delivery.simulated import SimulatedBackend, SimulatedCloc
 from tests.core.engine.journals import MemoryStorage
 from tests.core.engine.wiring import Counting
 from tests.core.parts import SinkConfig, every_signal, values_of
-from tests.otlp import profiles
+from tests.otlp import data, gauge, number, profiles
 
 OUTAGE = 60
 
@@ -60,11 +59,8 @@ async def ordered(
 
 def metrics_of(value: float, target: str = "node", **attributes: str) -> Batch:
     """A batch with one gauge point."""
-    message = MetricsData()
-    resource = message.resource_metrics.add()
-    for key, text in {"service.name": "train", "service.instance.id": target, **attributes}.items():
-        resource.resource.attributes.add(key=key).value.string_value = text
-    resource.scope_metrics.add().metrics.add(name="g").gauge.data_points.add(as_double=value)
+    resource = {"service.name": "train", "service.instance.id": target, **attributes}
+    message = data(gauge("g", number(value)), resource=resource)
     return Batch.from_bytes(metrics=message.SerializeToString())
 
 
