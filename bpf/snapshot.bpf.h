@@ -77,8 +77,7 @@ struct snapshot {
 	__u64 backward_last_launch;
 	__u32 backward_launches;
 	__u32 forks; /* processes that the thread has started */
-	__u32 hits;  /* of probes */
-	__u32 reserved;
+	__u64 hits; /* of probes */
 };
 
 /* Launches by autograd's threads for a backward pass that another thread has begun. */

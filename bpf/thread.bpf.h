@@ -132,7 +132,7 @@ struct thread {
 	__u64 writing;	       /* ns off the CPU in system calls that write, the sum so far */
 	__u32 is_off_writing;  /* whether it left the CPU in one */
 	__u32 forks;
-	__u32 hits; /* of probes, as those of its process */
+	__u64 hits; /* of probes, as those of its process */
 	__u64 copied;	       /* bytes, from the host to devices */
 	__u64 last_operator;   /* ns; the same for launches */
 	__u64 last_launch;

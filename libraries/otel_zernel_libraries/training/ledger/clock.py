@@ -127,7 +127,7 @@ class ThreadClock:
             return states
         samples = _counted(first.samples, last.samples, SAMPLES)
         divided = self._samples.divide(position, on_cpu, samples) or _by_operators(position, first, last, on_cpu)
-        hits = (last.hits - first.hits) % COUNTS
+        hits = last.hits - first.hits
         if hits and self._of_hit:
             divided = _with_probes(divided, min(round(hits * self._of_hit), on_cpu))
         return divided | states if states else divided
@@ -149,7 +149,7 @@ class ThreadClock:
             (
                 *(operators, own + others, begun, ended, collectives, copies, copied, read, *faults),
                 *(last.written - first.written, last.writing - first.writing, (last.forks - first.forks) % COUNTS),
-                *(last.backward_blocked - first.backward_blocked, (last.hits - first.hits) % COUNTS),
+                *(last.backward_blocked - first.backward_blocked, last.hits - first.hits),
             ),
         )
 

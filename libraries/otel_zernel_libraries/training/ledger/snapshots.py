@@ -38,7 +38,7 @@ SAMPLED: Final = (None, Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 """The activities of `Snapshot.samples`. The first, in a call of CUDA or NCCL, is known by its state."""
 FRAME_POSITIONS: Final = (None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT)
 """The positions of `Snapshot.frame_times`. They have no marks; Python frames show them. The first is any other."""
-LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q3I4x")
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2IQ")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
 _SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""

@@ -195,8 +195,7 @@ SNAPSHOT = np.dtype(
         ("backward_last_launch", "<u8"),
         ("backward_launches", "<u4"),
         ("forks", "<u4"),
-        ("hits", "<u4"),
-        ("reserved", "<u4"),
+        ("hits", "<u8"),
     ]
 )
 

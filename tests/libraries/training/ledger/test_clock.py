@@ -36,8 +36,8 @@ def test_time_on_the_cpu_without_an_operator_is_python() -> None:
 
 
 def test_the_time_of_probes_is_a_part_of_the_operators_and_then_of_all_else_on_the_cpu() -> None:
-    begin = NOTHING._replace(samples=(0, 0, 0, 0), hits=2**32 - 2)
-    end = after(begin, 1000, waits={Activity.FILE: 500}, operators=8)._replace(samples=(0, 6, 3, 1), hits=8)
+    begin = NOTHING._replace(samples=(0, 0, 0, 0), hits=5)
+    end = after(begin, 1000, waits={Activity.FILE: 500}, operators=8)._replace(samples=(0, 6, 3, 1), hits=15)
     spent = {}
     for of_hit in (0.0, 40.0, 80.0, 200.0):
         (segment,) = ThreadClock([(0, begin), (1500, end)], of_hit=of_hit).segments(0, 1500, FORWARD)
