@@ -135,6 +135,7 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     absent = [] if guilty and not are_gone else list(_absent(ranks, size))
     return JobHang(
         since=min(_moved(one.rank.signs) for one in guilty or judged),
+        is_at_least=not any(_is_begin_seen(one.rank.signs) for one in guilty or judged),
         collective=_collective_of([one for one in waiting if one not in mismatched] or waiting),
         ranks=tuple(sorted((*absent, *rows), key=lambda row: (row.role is HungRole.WAITING, row.rank or 0))),
     )
@@ -155,7 +156,8 @@ def stop_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     if not any(_trains(one) for one in stopped) or all(_starts_others(one) for one in stopped):
         return None
     rows = tuple(_row(one, HungRole.STOPPED) for one in stopped)
-    return JobHang(since=max(_moved(one.rank.signs) for one in stopped), ranks=rows)
+    since = max(one.rank.signs.threads_at - (one.culprit.seconds if one.culprit else 0.0) for one in stopped)
+    return JobHang(since=since, ranks=rows)
 
 
 def _starts_others(one: _Judged) -> bool:
@@ -404,6 +406,10 @@ def _trains(one: _Judged) -> bool:
 
 def _moved(signs: RankSigns) -> float:
     return signs.ending.time if signs.ending else signs.moved
+
+
+def _is_begin_seen(signs: RankSigns) -> bool:
+    return signs.ending is not None or signs.is_begin_seen
 
 
 def _collective_of(waiting: Sequence[_Judged]) -> HungCollective | None:

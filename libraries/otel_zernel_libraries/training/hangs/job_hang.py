@@ -64,6 +64,8 @@ class JobHang:
 
     since: Annotated[FiniteFloat, Field(ge=0, lt=2**34)]
     """s since 1970"""
+    is_at_least: bool = False
+    """The begin of the hang was not seen: it may have hung before `since`, when the collector began to watch it."""
     collective: HungCollective | None = None
     """None if no rank waits in a collective."""
     ranks: Annotated[tuple[HungRank, ...], Field(min_length=1, max_length=MOST_RANKS)]

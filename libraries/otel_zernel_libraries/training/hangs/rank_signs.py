@@ -117,9 +117,22 @@ class RankSigns:
 
     @property
     def moved(self) -> float:
-        """When it made its latest mark, or when the receiver began to watch it."""
-        silent_since = self.threads_at - self.threads.silent if self.threads else 0.0
-        return max(self.marked, silent_since)
+        """When it made its latest mark. Without one: when the wait of its loop's thread began, or when the receiver
+        began to watch it, if that was before."""
+        return max(self.marked, self.threads_at - self._silent) if self.threads else self.marked
+
+    @property
+    def is_begin_seen(self) -> bool:
+        """Whether `moved` is the last sign of life, and not only the begin of the watch."""
+        return self.marked > 0 or bool(self.threads and self._silent > self.threads.silent)
+
+    @property
+    def _silent(self) -> float:
+        """How long (s) it had made no mark, at the time of the record."""
+        if self.threads is None:
+            return 0.0
+        has_none = not self.marked and not self.threads.has_marks
+        return max(self.threads.silent, self.loop.seconds if has_none and self.loop else 0.0)
 
     @property
     def loop(self) -> ThreadNow | None:

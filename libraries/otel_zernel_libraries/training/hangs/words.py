@@ -15,7 +15,7 @@ _FROZEN = "cgroup"
 
 def hang_sentences(hang: JobHang, now: float) -> list[str]:
     """The guilty ranks first, then those that wait. `now`: s since 1970."""
-    time = _time(max(now - hang.since, 0.0))
+    time = f"{'at least ' if hang.is_at_least else ''}{_time(max(now - hang.since, 0.0))}"
     if hang.is_stop:
         return [_stop(hang.ranks, time)]
     waiting = [rank for rank in hang.ranks if rank.role is HungRole.WAITING]

@@ -28,6 +28,7 @@ from otel_zernel_receivers.ebpf.hangs.tasks import (
     own_ids,
     read_status,
     read_task,
+    scheduler_clock,
     task_ids,
 )
 from otel_zernel_receivers.ebpf.hangs.waits import Waits
@@ -184,12 +185,12 @@ class ProcessReader:
         own = own_ids(folder, ids)
         states = python.states(own) if python else {}
         found = _Tasks(folder, process, python, states, own)
-        shown = {folder.pid, *states, *process.threads}
+        shown, clock = {folder.pid, *states, *process.threads}, scheduler_clock()
         for tid in sorted(ids, key=lambda tid: (tid != folder.pid, tid not in shown, tid)):
             if len(found.tasks) == MOST_THREADS or (found.tasks and self._monotonic() > deadline):
                 break
             with suppress(OSError, ValueError):
-                task = read_task(folder, tid)
+                task = read_task(folder, tid, clock)
                 if tid in shown or (task.state in _LISTED and not task.is_of_transport):
                     found.tasks[tid] = task
         return found
@@ -218,7 +219,7 @@ class ProcessReader:
                 is_main=tid == of.folder.pid,
                 activity=since.activity if since.activity in _IN_CALLS else wait.activity,
                 detail=f"{wait.text or 'waits'} {HOLDS_GIL}" if holds_gil and is_blocked else wait.text,
-                seconds=max(since.seconds, now - seen[tid].seen),
+                seconds=max(since.seconds, now - seen[tid].seen, task.slept),
                 lines=lines,
             )
             if self._monotonic() > deadline:

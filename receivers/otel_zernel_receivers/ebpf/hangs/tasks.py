@@ -3,6 +3,7 @@
 Nothing is stopped, and no file of the process is opened or examined: the file system of a hung process may hang, too.
 """
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
@@ -18,6 +19,8 @@ _MOST: Final = 4_096
 _STOPPED: Final = "Tt"
 
 
+_EXEC_START: Final = re.compile(rb"^se[.]exec_start +: +([0-9.]+)$", re.MULTILINE)
+"""In `sched`, in ms. A kernel without CONFIG_SCHED_DEBUG has no such file."""
 _OF_TRANSPORT: Final = ("gloo_", "pt_gloo", "pt_nccl", "pt_tcpstore")
 """The beginnings of the names of threads that PyTorch starts in a rank. They move data and look after other threads."""
 
@@ -39,6 +42,8 @@ class Task(NamedTuple):
     """The function of the kernel that it waits in (`wchan`); empty if it is not known."""
     runs: int = 0
     """How often it has got a CPU; 0 if the kernel does not count it."""
+    slept: float = 0.0
+    """s since it last had a CPU; 0 while it runs, and if the kernel does not say it."""
 
     @property
     def is_running(self) -> bool:
@@ -127,15 +132,32 @@ def is_rank(folder: ProcessFolder) -> bool:
     return False
 
 
-def read_task(folder: ProcessFolder, tid: int) -> Task:
-    """The state of a thread. Raises OSError or ValueError if it has ended, or if /proc denies access."""
+def scheduler_clock() -> float:
+    """The time (s) of the scheduler's clock; 0 if the kernel does not show it."""
+    return _last_run(Path("/proc/thread-self"))
+
+
+def read_task(folder: ProcessFolder, tid: int, clock: float = 0.0) -> Task:
+    """The state of a thread; `clock` is that of the scheduler.
+
+    Raises OSError or ValueError if it has ended, or if /proc denies access.
+    """
     path = folder.path / "task" / str(tid)
     stat = (path / "stat").read_bytes()
     begin, end = stat.index(b"("), stat.rindex(b")")
     name, state = stat[begin + 1 : end].decode(errors="replace"), chr(stat[end + 2])
     call, arguments, stack = _system_call((path / "syscall").read_text())
     place = "" if state == "R" else (path / "wchan").read_text().strip("0")
-    return Task(tid, name, state, call, arguments, stack, place, _runs(path))
+    last = _last_run(path) if clock and state != "R" else 0.0
+    return Task(tid, name, state, call, arguments, stack, place, _runs(path), max(clock - last, 0.0) if last else 0.0)
+
+
+def _last_run(task: Path) -> float:
+    """When the thread last had a CPU, by the scheduler's clock; 0 if the kernel does not show it."""
+    with suppress(OSError):
+        found = _EXEC_START.search((task / "sched").read_bytes())
+        return float(found[1]) / 1e3 if found else 0.0
+    return 0.0
 
 
 def _runs(task: Path) -> int:

@@ -229,6 +229,17 @@ def test_a_job_that_was_stuck_before_it_was_watched_hangs_at_once() -> None:
     assert roles(hang_of(ranks, 2)) == {1: "missing", 0: "waiting"}
 
 
+def test_a_wait_that_began_before_the_watch_tells_since_when_the_job_hangs() -> None:
+    late = rank(1, thread("pipe", LOAD, seconds=300.0), silent=6, steps=())
+    hang = hang_of([waiting(0, silent=6, steps=()), late], 2)
+    assert hang is not None
+    assert (hang.since, hang.is_at_least) == (NOW - 0.5 - 300, False)
+    polls = rank(1, thread("pipe", LOAD, seconds=5.5), silent=6.5, steps=())
+    hang = hang_of([waiting(0, silent=6.5, steps=()), polls], 2)
+    assert hang is not None
+    assert (hang.since, hang.is_at_least) == (NOW - 6.5, True)
+
+
 PROMPT = CodeLine("/usr/lib/python3.11/pdb.py", "Pdb.interaction", 370)
 SELECT = CodeLine("/usr/lib/python3.11/selectors.py", "EpollSelector.select", 468)
 RUN_ONCE = CodeLine("/usr/lib/python3.11/asyncio/base_events.py", "BaseEventLoop._run_once", 1884)

@@ -111,6 +111,12 @@ def test_long_times_are_minutes_and_hours() -> None:
         assert f"has hung for {words}:" in hang_sentences(JobHang(since=NOW - seconds, ranks=alone), NOW)[0]
 
 
+def test_a_hang_whose_begin_was_not_seen_lasts_at_least_so_long() -> None:
+    alone = (HungRank(pid=8, role=HungRole.MISSING, activity=Activity.FILE),)
+    (sentence,) = hang_sentences(JobHang(since=NOW - 40, is_at_least=True, ranks=alone), NOW)
+    assert sentence.startswith("The process 8 has hung for at least 40 s: ")
+
+
 def test_names_of_strangers_control_no_terminal() -> None:
     evil = HungRank(rank=1, pid=8, role=HungRole.MISSING, detail="reads /tmp/\x1b[31m", code=("\x1b]0;x.py:1 f",))
     assert all(sentence.isprintable() for sentence in sentences(evil))
