@@ -95,6 +95,40 @@ def profiles(*values: int, resource: Attributes | None = None) -> ProfilesData:
     )
 
 
+def meaning_of_profiles(message: ProfilesData) -> list[Any]:
+    """What profiles say, however their dictionary is laid out: resources, types, and samples with their stacks."""
+    rows, text = message.dictionary, message.dictionary.string_table
+
+    def plain(pair: Any) -> tuple[str, Any]:
+        member = pair.value.WhichOneof("value")
+        content = getattr(pair.value, member)
+        return text[pair.key_strindex] or pair.key, text[content] if member == "string_value_strindex" else content
+
+    def lines(stack: Stack) -> list[tuple[str, str, int]]:
+        places = [line for at in stack.location_indices for line in rows.location_table[at].lines]
+        functions = [rows.function_table[place.function_index] for place in places]
+        return [
+            (text[function.name_strindex], text[function.filename_strindex], place.line)
+            for function, place in zip(functions, places, strict=True)
+        ]
+
+    def sample(one: Sample) -> tuple[Any, ...]:
+        attributes = dict(plain(rows.attribute_table[at]) for at in one.attribute_indices)
+        return lines(rows.stack_table[one.stack_index]), attributes, [*one.values]
+
+    return [
+        (
+            dict(map(plain, resource.resource.attributes)),
+            (text[profile.sample_type.type_strindex], text[profile.sample_type.unit_strindex]),
+            (profile.time_unix_nano, profile.duration_nano, profile.profile_id),
+            [sample(one) for one in profile.samples],
+        )
+        for resource in message.resource_profiles
+        for scope in resource.scope_profiles
+        for profile in scope.profiles
+    ]
+
+
 def metrics_in(message: Any) -> list[Any]:
     """All metrics of a message, or of the SDK's."""
     return [

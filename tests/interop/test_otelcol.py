@@ -19,7 +19,7 @@ from tests.free_ports import free_port
 from tests.interop.conftest import installed_peer
 from tests.interop.rotel import listening
 from tests.interop.test_otlp_senders import PYTHON, message_bits
-from tests.otlp import profiles
+from tests.otlp import meaning_of_profiles, profiles
 from tests.receivers.otlp.serving import Recording, receiving
 
 _VERSION = "0.161.0"
@@ -102,6 +102,9 @@ async def arrives(folder: Path, protocol: str, there: Mapping[str, Any], back: s
                 batch = everything(signal)
                 await exporter.export(batch)
                 newest = await batch_of(downstream, number)
+                if signal == "profiles":  # it moves texts of resources into the dictionary
+                    assert meaning_of_profiles(newest.profiles) == meaning_of_profiles(batch.profiles)
+                    continue
                 arrived = message_bits(newest.message(signal)).replace(GO_NAN, NAN)
                 assert arrived == message_bits(batch.message(signal))
 

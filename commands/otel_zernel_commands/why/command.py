@@ -101,7 +101,7 @@ class WhyCommand(Command):
         if options.replay:
             _check_replay(options)
         baseline = read_report(options.baseline) if options.baseline else None
-        for path in filter(None, (options.html, options.trace, options.folded)):
+        for path in filter(None, _files(options)):
             _check_writable(path)
         errors = sys.stderr or io.StringIO()
         with _program_of(options) as program:
@@ -129,7 +129,15 @@ class WhyCommand(Command):
 def _print_report(report: "WhyReport", slices: "Slices | None", options: argparse.Namespace, errors: TextIO) -> None:
     """Writes the files that the options name, and prints the report."""
     from otel_zernel.cli.output import print_result
-    from otel_zernel_commands.why.rendering import Terminal, folded, page, perfetto_trace, report_json, report_text
+    from otel_zernel_commands.why.rendering import (
+        Terminal,
+        folded,
+        page,
+        perfetto_trace,
+        pprof_file,
+        report_json,
+        report_text,
+    )
     from otel_zernel_commands.why.watch import MOST_SLICES
 
     if options.html:
@@ -138,12 +146,19 @@ def _print_report(report: "WhyReport", slices: "Slices | None", options: argpars
         _write(options.trace, perfetto_trace(report.jobs, slices.all))
     if options.folded:
         _write(options.folded, folded(report.jobs).encode("utf-8"))
+    if options.pprof:
+        _write(options.pprof, pprof_file(report.jobs))
     text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
-    for path in filter(None, (options.html, options.trace, options.folded)):
+    for path in filter(None, _files(options)):
         print(f"Wrote {path}", file=errors)
     if slices and slices.is_full:
         print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
     print_result(text)
+
+
+def _files(options: argparse.Namespace) -> tuple[Path | None, ...]:
+    """The files that the options name."""
+    return options.html, options.trace, options.folded, options.pprof
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +166,9 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page, in one file")
     parser.add_argument(
         "--folded", type=Path, metavar="FILE", help="also write the Python stacks in folded form, for flame graphs"
+    )
+    parser.add_argument(
+        "--pprof", type=Path, metavar="FILE", help="also write the Python stacks as a profile for `go tool pprof`"
     )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="also write the steps as a trace for ui.perfetto.dev"

@@ -83,6 +83,8 @@ class PhasesConfig(ComponentConfig):
     """Whether to forward the spans and the stacks that phases are made of."""
     code: bool = False
     """Whether to emit the stacks of each process by position, every 10 s."""
+    profiles: bool = False
+    """Whether to emit the stacks of each process as profiles, every `interval`, for exporters that take profiles."""
     max_processes: Annotated[int, Field(ge=1)] = 1000
     """Maximum number of processes to follow. Spans of more are dropped and counted."""
     max_spans: Annotated[int, Field(ge=10)] = 10_000

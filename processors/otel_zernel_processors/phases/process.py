@@ -13,7 +13,13 @@ from otel_zernel_libraries.training.causes import JobAnswer, verdict_of_rank
 from otel_zernel_libraries.training.hangs import Rank, RankSigns
 from otel_zernel_libraries.training.words import MARK_NAMES
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, LatestAnswer, answer_batch, code_batch
+from otel_zernel_processors.phases.emit.answers import (
+    ANSWERS_NS,
+    LatestAnswer,
+    answer_batch,
+    code_batch,
+    profiles_batch,
+)
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
@@ -52,7 +58,9 @@ class TrainingProcess:
         self._received = deepcopy(resource)
         self._labels: Labels = {"process.pid": identity.pid}
         self.phases = ProcessPhases(config, context.drop)
-        self.measured = MeasuredProcess(ns(config.window), self.phases.device, context.drop, has_code=config.code)
+        self.measured = MeasuredProcess(
+            ns(config.window), self.phases.device, context.drop, has_code=config.code, has_profiles=config.profiles
+        )
         self.signs = RankSigns()
         self.hangs = HangWatch()
         """Whether it hangs, if it trains alone."""
@@ -188,6 +196,8 @@ class TrainingProcess:
             self._code_sent = now
             if code := self.measured.code.times:
                 yield code_batch(code, self.resource, now)
+        if newest := self.measured.code.take_newest():
+            yield profiles_batch(newest.code, self.resource, newest.start, newest.end)
 
     def judge(self, answer: JobAnswer | None) -> bool:
         """Sets the verdict by an answer on the process, or on its job; returns whether it changed."""

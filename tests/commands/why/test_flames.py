@@ -9,8 +9,10 @@ import pytest
 
 from otel_zernel_commands.why.findings import JobFindings, WhyReport
 from otel_zernel_commands.why.rendering import page
-from otel_zernel_commands.why.rendering.flames import MOST_BOXES, code_rows, flames_of, folded
+from otel_zernel_commands.why.rendering.flames import MOST_BOXES, code_rows, flames_of, folded, pprof_file
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.code_paths import Tier
+from otel_zernel_libraries.training.code_profiles import pprof
 from otel_zernel_libraries.training.code_times import CodeTimes, PlacedStack
 from otel_zernel_libraries.training.ledger import Activity, Position
 from tests.commands.why.answers import slow_report
@@ -119,6 +121,12 @@ def test_names_in_stacks_cannot_break_out_of_the_page() -> None:
     assert "<img" not in text
     data = text.partition('id="data">')[2].partition("</script>")[0]
     assert json.loads(data)["jobs"][0]["flames"][1] == 1000.0
+
+
+def test_a_file_of_pprof_has_the_stacks_of_each_rank_with_its_job() -> None:
+    stacks = CodeTimes(7.0, STACKS)
+    labels: dict[str, str | int] = {"service.name": "train.py", "process.pid": 4620}
+    assert pprof_file([with_code(STACKS, ())]) == pprof([(stacks, {**labels, semconv.RANK: 0})])
 
 
 def test_folded_stacks_have_the_job_the_rank_the_position_and_the_frames() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_zernel.text import printable
 from otel_zernel_commands.why.findings import JobFindings, RankRow
-from otel_zernel_libraries.training import PHASES, activity_words, position_name
+from otel_zernel_libraries.training import PHASES, activity_words, position_name, semconv
 from otel_zernel_libraries.training.causes.job import ON_CPU
 from otel_zernel_libraries.training.code_paths import (
     Tier,
@@ -21,6 +21,7 @@ from otel_zernel_libraries.training.code_paths import (
     tier_of,
     without_plumbing,
 )
+from otel_zernel_libraries.training.code_profiles import pprof
 from otel_zernel_libraries.training.code_times import PlacedStack
 from otel_zernel_libraries.training.ledger import phase_of
 from otel_zernel_libraries.training.stacks import CodeLine
@@ -97,6 +98,16 @@ def folded(jobs: Sequence[JobFindings]) -> str:
                 parts = [printable(job.title), name, *(part for part, *_ in _path(one, rank.code.folder))]
                 sums[";".join(part.replace(";", ":") for part in parts)] += round(one.seconds * 1e6)
     return "".join(f"{stack} {us}\n" for stack, us in sorted(sums.items()) if us)
+
+
+def pprof_file(jobs: Sequence[JobFindings]) -> bytes:
+    """The stacks as a file of pprof. The labels of a sample name its job, rank and process."""
+    return pprof([(rank.code, _labels(job, rank)) for job in jobs for rank in job.ranks if rank.code])
+
+
+def _labels(job: JobFindings, rank: RankRow) -> dict[str, str | int]:
+    names: dict[str, str | int] = {"service.name": job.title, "process.pid": rank.pid}
+    return names if rank.rank is None else {**names, semconv.RANK: rank.rank}
 
 
 def _where(one: PlacedStack) -> str:

@@ -1,4 +1,4 @@
-"""The log records with the causes of a job, and with the code of a process."""
+"""The log records with the causes of a job, and with the code of a process; its profiles."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,6 +10,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.code_profiles import profiles_data
 from otel_zernel_libraries.training.code_times import CodeTimes
 from otel_zernel_processors.phases.emit.metrics import SCOPE, Value
 
@@ -60,6 +61,11 @@ def answer_batch(answer: JobAnswer, resource: Resource, now: int) -> Batch:
 def code_batch(code: CodeTimes, resource: Resource, now: int) -> Batch:
     """The record of the stacks of a process at `now` (ns), by position."""
     return _batch(semconv.PROCESS_CODE, code.to_body(), resource, now)
+
+
+def profiles_batch(code: CodeTimes, resource: Resource, start: int, end: int) -> Batch:
+    """The stacks of a process in the time from `start` to `end` (ns), as profiles."""
+    return Batch(profiles=profiles_data(code, resource, SCOPE, start, end))
 
 
 def _batch(event: str, body: AnyValue, resource: Resource, now: int) -> Batch:

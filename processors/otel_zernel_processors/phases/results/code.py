@@ -5,7 +5,7 @@ each mark. So the time of a stack is divided in proportion to the ledger's time 
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.causes.job import ON_CPU
@@ -64,17 +64,31 @@ class _Part:
         self.positions[mark, doing][position] += time  # type: ignore[assignment]  # a float
 
 
+class NewestCode(NamedTuple):
+    """The stacks of the records that were joined last."""
+
+    start: int
+    end: int
+    """From when to when (ns)."""
+    code: CodeTimes
+
+
 class CodeHistory:
     """The stacks of a process in the last window, and the marks that its training thread has made meanwhile."""
 
-    def __init__(self, window: int, drop: Callable[[int, str], None], *, is_expected: bool = False) -> None:
+    def __init__(
+        self, window: int, drop: Callable[[int, str], None], *, is_expected: bool = False, keeps_newest: bool = False
+    ) -> None:
         """`window`: in ns. `drop` counts stacks that are too many. Without `is_expected`, the first record only shows
-        that others follow: most processes have none, and their steps need no work."""
+        that others follow: most processes have none, and their steps need no work. `keeps_newest`: for `take_newest`.
+        """
         self._is_expected = is_expected
         self._window = window
         self._drop = drop
         self._parts: deque[_Part] = deque()
         """Each has half of the window, or the time of a longer segment."""
+        self._newest = _Part(0) if keeps_newest else None
+        """The stacks since the last call of `take_newest`."""
         self._waiting: deque[tuple[int, ProcessStacks]] = deque()
         self._thread = 0
         self._covered = 0
@@ -138,10 +152,21 @@ class CodeHistory:
     @property
     def times(self) -> CodeTimes:
         """The time of each stack in the window, by position."""
-        seconds = sum(part.seconds for part in self._parts)
+        return self._times_of(self._parts)
+
+    def take_newest(self) -> NewestCode | None:
+        """The stacks of the records since the last call, by position as in the window; None without any."""
+        newest = self._newest
+        if newest is None or not newest.stacks:
+            return None
+        self._newest = _Part(self._covered)
+        return NewestCode(newest.since, self._covered, self._times_of([newest]))
+
+    def _times_of(self, parts: Collection[_Part]) -> CodeTimes:
+        seconds = sum(part.seconds for part in parts)
         by_mark = _by_mark(part.positions for part in self._parts)
         stacks: Counter[_StackKey] = Counter()
-        for part in self._parts:
+        for part in parts:
             stacks.update(part.stacks)
         return CodeTimes(seconds, [one for key, time in stacks.items() for one in self._placed(key, time, by_mark)])
 
@@ -150,14 +175,18 @@ class CodeHistory:
         if not self._parts or time <= self._covered:
             self._without_step += len(record.stacks)
             return
-        part = self._parts[-1]
+        parts = [self._parts[-1], *([self._newest] if self._newest else ())]
         # after the last step, the thread may do anything
-        part.seconds += (min(time, max(self._until, self._covered)) - self._covered) / 1e9
+        seconds = (min(time, max(self._until, self._covered)) - self._covered) / 1e9
+        for part in parts:
+            part.since = part.since or self._covered
+            part.seconds += seconds
         self._covered = time
         for one in record.stacks:
             if lines := _lines(one, record.lines):
                 key = _StackKey(one.thread, one.worker, (one.mark, one.is_inside), one.activity, lines)
-                if not part.add_stack(key, one.seconds):
+                has_room = [part.add_stack(key, one.seconds) for part in parts]
+                if not all(has_room):
                     self._drop(1, "max_stacks")
 
     def _placed(

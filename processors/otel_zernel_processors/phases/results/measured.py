@@ -110,12 +110,18 @@ class MeasuredProcess:
     """Measures the steps of the first thread of a process that trains."""
 
     def __init__(
-        self, window: int, device: DeviceTimes, drop: Callable[[int, str], None], *, has_code: bool = False
+        self,
+        window: int,
+        device: DeviceTimes,
+        drop: Callable[[int, str], None],
+        *,
+        has_code: bool = False,
+        has_profiles: bool = False,
     ) -> None:
         """`window`: the time (ns) for which steps are kept. `device`: what its GPU did. `drop` counts stacks that are
         too many. `has_code`: whether stacks are sure to come."""
         self._device = device
-        self.code = CodeHistory(window, drop, is_expected=has_code)
+        self.code = CodeHistory(window, drop, is_expected=has_code or has_profiles, keeps_newest=has_profiles)
         self.steps = MeasuredSteps(window)
         self._optimizer = ""
         self._has_loader = False

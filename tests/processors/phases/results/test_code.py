@@ -1,6 +1,8 @@
 """The lines of a process, from its records to the state of a reader."""
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
@@ -20,6 +22,7 @@ from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.results.code import CodeHistory
 from otel_zernel_processors.phases.scopes.steps import Step
 from tests.libraries.training.made_stacks import BACKWARD, LOOP, MAIN, line, stack_time, stacks_of
+from tests.otlp import meaning_of_profiles
 from tests.processors.phases.processing import dropped, feed, make, run
 from tests.processors.phases.results.test_device import STEP, STEPS, spans_of_thread, trained
 from tests.processors.phases.training import MS, START, batch_of, resource_of
@@ -94,6 +97,24 @@ def test_the_stacks_by_position_are_emitted_on_request(is_wanted: bool) -> None:
     if is_wanted:
         reads = sum(one.seconds for one in process.code.stacks if one.position is Position.LOAD)
         assert reads / process.code.seconds == pytest.approx(0.2, rel=0.1)
+
+
+def test_profiles_have_the_time_of_each_record_once() -> None:
+    spans = batch_of(spans_of_thread(trained(launches=0, sync="")))
+    batches = run(Batch.join([spans, records(*each_second(*FILE_AND_TIMER))]), profiles=True, interval="1s")
+    found = [one for batch in batches for one in meaning_of_profiles(batch.profiles)]
+    waits = [one for one in found if one[1][0] == "off_cpu"]
+    assert len(waits) > 1
+    assert {attributes["process.pid"] for attributes, *_ in found} == {42}
+    times = [(start, start + duration) for _, _, (start, duration, _), _ in waits]
+    assert all(end == start for (_, end), (start, _) in pairwise(times))
+    sums: Counter[tuple[str, str]] = Counter()
+    for *_, samples in found:
+        for lines, attributes, (time,) in samples:
+            sums[lines[0][0], attributes["zernel.position"]] += time
+    wanted = {("Corpus.read", "load"): 0.2, ("log", "after_step"): 0.5, ("Tensor.backward", "backward"): 0.1}
+    for key, seconds in wanted.items():
+        assert sums[key] / 1e9 == pytest.approx(seconds * SECONDS, rel=0.15), key
 
 
 def test_records_of_stacks_are_consumed_and_all_others_pass() -> None:
