@@ -218,14 +218,33 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
         return _Judged(rank, _State.BLOCKED, None, loop, lost, is_certain=True)
     if serves:
         return _Judged(rank, _State.SERVES, None, loop, loop.detail)
-    if loop.activity is Activity.GIL and (holder := _named_thread(loop.detail, threads)):
+    if loop.activity in (Activity.GIL, Activity.LOCK) and (holder := _named_thread(loop.detail, threads)):
         return _Judged(rank, _State.BLOCKED, None, holder, loop.detail)
     if frames.is_loading(loop.lines) and (busy := _stuck_worker(children)):
         worker, thread = busy
         doing = thread.detail or activity_words(thread.activity)
         detail = f"its DataLoader worker {worker.pid}: {doing}"
         return _Judged(rank, _State.BLOCKED, None, thread, detail, is_helped=helped)
-    return _Judged(rank, _State.BLOCKED, None, loop, loop.detail, is_helped=helped)
+    detail = loop.detail or _of_other_thread(loop, threads, joins=joins)
+    return _Judged(rank, _State.BLOCKED, None, loop, detail, is_helped=helped)
+
+
+def _of_other_thread(loop: ThreadNow, threads: Sequence[ThreadNow], *, joins: bool) -> str:
+    """What the thread does that a thread waits for, if only one runs code of the user. A lock of Python has no owner
+    that could be read."""
+    others = [one for one in threads if one is not loop and frames.is_of_user(one.lines) and not _has_no_work(one)]
+    if loop.activity is not Activity.LOCK or len(others) != 1:
+        return ""
+    (thread,) = others
+    doing = thread.detail or activity_words(thread.activity)
+    doing = f"waits for {doing}" if doing.startswith("the ") else doing
+    place = f"{doing} in {frames.code_of(thread.lines)[0]}"
+    name = f"the thread {thread.thread} ({thread.name})"
+    return f"{name}, which {place}" if joins else f"a lock, while {name} {place}"
+
+
+def _has_no_work(thread: ThreadNow) -> bool:
+    return frames.serves_others(thread.lines) or frames.is_loading(thread.lines) or frames.waits_for_work(thread.lines)
 
 
 def _lost_work(children: Sequence[ChildNow], *, joins: bool) -> str:
@@ -268,8 +287,7 @@ def _collective(loop: ThreadNow, known: Sequence[OpenCollective]) -> OpenCollect
 
 def _may_transfer(thread: ThreadNow) -> bool:
     """Whether a thread may transfer data, wait by wait."""
-    rests = frames.serves_others(thread.lines) or frames.is_loading(thread.lines) or frames.waits_for_work(thread.lines)
-    return thread.activity in _TRANSFERS and thread.seconds < _STILL_IN_TRANSFER and not rests
+    return thread.activity in _TRANSFERS and thread.seconds < _STILL_IN_TRANSFER and not _has_no_work(thread)
 
 
 def _stuck_worker(children: Sequence[ChildNow]) -> tuple[ChildNow, ThreadNow] | None:

@@ -138,8 +138,16 @@ def operation_of(lines: Lines) -> str:
 _MOST_CODE: Final = 16
 
 
+def is_of_user(lines: Lines) -> bool:
+    """Whether the thread runs code of the user's own files."""
+    return bool(_own(lines))
+
+
+def _own(lines: Lines) -> Lines:
+    return [line for line in lines if tier_of(line.file, line.function) is Tier.USER]
+
+
 def code_of(lines: Lines) -> tuple[str, ...]:
     """`train.py:12 function`: the lines of the user's own files, the deepest first; all if there are none."""
-    own = [line for line in lines if tier_of(line.file, line.function) is Tier.USER]
-    shown, folder = (own or lines)[:_MOST_CODE], folder_of([lines])
+    shown, folder = (_own(lines) or lines)[:_MOST_CODE], folder_of([lines])
     return tuple(line_text(line, folder)[:LONGEST_TEXT] for line in shown)

@@ -207,6 +207,30 @@ def test_the_thread_that_holds_the_gil_is_the_guilty_one() -> None:
     assert hang.ranks[0].code[0] == "native.py:3 call"
 
 
+def test_the_thread_that_holds_a_mutex_is_the_guilty_one() -> None:
+    holder = thread("timer", CodeLine("/home/me/native.py", "call", 3), id_=101, is_main=False)
+    main = thread("lock", LOAD, detail="the lock, which thread 101 (saver) holds")
+    hang = hang_of([waiting(0), rank(1, main, holder)], 2)
+    assert hang is None  # a sleep ends alone
+    stuck = thread("lock", CodeLine("/home/me/native.py", "call", 3), id_=101, is_main=False)
+    hang = hang_of([waiting(0), rank(1, main, stuck)], 2)
+    assert hang is not None
+    assert hang.ranks[0].code[0] == "native.py:3 call"
+
+
+def test_the_only_other_thread_of_the_user_is_named_with_its_line() -> None:
+    saver = thread("pipe", CodeLine("/home/me/save.py", "save", 3), id_=101, is_main=False, detail=FIFO)
+    idle = thread("lock", QUEUE, id_=102, is_main=False)
+    library = ThreadNow(thread=103, activity=Activity.LOCK, lines=(EVENT,))
+    hang = hang_of([waiting(0), rank(1, thread("lock", LOAD), saver, idle, library)], 2)
+    assert hang is not None
+    assert hang.ranks[0].detail == f"a lock, while the thread 101 () {FIFO} in save.py:3 save"
+    join = CodeLine("/usr/lib/python3.11/threading.py", "Thread.join", 1119)
+    hang = hang_of([waiting(0), rank(1, thread("lock", join, LOAD), saver)], 2)
+    assert hang is not None
+    assert hang.ranks[0].detail == f"the thread 101 (), which {FIFO} in save.py:3 save"
+
+
 def test_a_worker_that_is_stuck_gives_its_line() -> None:
     hang = hang_of([waiting(0), rank(1, thread("lock", *LOADER), children=[worker(LOAD)])], 2)
     assert hang is not None
