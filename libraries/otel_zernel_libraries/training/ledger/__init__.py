@@ -15,7 +15,14 @@ from otel_zernel_libraries.training.ledger.moments import (
     phase_of,
 )
 from otel_zernel_libraries.training.ledger.segments import Segment, StepEvent, Work, collective_event
-from otel_zernel_libraries.training.ledger.snapshots import STATES, Snapshot, joined_snapshots, read_snapshots
+from otel_zernel_libraries.training.ledger.snapshots import (
+    STATES,
+    Snapshot,
+    joined_snapshots,
+    packed_snapshots,
+    read_snapshots,
+    unpacked_snapshots,
+)
 from otel_zernel_libraries.training.ledger.thread_samples import ThreadSamples
 
 __all__ = [
@@ -35,7 +42,9 @@ __all__ = [
     "collective_event",
     "detail_of",
     "joined_snapshots",
+    "packed_snapshots",
     "phase_at",
     "phase_of",
     "read_snapshots",
+    "unpacked_snapshots",
 ]

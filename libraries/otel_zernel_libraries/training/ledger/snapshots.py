@@ -5,9 +5,13 @@ C struct `snapshot` in bpf/, so the ebpf receiver copies them and computes nothi
 """
 
 import struct
+from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from operator import sub
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from otel_zernel_libraries.training.ledger.moments import Activity, Position
 
@@ -42,6 +46,10 @@ LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_PO
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
 _SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
+_WORD: Final = np.dtype("<u4")
+_WORDS: Final = 2 * LAYOUT.size // _WORD.itemsize
+_MASK: Final = (_WORDS + 7) // 8
+"""Bytes: a bit for each word of two snapshots."""
 
 
 COUNTS: Final = 2**32
@@ -166,16 +174,33 @@ class Snapshot(NamedTuple):
 
 
 def joined_snapshots(begin: bytes, end: bytes) -> bytes:
-    """The attributes of a span in one piece, each as long as `LAYOUT`; empty if one is too short.
-
-    A span that is held takes little memory so.
-    """
+    """The attributes of a span in one piece, each as long as `LAYOUT`; empty if one is too short."""
     if min(len(begin), len(end)) < _SHORTEST:
         return b""
     size = LAYOUT.size
     if len(begin) == len(end) == size:
         return begin + end
     return begin[:size].ljust(size, b"\0") + end[:size].ljust(size, b"\0")
+
+
+def packed_snapshots(pieces: Sequence[bytes]) -> list[bytes]:
+    """Such pieces without the words that are 0, as three in four are: a span that is held takes little memory so."""
+    words = np.frombuffer(b"".join(pieces), dtype=_WORD).reshape(-1, _WORDS)
+    is_set = words != 0
+    masks, values = np.packbits(is_set, axis=1).tobytes(), words[is_set].tobytes()
+    ends = (is_set.sum(axis=1).cumsum() * _WORD.itemsize).tolist()
+    return [
+        masks[at * _MASK : (at + 1) * _MASK] + values[begin:end] for at, (begin, end) in enumerate(pairwise((0, *ends)))
+    ]
+
+
+def unpacked_snapshots(packed: Sequence[bytes]) -> bytes:
+    """The pieces from which these were packed, joined."""
+    masks = np.frombuffer(b"".join([piece[:_MASK] for piece in packed]), dtype=np.uint8).reshape(-1, _MASK)
+    is_set = np.unpackbits(masks, axis=1, count=_WORDS).view(np.bool_)
+    words = np.zeros(is_set.shape, dtype=_WORD)
+    words[is_set] = np.frombuffer(b"".join([piece[_MASK:] for piece in packed]), dtype=_WORD)
+    return words.tobytes()
 
 
 def read_snapshots(joined: bytes) -> list[Snapshot]:

@@ -23,6 +23,7 @@ from otel_zernel_libraries.training.interval_spans import (
     WorkerSpan,
     interval_of,
 )
+from otel_zernel_libraries.training.ledger import packed_snapshots
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 
 RunKind = Literal["forward", "inference", "update"]
@@ -93,7 +94,8 @@ class ThreadInterval(NamedTuple):
     """For a load or an optimizer: `zernel.collective.issued`; 0 if unknown."""
     collective: CollectiveSpan | None = None
     """For a collective: its attributes."""
-    snapshots: Snapshots = b""
+    snapshots: bytes = b""
+    """As `packed_snapshots` returns them; empty if the receiver does not report them."""
 
     @property
     def waits_for_collective(self) -> bool:
@@ -161,17 +163,24 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
         elif isinstance(interval, OperatorsSpan):
             intervals.append(_run(interval))
     read.count += len(spans) - len(others)
+    _pack(intervals)
     return read
+
+
+def _pack(intervals: list[ThreadInterval]) -> None:
+    """Packs the snapshots of intervals, of all at once."""
+    places = [at for at, interval in enumerate(intervals) if interval.snapshots]
+    if places:
+        for at, packed in zip(places, packed_snapshots([intervals[at].snapshots for at in places]), strict=True):
+            intervals[at] = _new(ThreadInterval, (*intervals[at][:-1], packed))
 
 
 def _collective(read: CollectiveSpan, span: Span) -> ThreadInterval:
     operation, thread, start, end, timing_source, *_ = read
     in_flight = timing_source != "host_enqueue"
     kept = _copy_of(span, read.snapshots)
-    return _new(
-        ThreadInterval,
-        (end, start, thread, COLLECTIVE, operation, in_flight, kept, None, 0, read, read.snapshots),
-    )
+    snapshots, read = read.snapshots, read._replace(snapshots=b"")
+    return _new(ThreadInterval, (end, start, thread, COLLECTIVE, operation, in_flight, kept, None, 0, read, snapshots))
 
 
 def _run(read: OperatorsSpan) -> ThreadInterval:

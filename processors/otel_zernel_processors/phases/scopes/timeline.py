@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from statistics import median_low
 
-from otel_zernel_libraries.training.ledger import StepEvent, ThreadSamples, TimedSnapshot, read_snapshots
+from otel_zernel_libraries.training.ledger import (
+    StepEvent,
+    ThreadSamples,
+    TimedSnapshot,
+    read_snapshots,
+    unpacked_snapshots,
+)
 from otel_zernel_processors.phases.intake.inputs import PROBE_HITS, PROBE_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
@@ -283,10 +289,10 @@ def _snapshots_in(intervals: Sequence[ThreadInterval]) -> list[TimedSnapshot]:
     All have one clock. Its distance to Unix time is the median over the edges of the spans: a snapshot is taken some us
     from its edge, and that of a wait of c10d may be far from it.
     """
-    joined = b"".join([interval.snapshots for interval in intervals])
-    if not joined:
+    packed = [interval.snapshots for interval in intervals if interval.snapshots]
+    if not packed:
         return []
-    snapshots = read_snapshots(joined)
+    snapshots = read_snapshots(unpacked_snapshots(packed))
     edges = [edge for interval in intervals if interval.snapshots for edge in (interval.start, interval.end)]
     distance = median_low([edge - snapshot.time for edge, snapshot in zip(edges, snapshots, strict=True)])
     return [(snapshot.time + distance, snapshot) for snapshot in snapshots]

@@ -1,6 +1,13 @@
 """Snapshots in the attributes of spans."""
 
-from otel_zernel_libraries.training.ledger import STATES, Snapshot, joined_snapshots, read_snapshots
+from otel_zernel_libraries.training.ledger import (
+    STATES,
+    Snapshot,
+    joined_snapshots,
+    packed_snapshots,
+    read_snapshots,
+    unpacked_snapshots,
+)
 from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
 
 SNAPSHOT = Snapshot._make(
@@ -38,3 +45,13 @@ def test_a_snapshot_of_an_earlier_version_has_only_the_fields_of_that() -> None:
     for version, length in ((first, 208), (second, 232), (third, 280)):
         data = SNAPSHOT.to_bytes()[:length]
         assert read_snapshots(joined_snapshots(data, data)) == [version, version]
+
+
+def test_packed_snapshots_are_those_of_each_span_without_their_zeros() -> None:
+    nothing = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4, *[0] * 8))
+    spans = [(SNAPSHOT, LATER), (nothing, nothing), (nothing._replace(time=2**63), nothing._replace(hits=1))]
+    pieces = [joined_snapshots(begin.to_bytes(), end.to_bytes()) for begin, end in spans]
+    packed = packed_snapshots(pieces)
+    assert unpacked_snapshots(packed) == b"".join(pieces)
+    assert [unpacked_snapshots([one]) for one in packed] == pieces
+    assert len(packed[1]) < len(packed[2]) < len(packed[0]) < len(pieces[0])

@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel_libraries.training.interval_spans import OperatorsSpan, ThreadSpan
-from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, unpacked_snapshots
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from tests.processors.phases.processing import run
 from tests.processors.phases.scopes.counted_thread import CountedThread
@@ -46,11 +46,12 @@ def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize", blocked
 
 def spans_of_thread(thread: CountedThread) -> list[Span]:
     """Its spans, as a receiver sends them."""
+    counted = [(one, unpacked_snapshots([one.snapshots])) for one in thread.intervals]
     return [
-        OperatorsSpan(1, one.start, one.end, 9, "model", "operator", True, snapshots=one.snapshots).to_span()
+        OperatorsSpan(1, one.start, one.end, 9, "model", "operator", True, snapshots=snapshots).to_span()
         if one.kind == "forward"
-        else ThreadSpan(one.kind, one.name, 1, one.start, one.end, snapshots=one.snapshots).to_span()
-        for one in thread.intervals
+        else ThreadSpan(one.kind, one.name, 1, one.start, one.end, snapshots=snapshots).to_span()
+        for one, snapshots in counted
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from otel_zernel_libraries.training.ledger import Activity, Position, Snapshot
+from otel_zernel_libraries.training.ledger import Activity, Position, Snapshot, packed_snapshots
 from otel_zernel_processors.phases.intake.intervals import Operators, ThreadInterval
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from tests.libraries.training.ledger.made_snapshots import NOTHING, after
@@ -49,7 +49,7 @@ class CountedThread:
         self, kind: str, begin: Snapshot, *, name: str = "", operators: Operators | None = None, number: int = 1
     ) -> None:
         """A span from a snapshot to now. `number` is that of its thread."""
-        snapshots = begin.to_bytes() + self.snapshot.to_bytes()
+        (snapshots,) = packed_snapshots([begin.to_bytes() + self.snapshot.to_bytes()])
         start, end = START + begin.time, START + self.snapshot.time
         interval = ThreadInterval(end, start, number, kind, name or kind, operators=operators, snapshots=snapshots)
         self.intervals.append(interval)
