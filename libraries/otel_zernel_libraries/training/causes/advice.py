@@ -35,7 +35,7 @@ class Advice(NamedTuple):
 _COMPUTES: Final = frozenset({Activity.PYTHON, Activity.NATIVE, Activity.OPERATOR})
 _WAITS_OF_WORKERS: Final = frozenset({Activity.FILE, Activity.SOCKET, Activity.TIMER})
 """Waits that workers have in place of the training thread, without CPUs of their own."""
-_PASSES: Final = frozenset({Position.FORWARD, Position.BACKWARD})
+_PASSES: Final = frozenset({Position.FORWARD, Position.BACKWARD, Position.INFERENCE})
 _AFTER: Final = frozenset({Position.CLIP, Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN})
 _OWN: Final = frozenset({CauseName.SEGMENT})
 _LATE: Final = frozenset({CauseName.SEGMENT, CauseName.PERIODIC, CauseName.SLOW_STEPS})

@@ -41,6 +41,7 @@ def advice(
         (Activity.SWAP, Position.OPTIMIZER, {}, "more memory", "worker"),
         (Activity.CHILD, Position.AFTER_STEP, LOADER, "less often", "worker"),
         (Activity.TIMER, Position.FORWARD, LOADER, "Remove the sleep", "worker"),
+        (Activity.PYTHON, Position.INFERENCE, {}, "out of the pass", "logging"),
     ],
 )
 def test_the_activity_decides_what_to_change(
