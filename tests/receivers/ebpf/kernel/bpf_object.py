@@ -61,10 +61,15 @@ class BpfObject:
         reached = list(self._reach(self._functions[program]))
         section, _, _ = self._functions[program].section.partition("/")
         found = {Feature("section", section)}
-        found |= {feature for function in reached for feature in self._features_of(function)}
         found |= {Feature("verifier", "function calls")} if len(reached) > 1 else set()
-        found |= {feature for function in reached for feature in self._of_types(function)}
-        return found | self._of_maps()
+        return found.union(self._of_maps, *(self._of_functions[function.name] for function in reached))
+
+    @cached_property
+    def _of_functions(self) -> dict[str, set[Feature]]:
+        return {
+            name: {*self._features_of(function), *self._of_types(function)}
+            for name, function in self._functions.items()
+        }
 
     def _reach(self, program: Function) -> Iterator[Function]:
         waiting, seen = [program], {program.name}
@@ -114,6 +119,7 @@ class BpfObject:
         if function.section == "tp_btf/sched_switch" and _reads_context(function, _PREV_STATE):
             yield Feature("tracepoint", "sched_switch prev_state")
 
+    @cached_property
     def _of_maps(self) -> set[Feature]:
         found = {Feature("map data", name) for name in self._names if name in {".rodata", ".data", ".bss"}}
         for definition in self.btf.maps():
@@ -186,16 +192,16 @@ def _jumps(one: Instruction) -> bool:
 
 def _loops_without_jump(code: Sequence[Instruction]) -> bool:
     """Whether the last instruction of a loop is no jump, but lies before the first one of the loop."""
-    waiting, path, seen = [(0, False)], list[int](), set[int]()
+    waiting, path, seen = [(0, False)], dict[int, None](), set[int]()
     while waiting:
         at, is_left = waiting.pop()
         if is_left:
-            path.pop()
+            path.popitem()
             continue
         if at in seen:
             continue
         seen.add(at)
-        path.append(at)
+        path[at] = None
         waiting.append((at, True))
         one = code[at]
         after = at + 2 if one.code == _LOAD_64 else at + 1

@@ -69,14 +69,14 @@ def required(architecture: str, variant: str) -> set[str]:
 
 @each_object
 def test_every_feature_of_an_object_is_in_the_table(path: Path) -> None:
-    bpf = BpfObject(path.read_bytes())
+    bpf = object_of(path.parent.name, path.name.removesuffix(".bpf.o"))
     used = set().union(*(bpf.features(program) for program in bpf.programs))
     assert not used - set(FEATURES), "find the first Linux that has it, and add a row with the source"
 
 
 @each_object
 def test_programs_only_call_helpers_that_their_type_permits(path: Path) -> None:
-    bpf = BpfObject(path.read_bytes())
+    bpf = object_of(path.parent.name, path.name.removesuffix(".bpf.o"))
     for name, program in bpf.programs.items():
         for feature in bpf.features(name):
             row = FEATURES[feature]
@@ -241,7 +241,7 @@ def test_the_matrix_has_both_processors_and_a_kernel_with_backports() -> None:
 @each_object
 def test_no_program_of_uprobes_gets_a_private_stack(path: Path) -> None:
     """Uprobes can be preempted, which would overwrite a private stack per CPU. A tail call prevents private stacks."""
-    bpf = BpfObject(path.read_bytes())
+    bpf = object_of(path.parent.name, path.name.removesuffix(".bpf.o"))
     probes = [name for name, program in bpf.programs.items() if name.startswith("probe")]
     assert probes
     for name in probes:
