@@ -1,9 +1,7 @@
 """What the example of the cluster says about its faults, without a cluster."""
 
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from examples.cluster.faults import UnknownFault, chosen
 from examples.cluster.front import Front, UnusablePort
 from examples.cluster.network import Loopback
 from examples.cluster.recovery import Recovery
+from tests.answering import answering
 
 
 class Growing(Store):
@@ -36,17 +35,6 @@ class Still(Chain):
         yield
 
 
-class Healthy(BaseHTTPRequestHandler):
-    """Answers 200 to the question for its health only."""
-
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/health" else 404)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name of the base class
-        return
-
-
 @pytest.fixture
 def chain(tmp_path: Path) -> Chain:
     return Still(tmp_path, Loopback(), tmp_path / "rows.csv")
@@ -54,11 +42,9 @@ def chain(tmp_path: Path) -> Chain:
 
 def test_a_gateway_has_recovered_when_it_answers(chain: Chain) -> None:
     recovery = Recovery(chain, Growing(), 10**12, 10.0)
-    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
-        chain.gateways["gateway-0"] = "127.0.0.1", server.server_port
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with answering(lambda path, _: (200 if path == "/health" else 404, b"")) as port:
+        chain.gateways["gateway-0"] = "127.0.0.1", port
         assert recovery.wait(60, "gateway-0") is not None
-        server.shutdown()
     assert recovery.wait(0.05, "gateway-0") is None
     assert recovery.wait(60, "broker") is not None
 

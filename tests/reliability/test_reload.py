@@ -7,16 +7,16 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections import Counter
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from tests.answering import answering
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import TEST_RUN, require_ebpf
 from tests.reliability.reloading import (
@@ -72,34 +72,16 @@ def test_reloads_under_load_lose_repeat_and_leak_nothing(tmp_path: Path, count: 
     assert "could not deliver" not in running.log
 
 
-class Backend(ThreadingHTTPServer):
-    """An OTLP backend that collects the values it receives."""
+@contextmanager
+def backend(values: Counter[float]) -> Iterator[int]:
+    """The port of an OTLP backend that counts the values it receives."""
 
-    def __init__(self) -> None:
-        values: Counter[float] = Counter()
+    def answer(_path: str, body: bytes) -> tuple[int, bytes]:
+        values.update(values_of(ExportMetricsServiceRequest.FromString(body)))
+        return 200, b""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                values.update(values_of(ExportMetricsServiceRequest.FromString(body)))
-                self.send_response(200)
-                self.send_header("content-type", "application/x-protobuf")
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.values = values
-
-    def __enter__(self) -> "Backend":
-        threading.Thread(target=self.serve_forever).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
+    with answering(answer) as port:
+        yield port
 
 
 DURABLE = "storage: file_storage"
@@ -126,14 +108,15 @@ def test_a_corrected_endpoint_rescues_the_whole_queue_of_a_dead_exporter(
     (closed,) = free_ports(1)
     rows = 4000
     (tmp_path / "in.csv").write_text(HEADER + "".join(f"{1767225600 + row},0,node,{row}\n" for row in range(rows)))
-    with Backend() as backend, collector(tmp_path, to_backend(tmp_path, closed, queue)) as running:
+    values: Counter[float] = Counter()
+    with backend(values) as port, collector(tmp_path, to_backend(tmp_path, closed, queue)) as running:
         running.logs("Export failed")
-        running.configure(to_backend(tmp_path, backend.server_port, after))
+        running.configure(to_backend(tmp_path, port, after))
         running.reload()
-        wait_for(lambda: backend.values.total() >= rows)
+        wait_for(lambda: values.total() >= rows)
         assert running.end() == 0
-        assert sorted(backend.values) == [float(row) for row in range(rows)]
-        assert set(backend.values.values()) == {1}
+        assert sorted(values) == [float(row) for row in range(rows)]
+        assert set(values.values()) == {1}
 
 
 def test_a_typo_changes_nothing_and_names_the_mistake(tmp_path: Path) -> None:

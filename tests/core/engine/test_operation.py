@@ -8,15 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
+from tests.answering import answering
 from tests.free_ports import free_port
 from tests.waiting import wait_for
 
@@ -30,20 +29,12 @@ def backend(port: int = 0) -> Iterator[list[bytes]]:
     """An OTLP backend over HTTP that accepts everything."""
     bodies: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            bodies.append(self.rfile.read(int(self.headers["content-length"])))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    def answer(_path: str, body: bytes) -> tuple[int, bytes]:
+        bodies.append(body)
+        return 200, b""
 
-        def log_message(self, *_: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with answering(answer, address=("127.0.0.1", port)):
         yield bodies
-        server.shutdown()
 
 
 class Collector:

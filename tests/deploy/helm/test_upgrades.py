@@ -5,14 +5,13 @@ import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final
 
 import pytest
 from cryptography import x509
 
+from tests.answering import answering
 from tests.deploy.helm.rendering import CHART, HELMS, Manifest, only, render, render_mode
 
 _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -30,26 +29,13 @@ def cluster(objects: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The URL of a server with the objects."""
     answers = {**dict(_discovery()), **{_path(one): one for one in objects}}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = answers.get(self.path.partition("?")[0])
-            missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-            body = json.dumps(missing if answer is None else answer).encode()
-            self.send_response(404 if answer is None else 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(path: str, _body: bytes) -> tuple[int, bytes]:
+        missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+        found = answers.get(path.partition("?")[0])
+        return (404, json.dumps(missing).encode()) if found is None else (200, json.dumps(found).encode())
 
-        def log_message(self, *_: object) -> None:
-            """Prints nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    with answering(answer, content_type="application/json") as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def _root(version: str) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ import pytest
 
 from otel_zernel.testing import until
 from tests.extensions.tasks.running import processes_of
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tasks need Linux")
 CONFIG = """
@@ -35,12 +35,10 @@ class KilledCollector:
     """A collector with tasks, in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://localhost:{free.getsockname()[1]}"
-            config = CONFIG % (free.getsockname()[1], folder / "tasks")
+        port = free_port()
+        self.url = f"http://localhost:{port}"
         self._config = folder / "config.yaml"
-        self._config.write_text(config)
+        self._config.write_text(CONFIG % (port, folder / "tasks"))
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:

@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Final
 
 import pytest
 
+from tests.answering import answering
 from tests.deploy.helm.with_kubernetes.releases import install, own_address, publish
 from tests.exporters.otlp.certificates import Authority
 from tests.interop.kubernetes import Kubernetes, Object
@@ -43,28 +42,15 @@ def _answer(kubernetes: Kubernetes, path: str) -> Object:
 def idle_pods(kubernetes: Kubernetes, folder: Path) -> Iterator[None]:
     """Serves the metrics API to the autoscaler, by way of the API server."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = _answer(kubernetes, self.path.partition("?")[0])
-            body = json.dumps(answer).encode()
-            self.send_response(200 if answer else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(path: str, _body: bytes) -> tuple[int, bytes]:
+        found = _answer(kubernetes, path.partition("?")[0])
+        return 200 if found else 404, json.dumps(found).encode()
 
-        def log_message(self, *_: object) -> None:
-            """Prints nothing."""
-
-    with ThreadingHTTPServer((own_address(), 0), Handler) as server:
-        security = Authority(folder).issue("metrics").server_context()
-        server.socket = security.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            _register(kubernetes, server.server_port)
-            yield
-        finally:
-            server.shutdown()
+    security = Authority(folder).issue("metrics").server_context()
+    address = (own_address(), 0)
+    with answering(answer, content_type="application/json", address=address, security=security) as port:
+        _register(kubernetes, port)
+        yield
 
 
 def _register(kubernetes: Kubernetes, port: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from otel_zernel.testing import until
+from tests.free_ports import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmrestd", "scontrol", "sinfo")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -94,7 +95,7 @@ def running(folder: Path, more: str = "") -> Iterator[Slurm]:
 
 
 async def _started(folder: Path, daemons: list[subprocess.Popen[bytes]], more: str) -> Slurm:
-    ports = _free_ports(3)
+    ports = [free_port() for _ in range(3)]
     _write_files(folder, ports[0], ports[1], more)
     environment = {"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
 
@@ -152,11 +153,3 @@ def _output(environment: dict[str, str], *command: str) -> str:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
