@@ -12,10 +12,10 @@ Reading = tuple[str, float, dict[str, AttributeValue]]
 """The name of a metric, its value, and the attributes of its point."""
 
 
-def gpu_batch(index: int, readings: Iterable[Reading]) -> Batch:
+def gpu_batch(index: int, readings: Iterable[Reading], host: str = "trainer") -> Batch:
     """A batch with one point for each reading."""
     attributes: dict[str, AttributeValue] = {
-        "host.name": "trainer", "hw.id": f"GPU-{index}", "hw.model": "NVIDIA H100", "zernel.gpu.index": index
+        "host.name": host, "hw.id": f"GPU-{index}", "hw.model": "NVIDIA H100", "zernel.gpu.index": index
     }  # fmt: skip
     data = MetricsData(resource_metrics=[ResourceMetrics(resource=Resource(attributes=key_values(attributes)))])
     scope = data.resource_metrics[0].scope_metrics.add()

@@ -15,6 +15,7 @@ from otel_zernel_commands.why.rendering import Terminal, page, report_json, repo
 from otel_zernel_commands.why.watch import watched_state
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.state import TrainingState
+from tests.commands.why.gpus import Reading, gpu_batch
 from tests.processors.phases.jobs.test_hangs import BLOCKED, IN_COLLECTIVE, hung_job, rank_resource, threads_at
 from tests.processors.phases.processing import make
 from tests.processors.phases.training import START, batch_of, resource_of, span_of
@@ -64,6 +65,20 @@ def test_a_job_that_was_stuck_before_the_watch_is_in_the_report() -> None:
     assert job.hang is not None
     assert job.hang.since < START / 1e9  # its wait had lasted for 30 s
     assert job.steps.count == 0
+
+
+def test_errors_of_the_gpus_of_a_hung_job_are_named() -> None:
+    readings: list[Reading] = [
+        ("zernel.gpu.process.memory.usage", 1e9, {"process.pid": 101}),
+        ("zernel.gpu.xid.errors", 1.0, {"zernel.gpu.xid.code": "79"}),
+    ]
+    state = state_of(hung_job())
+    state.add(gpu_batch(1, readings, "node"), 0.0)
+    (job,) = report_of(state).jobs
+    assert job.diagnosis.sentence.endswith(
+        "The driver has reported an error of GPU 1 of rank 1: XID 79 (GPU has fallen off the bus)."
+    )
+    assert [dict(gpu.xids) for gpu in job.gpus] == [{"79": 1}]
 
 
 def test_the_json_has_the_hang_in_its_schema(hung: WhyReport) -> None:

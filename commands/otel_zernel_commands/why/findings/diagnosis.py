@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, PositionTime, TimeShare
+from otel_zernel_libraries.gpu_names.xids import xid_text
 from otel_zernel_libraries.training import (
     ESSENTIAL_MARKS,
     FEWEST_STEPS,
@@ -47,12 +48,22 @@ def diagnosis_of(
     if group.hang:
         sentences = hang_sentences(*group.hang)
         verdict, advice = "stopped" if group.hang.hang.is_stop else "hung", tuple(hang_advice(group.hang.hang))
-        return Diagnosis(verdict, ". ".join(sentences) + ".", advice=advice)
+        return Diagnosis(verdict, ". ".join(sentences) + "." + _errors(gpus), advice=advice)
     if answer is None:
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)
     advice = answer.first.advice if answer.first else ()
     return Diagnosis(verdict_of(answer), lead_of(answer) + _late(group, answer) + _throttled(gpus), advice=advice)
+
+
+def _errors(gpus: Sequence[GpuRow]) -> str:
+    """A sentence on each GPU of the job whose driver has reported an error since the watch began; empty if none has."""
+    return "".join(
+        f" The driver has reported an error of {gpu.title}: XID {code} ({xid_text(int(code))})."
+        for gpu in gpus
+        for code in gpu.xids
+        if code.isdecimal()
+    )
 
 
 def _late(group: JobGroup, answer: JobAnswer) -> str:

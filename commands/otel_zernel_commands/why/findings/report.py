@@ -95,6 +95,8 @@ class GpuRow:
     """Degrees Celsius, the highest."""
     slowed: Mapping[str, float] | None
     """By reason: the share of the readings in which it lowered the clocks. None if the driver does not say."""
+    xids: Mapping[str, int] = field(default_factory=dict)
+    """The number of errors that the driver has reported, by the code of NVIDIA's list (XID)."""
 
     @property
     def title(self) -> str:

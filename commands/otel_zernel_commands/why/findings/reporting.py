@@ -222,7 +222,8 @@ def _on_gpu(gpu: SeenGpu, processes: Iterable[SeenProcess]) -> tuple[int, ...] |
 def _gpu(gpu: SeenGpu, ranks: tuple[int, ...] = ()) -> GpuRow:
     utilization, memory, power = (gpu.means[name].mean for name in ("utilization", "memory_utilization", "power"))
     temperature = gpu.means["temperature"].largest if gpu.means["temperature"].count else None
-    return GpuRow(gpu.host, ranks, _index(gpu), gpu.name, utilization, memory, power, temperature, gpu.slowed())
+    slowed, xids = gpu.slowed(), gpu.xids()
+    return GpuRow(gpu.host, ranks, _index(gpu), gpu.name, utilization, memory, power, temperature, slowed, xids)
 
 
 def _index(gpu: SeenGpu) -> int:
