@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
-from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.batch.parsing import parse
+from otel_zernel.batch.resources import editable_holders_of, holders_of, write_texts
 from otel_zernel.component import Context, Logger, Processor
 from otel_zernel_libraries.attributes.actions import Act, changes_by, compiled, write
 from otel_zernel_libraries.attributes.config import AttributeAction
@@ -126,6 +124,7 @@ class ResourceProcessor(Processor):
 
     Config: ClassVar[type[DetectionConfig]] = ResourceConfig
     stability = "beta"
+    signals = ALL_SIGNALS
 
     def __init__(self, config: DetectionConfig, context: Context, sources: DetectionSources | None = None) -> None:
         super().__init__(config, context)
@@ -134,15 +133,13 @@ class ResourceProcessor(Processor):
 
     def process(self, batch: Batch) -> Iterable[Batch]:
         """The batch, edited only where a resource changes."""
-        for index, resource in self._changed(batch.metrics.resource_metrics):
-            batch.edit_metrics().resource_metrics[index].resource.CopyFrom(resource)
-        for index, resource in self._changed(batch.spans.resource_spans):
-            batch.edit_spans().resource_spans[index].resource.CopyFrom(resource)
-        for index, resource in self._changed(batch.logs.resource_logs):
-            batch.edit_logs().resource_logs[index].resource.CopyFrom(resource)
+        write_texts(batch)
+        for signal in batch.signals:
+            for index, resource in self._changed(holders_of(batch, signal)):
+                editable_holders_of(batch, signal)[index].resource.CopyFrom(resource)
         return (batch,)
 
-    def _changed(self, holders: Sequence[ResourceMetrics | ResourceSpans | ResourceLogs]) -> list[tuple[int, Resource]]:
+    def _changed(self, holders: Sequence[Any]) -> list[tuple[int, Resource]]:
         """The resources that change, with their indexes."""
         outcomes = [self._change(holder.resource.SerializeToString()) for holder in holders]
         return [(index, resource) for index, resource in enumerate(outcomes) if resource is not None]

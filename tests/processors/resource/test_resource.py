@@ -19,7 +19,7 @@ from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.testing import make_context
 from otel_zernel_processors.resource import ResourceDetectionProcessor, ResourceProcessor
 from otel_zernel_processors.resource.processor import DetectionSources
-from tests.otlp import data, gauge, number, traces
+from tests.otlp import data, gauge, meaning_of_profiles, number, profiles, traces
 
 LINUX = platform.uname_result("Linux", "node-1", "6.1", "#1", "x86_64")
 
@@ -121,6 +121,34 @@ def test_spans_get_the_same_attributes() -> None:
     [resource] = TracesData.FromString(batch.bytes_of("traces")).resource_spans
     assert resource.resource.attributes[0].value.string_value == "trainer"
     assert not batch.has_metrics
+
+
+def test_profiles_get_the_same_attributes_also_if_the_dictionary_has_their_texts() -> None:
+    message = profiles(7, resource={"service.name": "train"})
+    numbered = profiles(7)
+    numbered.dictionary.string_table.extend(["service.name", "train", "list"])
+    number_of = {text: at for at, text in enumerate(numbered.dictionary.string_table)}
+    pairs = numbered.resource_profiles[0].resource.attributes
+    pairs.add(key_strindex=number_of["service.name"]).value.string_value_strindex = number_of["train"]
+    inner = pairs.add(key_strindex=number_of["list"]).value.array_value.values
+    inner.add(string_value_strindex=number_of["train"])
+    inner.add(string_value_strindex=99)  # there is none
+    add = {"attributes": [{"key": "service.name", "value": "x", "action": "insert"}, {"key": "a", "value": 1}]}
+    for sent, more in ((message, {}), (numbered, {"list": ["train", ""]})):
+        (changed,) = processor(add).process(Batch.from_bytes(profiles=sent.SerializeToString()))
+        (resource,) = changed.profiles.resource_profiles
+        plain = {pair.key: _plain(pair.value) for pair in resource.resource.attributes}
+        assert plain == {"service.name": "train", "a": 1, **more}
+        assert [samples for *_, samples in meaning_of_profiles(changed.profiles)] == [
+            samples for *_, samples in meaning_of_profiles(profiles(7))
+        ]
+
+
+def test_unchanged_profiles_pass_as_the_bytes_that_arrived() -> None:
+    sent = profiles(7, resource={"list": ["a"]}).SerializeToString()
+    keep = {"attributes": [{"key": "list", "value": "x", "action": "insert"}]}
+    (passed,) = processor(keep).process(Batch.from_bytes(profiles=sent + b"\xf8\x07\x01"))
+    assert passed.bytes_of("profiles") == sent + b"\xf8\x07\x01"
 
 
 def test_env_reads_percent_encoded_attributes_and_the_service_name() -> None:

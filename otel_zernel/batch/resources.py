@@ -1,0 +1,80 @@
+"""The resources of a batch, whatever its signals."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from otel_zernel.batch.batch import Batch
+from otel_zernel.batch.signals import Signal
+from otel_zernel.batch.thin import LEVELS
+
+
+def holders_of(batch: Batch, signal: Signal) -> Sequence[Any]:
+    """The messages that have a resource each, such as `ResourceSpans`. Read-only."""
+    return _holders(batch.message(signal), signal)
+
+
+def editable_holders_of(batch: Batch, signal: Signal) -> Sequence[Any]:
+    """The same, to change in place."""
+    return _holders(batch.edit(signal), signal)
+
+
+def write_texts(batch: Batch) -> None:
+    """Writes the texts of attributes into the resources of profiles. Senders may have them in the dictionary, and only
+    their numbers in the resource."""
+    if "profiles" not in batch.signals or not any(map(_is_numbered, _pairs(holders_of(batch, "profiles")))):
+        return
+    edited = batch.edit("profiles")
+    texts = batch.profiles.dictionary.string_table
+    for pair in _pairs(_holders(edited, "profiles")):
+        _write_pair(pair, texts)
+
+
+def _holders(message: Any, signal: Signal) -> Sequence[Any]:
+    holders: Sequence[Any] = getattr(message, LEVELS[signal][0])
+    return holders
+
+
+def _pairs(holders: Sequence[Any]) -> list[KeyValue]:
+    return [pair for holder in holders for pair in holder.resource.attributes]
+
+
+def _is_numbered(pair: KeyValue) -> bool:
+    return bool(pair.key_strindex) or _has_numbers(pair.value)
+
+
+def _has_numbers(value: AnyValue) -> bool:
+    match value.WhichOneof("value"):
+        case "string_value_strindex":
+            return True
+        case "array_value":
+            return any(map(_has_numbers, value.array_value.values))
+        case "kvlist_value":
+            return any(map(_is_numbered, value.kvlist_value.values))
+        case _:
+            return False
+
+
+def _write_pair(pair: KeyValue, texts: Sequence[str]) -> None:
+    if pair.key_strindex:
+        pair.key = _text(texts, pair.key_strindex)
+        pair.ClearField("key_strindex")
+    _write_value(pair.value, texts)
+
+
+def _write_value(value: AnyValue, texts: Sequence[str]) -> None:
+    match value.WhichOneof("value"):
+        case "string_value_strindex":
+            value.string_value = _text(texts, value.string_value_strindex)
+        case "array_value":
+            for inner in value.array_value.values:
+                _write_value(inner, texts)
+        case "kvlist_value":
+            for pair in value.kvlist_value.values:
+                _write_pair(pair, texts)
+
+
+def _text(texts: Sequence[str], number: int) -> str:
+    """The text with this number; empty if there is none."""
+    return texts[number] if 0 <= number < len(texts) else ""
