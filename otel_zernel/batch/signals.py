@@ -12,7 +12,8 @@ Signal = Literal["metrics", "traces", "logs", "profiles"]
 STABLE_SIGNALS: Final[tuple[Signal, ...]] = ("metrics", "traces", "logs")
 """The signals whose messages OTLP does not change any more."""
 SIGNALS: Final[tuple[Signal, ...]] = (*STABLE_SIGNALS, "profiles")
-"""In the order in which a batch is exported. Profiles are `v1development`, as opentelemetry-proto 1.45 has them."""
+"""In the order in which a batch is exported. Profiles are `v1development` as in OTLP 1.10, which
+is version 1.45 of the Python package opentelemetry-proto."""
 ALL_SIGNALS: Final[frozenset[Signal]] = frozenset(SIGNALS)
 
 SignalData = MetricsData | TracesData | LogsData | ProfilesData

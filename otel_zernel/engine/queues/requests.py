@@ -55,7 +55,7 @@ def grouped(leased: Iterable[Request], max_size: int) -> Iterator[list[Request]]
     for request in leased:
         count = request.batch.item_count
         is_full = max_size and items + count > max_size
-        if group and (is_full or request.batch.stays_alone):
+        if group and (is_full or request.batch.stays_alone or group[-1].batch.stays_alone):
             yield group
             group, items = [], 0
         group.append(request)

@@ -13,6 +13,7 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.delivery.consumers import PATIENCE
 from otel_zernel.engine.delivery.turns import TargetTurns
 from otel_zernel.engine.queues import Request
+from otel_zernel.engine.queues.requests import grouped
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import make_context
 from tests.core.engine.delivery.simulated import SimulatedBackend, SimulatedClock, eventually
@@ -189,3 +190,9 @@ async def test_profiles_that_wait_together_arrive_as_they_came(durable: bool) ->
         arrived = [batch.bytes_of("profiles") for batch in backend.batches if batch.count_of("profiles")]
         assert sorted(arrived) == sorted(sent)
         assert delivery.lost == 0
+
+
+def test_a_request_with_profiles_is_a_group_of_its_own() -> None:
+    metrics, stacks = metrics_of(1.0), Batch(profiles=profiles(1))
+    requests = [Request(batch) for batch in (metrics, metrics, stacks, metrics, metrics, stacks, stacks)]
+    assert [len(group) for group in grouped(requests, 0)] == [2, 1, 2, 1, 1]
