@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from tests.exporters.sql.test_collector import QUEUED, ROOT, command
+from tests.collectors import ROOT
+from tests.exporters.sql.test_collector import QUEUED, command
 from tests.libraries.store.given import flat, gauges, points_in, read_all
 from tests.postgres import PostgresServer, postgres_server
 
