@@ -146,11 +146,13 @@ LOCAL_VARIABLES: Final = frozenset((*_LOCAL_SIZES, *_LOCAL_SIZES.values(), "MAST
 """The variables that say whether a job has one host."""
 
 
-def is_on_one_host(environment: Mapping[str, str]) -> bool:
-    """Whether all ranks of the job of a process run on its host: its ranks are all there, or they meet at a loopback
-    address."""
-    sizes = ((environment.get(local, ""), environment.get(size, "")) for local, size in _LOCAL_SIZES.items())
-    return environment.get("MASTER_ADDR", "").startswith(_LOOPBACK) or any(size == local != "" for local, size in sizes)
+def ranks_of_one_host(environment: Mapping[str, str]) -> int:
+    """The number of ranks of the job of a process, if all of them run on its host: its ranks are all there, or they
+    meet at a loopback address. Else 0."""
+    sizes = [(environment.get(local, ""), environment.get(size, "")) for local, size in _LOCAL_SIZES.items()]
+    meets_here = environment.get("MASTER_ADDR", "").startswith(_LOOPBACK)
+    of_host = (size for local, size in sizes if size.isdecimal() and (meets_here or size == local))
+    return next((int(size) for size in of_host if len(size) < 10), 0)
 
 
 def host_name(environ: Mapping[str, str] = os.environ) -> str:

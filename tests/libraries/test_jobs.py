@@ -11,10 +11,10 @@ import pytest
 
 from otel_zernel_libraries.job_environment import (
     host_name,
-    is_on_one_host,
     job_id,
     job_run,
     rank_attributes,
+    ranks_of_one_host,
     service_name,
 )
 
@@ -107,16 +107,17 @@ def test_the_launcher_next_to_the_process_gives_its_rank(
 
 
 @pytest.mark.parametrize(
-    ("environment", "is_one"),
+    ("environment", "ranks"),
     [
-        ({"MASTER_ADDR": "127.0.0.1"}, True),
-        ({"MASTER_ADDR": "localhost"}, True),
-        ({**TORCHRUN, "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, True),
-        ({**TORCHRUN, "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, False),
-        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, True),
-        (TORCHRUN, False),
-        ({}, False),
+        ({"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}, 2),
+        ({"MASTER_ADDR": "localhost"}, 0),
+        ({**TORCHRUN, "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, 8),
+        ({**TORCHRUN, "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, 0),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 4),
+        ({"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "many"}, 0),
+        (TORCHRUN, 0),
+        ({}, 0),
     ],
 )
-def test_a_job_whose_ranks_meet_on_one_host_is_there_as_a_whole(environment: dict[str, str], *, is_one: bool) -> None:
-    assert is_on_one_host(environment) == is_one
+def test_a_job_whose_ranks_meet_on_one_host_is_there_as_a_whole(environment: dict[str, str], ranks: int) -> None:
+    assert ranks_of_one_host(environment) == ranks

@@ -138,8 +138,8 @@ class ProcessThreads:
     """By a signal, or by a debugger."""
     is_traced: bool = False
     """A debugger is attached."""
-    is_local: bool = False
-    """All ranks of its job run on its host, by its environment."""
+    has_lost_ranks: bool = False
+    """All ranks of its job run on its host, by its environment, and its launcher has fewer processes that live."""
     threads: Annotated[tuple[ThreadNow, ...], Field(max_length=MOST_THREADS)] = ()
     collectives: Annotated[tuple[OpenCollective, ...], Field(max_length=MOST_COLLECTIVES)] = ()
     children: Annotated[tuple[ChildNow, ...], Field(max_length=MOST_THREADS)] = ()

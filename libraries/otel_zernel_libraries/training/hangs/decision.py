@@ -123,7 +123,7 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     differing = [one for one in behind if _differs_in_size(one)]
     mismatched = _mismatched(waiting) + differing
     are_all_here = len(ranks) >= size
-    are_gone = not are_all_here and any(_is_local(one) for one in here)
+    are_gone = not are_all_here and any(one.rank.signs.has_lost_ranks for one in here)
     has_dead = len(here) < len(judged) or are_gone
     rows = [
         _row(one, _role(one, mismatched, behind, has_dead=has_dead), differs_in_size=one in differing) for one in judged
@@ -139,11 +139,6 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
         collective=_collective_of([one for one in waiting if one not in mismatched] or waiting),
         ranks=tuple(sorted((*absent, *rows), key=lambda row: (row.role is HungRole.WAITING, row.rank or 0))),
     )
-
-
-def _is_local(one: _Judged) -> bool:
-    """Whether all ranks of its job run on its host: then one that is not seen has ended."""
-    return one.rank.signs.threads is not None and one.rank.signs.threads.is_local
 
 
 def stop_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:

@@ -105,6 +105,11 @@ class RankSigns:
             self.seen = tuple(stacks.lines[at] for at in longest.lines if at < len(stacks.lines))
 
     @property
+    def has_lost_ranks(self) -> bool:
+        """Whether ranks of its job have ended that should run on its host."""
+        return self.threads is not None and self.threads.has_lost_ranks
+
+    @property
     def steps(self) -> int:
         """The training steps that are known; at most those that its p90 counts."""
         return len(self._durations)

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from otel_zernel_libraries.job_environment import LOCAL_VARIABLES, is_on_one_host
+from otel_zernel_libraries.job_environment import LOCAL_VARIABLES, ranks_of_one_host
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import HOLDS_GIL, MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
@@ -160,7 +160,7 @@ class ProcessReader:
             has_marks=process.has_marks,
             is_stopped=_is_stopped(tasks),
             is_traced=read_status(folder).is_traced,
-            is_local=_is_local(folder, process.pid),
+            has_lost_ranks=self._has_lost_ranks(folder, process.pid),
             threads=tuple(self._threads(tasks, children, deadline)),
             children=tuple(self._read_children(children, process.workers, deadline)),
         )
@@ -178,6 +178,14 @@ class ProcessReader:
                     tasks = self._tasks(folder, Watched(pid), deadline)
                     threads, is_stopped = tuple(self._threads(tasks, {}, deadline)), _is_stopped(tasks)
                     yield ChildNow(pid=pid, name=name, is_worker=loads, is_stopped=is_stopped, threads=threads)
+
+    def _has_lost_ranks(self, folder: ProcessFolder, own_pid: int) -> bool:
+        """Whether the launcher of a rank has fewer processes of its program that live than its job has ranks."""
+        with suppress(OSError, ValueError):
+            size = ranks_of_one_host(folder.environment(LOCAL_VARIABLES, own_pid))
+            started = map(self._folder_of, children_of(self._folder_of(folder.parent()))) if size else ()
+            return 0 < sum(_lives(one, folder.executable) for one in started) < size
+        return False
 
     def _tasks(self, folder: ProcessFolder, process: Watched, deadline: float) -> _Tasks:
         """The main thread, those that run Python or have made marks, and others that run or wait for a disk."""
@@ -263,9 +271,10 @@ def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:
     return Described(Activity.OPERATOR if is_operator else Activity.NATIVE, "")
 
 
-def _is_local(folder: ProcessFolder, own_pid: int) -> bool:
+def _lives(folder: ProcessFolder, executable: str) -> bool:
+    """Whether the process lives and runs this executable."""
     with suppress(OSError):
-        return is_on_one_host(folder.environment(LOCAL_VARIABLES, own_pid))
+        return folder.executable == executable and not read_status(folder).is_dead
     return False
 
 

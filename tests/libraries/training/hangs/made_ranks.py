@@ -54,7 +54,7 @@ def rank(
     ending: Ending | None = None,
     is_stopped: bool = False,
     is_traced: bool = False,
-    is_local: bool = False,
+    has_lost_ranks: bool = False,
     age: float = 0.5,
 ) -> Rank:
     """A rank that has taken steps of these durations until `silent` s ago. `age`: of its record, in s."""
@@ -67,7 +67,7 @@ def rank(
         has_marks=bool(steps),
         is_stopped=is_stopped,
         is_traced=is_traced,
-        is_local=is_local,
+        has_lost_ranks=has_lost_ranks,
         threads=threads,
         collectives=tuple(collectives),
         children=tuple(children),

@@ -353,7 +353,7 @@ def test_a_process_that_does_not_train_is_no_stopped_job() -> None:
 
 
 def test_a_rank_of_one_host_that_is_not_seen_has_ended() -> None:
-    left = [rank(number, thread("socket", LOAD), is_local=True, steps=(), silent=16) for number in (0, 2)]
+    left = [rank(number, thread("socket", LOAD), has_lost_ranks=True, steps=(), silent=16) for number in (0, 2)]
     assert roles(hang_of(left, 3)) == {1: "missing", 0: "waiting", 2: "waiting"}
     assert hang_of([rank(0, thread("socket", LOAD), steps=(), silent=16)], 2) is None  # it may run elsewhere
 

@@ -1,8 +1,10 @@
 """What a process does is read from outside: real programs that wait in known ways, in real interpreters."""
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,9 +52,11 @@ class Program:
 
 
 @contextmanager
-def running(kind: str, folder: Path, python: str = sys.executable) -> Iterator[Program]:
+def running(
+    kind: str, folder: Path, python: str = sys.executable, environment: Mapping[str, str] | None = None
+) -> Iterator[Program]:
     command = [python, str(PROGRAM), kind, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as program:
         assert program.stdout
         assert program.stdout.readline() == b"ready\n"
         reader = Program(program.pid, folder)
@@ -172,6 +176,16 @@ def test_a_dead_child_is_dead(tmp_path: Path) -> None:
         wait_for(lambda: [child.is_dead for child in program.read().children] == [True])
         assert [child.ending for child in program.read().children] == ["ended with exit code 3"]
         assert not program.read().is_stopped
+
+
+def test_a_job_on_one_host_has_lost_a_rank_once_its_launcher_has_fewer_processes(tmp_path: Path) -> None:
+    job = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    with running("siblings", tmp_path, environment=job) as launcher:
+        first, second = wait_for(lambda: launcher.read().children if len(launcher.read().children) == 2 else ())
+        reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60)
+        assert not reader.read(Watched(first.pid)).has_lost_ranks
+        os.kill(second.pid, signal.SIGKILL)
+        wait_for(lambda: reader.read(Watched(first.pid)).has_lost_ranks)
 
 
 def test_a_thread_that_computes_in_python_runs_python(tmp_path: Path) -> None:

@@ -97,6 +97,13 @@ def zombie() -> None:
     time.sleep(60)
 
 
+def siblings() -> None:
+    for _ in range(2):
+        if not os.fork():
+            time.sleep(60)
+    time.sleep(60)
+
+
 def asks() -> None:
     sys.stdin.read()
 
