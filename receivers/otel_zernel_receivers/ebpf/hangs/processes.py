@@ -198,7 +198,7 @@ class ProcessReader:
             if len(found.tasks) == MOST_THREADS or (found.tasks and self._monotonic() > deadline):
                 break
             with suppress(OSError, ValueError):
-                task = read_task(folder, tid, clock)
+                task = read_task(folder, tid, clock if tid in shown else 0.0)
                 if tid in shown or (task.state in _LISTED and not task.is_of_transport):
                     found.tasks[tid] = task
         return found
