@@ -33,7 +33,7 @@ OF_OTHER_POSITIONS: Final = frozenset({Position.EVALUATION, Position.CHECKPOINT,
 _AN_OPERATOR: Final = 15e-6
 """Seconds of Python, and of waits for threads, that each operator needs."""
 _A_PASS: Final = 30e-6
-"""Seconds of Python that a pass needs besides: modules, losses and optimizers call functions before their operators."""
+"""Seconds of Python that a pass of each step needs besides: modules and optimizers call functions of their own."""
 _MOST_OF_THEM: Final = 0.5
 """An interval with fewer operators, by the median one, lacks some."""
 _SMALL: Final = 0.01
@@ -119,12 +119,12 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return 1.0
     operators, known = _operators(job, position)
     spent = float(job.spent[:, :, at][known].sum())
-    return max(1.0 - _python_for(operators, known) / spent, 0.0) if spent else 0.0
+    return max(1.0 - _python_for(job, operators, known) / spent, 0.0) if spent else 0.0
 
 
 def _beside_batches(job: Job) -> float:
     """The part, 0 to 1, of the computing while it loads that taking batches from workers does not need."""
-    computes = [one.position is Position.LOAD and one.activity in ON_CPU for one in job.moments]
+    computes = [one.position is Position.LOAD and one.activity in ON_CPU - OF_OTHER_CAUSES for one in job.moments]
     spent = float(job.totals[:, computes].sum())
     batches = sum(float(job.events(rank, StepEvent("worker_batch")).sum()) for rank in range(len(job.ranks)))
     return max(1.0 - batches * UNPACKING / spent, 0.0) if spent else 1.0
@@ -161,9 +161,9 @@ def _of_hooks(job: Job, at: int) -> float:
     return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent else 0.0
 
 
-def _python_for(operators: float, intervals: Flags) -> float:
-    """The seconds of Python that so many operators of a pass need in these intervals."""
-    return operators * _AN_OPERATOR + float(intervals.sum()) * _A_PASS
+def _python_for(job: Job, operators: float, intervals: Flags) -> float:
+    """The seconds of Python that so many operators of a pass need in these intervals of each rank."""
+    return operators * _AN_OPERATOR + float((intervals * np.maximum(job.trained, 1)).sum()) * _A_PASS
 
 
 def _beside_operators(job: Job, at: int) -> float:
@@ -177,5 +177,5 @@ def _beside_operators(job: Job, at: int) -> float:
     ]
     operators, known = _operators(job, position)
     spent = float(job.spent[:, :, at][known].sum())
-    needed = float(job.spent[:, :, of_operators][known].sum()) + _python_for(operators, known)
+    needed = float(job.spent[:, :, of_operators][known].sum()) + _python_for(job, operators, known)
     return max(1.0 - needed / spent, 0.0) if spent else 0.0

@@ -13,11 +13,17 @@ class ProbeTime:
 
     def __init__(self) -> None:
         self._sums = {PROBE_HITS: 0.0, PROBE_TIME: 0.0}
+        self._totals: dict[str, float] = {}
+        """The latest points that are cumulative."""
 
     def add(self, point: InputPoint) -> None:
         """Adds a point of one of both counters."""
-        before = self._sums[point.name] * _KEPT if point.delta else 0.0
-        self._sums[point.name] = before + point.value
+        increase = point.value
+        if not point.delta:
+            before = self._totals.get(point.name, increase)
+            self._totals[point.name] = increase
+            increase = max(increase - before, 0.0)
+        self._sums[point.name] = self._sums[point.name] * _KEPT + increase
 
     @property
     def of_hit(self) -> float:

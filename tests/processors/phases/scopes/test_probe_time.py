@@ -75,15 +75,13 @@ def test_a_healthy_job_with_short_steps_has_no_cause_if_the_time_of_its_probes_i
         assert [(one.cause, one.position) for one in answer.causes] == [(CauseName.SEGMENT, Position.OPTIMIZER)]
 
 
-def test_the_time_of_a_hit_follows_the_latest_readings_of_either_temporality() -> None:
-    changing = ProbeTime()
-    assert changing.of_hit == 0
+@pytest.mark.parametrize("is_delta", [True, False], ids=["delta", "cumulative"])
+def test_the_time_of_a_hit_follows_the_latest_readings(is_delta: bool) -> None:
+    latest, hits, seconds = ProbeTime(), 0.0, 0.0
+    assert latest.of_hit == 0
     for number in range(600):
-        changing.add(point(PROBE_HITS, number, 1_000))
-        changing.add(point(PROBE_TIME, number, 0.001 if number < 300 else 0.004))
-    assert changing.of_hit == pytest.approx(4_000, rel=0.01)
-    total = ProbeTime()
-    for number in range(1, 4):
-        total.add(point(PROBE_HITS, number, 1_000 * number, is_delta=False))
-        total.add(point(PROBE_TIME, number, 0.002 * number, is_delta=False))
-    assert total.of_hit == pytest.approx(2_000)
+        spent = 0.001 if number < 300 else 0.004
+        hits, seconds = (1_000, spent) if is_delta else (hits + 1_000, seconds + spent)
+        latest.add(point(PROBE_HITS, number, hits, is_delta=is_delta))
+        latest.add(point(PROBE_TIME, number, seconds, is_delta=is_delta))
+    assert latest.of_hit == pytest.approx(4_000, rel=0.01)
