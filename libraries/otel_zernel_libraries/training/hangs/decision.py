@@ -214,7 +214,7 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     if serves:
         return _Judged(rank, _State.SERVES, None, loop, loop.detail)
     if loop.activity in (Activity.GIL, Activity.LOCK) and (holder := _named_thread(loop.detail, threads)):
-        return _Judged(rank, _State.BLOCKED, None, holder, loop.detail)
+        return _Judged(rank, _State.BLOCKED, None, holder, loop.detail, is_helped=helped)
     if frames.is_loading(loop.lines) and (busy := _stuck_worker(children)):
         worker, thread = busy
         doing = thread.detail or activity_words(thread.activity)

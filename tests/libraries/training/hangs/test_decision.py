@@ -216,6 +216,8 @@ def test_the_thread_that_holds_a_mutex_is_the_guilty_one() -> None:
     hang = hang_of([waiting(0), rank(1, main, stuck)], 2)
     assert hang is not None
     assert hang.ranks[0].code[0] == "native.py:3 call"
+    transfers = thread("socket", LOAD, id_=101, is_main=False, seconds=0.2)
+    assert hang_of([waiting(0, silent=60), rank(1, main, transfers, silent=60)], 2) is None
 
 
 def test_the_only_other_thread_of_the_user_is_named_with_its_line() -> None:
