@@ -22,8 +22,8 @@ cluster: $(STAMP)
 		apt-get install --yes --no-install-recommends postgresql
 	@$(BIN)/python -m examples.cluster $(if $(FAULTS),--faults $(filter-out all,$(FAULTS)))
 
-# Runs three tests at a time, one if JOBS=1: most of them wait. tests/conftest.py says which may run together.
-JOBS ?= 3
+# Runs two tests at a time, one if JOBS=1. tests/conftest.py says which may run together.
+JOBS ?= 2
 test: $(STAMP) peers lint
 	$(BIN)/pytest --numprocesses $(JOBS) $(PYTEST_ARGS)
 

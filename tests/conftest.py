@@ -18,16 +18,11 @@ __all__ = ["pytest_runtest_call", "pytest_runtest_teardown"]
 
 _TESTS: Final = Path(__file__).parent
 _GROUPS: Final = {
-    "machine": ("receivers/ebpf",),
-    "trainings": (
-        *("processors/phases/training_loops", "processors/phases/planted", "frameworks", "gpu"),
-        *("receivers/bcc", "kernels"),
-    ),
+    "machine": ("receivers/ebpf", "receivers/bcc", "processors/phases/training_loops", "frameworks", "gpu", "kernels"),
     "programs": ("commands", "deploy", "examples", "interop"),
 }
-"""Folders whose tests run one after the other. `machine`: they probe the kernel. `trainings`: they judge the times of a
-training, compile probes or emulate a machine. `programs`: they start the whole collector. Other tests only wait for
-those in their own file."""
+"""Folders whose tests run one after the other. `machine`: they probe a kernel, or judge the times of a training.
+`programs`: they start the whole collector. Other tests only wait for those in their own file."""
 
 
 for _number in (signal.SIGINT, signal.SIGHUP):  # `nohup make test &` ignores them, and so would the programs of tests

@@ -1,13 +1,17 @@
 """The resources of a batch, whatever its signals."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from otel_zernel.batch.batch import Batch
 from otel_zernel.batch.signals import Signal
 from otel_zernel.batch.thin import LEVELS
+
+MAX_WRITTEN: Final = 1 << 20
+"""Characters of texts that `write_texts` copies for one batch. A short request can name one long text many times."""
 
 
 def holders_of(batch: Batch, signal: Signal) -> Sequence[Any]:
@@ -22,11 +26,15 @@ def editable_holders_of(batch: Batch, signal: Signal) -> Sequence[Any]:
 
 def write_texts(batch: Batch) -> None:
     """Writes the texts of attributes into the resources of profiles. Senders may have them in the dictionary, and only
-    their numbers in the resource."""
-    if "profiles" not in batch.signals or not any(map(_is_numbered, _pairs(holders_of(batch, "profiles")))):
+    their numbers in the resource. If they are longer than `MAX_WRITTEN` together, the
+    numbers stay."""
+    if "profiles" not in batch.signals:
+        return
+    numbers = Counter(_numbers(_pairs(holders_of(batch, "profiles"))))
+    texts = batch.profiles.dictionary.string_table
+    if not numbers or sum(count * len(_text(texts, number)) for number, count in numbers.items()) > MAX_WRITTEN:
         return
     edited = batch.edit("profiles")
-    texts = batch.profiles.dictionary.string_table
     for pair in _pairs(_holders(edited, "profiles")):
         _write_pair(pair, texts)
 
@@ -40,20 +48,22 @@ def _pairs(holders: Sequence[Any]) -> list[KeyValue]:
     return [pair for holder in holders for pair in holder.resource.attributes]
 
 
-def _is_numbered(pair: KeyValue) -> bool:
-    return bool(pair.key_strindex) or _has_numbers(pair.value)
+def _numbers(pairs: Iterable[KeyValue]) -> Iterator[int]:
+    for pair in pairs:
+        if pair.key_strindex:
+            yield pair.key_strindex
+        yield from _numbers_in(pair.value)
 
 
-def _has_numbers(value: AnyValue) -> bool:
+def _numbers_in(value: AnyValue) -> Iterator[int]:
     match value.WhichOneof("value"):
         case "string_value_strindex":
-            return True
+            yield value.string_value_strindex
         case "array_value":
-            return any(map(_has_numbers, value.array_value.values))
+            for inner in value.array_value.values:
+                yield from _numbers_in(inner)
         case "kvlist_value":
-            return any(map(_is_numbered, value.kvlist_value.values))
-        case _:
-            return False
+            yield from _numbers(value.kvlist_value.values)
 
 
 def _write_pair(pair: KeyValue, texts: Sequence[str]) -> None:

@@ -144,6 +144,19 @@ def test_profiles_get_the_same_attributes_also_if_the_dictionary_has_their_texts
         ]
 
 
+def test_a_long_text_that_many_attributes_name_is_not_copied_for_each() -> None:
+    message = profiles(7)
+    message.dictionary.string_table.append("x" * 100_000)
+    pairs = message.resource_profiles[0].resource.attributes
+    for at in range(100):
+        pairs.add(key=str(at)).value.string_value_strindex = len(message.dictionary.string_table) - 1
+    (changed,) = processor({"attributes": [{"key": "a", "value": 1}]}).process(
+        Batch.from_bytes(profiles=message.SerializeToString())
+    )
+    assert len(changed.bytes_of("profiles")) < 110_000
+    assert changed.profiles.resource_profiles[0].resource.attributes[-1].key == "a"
+
+
 def test_unchanged_profiles_pass_as_the_bytes_that_arrived() -> None:
     sent = profiles(7, resource={"list": ["a"]}).SerializeToString()
     keep = {"attributes": [{"key": "list", "value": "x", "action": "insert"}]}
