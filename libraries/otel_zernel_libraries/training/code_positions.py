@@ -30,7 +30,11 @@ _RULES: Final = (
     _Rule(_CHECKPOINT, "/keras/src/saving/.*[.]py", "_?(save|write|serialize)_.*"),
     _Rule(_CHECKPOINT, "[.]py", "_?save_(checkpoint|ckpt|model|pretrained|state|weights)s?"),
     _Rule(_COMPILE, "/torch/_dynamo/(?!eval_frame|external_utils|utils|decorators|callback).*[.]py"),
-    _Rule(_COMPILE, "/torch/_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler).*[.]py"),
+    _Rule(
+        _COMPILE,
+        "/torch/_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler|compile_fx|codecache).*[.]py",
+    ),
+    _Rule(_COMPILE, "/torch/_inductor/(compile_fx|codecache)[.]py", "(?!(run|__call__)$).*"),  # these run the result
     _Rule(
         _COMPILE,
         "/torch/_inductor/runtime/[a-z_]+[.]py",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import Duration, PositiveDuration
@@ -24,13 +24,22 @@ class ProcessesConfig(ComponentConfig):
 SamplesPerSecond = Annotated[int, Field(ge=0, le=999)]
 
 
+_LONGEST_WAIT = 0.01
+
+
+def _checked_wait(seconds: float) -> float:
+    if seconds > _LONGEST_WAIT:
+        raise ValueError("must be at most 10ms: a stack shows where in the loop all the time was that it stands for")
+    return seconds
+
+
 class StacksConfig(ComponentConfig):
     """How often the Python stacks of processes that train are read."""
 
     rate: Annotated[SamplesPerSecond, Field(ge=1)] = 19
     """Samples a second of each CPU. There is one clock: a higher `sampler_frequency` is the rate of stacks, too."""
-    off_cpu: PositiveDuration = 0.001
-    """Seconds. A thread that has waited for so long since its stack before has its stack read."""
+    off_cpu: Annotated[PositiveDuration, AfterValidator(_checked_wait)] = 0.001
+    """Seconds, at most 0.01. A thread that has waited for so long since its stack before has its stack read."""
 
 
 def _stacks(value: Any) -> Any:
@@ -38,7 +47,7 @@ def _stacks(value: Any) -> Any:
         return StacksConfig() if value else None
     if isinstance(value, Mapping | StacksConfig):
         return value
-    raise ValueError(f"{value!r} says neither whether nor how often; write true, false, or {{rate: 19, off_cpu: 1ms}}")
+    raise ValueError("must be true, false, or {rate: 19, off_cpu: 1ms}")
 
 
 def _stacks_or_false(value: Any, write: SerializerFunctionWrapHandler) -> Any:
@@ -65,7 +74,7 @@ class EbpfConfig(ComponentConfig):
     long_wait: Duration = 0.0001
     """Seconds. A wait for the GPU that is at least this long is also a span."""
     sampler_frequency: SamplesPerSecond = 19
-    """Samples a second of the code that each CPU runs, in processes that train; 0 means none."""
+    """Samples a second of the code that each CPU runs, in processes that train; 0 means none, or those of `stacks`."""
     stacks: Annotated[StacksConfig | None, BeforeValidator(_stacks), WrapSerializer(_stacks_or_false)] = None
     """Reports the lines of Python code in which processes that train spend their time. `true` means the defaults."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03

@@ -26,9 +26,6 @@ from otel_zernel_receivers.ebpf.scanning import Scanning, selection_of
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings, counted_layout
 
-_SHORTEST_WAIT = StacksConfig().off_cpu
-"""Seconds. Stacks show positions, too, so that they are also collected without the option `stacks`."""
-
 
 class EncodedReading(NamedTuple):
     """One reading of the kernel's counters, as OTLP."""
@@ -93,7 +90,7 @@ class Session:
             counted_layout(config.significant_figures),
             config.long_wait,
             samples_workers=bool(config.stacks),
-            shortest_wait=config.stacks.off_cpu if config.stacks else _SHORTEST_WAIT,
+            shortest_wait=(config.stacks or StacksConfig()).off_cpu,  # stacks show positions, too
         )
         with closing(loader(limits)) as loaded:
             _log_mode(loaded, context)

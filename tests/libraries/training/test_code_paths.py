@@ -67,6 +67,8 @@ FOLDER = "/home/me/run/"
         ("/home/me/torch/train.py", "main", Tier.USER),
         ("/home/me/torch/nn/model.py", "Net.forward", Tier.USER),
         ("/home/me/torch/optim/lion.py", "Lion.step", Tier.USER),
+        ("/home/me/torch/optim/adam_mini.py", "AdamMini.step", Tier.USER),
+        ("/home/me/torch/utils/data/dataset.py", "Corpus.read", Tier.USER),
         ("/home/me/torch/utils/data.py", "load", Tier.USER),
         ("/home/me/pytorch/examples/train.py", "main", Tier.USER),
         ("/home/me/pytorch-lab/torch/train.py", "main", Tier.USER),

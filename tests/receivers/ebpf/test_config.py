@@ -30,12 +30,13 @@ def test_stacks_are_switched_or_described(written: Any, read: StacksConfig | Non
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (19, "19 says neither whether nor how often; write true, false, or {rate: 19, off_cpu: 1ms}"),
-        (None, "None says neither whether nor how often"),
+        (19, "must be true, false, or {rate: 19, off_cpu: 1ms}"),
+        (None, "must be true, false, or {rate: 19, off_cpu: 1ms}"),
         ({"rate": 0}, "greater than or equal to 1"),
         ({"rate": 1000}, "less than or equal to 999"),
         ({"off_cpu": 1}, "a duration needs a unit"),
         ({"off_cpu": "0s"}, "must be greater than 0"),
+        ({"off_cpu": "11ms"}, "must be at most 10ms"),
         ({"off_gpu": "1ms"}, "off_gpu"),
     ],
 )

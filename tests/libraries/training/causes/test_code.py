@@ -258,6 +258,9 @@ def test_frames_show_what_a_compilation_does(inner: tuple[CodeLine, ...], words:
 
 RUNS = (
     ("torch/_inductor/output_code.py", "CompiledFxGraph.__call__"),
+    ("torch/_inductor/codecache.py", "CompiledFxGraph.__call__"),
+    ("torch/_inductor/compile_fx.py", "cudagraphify.<locals>.run"),
+    ("torch/_inductor/compile_fx.py", "align_inputs_from_check_idxs.<locals>.run"),
     ("torch/_inductor/utils.py", "align_inputs_from_check_idxs.<locals>.run"),
     ("torch/_inductor/runtime/triton_heuristics.py", "CachingAutotuner.run"),
     ("torch/_dynamo/eval_frame.py", "_TorchDynamoContext.__call__.<locals>.compile_wrapper"),

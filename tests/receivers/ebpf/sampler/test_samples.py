@@ -211,14 +211,14 @@ def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
 def test_a_stack_of_a_wait_is_read_after_off_cpu(loadable: None, standin: Standin) -> None:
-    config = EbpfConfig(stacks=StacksConfig.model_validate({"off_cpu": "100ms"}), max_overhead=0)
+    config = EbpfConfig(stacks=StacksConfig.model_validate({"off_cpu": "10ms"}), max_overhead=0)
     with training(sys.executable, WAITING_JOB, str(standin.cudart), config=config) as job:
         address = int(told(job.process))
         told(job.process)
         waits = [count for code, _, count in job.waits() if code == address]
         waited = sum(count.waited_ns for count in waits) / 1e9
         assert waited > 1, "short waits are added up"
-        assert sum(count.samples for count in waits) * 0.1 <= waited
+        assert sum(count.samples for count in waits) * 0.01 <= waited
 
 
 def test_nothing_is_sampled_without_a_frequency(loadable: None, standin: Standin) -> None:
