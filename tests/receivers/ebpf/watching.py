@@ -145,6 +145,14 @@ def watch(loadable: None) -> Iterator[Watch]:
         yield watch
 
 
+@pytest.fixture(scope="module")
+def shared_watch() -> Iterator[Watch]:
+    """Like `watch`, but open for all tests of a file, with what earlier ones read: to open a session takes a second."""
+    require_ebpf()
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
+        yield watch
+
+
 @contextmanager
 def reading(watch: Watch) -> Iterator[None]:
     """Reads all the time, as the receiver does: other PyTorch jobs on this machine fill the same ring buffer."""

@@ -35,10 +35,10 @@ def watched(watch: Watch, standin: Standin, script: str) -> tuple[Batch, Program
     ],
 )
 def test_a_collective_is_counted_with_its_bytes(
-    watch: Watch, standin: Standin, function: str, operation: str, parts: int
+    shared_watch: Watch, standin: Standin, function: str, operation: str, parts: int
 ) -> None:
     float16 = 6
-    batch, program = watched(watch, standin, f"{INIT}; {function} comm=1 count=1000 type={float16} times=4")
+    batch, program = watched(shared_watch, standin, f"{INIT}; {function} comm=1 count=1000 type={float16} times=4")
     here = {"process_pid": program.pid, "zernel_nccl_operation": operation}
     assert calls(batch, ENQUEUE, **here) == 4
     assert calls(batch, DURATION, **here) == 0
@@ -46,8 +46,8 @@ def test_a_collective_is_counted_with_its_bytes(
 
 
 @pytest.mark.parametrize(("type_", "size"), list(enumerate([1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1])))
-def test_elements_have_their_true_size(watch: Watch, standin: Standin, type_: int, size: int) -> None:
-    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type={type_}")
+def test_elements_have_their_true_size(shared_watch: Watch, standin: Standin, type_: int, size: int) -> None:
+    batch, program = watched(shared_watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type={type_}")
     assert numbers(batch, SIZE, process_pid=program.pid) == [10 * size]
 
 

@@ -58,14 +58,14 @@ CASES = [
 @pytest.mark.parametrize(
     ("library", "function", "hits"), [case[1:] for case in CASES], ids=[case[0].name for case in CASES]
 )
-def test_hits_are_the_calls_made(watch: Watch, standin: Standin, library: str, function: str, hits: int) -> None:
+def test_hits_are_the_calls_made(shared_watch: Watch, standin: Standin, library: str, function: str, hits: int) -> None:
     with standin.start() as program:
         program.do(f"load {library}")
-        watch.attach()
+        shared_watch.attach()
         program.do(f"{function} times=5 threads=3")
         program.do(f"{function} times=20")
         assert len(program.calls(function)) == 35
-        assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 35 * hits
+        assert sum(numbers(shared_watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 35 * hits
 
 
 def test_every_kind_of_probe_is_tested() -> None:
