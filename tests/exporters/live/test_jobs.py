@@ -13,7 +13,10 @@ from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, duratio
 from tests.libraries.training.causes.made_answers import ANSWER, CODED, TOKENIZES, answer_batch
 
 NS = 1_000_000_000
-HANG = JobHang(since=10.0, ranks=(HungRank(rank=1, pid=8, role=HungRole.STOPPED),))
+HANG = JobHang(
+    since=10.0,
+    ranks=(HungRank(rank=1, pid=8, role=HungRole.STOPPED), HungRank(rank=0, pid=7, role=HungRole.WAITING)),
+)
 
 
 def rank(number: int) -> Attributes:
@@ -194,8 +197,8 @@ async def test_a_job_that_hangs_has_the_guilty_rank_in_place_of_a_cause_until_it
     assert "answer" not in state["jobs"]["4711"]
     assert state["jobs"]["4711"]["hung"] == {
         "since": 10_000,
-        "sentence": "Rank 1 has been stopped for 30 s: `kill -CONT 8` continues it.",
-        "advice": ["Continue it: `kill -CONT 8`."],
+        "sentence": "Rank 1 has been stopped for 30 s. Rank 0 waits for it in a collective.",
+        "advice": ["Continue it. `fg` in its shell, or `kill -CONT 8`, continues it."],
     }
     state = await run.add(points("zernel.job.hung", [({}, 0)], job))
     assert state["jobs"]["4711"]["answer"]["verdict"] == "input_bound"
