@@ -151,6 +151,8 @@ def _print_report(report: "WhyReport", slices: "Slices | None", options: argpars
     text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
     for path in filter(None, _files(options)):
         print(f"Wrote {path}", file=errors)
+    if (options.folded or options.pprof) and not any(rank.code for job in report.jobs for rank in job.ranks):
+        print("No stacks were read: the files of stacks are empty.", file=errors)
     if slices and slices.is_full:
         print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
     print_result(text)

@@ -12,6 +12,7 @@ from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.pid_namespace import unseen_processes
 from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
@@ -49,10 +50,13 @@ class EbpfReceiver(Receiver):
     @classmethod
     def examine(cls, config: EbpfConfig | None = None) -> Iterable[Finding]:
         if sys.platform != "linux":
-            return (Finding("kernel", "eBPF works on Linux only. Run the collector there", ok=False),)
+            yield Finding("kernel", "eBPF works on Linux only. Run the collector there", ok=False)
+            return
         from otel_zernel_receivers.ebpf.doctor import examine
 
-        return examine(config or EbpfConfig())
+        yield from examine(config or EbpfConfig())
+        if unseen := unseen_processes():
+            yield Finding("PID namespace", unseen)
 
     async def run(self, emit: Emit) -> None:
         """Emits the kernel's counts every `interval`. While eBPF does not work, reports why in health, and tries again

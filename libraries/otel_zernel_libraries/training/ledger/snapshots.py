@@ -120,16 +120,23 @@ class Snapshot(NamedTuple):
         id, all counters begin again.
         """
         spent = tuple(map(sub, self.times, earlier.times))
-        follows = self.time >= earlier.time and self.read >= earlier.read and self.copied >= earlier.copied
-        return spent if follows and min(spent) >= 0 else None
+        return spent if self._follows(earlier) and min(spent) >= 0 else None
 
     def by_state_since(self, earlier: "Snapshot") -> dict[Activity | None, int] | None:
         """The same by state, without states in which no time was spent."""
-        if self.time < earlier.time or self.read < earlier.read or self.copied < earlier.copied:
+        if not self._follows(earlier):
             return None
         pairs = zip(STATES, earlier.times, self.times, strict=True)
         spent = {state: after - before for state, before, after in pairs if before != after}
         return spent if not spent or min(spent.values()) > 0 else None
+
+    def _follows(self, earlier: "Snapshot") -> bool:
+        return (
+            self.time >= earlier.time
+            and self.read >= earlier.read
+            and self.copied >= earlier.copied
+            and self.hits >= earlier.hits
+        )
 
     def towards(self, later: "Snapshot", part: int, whole: int) -> "Snapshot":
         """The counters after `part` ns of the `whole` ns until a later snapshot, if all grow evenly.

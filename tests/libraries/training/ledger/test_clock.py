@@ -127,6 +127,13 @@ def test_counters_that_begin_again_show_nothing_between_two_counts() -> None:
     assert segment.work.operators == 3
 
 
+def test_fewer_hits_of_probes_than_before_take_no_time_off() -> None:
+    """A sender may send any numbers."""
+    begin = after(NOTHING, 1000)._replace(hits=1_000_000)
+    end = after(begin, 1000, operators=2)._replace(hits=5)
+    assert clock((1000, begin), (2000, end)).segments(1000, 2000, FORWARD) == ((1000, 2000, FORWARD, (), None),)
+
+
 def test_a_kernel_that_counts_no_times_shows_no_activity() -> None:
     last = after(NOTHING, 100, launches=2)._replace(known=0)
     (segment,) = clock((0, NOTHING), (100, last)).segments(0, 100, FORWARD)

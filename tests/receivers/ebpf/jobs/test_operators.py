@@ -222,13 +222,17 @@ def test_a_thread_that_waits_for_other_threads_in_an_operator_is_in_one_pass(wat
 
 
 def test_a_pass_of_more_than_a_second_is_reported_while_it_runs(watch: Watch, standin: Standin) -> None:
-    """A busy machine may let less than 0.6 s of CPU time last for a second, and pause the thread."""
-    batch, program = ran(watch, standin, ["addmm", "spin work=600000000"] * 4 + ["addmm", BACKWARD])
-    found = runs_of(batch, program)
-    assert all(run in (Run(count, end=end) for count in (1, 2) for end in ("next", "operator")) for run in found)
-    assert sum(int(str(run.operators)) for run in found) == 5
-    for run, (before, after) in zip(found, pairwise(operators_of(batch, program)), strict=False):
-        assert run.end == "operator" or before.end_time_unix_nano == after.start_time_unix_nano
+    """A busy machine may let less than 0.6 s of CPU time last for a second, and pause the thread in all runs."""
+    for _ in range(3):
+        batch, program = ran(watch, standin, ["addmm", "spin work=600000000"] * 4 + ["addmm", BACKWARD])
+        reported = runs_of(batch, program)
+        assert all(run in (Run(count, end=end) for count in (1, 2) for end in ("next", "operator")) for run in reported)
+        assert sum(int(str(run.operators)) for run in reported) == 5
+        for run, (before, after) in zip(reported, pairwise(operators_of(batch, program)), strict=False):
+            assert run.end == "operator" or before.end_time_unix_nano == after.start_time_unix_nano
+        if any(run.end == "next" for run in reported):
+            return
+    pytest.fail("no run was reported while it ran")
 
 
 def test_a_pass_that_pauses_for_more_than_a_second_is_reported_before_its_next_operator(
