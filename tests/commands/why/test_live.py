@@ -272,7 +272,7 @@ async def test_a_started_program_that_fails_at_once_gives_its_exit_status() -> N
     )
 
 
-async def test_without_a_job_it_says_what_it_looked_for() -> None:
+async def test_without_a_job_it_says_what_it_looked_for_and_what_it_cannot_see() -> None:
     require_ebpf()
     if shutil.which("unshare") is None:
         pytest.skip("unshare is not installed: it hides the other jobs of this machine")
@@ -280,8 +280,8 @@ async def test_without_a_job_it_says_what_it_looked_for() -> None:
     command = await asyncio.create_subprocess_exec(*hidden, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     output, errors = await command.communicate()
     assert (command.returncode, output) == (1, b"")
-    sentence = r"Error: no training job is running: none of the \d+ processes .* uses PyTorch, CUDA or NCCL\n"
-    assert re.fullmatch(sentence, errors.decode())
+    sentence = r"Error: no training job is running: none of the \d+ processes that are seen uses PyTorch, CUDA or NCCL"
+    assert re.match(rf"{sentence}\. Only the processes of this PID namespace are seen", errors.decode())
 
 
 async def test_a_process_that_is_no_training_says_what_its_thread_does() -> None:
