@@ -11,8 +11,6 @@ from itertools import pairwise
 from operator import sub
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from otel_zernel_libraries.training.ledger.moments import Activity, Position
 
 STATES: Final = (
@@ -46,8 +44,8 @@ LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_PO
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
 _SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
-_WORD: Final = np.dtype("<u4")
-_WORDS: Final = 2 * LAYOUT.size // _WORD.itemsize
+_WORD: Final = "<u4"
+_WORDS: Final = 2 * LAYOUT.size // 4
 _MASK: Final = (_WORDS + 7) // 8
 """Bytes: a bit for each word of two snapshots."""
 
@@ -192,10 +190,12 @@ def joined_snapshots(begin: bytes, end: bytes) -> bytes:
 
 def packed_snapshots(pieces: Sequence[bytes]) -> list[bytes]:
     """Such pieces without the words that are 0, as three in four are: a span that is held takes little memory so."""
+    import numpy as np  # a collector without `phases` starts without it
+
     words = np.frombuffer(b"".join(pieces), dtype=_WORD).reshape(-1, _WORDS)
     is_set = words != 0
     masks, values = np.packbits(is_set, axis=1).tobytes(), words[is_set].tobytes()
-    ends = (is_set.sum(axis=1).cumsum() * _WORD.itemsize).tolist()
+    ends = (is_set.sum(axis=1).cumsum() * 4).tolist()
     return [
         masks[at * _MASK : (at + 1) * _MASK] + values[begin:end] for at, (begin, end) in enumerate(pairwise((0, *ends)))
     ]
@@ -203,6 +203,8 @@ def packed_snapshots(pieces: Sequence[bytes]) -> list[bytes]:
 
 def unpacked_snapshots(packed: Sequence[bytes]) -> bytes:
     """The pieces from which these were packed, joined."""
+    import numpy as np  # as above
+
     masks = np.frombuffer(b"".join([piece[:_MASK] for piece in packed]), dtype=np.uint8)
     is_set = np.unpackbits(masks).view(np.bool_)  # in one row, which takes a quarter of the time of several
     words = np.zeros(len(is_set), dtype=_WORD)
