@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.errors import CannotStart, DecodeError, ReceiverFailed
@@ -33,6 +34,9 @@ _LAST_COMMITS: Final = 10
 """Attempts to commit at the end."""
 _REBALANCING: Final = frozenset({22, 27})
 """The generation of the group is over, or a rebalance is in progress."""
+_LEAVING_POLLS: Final = 4
+_LEAVING_POLL: Final = 0.05
+"""Seconds. The callbacks of rebalances run meanwhile."""
 _CLOSE: Final = 0.5
 """Seconds to wait for the end of the thread. The commit at its end goes on meanwhile."""
 
@@ -106,6 +110,8 @@ class ConsumerThread:
         finally:
             self._store_taken(consumer)
             self._commit_rest(consumer)
+            if not self._config.group_instance_id:  # a static member stays in the group
+                _leave_group(consumer)
             consumer.close()
             self._metrics.clear()
 
@@ -264,6 +270,19 @@ class ConsumerThread:
         self._metrics.left(places)
         if self._is_paused:  # the client keeps the pause of a partition that comes back
             consumer.resume(partitions)
+
+
+def _leave_group(consumer: "Consumer") -> None:
+    """Gives all partitions back. If a rebalance comes while `close` runs, librdkafka may wait in it for ever, with the
+    GIL held (https://github.com/confluentinc/librdkafka/issues/4884)."""
+    from confluent_kafka import KafkaException
+
+    with suppress(KafkaException):
+        consumer.unsubscribe()
+        for _ in range(_LEAVING_POLLS):
+            consumer.poll(_LEAVING_POLL)
+            if not consumer.assignment():
+                return
 
 
 def _places(partitions: "Iterable[Offset]") -> set[TopicPartition]:
