@@ -150,6 +150,7 @@ async def test_a_lost_task_ends_no_process_of_another_collector_with_the_same_id
         for client in (one, two):
             await client.shell(id_, "echo $PPID; exec sleep 1000")
             await client.has_logged(id_, b"\n")
+            await client.reaches(id_, "running")
         os.kill(int(await one.log(id_)), signal.SIGKILL)
         assert (await one.end(id_))["status"] == "lost"
         await until(lambda: len(processes_of(id_)) == 1, within=60)
