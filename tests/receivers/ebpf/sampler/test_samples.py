@@ -153,16 +153,22 @@ def test_the_samples_of_pytorch_agree_with_its_own_clock(loadable: None, python:
 
 def test_snapshots_have_the_samples_of_their_thread(loadable: None, python: str) -> None:
     with training(python, JOB, "3") as job:
-        spent = job.work()
-        spans = [span for span in spans_of(job.watch.read(), job.process.pid) if span.name == "backward"]
+        shares, expected = measured(lambda: shares_in_snapshots(job), lambda both: both[0] == both[1])
+    assert shares == expected
+
+
+def shares_in_snapshots(job: Job) -> tuple[dict[str, float], object]:
+    """As `shares_of`, by the snapshots of the job's passes."""
+    spent = job.work()
+    spans = [span for span in spans_of(job.watch.read(), job.process.pid) if span.name == "backward"]
     first, *_, last = (snapshots_of(span)[1] for span in sorted(spans, key=lambda span: span.end_time_unix_nano))
     samples = [after - before for before, after in zip(first.samples, last.samples, strict=True)]
-    total = sum(spent.values())
-    for activity, count in zip(SAMPLED[1:], samples[1:], strict=True):
-        assert count / sum(samples) == pytest.approx(spent[str(activity)] / total, abs=close(sum(samples)))
     waits = sum(last.times[1:]) - sum(first.times[1:])
     known_us = last.frame_times[0] - first.frame_times[0]
     assert 0.99e6 * sum(samples) / 997 < known_us < 1.01e6 * sum(samples) / 997 + waits / 1000
+    shares = {str(activity): count / sum(samples) for activity, count in zip(SAMPLED[1:], samples[1:], strict=True)}
+    total = sum(spent.values())
+    return shares, pytest.approx({one: seconds / total for one, seconds in spent.items()}, abs=close(sum(samples)))
 
 
 @pytest.mark.parametrize("minor", MINORS)
