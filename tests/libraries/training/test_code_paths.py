@@ -83,7 +83,7 @@ FOLDER = "/home/me/run/"
         ("/opt/app/python311.zip/json/encoder.py", "JSONEncoder.encode", Tier.CORE),
         ("/usr/lib/python311.zip/json/encoder.py", "JSONEncoder.encode", Tier.CORE),
         ("/home/me/app.pyz/train.py", "main", Tier.USER),
-        ("/root/.shiv/app_1/site-packages/requests/api.py", "get", Tier.PACKAGE),
+        ("/home/me/.shiv/app_1/site-packages/requests/api.py", "get", Tier.PACKAGE),
         # code that is written by code
         ("<string>", "<module>", Tier.USER),
         ("<string>", "Net.__init__", Tier.USER),

@@ -26,7 +26,7 @@ _DETAILS = (_PHASE, semconv.PHASE_DETAIL, _SOURCE)
 STACKS_WITHOUT_STEP = own(
     "zernel.phases.stacks.without_step",
     "{stack}",
-    "Stacks of Python from before the first step of their process: nothing tells their position.",
+    "Python stacks from before the first step of their process, so their position is not known.",
     (),
     "with stacks of the ebpf receiver",
 )

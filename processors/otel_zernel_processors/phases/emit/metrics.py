@@ -31,7 +31,7 @@ _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 
 def stacks_without_step(context: Context) -> Counter:
-    """Counts stacks whose position no step tells. Each job has some at its start, so they are no loss."""
+    """Counts stacks without a known position. Each job has some at its start, so they are no loss."""
     return context.meter.create_counter(*STACKS_WITHOUT_STEP.counter)
 
 
