@@ -160,7 +160,8 @@ def evaluate(batches: int, training: Training) -> None:
     training.model.eval()
     model = getattr(training.model, "module", training.model)  # one rank alone
     with torch.no_grad():
-        for number, (values, _) in enumerate(DataLoader(Samples(BATCH * batches, lambda: None), BATCH)):
+        loader = DataLoader(Samples(BATCH * batches, lambda: None), BATCH, collate_fn=lambda samples: samples)
+        for number, (values, _) in enumerate(loader):
             model(values)
             if number == batches - 1:
                 break
