@@ -1,11 +1,12 @@
 """How exactly the causes of real jobs on the CPU are named, and their gains: each runs with and without its cause.
 
 `python -m benchmarks.causes.real [NAME ...]` tries the named jobs only. The jobs run under the eBPF receiver (as root).
-Their truth is their own clock. The machine must be quiet: a row shows how far the steps before and after the cause
-differ.
+Their truth is their own clock, in pairs of neighbouring blocks of steps with and without the cause. The machine must be
+quiet: a row shows the standard error of the truth.
 """
 
 import os
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,8 +115,8 @@ class Result:
     answer: JobAnswer | None
     truths: Mapping[str, float]
     """By planted cause: its gain, by the step."""
-    drift: float
-    """How far the steps before and after the cause differ, by the step."""
+    noise: float
+    """The standard error of the truths, at most, by the step."""
 
     def cause(self, planted: str) -> Cause | None:
         """The first cause of the answer that is the planted one."""
@@ -129,8 +130,8 @@ class Result:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the job really is faster without its causes, by more than the machine drifts."""
-        return self.name in HEALTHY or min(self.truths.values()) > max(_VISIBLE, self.drift)
+        """Whether the job really is faster without its causes, by more than the noise."""
+        return self.name in HEALTHY or min(self.truths.values()) > max(_VISIBLE, 2 * self.noise)
 
     @property
     def lead_is_right(self) -> bool:
@@ -154,7 +155,7 @@ class Result:
 
     @property
     def text(self) -> str:
-        """`truth, predicted with its bounds, lead and first advice`."""
+        """`truth, predicted with its bounds, noise of the truth, lead and first advice`."""
         lead = self.answer.causes[0] if self.answer and self.answer.causes else None
         named = f"{lead.cause}{f'/{lead.position}' if lead.position else ''}" if lead else "nothing"
         said = named if self.answer else "no answer"
@@ -165,7 +166,7 @@ class Result:
             *([] if self.advice_is_right else ["WRONG ADVICE"]),
         ]
         advice = lead.advice[0] if lead and lead.advice else "-"
-        return " | ".join([self.name, gains, f"{self.drift:.1%}", said, advice, ", ".join(marks)])
+        return " | ".join([self.name, gains, f"{self.noise:.1%}", said, advice, ", ".join(marks)])
 
 
 def _gain(truth: float, cause: Cause | None) -> str:
@@ -236,13 +237,10 @@ def result_of(name: str, batches: Iterable[Batch], truths: Sequence[Truth]) -> R
         state.add(out, 0.0)
     alone = len(truths) == 1
     answers = [one.answer for one in (state.processes if alone else state.jobs) if one.answer]
-    ends = truths[0]["loop"]
-    took = (ends[-1] - ends[0]) / (len(ends) - 1)
-    without = truths[0]["without"]
-    means = {planted: sum(steps) / len(steps) for planted, steps in without.items()}
-    drifts = [(max(steps) - min(steps)) / took for steps in without.values()]
-    gains = {planted: 1 - mean / took for planted, mean in means.items()}
-    return Result(name, answers[0] if answers else None, gains, max(drifts))
+    measured: Mapping[str, Sequence[float]] = truths[0]["gains"]
+    gains = {planted: statistics.fmean(of_pairs) for planted, of_pairs in measured.items()}
+    noise = max(statistics.stdev(of_pairs) / len(of_pairs) ** 0.5 for of_pairs in measured.values())
+    return Result(name, answers[0] if answers else None, gains, noise)
 
 
 if __name__ == "__main__":

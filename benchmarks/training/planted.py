@@ -1,16 +1,17 @@
 """A training loop on the CPU, with planted causes that make it slower, and without them.
 
 `python -m benchmarks.training.planted NAME STEPS FOLDER`: NAME is one of CAUSES, two of them with ` and ` between, or
-one of HEALTHY. Once the file FOLDER/go exists, the loop takes half of STEPS without the cause, all with it, and half
-without it; without either of two. Each rank writes FOLDER/truth.RANK.json: its `pid`, `loop` (the ends of its steps
-with all causes), and `without` (by cause: the mean steps without it, before and after). All times are in ns. Needs
-torch.
+one of HEALTHY. Once the file FOLDER/go exists, the loop takes STEPS with all causes. Then, for each cause, it takes
+pairs of blocks of steps, one with all causes and one without this one. Each rank writes FOLDER/truth.RANK.json: its
+`pid`, `loop` (the ends of its steps with all causes, ns), and `gains` (by cause, and for each of its pairs: by which
+part a step is shorter without it). Needs torch.
 """
 
 import contextlib
 import copy
 import gc
 import json
+import math
 import os
 import socket
 import sqlite3
@@ -34,6 +35,9 @@ BATCH, WIDTH, FEATURES, CLASSES = 2_304, 512, 64, 10
 AND = " and "
 SETTLING = 0.2
 """The part of the steps after a change that does not count."""
+BLOCK, PAIRED = 20, 160
+"""Steps of a block, at least, and of all blocks with a cause, about. Steps are compared with their neighbours, for the
+speed of a machine drifts by some percent within seconds."""
 now = time.monotonic_ns
 
 
@@ -268,6 +272,20 @@ HEALTHY: Mapping[str, Change] = {
         "before_step": lambda training: nn.utils.clip_grad_norm_(training.model.parameters(), 1.0),
     },
 }
+PERIODS: Mapping[str, int] = {
+    "write every 20 steps": 20,
+    "Python every 25 steps": 25,
+    "checkpoint every 20 steps": 20,
+    "evaluation every 50 steps": 50,
+    "garbage collection": 40,
+    "first batch of an epoch": 25,
+    "workers restarted": 12,
+    "gradients exchanged while they accumulate": 8,
+    "ranks late in turns": 2,
+    "evaluation on rank 0": 50,
+    "checkpoint on rank 0": 20,
+}
+"""The steps after which a cause comes again: a block has all of its parts."""
 ALWAYS: Mapping[str, Change] = {
     "first batch of an epoch": {"batches": 25},
     "garbage collection": {"after_step": allocate},
@@ -365,11 +383,25 @@ def steps(training: Training, places: Places) -> Iterator[int]:
         yield now()
 
 
-def mean_step(training: Training, places: Places, count: int, settling: float = SETTLING) -> tuple[float, list[int]]:
-    """The mean of so many steps (ns), and their ends. The first ones do not count."""
-    running, before = steps(training, places), round(settling * count)
-    ends = [next(running) for _ in range(before + count)][before:]
-    return (ends[-1] - ends[0]) / (len(ends) - 1), ends
+def ends_of(training: Training, places: Places, count: int, settling: float = SETTLING) -> list[int]:
+    """When each of so many steps ended (ns). The first ones do not count."""
+    running, before = steps(training, places), math.ceil(settling * count)
+    return [next(running) for _ in range(before + count + 1)][before:]
+
+
+def mean_step(ends: list[int]) -> float:
+    return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
+def gains(training: Training, whole: Places, left: Places, block: int) -> list[float]:
+    """By which part a step is shorter with the places that are `left` than with the `whole`, for each pair."""
+    measured = []
+    for pair in range(max(PAIRED // block, 4)):
+        # each comes first as often, so that a steady drift cancels
+        order = (whole, left) if pair % 2 else (left, whole)
+        took = {id(places): mean_step(ends_of(training, places, block)) for places in order}
+        measured.append(1 - took[id(left)] / took[id(whole)])
+    return measured
 
 
 def main(name: str, count: int, folder: Path) -> None:
@@ -386,8 +418,7 @@ def main(name: str, count: int, folder: Path) -> None:
         return replace(Places(**common), **{key: value for change in planted for key, value in change.items()})
 
     training = Training()
-    first, last = [*causes, *causes, name, name][:2]
-    warming = steps(training, without(first))
+    warming = steps(training, without([*causes, ""][0]))
     while True:
         next(warming)
         go = torch.tensor(float((folder / "go").exists()))
@@ -395,13 +426,19 @@ def main(name: str, count: int, folder: Path) -> None:
             dist.broadcast(go, 0)
         if go:
             break
-    before = mean_step(training, without(first), count // 2)[0]
-    # growth is measured from its begin
-    _, loop = mean_step(training, without(""), count, 0.0 if "growing" in name else SETTLING)
-    after = mean_step(training, without(last), count // 2)[0]
-    of_causes = {first: [before, after]} if first == last else {first: [before], last: [after]}
+    if "growing" in name:  # what grows is compared from its begin
+        before = ends_of(training, without(name), count // 4)
+        loop = ends_of(training, without(""), count, settling=0.0)
+        after = ends_of(training, without(name), count // 4)
+        gained = {name: [1 - mean_step(ends) / mean_step(loop) for ends in (before, after)]}
+    else:
+        loop = ends_of(training, without(""), count)
+        period = math.lcm(*(PERIODS.get(cause, 1) for cause in causes))
+        block = period * math.ceil(BLOCK / period)
+        whole = without("")
+        gained = {cause: gains(training, whole, without(cause), block) for cause in causes or [name]}
     rank = int(os.environ.get("RANK", "0"))
-    truth = {"pid": os.getpid(), "loop": loop, "marks": [], "rank": rank, "without": of_causes}
+    truth = {"pid": os.getpid(), "loop": loop, "marks": [], "rank": rank, "gains": gained}
     (folder / f"truth.{rank}.json").write_text(json.dumps(truth))
     os._exit(0)  # workers and daemons need no end
 
