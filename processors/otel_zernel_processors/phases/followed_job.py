@@ -27,6 +27,10 @@ _MEETINGS = 4_096
 """Steps of a job that its causes may follow from, at most."""
 
 
+_AFTER_NS = 1_000_000
+"""From the last report of a job to its end. A backend keeps one value of a series for each ms."""
+
+
 class FollowedJob:
     """Follows the ranks of one job that are known to this collector.
 
@@ -103,8 +107,10 @@ class FollowedJob:
             yield from self._finish(run.steps.end())
         if not is_answered:
             yield from self._answer(self._reported)
-        yield from self._end_gains([], self._reported)
-        yield from self._report_hang(self._reported)
+        after = self._reported + _AFTER_NS
+        yield from self._end_gains([], after)
+        if self._hangs.hang or self._hangs.stop:
+            yield from self._report_hang(after)
 
     def _log_late(self, report: HostReport) -> None:
         """Logs that a report of the job could not wait for this one."""

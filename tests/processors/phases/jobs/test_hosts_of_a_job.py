@@ -1,5 +1,6 @@
 """A job on several hosts: whose data arrives late, whose ranks die, and which is started again."""
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, points
 from tests.processors.phases.processing import dropped, feed, last, make
 from tests.processors.phases.synchronous import Job, named, number_of, of_job
 from tests.processors.phases.training import (
@@ -75,6 +76,53 @@ def test_a_series_of_a_job_has_one_value_for_each_interval(host: str, late: int)
     made = feed(make(), arriving(Job().train(150), {host: late}))
     for name in JOB_METRICS:
         assert set(times_of(made, name).values()) == {1}, name
+
+
+def unsteady(job: Job, seed: int) -> Iterator[Batch]:
+    """What the collectors of three hosts send every 200 ms. Each batch has its own delay; a host's stay in order."""
+    draw, hosts = random.Random(seed), ("a", "b", "c", "c")  # drawn delays, not a secret
+    arrivals = []
+    for host in sorted(set(hosts)):
+        at, slow = 0, draw.random() < 0.5
+        for since in range(0, int(max(loop.now for loop in job.loops)) + 200, 200):
+            at = max(at, since + draw.choice((0, 0, 0, 200, 900, 2500 if slow else 0)))
+            arrivals.append((at, host, since))
+    for _, host, since in sorted(arrivals):
+        for rank in range(job.size):
+            if hosts[rank] == host:
+                yield job.batch(rank, ends=(since, since + 200), host_name=host)
+
+
+def doubled(batches: Iterable[Batch]) -> tuple[int, list[tuple[str, ...]]]:
+    """The number of metrics, and the series with two values, or a value and an end, in one ms."""
+    values: Counter[tuple[str, ...]] = Counter()
+    for batch in batches:
+        for of_resource in batch.metrics.resource_metrics:
+            resource = str(sorted(attributes_of(of_resource.resource.attributes).items()))
+            for metric in of_resource.scope_metrics[0].metrics:
+                for point in points(metric):
+                    own = str(sorted(attributes_of(point.attributes).items()))
+                    values[metric.name, own, str(point.time_unix_nano // MS), resource] += 1
+    return len({name for name, *_ in values}), [key for key, count in values.items() if count > 1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_series_has_one_value_for_each_time_whatever_the_delays_are(seed: int) -> None:
+    metrics, twice = doubled(feed(make(**ALL), unsteady(Job(forwards={3: 12.0}).train(120), seed)))
+    assert metrics > 20
+    assert twice == []
+
+
+def test_a_job_that_leaves_ends_its_series_after_their_last_value() -> None:
+    """Its host goes on with another process."""
+    job, alone, batches = Job(size=2).train(40), Loop().steps(400), list[Batch]()
+    for at in range(0, 13_000, 200):
+        batches += [job.batch(rank, ends=(at, at + 200), host_name="a") for rank in range(2)]
+        spans = [span for span in alone.spans if at * MS <= span.end_time_unix_nano - START < (at + 200) * MS]
+        batches.append(batch_of(spans, resource_of(900, host_name="a")))
+    made = feed(make(idle_timeout="2s", **ALL), batches)
+    assert [point.flags for metric in metrics_of(made, "zernel.cause.gain") for point in points(metric)].count(1) > 0
+    assert doubled(made)[1] == []
 
 
 @pytest.mark.parametrize("late", [200, 1800])
