@@ -148,6 +148,22 @@ def test_the_log_of_phases_has_the_words_of_the_table(caplog: pytest.LogCaptureF
     assert "sentence-on-marks_missing. Try-marks_missing (missing: mark-backward)" in line
 
 
+@pytest.mark.usefixtures("coined")
+def test_a_mark_that_is_sampled_is_not_called_missing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    seconds, name = [(at * 1000, 1.0) for at in range(6)], "zernel.ebpf.missing_marks"
+    sampled = gauge_batch(name, seconds[:2], process_pid=42, zernel_mark="operators", zernel_sampled=True)
+    run(sampled, gauge_batch(name, seconds, process_pid=42, zernel_mark="backward"))
+    (line,) = [record.getMessage() for record in caplog.records if "marks_missing" in record.getMessage()]
+    assert "(missing: mark-backward)" in line
+
+
+def test_no_position_claims_work_that_a_program_may_not_do() -> None:
+    """Between the backward pass and the optimizer, a program may clip, scale, log, or do nothing of this."""
+    shown = [*words.POSITION_WORDS.values(), *words.DETAIL_NAMES.values()]
+    assert not re.search("clip|scal", str(shown).lower())
+
+
 @pytest.mark.parametrize("verdict", ["straggler", "slow_link", "input_bound"])
 def test_an_alert_has_the_advice_of_the_table(verdict: str) -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))

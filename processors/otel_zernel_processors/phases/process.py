@@ -136,6 +136,8 @@ class TrainingProcess:
         """Adds a point; returns the period that rules evaluated, if any. `gpu`: the utilization of its GPU, 0 to 1."""
         self.update_times(point.time, point.time)
         if point.name == MISSING_MARKS:
+            if point.is_sample:  # the library has it
+                return None
             marks = MARK_NAMES.keys() & {point.mark}
             self.missing_marks = self.missing_marks | marks if point.value else self.missing_marks - marks
             return None

@@ -45,6 +45,12 @@ def test_the_ledger_and_the_events_of_steps_are_kept() -> None:
     assert process.events == {("collective", "backward", "all_reduce", ""): 8}
 
 
+def test_a_mark_that_is_sampled_is_not_missing() -> None:
+    sampled = points("zernel.ebpf.missing_marks", [({"zernel.mark": "operators", "zernel.sampled": True}, 1.0)])
+    process = only_process(state_of(phase_times(gpu_compute=1.0), sampled))
+    assert (process.missing_marks, process.has_sampled_operators) == (set(), True)
+
+
 def test_an_ended_gauge_has_no_value() -> None:
     mark = {"zernel.mark": "backward"}
     begun = (
