@@ -18,6 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from otel_zernel.batch import points
 from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_processors.percentiles.intake.intake import RepeatedDeltas
+from tests.libraries.histograms.temporality.running import sum_of
 from tests.processors.percentiles.running import RunningProcessor, of_metric, quantiles
 
 DELTA, CUMULATIVE = 1, 2
@@ -323,6 +324,48 @@ def test_a_repeated_delta_counts_once_and_a_late_one_that_fills_a_gap_counts(mak
         counted.append(running.point().count)
     assert counted == [2, 4, 4, 6, 8, 8, 8, 10]
     assert running.dropped == {"repeated": 3}
+
+
+def test_a_repeated_delta_of_a_sum_counts_once() -> None:
+    running, counted = RunningProcessor(), []
+    for start, end, value in ((1, 2, 7), (2, 3, 7), (2, 3, 7), (1, 2, 7), (3, 4, 7), (3, 4, 8)):
+        metric = sum_of([(start, end, value)])
+        running.process(of_metric(metric))
+        counted.append(running.point().count)
+    assert counted == [1, 2, 2, 2, 3, 4]
+    assert running.dropped == {"repeated": 2}
+
+
+def test_a_cumulative_sum_or_a_gauge_may_have_equal_points() -> None:
+    running = RunningProcessor()
+    for _ in range(3):
+        running.process(of_metric(sum_of([(1, 2, 7)], temporality=CUMULATIVE)))
+    assert running.point().count == 3
+
+
+@pytest.mark.parametrize("make", [explicit, exponential], ids=["explicit", "exponential"])
+def test_a_late_cumulative_point_adds_nothing_and_is_no_reset(make: Callable[..., Metric]) -> None:
+    """A sender that gets no answer sends its last points again. Each has as many values as seconds."""
+    running, counted = RunningProcessor(), []
+    for second in (1, 2, 4, 3, 1, 4, 5):
+        more = {} if make is explicit else {"scale": 0, "offset": 0}
+        metric = make([second], *([[]] if make is explicit else []), temporality=CUMULATIVE, **more)
+        (point,) = points(metric)
+        point.time_unix_nano = second * 10**9
+        running.process(of_metric(metric))
+        counted.append(running.point(1).count)
+    assert counted == [0, 1, 3, 3, 3, 3, 4]
+    assert running.dropped == {}
+
+
+def test_after_a_minute_of_late_cumulative_points_the_clock_of_the_sender_was_set_back() -> None:
+    running, counted = RunningProcessor(), []
+    for count, second in ((5, 1000), (6, 10), (7, 90), (9, 100)):
+        metric = explicit([count], [], temporality=CUMULATIVE)
+        metric.histogram.data_points[0].time_unix_nano = second * 10**9
+        running.process(of_metric(metric))
+        counted.append(running.point(80).count)
+    assert counted == [0, 0, 2, 4]
 
 
 def delta(count: int, start: float, end: float, *, rank: int = 0) -> Metric:

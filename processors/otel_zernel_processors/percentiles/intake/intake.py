@@ -13,6 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Histogram,
     Metric,
     NumberDataPoint,
+    Sum,
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
@@ -123,7 +124,7 @@ class RepeatedDeltas:
         self._newest: set[int] = set()
         self._older: set[int] = set()
 
-    def add(self, series: Hashable, point: HistogramPoint) -> bool:
+    def add(self, series: Hashable, point: HistogramPoint | NumberDataPoint) -> bool:
         """Whether the delta is new. A delta without a time always is.
 
         Only an equal point of the same series is a repetition: two senders may share a series.
@@ -152,13 +153,16 @@ class CumulativeDifferences:
         """The increase since the previous point of the series; None if there are `max_series` already.
 
         After a reset, the increase is the whole point. So it is for the first point of a series that started after the
-        processor; for older series it is empty, as in otelcol's cumulativetodelta. Raises `MalformedAmount`, and
-        `ValueError` if the point's fields contradict each other.
+        processor; for older series it is empty, as in otelcol's cumulativetodelta. A late point has nothing that a
+        later one does not have: its increase is empty. Raises `MalformedAmount`, and `ValueError` if the point's fields
+        contradict each other.
         """
         state, amount, start_ns = HistogramState.of(point), amount_of(point), point.start_time_unix_nano
         last = self._last.get(series)
         if last is None and len(self._last) >= self._max_series:
             return None
+        if last and 0 < point.time_unix_nano < last.end_ns and not last.is_set_back(now_ns):
+            return state.emptied()
         self._last[series] = Track(amount, start_ns, point.time_unix_nano)
         self._last[series].updated_ns = now_ns
         if last is None:
@@ -237,11 +241,19 @@ class Intake:
             case "gauge":
                 self._collect_numbers(stream, self._slots_of[key], metric.gauge.SerializeToString(), now_ns)
             case "sum":
-                self._collect_numbers(stream, self._slots_of[key], metric.sum.SerializeToString(), now_ns)
+                self._collect_numbers(stream, self._slots_of[key], self._without_repeated(key, metric.sum), now_ns)
             case "histogram":
                 self._collect_histogram(key, stream, metric.histogram, now_ns)
             case "exponential_histogram":
                 self._collect_histogram(key, stream, metric.exponential_histogram, now_ns)
+
+    def _without_repeated(self, key: MetricKey, data: Sum) -> bytes:
+        """The encoded sum without the deltas that are repeated."""
+        if data.aggregation_temporality != AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA:
+            return data.SerializeToString()
+        new = [one for one in data.data_points if has_no_value(one) or self._deltas.add(key, one)]
+        self._lost[REPEATED] += len(data.data_points) - len(new)
+        return Sum(data_points=new).SerializeToString()
 
     def expire(self, before_ns: int, slots_freed: bool) -> None:
         """Forgets series without points since `before_ns`; clears the cache of slots if some were freed."""
