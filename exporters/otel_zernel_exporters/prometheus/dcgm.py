@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
+    DataPointFlags,
     Metric,
     MetricsData,
     NumberDataPoint,
@@ -19,6 +20,7 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.prometheus.dcgm_events import COUNTED, Events, LastXids
 from otel_zernel_exporters.prometheus.dcgm_sums import SUMMED, SummedSeries, Sums, part_of
 from otel_zernel_libraries.gpu_names.dcgm import KUBERNETES, NVLINKS, Measure
+from otel_zernel_libraries.gpu_names.dcgm_blanks import is_blank
 from otel_zernel_libraries.gpu_names.dcgm_fields import METRICS, field_of, field_unit, field_value
 from otel_zernel_libraries.gpu_names.dcgm_help import HELP
 from otel_zernel_libraries.prometheus.labels import value_text
@@ -170,10 +172,12 @@ class DcgmNaming:
             found = self._field(resource, metric.name, metric.unit, kind, attributes)
             if found is None:
                 others.append(point)
-            elif not self._is_of_another(found, (resource, attributes), ends=has_no_value(point)):
+                continue
+            ends = has_no_value(point) or is_blank(metric.name, point.as_double or float(point.as_int))
+            if not self._is_of_another(found, (resource, attributes), ends=ends):
                 key = found.name, f"{kind} {metric.sum.aggregation_temporality}"
                 target = fields.get(key) or fields.setdefault(key, _metric(found, metric))
-                _add_point(target, point, found)
+                _add_point(target, point, found, ends=ends)
                 if found.name == LastXids.FIELD:
                     self._last_xids.label(target, found.labels)
         if others:
@@ -285,9 +289,9 @@ def _typed(metric: Metric) -> Metric:
     return typed
 
 
-def _add_point(target: Metric, point: NumberDataPoint, field: _Field) -> None:
+def _add_point(target: Metric, point: NumberDataPoint, field: _Field, *, ends: bool) -> None:
     renamed = (target.sum if target.HasField("sum") else target.gauge).data_points.add()
     renamed.ParseFromString(field.labels)
     renamed.start_time_unix_nano, renamed.time_unix_nano = point.start_time_unix_nano, point.time_unix_nano
     renamed.as_double = field_value(point.as_double or float(point.as_int), field.measure)
-    renamed.flags = point.flags
+    renamed.flags = point.flags | ends * DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK

@@ -34,6 +34,7 @@ _MOST_LINES = 20
 """The header is one of the first 20 lines that are not blank."""
 _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(rb'"?sep=(.)"?\s*', re.IGNORECASE)
+_DATE_AND_TIME = re.compile(rb"# *date\W+time\b", re.IGNORECASE)
 _TABLE = re.compile(r"\+-{3}|\| *NVIDIA-SMI|# *(gpu|date|time)\b", re.IGNORECASE)
 
 
@@ -147,14 +148,16 @@ class HeaderSearch:
         return raw.count(self.delimiter.encode())
 
     def _lack(self, raw: bytes) -> str:
+        if b"\0" in raw:
+            return "is not UTF-8 but perhaps UTF-16; convert the file to UTF-8"
         try:
             self.headers.parse(raw, self.delimiter)
         except LookupError as problem:
             names = [repr(name.strip()) for name in split_line(raw, self.delimiter)]
             return f"{problem.args[0]}; its columns are {some(names)}; {self._advice(raw)}"
+        except UnicodeDecodeError:
+            return "is not UTF-8; convert the file to UTF-8"
         except ValueError as problem:
-            if b"\0" in raw:
-                return "is not UTF-8 but perhaps UTF-16; convert the file to UTF-8"
             return f"is not valid CSV ({problem}); {self._advice(raw)}"
         return self._advice(raw)
 
@@ -164,6 +167,8 @@ class HeaderSearch:
             return f"set delimiter to {delimiter!r}"
         if _TABLE.match(raw.decode(errors="replace")) and not self._width(raw):
             return "it is a table for people: give nvidia-smi the option --format=csv, and dmon or pmon also -o DT"
+        if _TABLE.match(raw.decode(errors="replace")) and not _DATE_AND_TIME.match(raw):
+            return "give nvidia-smi dmon the option -o DT, so that rows have a date and a time, or set timestamps: now"
         return "check the options layout and delimiter"
 
     def _better_delimiter(self, raw: bytes) -> str:

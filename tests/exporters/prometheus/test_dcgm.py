@@ -15,6 +15,7 @@ from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.dcgm import LABELS as KNOWN
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_libraries.gpu_names.dcgm import FIELDS
+from otel_zernel_libraries.gpu_names.dcgm_help import HELP
 from otel_zernel_libraries.prometheus import Format, Options, Page
 from otel_zernel_receivers.csv.layouts.dcgm import parse_labels
 from otel_zernel_receivers.nvml.readings.status import WATCHES
@@ -70,6 +71,7 @@ def test_every_field_has_its_name_its_labels_its_type_and_its_unit(field: str) -
     assert page.lines == [f"{field}{{{labels}}} 57.0"]
     is_counter = is_sum or "NVLINK_BANDWIDTH" in field or field.startswith("DCGM_EXP_")
     assert f"# TYPE {field} {'counter' if is_counter else 'gauge'}\n" in page.text
+    assert f"# HELP {field} {HELP.get(field, '')}" in page.text
 
 
 def test_the_help_is_that_of_dcgm_exporter_else_the_description_and_the_unit() -> None:
@@ -189,6 +191,8 @@ IDENTITY = 'gpu="0",UUID="GPU-1",pci_bus_id="00000000:31:00.0",device="nvidia0",
         ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "gauge", ""),
         ("DCGM_EXP_XID_ERRORS_COUNT", "counter", 'window_size_in_ms="300000",xid="79"'),
         ("DCGM_EXP_GPU_HEALTH_STATUS", "counter", 'health_watch="PCIE",health_error_code=""'),
+        ("DCGM_FI_DEV_OF_A_LATER_RELEASE", "counter", 'hpc_job="1",pod="p"'),
+        ("DCGM_EXP_OF_A_LATER_RELEASE", "gauge", 'vgpu="2"'),
     ],
 )
 def test_a_scraped_page_keeps_its_names_its_types_and_its_labels(field: str, kind: str, labels: str) -> None:
@@ -280,6 +284,16 @@ def test_a_series_that_ends_leaves_the_page(own: Attributes) -> None:
     page = DcgmPage().update(Batch(data(gauge("hw.power", number(3, own), unit="W"), resource=GPU)))
     assert len(page.lines) == 1
     assert page.update(Batch(data(gauge("hw.power", ended(own), unit="W"), resource=GPU))).lines == []
+
+
+@pytest.mark.parametrize("blank", [2147483632, 0x7FFFFFFFFFFFFFF0, 2.0**47])
+def test_a_field_that_comes_by_otlp_ends_while_its_value_is_blank(blank: float) -> None:
+    """As another collector scrapes and sends it."""
+    page = DcgmPage()
+    for value, shown in ((61, [61.0]), (blank, []), (62, [62.0])):
+        metric = gauge("DCGM_FI_DEV_GPU_TEMP", number(value, {"gpu": "0", "UUID": "GPU-a"}))
+        lines = page.update(Batch(data(metric, resource={"service.name": "dcgm"}))).lines
+        assert [float(line.split()[-1]) for line in lines if line.startswith("DCGM")] == shown
 
 
 def test_other_exporters_get_the_batch_as_it_was() -> None:

@@ -75,3 +75,12 @@ async def test_csv_files_have_blanks_too(receive: Receive) -> None:  # noqa: F81
     assert run.dropped == {}
     run = await receive(f"timestamp,gpu_id,hostname,temperature,power_draw\n1752871354,0,a,{INT32},300\n")
     assert [name for name, _, _ in run.points] == ["hw.power"]
+
+
+async def test_a_mapping_of_columns_with_the_names_of_fields_has_blanks_too(receive: Receive) -> None:  # noqa: F811
+    names = ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "temperature")
+    layout = {"timestamp": "t", "attributes": {"gpu": "gpu"}, "metrics": {name: {"scale": 0.5} for name in names}}
+    rows = "".join(f"{1752871354 + n},0,{blank},2147483700,{blank}\n" for n, blank in enumerate(BLANKS))
+    run = await receive(f"t,gpu,{','.join(names)}\n{rows}", layout=layout)
+    assert {name for name, _, _ in run.points} == set(names[1:])
+    assert len(run.points) == 2 * len(BLANKS)

@@ -201,11 +201,16 @@ async def test_a_header_is_found_behind_what_other_programs_write_before_it(rece
             "nvidia-smi the option --format=csv",
         ),
         ("#Date, Time, gpu, pid, type, sm\n", "has a row per process"),
+        ("#Time, gpu, pwr\n", "give nvidia-smi dmon the option -o DT"),
+        ("#Date, gpu, pwr\n", "give nvidia-smi dmon the option -o DT"),
+        ("# gpu, pwr\n", "give nvidia-smi dmon the option -o DT"),
+        (b"timestamp,index,temperature.gpu [\xb0C]\n", "is not UTF-8; convert the file to UTF-8"),
+        (SMI.encode("utf-16-be"), "is not UTF-8 but perhaps UTF-16; convert"),
         ("#Date, Time, gpu, fan\n", "its columns are '#Date', 'Time', 'gpu', 'fan'; check"),
         ("timestamp, gpu_uuid, pid, used_gpu_memory [MiB]\n", "has a row per process"),
     ],
 )
-async def test_a_file_that_cannot_be_read_says_what_it_is(receive: Receive, content: str, message: str) -> None:
+async def test_a_file_that_cannot_be_read_says_what_it_is(receive: Receive, content: str | bytes, message: str) -> None:
     with pytest.raises(CannotStart) as caught:
         await receive(content)
     assert message in str(caught.value)

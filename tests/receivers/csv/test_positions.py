@@ -126,7 +126,7 @@ async def test_row_numbers_go_on_after_a_restart(tmp_path: Path, caplog: pytest.
     append(path, rows(3, 5) + "bad\n")
     assert await runs.run(1) == [3]
     await until(lambda: caplog.messages)
-    assert caplog.messages == [f"{path}:7: bad row: wrong column count"]
+    assert caplog.messages == [f"{path}:7: bad row: wrong column count: it has 1, and the header has 3"]
 
 
 class Killed(Exception):

@@ -39,13 +39,14 @@ async def test_batches_know_their_temporalities(receive: Receive) -> None:
 @pytest.mark.parametrize(
     ("bad", "reason", "detail"),
     [
-        (b"1752871354,a,x", "wrong column count", ""),
-        (b"1752871354,a,x,1,2", "wrong column count", ""),
+        (b"1752871354,a,x", "wrong column count", "it has 3, and the header has 4"),
+        (b"1752871354,a,x,1,2", "wrong column count", "it has 5, and the header has 4"),
         (b"1752871354,a,x,one", "not a number", "column 'v' has 'one'"),
         (b"1752871354,a,x,", "not a number", "column 'v' has ''"),
         (b"1752871354,a,x,NaN", "not a number", "column 'v' has 'NaN'"),
         (b"1752871354,a,x,1e999", "not a number", "column 'v' has '1e999'"),
         (b'1752871354,a,x,"1,5"', "not a number", "column 'v' has '1,5'; write the decimal point as a dot"),
+        (b'1752871354,a,x,"61,5 W"', "not a number", "column 'v' has '61,5 W'; write the decimal point as a dot"),
         (b"yesterday,a,x,1", "bad time", "column 't' has 'yesterday'"),
         (b'1752871354,"a,x,1', "broken quote", ""),
         (b"1752871354,a\rb,x,1", "stray carriage return", ""),

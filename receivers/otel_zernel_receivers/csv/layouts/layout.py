@@ -211,7 +211,8 @@ class CustomWideLayout(CustomLayout):
         self._scales = {column: metric.scale for column, metric in columns.metrics.items()}
 
     def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
-        return CsvSeries(self._encoded_series(texts, self._descriptors[number]), self._scales[number])
+        series = self._encoded_series(texts, self._descriptors[number])
+        return CsvSeries(series, self._scales[number], blank_from=blank_from(number))
 
 
 def _descriptor(column: str, metric: MetricColumn) -> Descriptor:

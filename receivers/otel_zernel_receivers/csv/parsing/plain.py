@@ -14,7 +14,8 @@ from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, Par
 from otel_zernel_receivers.csv.parsing.times import parse_joined, parse_time
 
 _NUMBER = re.compile(r"[ \t]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t]*", re.ASCII)
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?: ?[^\d\s]+)?", re.ASCII)
+"""A unit may follow."""
 _REMARK = re.compile(rb'\s*#|"?sep=.?"?$')
 """The units below the header of `nvidia-smi dmon`, and the first line of a file for Excel."""
 
@@ -79,7 +80,7 @@ class _Columns:
         """Adds a row. Raises `ValueError` with the reason of a bad row and its cell, and adds nothing then."""
         plan = self._plan
         if len(fields) != plan.width:
-            raise ValueError("wrong column count")
+            raise ValueError("wrong column count", f"it has {len(fields)}, and the header has {plan.width}")
         numbers = [self._number(name, index, fields[index]) for name, index in plan.numbers]
         if plan.time is not None:
             self._times.append(self._time(fields, plan.time))
