@@ -14,7 +14,7 @@ from otel_zernel import __version__
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Batch, Signal
 from otel_zernel.component import Context
 from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer
-from otel_zernel_exporters.otlp.classic import with_fixed_bounds
+from otel_zernel_exporters.otlp.classic import ClassicHistograms
 from otel_zernel_exporters.otlp.config import URL_PATHS, OtlpHttpConfig
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import METRICS, OtlpSignal, count_partial_success, signals_of
@@ -70,6 +70,7 @@ class OtlpHttpExporter(ConvertingExporter):
         self._lines = TimeLines()
         self._takes_native_histograms = True
         """As far as it is known."""
+        self._classic = ClassicHistograms(config.conversion.max_series)
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve)
 
     async def __aenter__(self) -> Self:
@@ -125,11 +126,11 @@ class OtlpHttpExporter(ConvertingExporter):
         """Sends metrics. If the server takes no native histograms, sends them with fixed bounds from then on."""
         if self._takes_native_histograms:
             answer = await self._post_in_order(url, batch)
-            if not answer.refuses_native_histograms or (classic := await with_fixed_bounds(batch)) is batch:
+            if not answer.refuses_native_histograms or (classic := await self._classic.converted(batch)) is batch:
                 return answer
             self._use_fixed_bounds()
         else:
-            classic = await with_fixed_bounds(batch)
+            classic = await self._classic.converted(batch)
         return await self._post_in_order(url, classic)
 
     def _use_fixed_bounds(self) -> None:

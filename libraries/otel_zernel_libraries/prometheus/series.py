@@ -13,7 +13,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from otel_zernel_libraries.prometheus.histograms import Bounds, BucketLayout, ExponentialBuckets, ascending, bounds_of
+from otel_zernel_libraries.histograms.restarts import begins_again
+from otel_zernel_libraries.prometheus.histograms import (
+    Bounds,
+    BucketLayout,
+    ExponentialBuckets,
+    SteadyTotals,
+    ascending,
+    bounds_of,
+)
 from otel_zernel_libraries.prometheus.labels import sample_prefix
 
 
@@ -343,7 +351,8 @@ class ExplicitHistogramSeries(HistogramSeries):
 
     def _is_restart(self, point: HistogramDataPoint, delta: bool) -> bool:
         """Whether the sender has restarted, and may therefore have chosen other bounds."""
-        return not delta and (point.start_time_unix_nano != self.start or point.count < sum(self.counts))
+        restarts = begins_again(point.start_time_unix_nano, self.start, self.time)
+        return not delta and (restarts or point.count < sum(self.counts))
 
     def _settle(self) -> None:
         """Moves the counts and the exemplars to the grid of the family."""
@@ -358,13 +367,12 @@ class ExplicitHistogramSeries(HistogramSeries):
 class ExponentialHistogramSeries(HistogramSeries):
     """An exponential histogram, shown on the grid of its family."""
 
-    __slots__ = ("buckets", "least")
+    __slots__ = ("buckets", "steady")
 
     def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey, layout: BucketLayout) -> None:
         super().__init__(name, labels, identity, siblings, layout)
         self.buckets: ExponentialBuckets | None = None
-        self.least: list[int] | None = None
-        """The cumulative counts that were shown before the scale became coarser than the grid."""
+        self.steady = SteadyTotals()
 
     @property
     def has_negative_values(self) -> bool:
@@ -377,10 +385,8 @@ class ExponentialHistogramSeries(HistogramSeries):
         total = point.sum if point.HasField("sum") else None
         if delta and before:
             buckets, total = before + buckets, _added(self.total, total)
-        elif before and (buckets.count < before.count or point.start_time_unix_nano != self.start):
-            before = self.least = None  # the sender has restarted
         if before and buckets.scale < before.scale:
-            self._keep_totals(buckets)
+            self.totals()  # the finer counts are kept
         self.buckets = buckets
         self.total = total
         self._take_start(point, delta)
@@ -388,17 +394,7 @@ class ExponentialHistogramSeries(HistogramSeries):
 
     def totals(self) -> list[int]:
         totals = self.bounds.totals(self.buckets) if self.buckets else [0] * (len(self.bounds.values) + 1)
-        return [*map(max, totals, self.least)] if self.least else totals
-
-    def _keep_totals(self, coarser: ExponentialBuckets) -> None:
-        """Remembers the present totals if coarser buckets have a lower one.
-
-        A coarser bucket counts at a higher bound, so the total of the bounds below it would decrease. Prometheus would
-        read that as a restart. Both totals are true: so many values, at least, are not above the bound.
-        """
-        shown, following = self.totals(), self.bounds.totals(coarser)
-        if any(before > after for before, after in zip(shown, following, strict=True)):
-            self.least = shown
+        return self.steady.of(self.bounds, totals, self.start, self.time)
 
 
 def _added(left: float | None, right: float | None) -> float | None:

@@ -41,14 +41,17 @@ def test_series_of_any_range_and_scale_have_the_same_bounds(distributions: list[
     assert len({tuple(one) for one in every.values()}) == 1
 
 
-@given(STEPS, STEPS, st.integers(-2, 3), st.integers(-2, 3))
+@given(STEPS, STEPS, st.integers(-2, 3), st.integers(-2, 3), st.booleans())
 def test_no_bucket_decreases_whatever_the_scale_does(
-    values: list[float], more: list[float], first: int, second: int
+    values: list[float], more: list[float], first: int, second: int, starts_move: bool
 ) -> None:
+    """Some senders compute their start anew for each point."""
     shown = Shown()
     totals: list[list[int]] = []
     for time, (its, scale) in enumerate(((values, first), (values + more, second), (values + more + more, first))):
-        shown.update(of_values(its, scale, NOW + time))
+        metric = of_values(its, scale, NOW + time)
+        metric.exponential_histogram.data_points[0].start_time_unix_nano = NOW - 10 + time * starts_move
+        shown.update(metric)
         totals.append([int(line.split()[-1]) for line in shown.lines() if "_bucket" in line])
     assert all(before <= after for one, other in pairwise(totals) for before, after in zip(one, other, strict=True))
 

@@ -26,6 +26,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
 from otel_zernel_libraries.prometheus.histograms import (
     Bounds,
     ExponentialBuckets,
+    SteadyTotals,
     ascending,
     bound_text,
     bounds_of,
@@ -63,6 +64,8 @@ class PartedSeries:
         self._values: object = None
         """The bounds or quantiles of `_parts`."""
         self._time_ms = 0
+        self.steady = SteadyTotals()
+        """The counts of an exponential histogram."""
 
     def write(
         self,
@@ -135,7 +138,8 @@ def write_native_as_classic(series: WrittenSeries, writes: Writes, written: Writ
     if is_stale(value.total):
         classic.end(writes, (time_ms, start_ms, number))
         return
-    totals, total = value.totals, None if math.isnan(value.total) else value.total
+    totals = classic.steady.of(value.bounds, value.totals, start_ms, time_ms)
+    total = None if math.isnan(value.total) else value.total
     shown = _by_bucket(exemplars, value.bounds)
     classic.write(writes, (time_ms, start_ms, number), value.bounds, totals, totals[-1], total, shown)
 

@@ -44,6 +44,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
     recorded,
     sorted_pairs,
 )
+from otel_zernel_libraries.histograms.restarts import begins_again
 from otel_zernel_libraries.prometheus.families import TARGET_INFO
 from otel_zernel_libraries.prometheus.formats.exemplars import exemplar_labels
 from otel_zernel_libraries.prometheus.histograms import Bounds, BucketLayout
@@ -179,18 +180,18 @@ class ClassicStream(WrittenStream[PartedSeries]):
     def __init__(self, stream: MetricStream, table: SeriesTable, grid: Bounds) -> None:
         super().__init__(stream, table)
         self._layout = BucketLayout(grid)
-        self._newest: dict[PartedSeries, tuple[Bounds, int]] = {}
-        """The bounds and the start of the newest point."""
+        self._newest: dict[PartedSeries, tuple[Bounds, int, int]] = {}
+        """The bounds, the start and the time of the newest point, in ms."""
 
     def forget(self) -> None:
         super().forget()
         self._newest.clear()
 
-    def _on_layout(self, series: PartedSeries, buckets: Buckets, start_ms: int) -> Buckets:
+    def _on_layout(self, series: PartedSeries, buckets: Buckets, time_ms: int, start_ms: int) -> Buckets:
         """The buckets, on the grid if the sender moves its bounds."""
         bounds, counts = buckets
-        former, self._newest[series] = self._newest.get(series), (bounds, start_ms)
-        if former and former[0].values != bounds.values and former[1] == start_ms:
+        former, self._newest[series] = self._newest.get(series), (bounds, start_ms, time_ms)
+        if former and former[0].values != bounds.values and not begins_again(start_ms, *former[1:]):
             self._layout.sender_moves = True
         grid = self._layout.grid
         return (grid, grid.moved(bounds, counts)) if self._layout.sender_moves else buckets
@@ -201,7 +202,7 @@ class ClassicStream(WrittenStream[PartedSeries]):
         if buckets is None:
             series.end(writes, sample)
         else:
-            buckets = self._on_layout(series, buckets, sample[1])
+            buckets = self._on_layout(series, buckets, *sample[:2])
             write_explicit(series, writes, point, *buckets, sample, _exemplars(point.exemplars, sample[0]))
 
     def _create(self, labels: Mapping[str, str]) -> PartedSeries:
@@ -215,23 +216,22 @@ class NativeStream(WrittenStream[WrittenSeries]):
         """`grid` has the classic bounds of exponential histograms."""
         super().__init__(stream, table)
         self._grid = grid
-        self._starts: dict[WrittenSeries, int] = {}
-        """The start of counting of the newest point, in ms."""
+        self._newest: dict[WrittenSeries, tuple[int, int]] = {}
+        """The start of counting and the time of the newest point, in ms."""
         self._coarse: set[WrittenSeries] = set()
         """The series that have been written in classic buckets, since their native ones were too coarse."""
 
     def forget(self) -> None:
         super().forget()
-        self._starts.clear()
+        self._newest.clear()
         self._coarse.clear()
 
     def _write(self, writes: Writes, point: Any, sample: tuple[int, int, int]) -> None:
         value = self._value(point)
         series = self._of(point, attributes_key(point.attributes))
         time_ms, start_ms, number = sample
-        former = self._starts.get(series, 0)
-        self._starts[series] = start_ms
-        if former and start_ms and former != start_ms:
+        former, self._newest[series] = self._newest.get(series), (start_ms, time_ms)
+        if former and former[0] and begins_again(start_ms, *former):
             value = replace(value, has_reset=True)
         exemplars = _exemplars(point.exemplars, time_ms)
         written = time_ms, value, start_ms, number, exemplars

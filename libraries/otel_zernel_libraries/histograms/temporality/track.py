@@ -13,6 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount, NumberAmount, SummaryAmount
 from otel_zernel_libraries.histograms.explicit import ExplicitAmount
 from otel_zernel_libraries.histograms.exponential import ExponentialAmount
+from otel_zernel_libraries.histograms.restarts import begins_again
 
 _KINDS: Final[Mapping[type[Any], type[Amount]]] = {
     NumberDataPoint: NumberAmount,
@@ -64,10 +65,9 @@ class Track:
     def increase(self, amount: Amount, start_ns: int) -> Amount | None:
         """The values of the next cumulative amount that this one does not have. It starts at `start_ns`, 0 if unknown.
 
-        None after a reset: all its values are new. A later start before the end of this amount is no reset: some
-        senders compute their start anew for each point. Raises `NotComparable`: it is unknown which of them are new.
+        None after a reset: all its values are new. Raises `NotComparable`: it is unknown which of them are new.
         """
-        if start_ns > self.start_ns and start_ns >= self.end_ns:
+        if begins_again(start_ns, self.start_ns, self.end_ns):
             return None
         return amount.minus(self.amount)
 

@@ -4,12 +4,14 @@ from otel_zernel_libraries.prometheus.histograms.bounds import Bounds, ascending
 from otel_zernel_libraries.prometheus.histograms.exponential import ExponentialBuckets
 from otel_zernel_libraries.prometheus.histograms.grids import BucketLayout, default_bounds, fixed_bounds
 from otel_zernel_libraries.prometheus.histograms.native import NativeBuckets, native_buckets
+from otel_zernel_libraries.prometheus.histograms.steady import SteadyTotals
 
 __all__ = [
     "Bounds",
     "BucketLayout",
     "ExponentialBuckets",
     "NativeBuckets",
+    "SteadyTotals",
     "ascending",
     "bound_text",
     "bounds_of",

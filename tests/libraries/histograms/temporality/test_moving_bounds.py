@@ -45,9 +45,11 @@ class Report:
     events: list[float]
     bounds: list[float]
     resets: bool = False
+    jitter: int = 0
+    """Seconds by which the start is later: some senders compute it anew for each point."""
 
 
-reports = st.lists(st.builds(Report, values, bounds, st.booleans()), min_size=1, max_size=8)
+reports = st.lists(st.builds(Report, values, bounds, st.booleans(), st.integers(0, 4)), min_size=1, max_size=8)
 
 
 def cumulative_points(given_reports: Sequence[Report]) -> list[HistogramDataPoint]:
@@ -58,7 +60,7 @@ def cumulative_points(given_reports: Sequence[Report]) -> list[HistogramDataPoin
             since, start = [], 10 * number - 5
         since = [*since, *report.events]
         [point] = explicit(
-            start, 10 * number, report.bounds, counts_of(since, report.bounds), sum=sum(since)
+            start + report.jitter, 10 * number, report.bounds, counts_of(since, report.bounds), sum=sum(since)
         ).histogram.data_points
         points.append(point)
     return points
