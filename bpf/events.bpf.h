@@ -17,6 +17,7 @@ enum interval {
 	INTERVAL_PROCESS, /* from its first probed call to its end */
 	INTERVAL_WORKER,  /* of the process: from the worker's start to its end. `tid` is the worker's pid */
 	INTERVAL_OPERATORS,
+	INTERVAL_DEVICE,  /* its begin and end are those of CUPTI's clock. `name` is the busy time of each bin */
 };
 
 /* The place of a run's end. */

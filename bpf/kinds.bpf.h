@@ -47,14 +47,18 @@
 	ENTRY_ONLY(NOISE, begin_operator) \
 	ENTRY_ONLY(AUTOCAST, begin_operator) \
 	ENTRY_ONLY(IN_PLACE, begin_operator) \
-	ENTRY_ONLY(WORK_FINISH, finish_work)
+	ENTRY_ONLY(WORK_FINISH, finish_work) \
+	ENTRY_ONLY(ACTIVITIES, begin_activities) \
+	ENTRY_ONLY(KERNEL_RECORD, begin_kernel_record) \
+	ENTRY_ONLY(CORRELATION, begin_correlation)
 
 #define NAME_OF_ROW(kind, ...) kind,
 
 enum kind { CALL_KINDS(NAME_OF_ROW, NAME_OF_ROW, NAME_OF_ROW) KINDS };
 
 /* A cookie has, from its lowest bit: 8 bits for the operation, 8 for the kind, 8 for the function's number (which only user
- * space reads), 8 for the flags, then 4 for the position of each argument that the kind needs. */
+ * space reads), 8 for the flags, then 4 for the position of each argument that the kind needs; for USDT probes 16 for the
+ * place of each argument. */
 #define OPERATION_OF(flags) ((flags) & 0xff)
 #define KIND_OF(flags) (((flags) >> 8) & 0xff)
 

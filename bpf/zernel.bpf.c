@@ -41,6 +41,7 @@
 #include "reads.bpf.c"
 #include "faults.bpf.c"
 #include "lifetime.bpf.c"
+#include "activities.bpf.c"
 #include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

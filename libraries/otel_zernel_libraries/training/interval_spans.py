@@ -23,6 +23,8 @@ OperatorKind = Literal["model", "update", "loss", "batch", "noise", "in_place"]
 THREAD_KINDS: Final = frozenset(get_args(ThreadKind))
 _MOST_EDGES: Final = 64
 """Edges of parts in one run; more are ignored."""
+_MOST_PARTS: Final = 4096
+"""Parts of the period of a device; more are ignored."""
 COLLECTIVE: Final = "collective"
 OPERATORS: Final = "operators"
 """The values of `zernel.interval` of collectives and of runs of operators."""
@@ -389,13 +391,45 @@ class WorkerSpan:
         )
 
 
-IntervalSpan = ThreadSpan | CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan
+@dataclass(frozen=True, slots=True)
+class DeviceSpan:
+    """How busy the devices of a process were in a period, by the records of CUPTI."""
+
+    kind: ClassVar = "device"
+
+    pid: int
+    start_ns: int
+    end_ns: int
+    busy: bytes
+    """The busy part of each of equal parts of the period: 0 for none, 255 for all of it."""
+    phase: str = ""
+
+    def to_span(self) -> Span:
+        span = span_of(self.kind, self.start_ns, self.end_ns, _common(self.pid, self.phase, self.kind))
+        span.attributes.add(key=semconv.DEVICE_BUSY).value.bytes_value = self.busy
+        return span
+
+    @classmethod
+    def from_span(cls, span: Span) -> Self:
+        """Raises `MalformedSpan`."""
+        return _read_as(cls, span)
+
+    @classmethod
+    def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
+        busy = SpanAttributes(pairs).data(semconv.DEVICE_BUSY)
+        if not busy:
+            raise MalformedSpan(semconv.DEVICE_BUSY)
+        return cls(thread, span.start_time_unix_nano, span.end_time_unix_nano, busy[:_MOST_PARTS], phase)
+
+
+IntervalSpan = ThreadSpan | CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan
 _Kind = TypeVar("_Kind", bound=IntervalSpan)
-_DETAILED: Final[dict[str, type[CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan]]] = {
+_DETAILED: Final[dict[str, type[CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan]]] = {
     COLLECTIVE: CollectiveSpan,
     OPERATORS: OperatorsSpan,
     ProcessSpan.kind: ProcessSpan,
     WorkerSpan.kind: WorkerSpan,
+    DeviceSpan.kind: DeviceSpan,
 }
 """By the value of `zernel.interval`: the kinds with required attributes of their own."""
 

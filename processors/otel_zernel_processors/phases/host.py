@@ -112,6 +112,9 @@ class Host:
         process.update_resource(resource)
         process.ended = spans.end.end_ns if spans.end else process.ended
         process.signs.add_end(spans.end)
+        for span in spans.devices:
+            if self.clock.accept(span.start_ns, span.end_ns):
+                process.phases.add_device(span)
         intervals = [interval for interval in spans.intervals if self.clock.accept(interval.start, interval.end)]
         late = process.add_intervals(intervals)
         self._late.add(key[0], len(late), self.clock.now - min(late, default=0))

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
+from otel_zernel_libraries.training.interval_spans import DeviceSpan
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.intake.inputs import PROCESS_TIMES, THREAD_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
@@ -57,6 +58,10 @@ class ProcessPhases:
     def add_interval(self, interval: ThreadInterval) -> str | None:
         """Adds an interval; returns None, or the reason why it is dropped."""
         return self._timeline.add(interval)
+
+    def add_device(self, span: DeviceSpan) -> None:
+        """Adds what its GPU has recorded of its own work."""
+        self.device.add_records(span)
 
     def add_loss(self, period: LossPeriod) -> None:
         """Records a loss of events."""

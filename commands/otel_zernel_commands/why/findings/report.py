@@ -54,6 +54,8 @@ class DeviceTime:
     starved: Mapping[str, float]
     """By the position of the training thread meanwhile, in the order of a step."""
     undetermined: float
+    exact: bool = False
+    """Whether the GPUs' own records say so. Else it is found from the calls of the threads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
     spent, shares = position_times(group.processes), time_shares(group.processes)
     lateness = group.job.lateness if group.job else {}
+    answer = answer_of(group)
     return JobFindings(
         title=title,
         host=_hosts(processes),
@@ -105,10 +106,10 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         steps=steps,
         shares=shares,
         diagnosis=diagnosis_of(group, spent, shares, used),
-        answer=answer_of(group),
+        answer=answer,
         hang=group.hang.hang if group.hang else None,
         times=spent,
-        device=device_time(group.processes),
+        device=device_time(group.processes, is_exact=bool(answer and answer.device and answer.device.exact)),
         gpus=used,
         cost=max((one.probe_share for one in group.processes if one.probe_share is not None), default=None),
         start=start_of(group.processes, circumstances.started_ns, circumstances.program_ns),

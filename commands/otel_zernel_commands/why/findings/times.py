@@ -34,8 +34,8 @@ def position_times(processes: Sequence[SeenProcess]) -> tuple[PositionTime, ...]
     return tuple(rows)
 
 
-def device_time(processes: Iterable[SeenProcess]) -> DeviceTime | None:
-    """What the GPUs did, as a mean of the ranks that use one. None if none does."""
+def device_time(processes: Iterable[SeenProcess], *, is_exact: bool = False) -> DeviceTime | None:
+    """What the GPUs did, as a mean of the ranks that use one. None if none does. `is_exact`: by their own records."""
     using = [one for one in processes if one.trained and (one.gpu_busy or one.gpu_starved or one.gpu_undetermined)]
     if not using:
         return None
@@ -47,6 +47,7 @@ def device_time(processes: Iterable[SeenProcess]) -> DeviceTime | None:
         busy=fmean(sum(one.gpu_busy.values()) / one.trained for one in using),
         starved=_in_order(starved),
         undetermined=fmean(sum(one.gpu_undetermined.values()) / one.trained for one in using),
+        exact=is_exact,
     )
 
 

@@ -66,7 +66,8 @@ def device_rows(device: DeviceTime) -> list[TimeRow]:
 def device_heading(device: DeviceTime) -> str:
     """The heading of the table of a GPU's time, with the bounds of its use."""
     least, most = (percent(busy / _whole(device)) for busy in (device.busy, device.busy + device.undetermined))
-    return f"What the GPU does meanwhile: busy {least if least == most else f'{least} to {most}'} of the time"
+    source = ", by its own records" if device.exact else ""
+    return f"What the GPU does meanwhile{source}: busy {least if least == most else f'{least} to {most}'} of the time"
 
 
 def _whole(device: DeviceTime) -> float:

@@ -147,6 +147,7 @@ def _device(job: Job) -> DeviceTime | None:
         busy=sum(one.busy for one in known) * by_rank,
         starved={at: sum(one.starved.get(at, 0.0) for one in known) * by_rank for at in positions},
         undetermined=sum(one.undetermined for one in known) * by_rank,
+        exact=all(one.exact for one in known),
     )
 
 

@@ -129,6 +129,8 @@ class DeviceTime:
     starved: dict[Position, FiniteFloat] = field(default_factory=dict)
     """By the position of the thread meanwhile."""
     undetermined: FiniteFloat
+    exact: bool = False
+    """Whether the records of the GPUs say so. Else it is found from the calls of the threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

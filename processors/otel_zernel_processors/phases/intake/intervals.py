@@ -15,6 +15,7 @@ from otel_zernel_libraries.training.interval_spans import (
     OPERATORS,
     THREAD_KINDS,
     CollectiveSpan,
+    DeviceSpan,
     Evidence,
     OperatorsSpan,
     ProcessSpan,
@@ -111,6 +112,7 @@ class SpanInput:
     """Spans of one process, sorted by their use."""
 
     intervals: list[ThreadInterval] = field(default_factory=list)
+    devices: list[DeviceSpan] = field(default_factory=list)
     end: ProcessSpan | None = None
     """The span of the process if it exited or was killed."""
     invalid: int = 0
@@ -158,6 +160,8 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
                 read.end = interval
         elif not 0 < interval.start_ns <= interval.end_ns:
             read.invalid += 1
+        elif isinstance(interval, DeviceSpan):
+            read.devices.append(interval)
         elif isinstance(interval, CollectiveSpan):
             intervals.append(_collective(interval, span))
         elif isinstance(interval, OperatorsSpan):

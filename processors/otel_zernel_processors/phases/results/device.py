@@ -5,9 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from otel_zernel_libraries.training.causes import DeviceTime
 from otel_zernel_libraries.training.device import SHARE_ERROR, DeviceUse, Launches, Segment, Stream, device_use
+from otel_zernel_libraries.training.device.records import DeviceRecords
 from otel_zernel_libraries.training.device.segments import Kind
+from otel_zernel_libraries.training.interval_spans import DeviceSpan
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
@@ -57,6 +61,8 @@ class _Solved(NamedTuple):
     busy: float
     starved: Mapping[Moment, float]
     seconds: float
+    is_exact: bool
+    """Whether the device's own records say so."""
 
 
 class DeviceTimes:
@@ -77,6 +83,7 @@ class DeviceTimes:
         self._window = _FIRST_WINDOW
         self._segments: list[Segment] = []
         self._readings: deque[tuple[int, int, float]] = deque(maxlen=1_000)
+        self._records = DeviceRecords()
 
     @property
     def is_known(self) -> bool:
@@ -106,7 +113,9 @@ class DeviceTimes:
             for moment, lasted in window.starved.items():
                 starved[moment.position] = starved.get(moment.position, 0.0) + lasted / seconds
         busy = sum(window.busy for window in self._solved) / seconds
-        return DeviceTime(busy=busy, starved=starved, undetermined=max(1.0 - busy - sum(starved.values()), 0.0))
+        undetermined = max(1.0 - busy - sum(starved.values()), 0.0)
+        is_exact = all(window.is_exact for window in self._solved)
+        return DeviceTime(busy=busy, starved=starved, undetermined=undetermined, exact=is_exact)
 
     def add_step(self, closed: ClosedStep) -> None:
         step, parts = closed.step, closed.attribution.segments
@@ -131,14 +140,28 @@ class DeviceTimes:
         if end - start <= _DENSE:
             self._readings.append((start, end, idle_s))
 
+    def add_records(self, span: DeviceSpan) -> None:
+        """Adds what the device has recorded of its own work."""
+        self._records.add(span.start_ns, span.end_ns, span.busy)
+
     def close(self) -> None:
-        """Solves what is complete, before a report."""
-        if self._segments and (self.is_over or self._segments[-1].end - self._segments[0].begin >= self._window):
+        """Solves what is complete, before a report. Records of the device may be late."""
+        if not self._segments:
+            return
+        lasted = self._segments[-1].end - self._segments[0].begin
+        is_late = 0 < self._records.until < self._segments[-1].end and lasted < 2 * _WINDOW
+        if self.is_over or (lasted >= self._window and not is_late):
             self._window = min(2 * self._window, _WINDOW)
             self._solve()
 
     def _solve(self) -> None:
+        """Solves the segments. What the device has not recorded yet is solved apart."""
         segments, self._segments = self._segments, []
+        recorded = sum(segment.end <= self._records.until for segment in segments) if self._records.since else 0
+        for part in (segments[:recorded], segments[recorded:]):
+            self._solve_part(part)
+
+    def _solve_part(self, segments: Sequence[Segment]) -> None:
         if not segments:
             return
         begin, end = segments[0].begin, segments[-1].end
@@ -146,21 +169,25 @@ class DeviceTimes:
             self.undetermined_s += (end - begin) / 1e9
             return
         seen, sees_queue = _with_backward(segments)
-        share = self._busy_share(begin, end)
+        recorded = self._records.idle(segments) if self._records.covers(segments) else None
+        share = self._busy_share(begin, end) if recorded is None else 1.0 - recorded.sum() / (end - begin) * 1e9
         # a kernel of NCCL is busy while it waits for other ranks, which is no work of the launches
         waited = sum(segment.activities.get(Activity.COLLECTIVE, 0) for segment in segments)
         of_launches = share if waited < _CONTRADICTION * (end - begin) else None
         use = device_use(seen, of_launches, sees_queue=sees_queue)
-        if use and _contradicts(use, of_launches, sees_queue=sees_queue):
+        if use and recorded is None and _contradicts(use, of_launches, sees_queue=sees_queue):
             seen = [replace(segment, drains=frozenset()) if segment.drains == _ONE else segment for segment in seen]
             use = device_use(seen, of_launches, sees_queue=sees_queue)
         if use is None:
             self.undetermined_s += (end - begin) / 1e9
             return
+        if recorded is not None:
+            use, share = replace(use, idle=recorded[None], margins=np.zeros((2, len(recorded)))), None
+        self._records.forget(end)
         starved = {moment: bounds.low for moment, bounds in use.starved_by_moment().items() if bounds.low > 0}
         least = 0.0 if share is None else (share - SHARE_ERROR) * use.seconds
         busy = min(max(use.busy.low, least), use.seconds - sum(starved.values()))
-        self._solved.append(_Solved(use.segments, use.works, busy, starved, use.seconds))
+        self._solved.append(_Solved(use.segments, use.works, busy, starved, use.seconds, recorded is not None))
         self.starved_s.update(starved)
         self.busy_s += busy
         self.undetermined_s += use.seconds - sum(starved.values()) - busy

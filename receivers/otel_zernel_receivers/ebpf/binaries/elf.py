@@ -80,6 +80,8 @@ class ProbePoint:
 
     offset: int
     cost: TrapCost
+    semaphore: int = 0
+    """The file offset of the counter of tracers that a USDT probe has; 0 if there is none."""
 
 
 class _Segment(NamedTuple):

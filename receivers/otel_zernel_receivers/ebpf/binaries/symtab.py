@@ -7,6 +7,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,14 +46,23 @@ def is_stripped(fd: int) -> bool:
     return _table(_sections(fd)) is None
 
 
-def find_section(fd: int, name: bytes) -> int | None:
-    """The virtual address of a section; None if the file has none of this name. Raises OSError or UnreadableElf."""
-    sections, names = _sections(fd), _SECTION_TABLE.unpack(_read(fd, 0, _SECTION_TABLE.size))[3]
+class Section(NamedTuple):
+    """A part of a file."""
+
+    address: int
+    """Virtual."""
+    offset: int
+    size: int
+
+
+def find_section(fd: int, name: bytes) -> Section | None:
+    """The section of this name; None if the file has none. Raises OSError or UnreadableElf."""
+    sections, names = _sections(fd), _SECTION_TABLE.unpack(read(fd, 0, _SECTION_TABLE.size))[3]
     if names >= len(sections):
         return None
     _, _, _, _, offset, size, *_ = sections[names]
     at = find_names(fd, offset, size, [name + b"\0"])
-    return next((section[3] for section in sections if section[0] in at), None)
+    return next((Section(*section[3:6]) for section in sections if section[0] in at), None)
 
 
 def _table(sections: list[tuple[int, ...]]) -> tuple[int, ...] | None:
@@ -73,13 +83,14 @@ def _functions(fd: int, offset: int, size: int, names: dict[int, str]) -> Iterat
 
 
 def _sections(fd: int) -> list[tuple[int, ...]]:
-    offset, width, count, _ = _SECTION_TABLE.unpack(_read(fd, 0, _SECTION_TABLE.size))
+    offset, width, count, _ = _SECTION_TABLE.unpack(read(fd, 0, _SECTION_TABLE.size))
     if width != _SECTION.size or count > _MAX_SECTIONS:
         return []
-    return list(_SECTION.iter_unpack(_read(fd, offset, width * count)))
+    return list(_SECTION.iter_unpack(read(fd, offset, width * count)))
 
 
-def _read(fd: int, offset: int, size: int) -> bytes:
+def read(fd: int, offset: int, size: int) -> bytes:
+    """So many bytes of a file. Raises OSError, or UnreadableElf if it is shorter."""
     if offset > sys.maxsize:  # larger than any file
         raise UnreadableElf(f"a table of {size} bytes at {offset} reaches beyond the end of the file")
     data = os.pread(fd, size, offset)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from otel_zernel.otlp.points import LARGEST_INTEGER
 from otel_zernel_libraries.training.interval_spans import (
     CollectiveSpan,
+    DeviceSpan,
     Ending,
     OperatorKind,
     OperatorsSpan,
@@ -19,6 +20,7 @@ from otel_zernel_receivers.ebpf.emit.ends import signal_name
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     COMMUNICATION_FACTS,
     END_FACTS,
+    FACTS,
     OUT_OF_MEMORY,
     RUN_FACTS,
     Interval,
@@ -96,6 +98,11 @@ def run_of(fields: EventFields, edges: bytes | None) -> OperatorsSpan:
         covered_ns=covered if parts > 1 else 0,
         edges_us=_unpacked(_EDGES, edges)[: 2 * parts] if edges and parts > 1 else (),
     )
+
+
+def device_span_of(fields: EventFields) -> DeviceSpan:
+    """The span of the work of a device."""
+    return DeviceSpan(fields.tid, 0, 0, fields.facts.ljust(FACTS.itemsize, b"\0"), _phase_of(fields))
 
 
 def rank_of(fields: EventFields) -> tuple[int, int]:

@@ -24,7 +24,14 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import encode_attributes, encode_resource
 from otel_zernel.protobuf import delimited
 from otel_zernel_libraries.training import semconv
-from otel_zernel_receivers.ebpf.emit.event_spans import EventFields, rank_of, run_of, span_of, status_of
+from otel_zernel_receivers.ebpf.emit.event_spans import (
+    EventFields,
+    device_span_of,
+    rank_of,
+    run_of,
+    span_of,
+    status_of,
+)
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import SNAPSHOT, Interval
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
@@ -32,6 +39,8 @@ from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__).SerializeToString()
 _WINDOW_NS = 60_000_000_000
 """The spans of a process that begin in one window are one trace."""
+_EARLIEST = np.uint64(10**18)
+"""ns. CUPTI's clock is Unix time or CLOCK_MONOTONIC. Times before this one, of 2001, are those of the second."""
 _MAX_SCOPES = 200
 """Different names of a process's own scopes that are passed on. A program may make up any number of them."""
 _OTHER_SCOPES = b"other"
@@ -83,7 +92,8 @@ class SpanEncoder:
         by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
         traces: dict[tuple[int, int], bytes] = {}
         """By pid and window."""
-        begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
+        offsets = np.where(events["begin"] < _EARLIEST, np.uint64(self.offset_ns), np.uint64(0))
+        begins, ends = ((events[time] + offsets).tolist() for time in ("begin", "end"))
         processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
         columns = (events[name].tolist() for name in EventFields._fields[:-1])
         kinds = map(EventFields, *columns, events["facts"]["name"].tolist())
@@ -97,6 +107,8 @@ class SpanEncoder:
             elif self.identities.is_selected(process) and not _is_usual(fields):
                 if fields.interval == Interval.OPERATORS:
                     common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
+                elif fields.interval == Interval.DEVICE:
+                    common = device_span_of(fields).to_span().SerializeToString()
                 else:
                     common = _encode_common(self._bounded(process, fields))
                 common += snapshot + _encode_number(fields.interval, sequence)

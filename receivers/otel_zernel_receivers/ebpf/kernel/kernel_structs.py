@@ -44,6 +44,8 @@ class Interval(IntEnum):
     WORKER = 10
     """A worker's life. The event belongs to the process that it serves; `tid` is the worker's pid."""
     OPERATORS = 11
+    DEVICE = 12
+    """The busy time of the process's devices. Its times are those of CUPTI's clock."""
 
 
 class Ending(IntEnum):

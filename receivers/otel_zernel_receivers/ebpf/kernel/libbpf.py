@@ -207,9 +207,12 @@ class Program:
             libbpf().call.bpf_program__attach_perf_event(self._handle, event), f"attaching {self.name} to an event"
         )
 
-    def attach_perf(self, path: str, offset: int, cookie: int, *, at_return: bool) -> Link:
-        """Attaches to one file offset by a perf link, for all processes. Needs Linux 5.15 and CAP_SYS_ADMIN."""
-        options = _UprobeOpts(ctypes.sizeof(_UprobeOpts), 0, cookie, at_return, None)
+    def attach_perf(self, path: str, offset: int, cookie: int, semaphore: int = 0, *, at_return: bool) -> Link:
+        """Attaches to one file offset by a perf link, for all processes. Needs Linux 5.15 and CAP_SYS_ADMIN.
+
+        `semaphore` is the file offset of a counter that the kernel raises meanwhile; 0 if there is none.
+        """
+        options = _UprobeOpts(ctypes.sizeof(_UprobeOpts), semaphore, cookie, at_return, None)
         every_process = -1
         link = libbpf().call.bpf_program__attach_uprobe_opts(
             self._handle, every_process, os.fsencode(path), offset, ctypes.byref(options)
@@ -223,28 +226,44 @@ class Program:
 
 
 def attach_multi(
-    program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int], *, at_return: bool
+    program: Program,
+    path: str,
+    offsets: Sequence[int],
+    cookies: Sequence[int],
+    semaphores: Sequence[int] = (),
+    *,
+    at_return: bool,
 ) -> Link:
     """Attaches an entry or return program to many file offsets by one link, for all processes. Needs Linux 6.6."""
     flags = _BPF_F_UPROBE_MULTI_RETURN if at_return else 0
-    return _attach_many(program, path, offsets, cookies, _BPF_TRACE_UPROBE_MULTI, flags)
+    return _attach_many(program, path, offsets, cookies, semaphores, _BPF_TRACE_UPROBE_MULTI, flags)
 
 
-def attach_session(program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int]) -> Link:
+def attach_session(
+    program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int], semaphores: Sequence[int] = ()
+) -> Link:
     """Attaches one program to entries and returns at many file offsets by one link. Needs Linux 6.13."""
-    return _attach_many(program, path, offsets, cookies, _BPF_TRACE_UPROBE_SESSION, 0)
+    return _attach_many(program, path, offsets, cookies, semaphores, _BPF_TRACE_UPROBE_SESSION, 0)
 
 
 def _attach_many(
-    program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int], attach_type: int, flags: int
+    program: Program,
+    path: str,
+    offsets: Sequence[int],
+    cookies: Sequence[int],
+    semaphores: Sequence[int],
+    attach_type: int,
+    flags: int,
 ) -> Link:
     count = len(offsets)
     path_bytes = ctypes.create_string_buffer(os.fsencode(path))
-    offset_array, cookie_array = (ctypes.c_uint64 * count)(*offsets), (ctypes.c_uint64 * count)(*cookies)
-    addresses = (ctypes.addressof(array) for array in (path_bytes, offset_array, cookie_array))
-    path_at, offsets_at, cookies_at = addresses
+    columns = [(ctypes.c_uint64 * count)(*column) for column in (offsets, cookies, semaphores or [0] * count)]
+    path_at = ctypes.addressof(path_bytes)
+    offsets_at, cookies_at, semaphores_at = (ctypes.addressof(column) for column in columns)
+    if not any(semaphores):
+        semaphores_at = 0
     attributes = _LINK_UPROBE_MULTI.pack(
-        program.fd, 0, attach_type, 0, path_at, offsets_at, 0, cookies_at, count, flags, 0, 0
+        program.fd, 0, attach_type, 0, path_at, offsets_at, semaphores_at, cookies_at, count, flags, 0, 0
     )
     fd = libbpf().bpf(_BPF_LINK_CREATE, attributes, f"attaching {program.name} to {count} places of {path}")
     return Link(functools.partial(os.close, fd))

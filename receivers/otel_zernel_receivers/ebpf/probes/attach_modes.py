@@ -38,6 +38,8 @@ class AttachPoint:
 
     probe: Probe
     offset: int
+    semaphore: int = 0
+    """The file offset of a counter that the kernel raises meanwhile, in each process; 0 if there is none."""
 
 
 def prepare(bpf: Object, mode: Mode) -> None:
@@ -81,7 +83,7 @@ def _together(links: Iterable[Link]) -> Link:
 
 
 def _attach_session(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
-    yield attach_session(bpf.programs[program], path, *_offsets_and_cookies(places))
+    yield attach_session(bpf.programs[program], path, *_columns(places))
 
 
 # Return probes are attached first and detached last. A return without an entry is recognized, but an entry without a
@@ -91,8 +93,8 @@ def _attach_session(bpf: Object, program: str, path: str, places: Sequence[Attac
 def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
     returning = [place for place in places if place.probe.has_return]
     if returning:
-        yield attach_multi(bpf.programs[f"{program}_return"], path, *_offsets_and_cookies(returning), at_return=True)
-    yield attach_multi(bpf.programs[f"{program}_entry"], path, *_offsets_and_cookies(places), at_return=False)
+        yield attach_multi(bpf.programs[f"{program}_return"], path, *_columns(returning), at_return=True)
+    yield attach_multi(bpf.programs[f"{program}_entry"], path, *_columns(places), at_return=False)
 
 
 def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
@@ -100,11 +102,13 @@ def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[AttachPo
     for place in reversed(places):  # detaching takes 0.1 s each, and starts with the last one attached
         for at_return, end in ends:
             if place.probe.has_return or not at_return:
-                yield end.attach_perf(path, place.offset, place.probe.cookie, at_return=at_return)
+                yield end.attach_perf(path, place.offset, place.probe.cookie, place.semaphore, at_return=at_return)
 
 
-def _offsets_and_cookies(places: Sequence[AttachPoint]) -> tuple[list[int], list[int]]:
-    return [place.offset for place in places], [place.probe.cookie for place in places]
+def _columns(places: Sequence[AttachPoint]) -> tuple[list[int], list[int], list[int]]:
+    """The offsets, the cookies and the semaphores."""
+    offsets, cookies = [place.offset for place in places], [place.probe.cookie for place in places]
+    return offsets, cookies, [place.semaphore for place in places]
 
 
 _ATTACH = {Mode.SESSION: _attach_session, Mode.MULTI: _attach_multi, Mode.PERF: _attach_perf}

@@ -94,6 +94,9 @@ class CallKind(IntEnum):
     AUTOCAST = 36
     IN_PLACE = 37
     WORK_FINISH = 38
+    ACTIVITIES = 39
+    KERNEL_RECORD = 40
+    CORRELATION = 41
 
 
 class Flag(IntFlag):
@@ -136,6 +139,9 @@ ENTRY_ONLY = (
     CallKind.AUTOCAST,
     CallKind.IN_PLACE,
     CallKind.WORK_FINISH,
+    CallKind.ACTIVITIES,
+    CallKind.KERNEL_RECORD,
+    CallKind.CORRELATION,
 )
 """Kinds of calls whose return is not probed."""
 

@@ -35,6 +35,8 @@ class Probe:
     """Whether the probe is on the return instructions, which the function does not execute if it throws."""
     is_optional: bool = False
     """Whether no mark depends on it."""
+    provider: str = ""
+    """Of a USDT probe, which `function` names. Its `arguments` have 16 bits each: see binaries/usdt.py."""
 
     @property
     def beginnings(self) -> tuple[bytes, ...]:
@@ -47,7 +49,8 @@ class Probe:
     @property
     def cookie(self) -> int:
         """All facts in one number, which the kernel passes to the program at each hit (layout: bpf/kinds.bpf.h)."""
-        positions = sum(position << 4 * nth for nth, position in enumerate(self.arguments))
+        bits = 16 if self.provider else 4
+        positions = sum(position << bits * nth for nth, position in enumerate(self.arguments))
         number = _NUMBERS.get(self.function, 0)
         return positions << 32 | self.flags | number << 16 | self.kind << 8 | self.operation
 
@@ -246,6 +249,17 @@ TORCH_PYTHON = (
     ),
 )
 C10 = (_torch("c10::GradMode::set_enabled", CallKind.GRAD_MODE),)
+
+# Parca's CUPTI library reads the records of kernels only while `cuda_correlation` is probed. `kernel_executed` has some
+# of them, `activity_batch`, of newer releases, all.
+CUPTI = tuple(
+    Probe(function, Operation.UNCOUNTED, kind=kind, arguments=arguments, provider="parcagpu")
+    for function, kind, arguments in (
+        ("cuda_correlation", CallKind.CORRELATION, ()),
+        ("activity_batch", CallKind.ACTIVITIES, (1, 2)),
+        ("kernel_executed", CallKind.KERNEL_RECORD, (1, 2)),
+    )
+)
 
 _NCCL = Flag.NCCL
 

@@ -1,13 +1,14 @@
 """Finds the places in a library to attach probes to, and the functions that should not be probed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, compress
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost, is_avoidable
 from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local, is_stripped
+from otel_zernel_receivers.ebpf.binaries.usdt import usdt_probes
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, Version
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint
 from otel_zernel_receivers.ebpf.probes.calls import CallKind
@@ -15,6 +16,7 @@ from otel_zernel_receivers.ebpf.probes.catalogue import (
     C10,
     CUDA_DRIVER,
     CUDA_RUNTIME,
+    CUPTI,
     NCCL,
     TORCH_CPU,
     TORCH_PYTHON,
@@ -30,6 +32,7 @@ PROBES: dict[MappedLibrary, tuple[Probe, ...]] = {
     MappedLibrary.TORCH_CPU: TORCH_CPU,
     MappedLibrary.TORCH_PYTHON: TORCH_PYTHON,
     MappedLibrary.C10: C10,
+    MappedLibrary.CUPTI: CUPTI,
     MappedLibrary.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
     MappedLibrary.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
@@ -73,7 +76,7 @@ def find_attach_points(
     slow = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
     probed = [one for one in found if one not in refused and one not in slow]
     return AttachPoints(
-        tuple(AttachPoint(probe, point.offset) for probe, point in probed),
+        tuple(AttachPoint(probe, point.offset, point.semaphore) for probe, point in probed),
         single_stepped=tuple(probe.function for probe, _ in slow),
         refused=tuple(probe.function for probe, _ in refused),
         missing=missing_marks(probes, (probe for probe, _ in probed)),
@@ -90,8 +93,25 @@ def _without_slow_ends(found: list[tuple[Probe, ProbePoint]]) -> list[tuple[Prob
 
 def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
     """The places to probe each function, with the cost of a hit there. Raises OSError or UnreadableElf."""
-    points = _points(fd, ElfFile(fd), probes, kernel)
+    points = chain(
+        _points(fd, ElfFile(fd), [probe for probe in probes if not probe.provider], kernel),
+        _usdt_points(fd, {probe.function: probe for probe in probes if probe.provider}),
+    )
     return list({point.offset: (probe, point) for probe, point in points}.values())
+
+
+def _usdt_points(fd: int, by_name: Mapping[str, Probe]) -> Iterator[tuple[Probe, ProbePoint]]:
+    """The USDT probes whose arguments the kernel side can read. All records of a device make single ones needless."""
+    sites = [site for provider in {probe.provider for probe in by_name.values()} for site in usdt_probes(fd, provider)]
+    has_all = any(by_name[site.name].kind is CallKind.ACTIVITIES for site in sites if site.name in by_name)
+    for site in sites:
+        probe = by_name.get(site.name)
+        if probe is None or (has_all and probe.kind is CallKind.KERNEL_RECORD):
+            continue
+        places = [site.arguments[number - 1] for number in probe.arguments if number <= len(site.arguments)]
+        if None not in places and len(places) == len(probe.arguments):
+            at_nop = ProbePoint(site.offset, TrapCost.EMULATED, site.semaphore)
+            yield replace(probe, arguments=tuple(place for place in places if place is not None)), at_nop
 
 
 def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> Iterator[tuple[Probe, ProbePoint]]:

@@ -81,7 +81,8 @@ def _exported(proc_root: Path, pid: int, mapping: Mapping) -> tuple[int, int | N
     """The addresses of `_PyRuntime` and of `Py_Version`, which Python 3.9 and 3.10 do not have."""
     with open_located(locate(proc_root, pid, mapping)) as fd:
         elf = ElfFile(fd)
-        runtime = elf.variable("_PyRuntime") or find_section(fd, b".PyRuntime")
+        section = find_section(fd, b".PyRuntime")
+        runtime = elf.variable("_PyRuntime") or (section.address if section else None)
         if runtime is None:
             return None
         version = elf.variable("Py_Version")

@@ -97,6 +97,16 @@ class Standin:
         """The program with the runtime linked in. It exports the runtime's symbols and needs no `load`."""
         return self.folder / "static_program"
 
+    @property
+    def cupti(self) -> Path:
+        """Passes on what the device does, if CUDA_INJECTION64_PATH names it."""
+        return self.folder / "libparcagpucupti.so"
+
+    @property
+    def old_cupti(self) -> Path:
+        """The same, with a USDT probe for each kernel."""
+        return self.folder / "old" / "libparcagpucupti.so"
+
     def copy_to(self, folder: Path) -> "Standin":
         """Copies the built files into `folder`, without logs: copying a sparse log would fill the disk."""
         return Standin(Path(shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("log-*"))))
@@ -228,6 +238,9 @@ def compile_all(folder: Path, prologue: Prologue, machine: str, command: str) ->
     ):
         _library(cc, folder / name, ["torch.c"], f"{{ global: {exported} local: *; }};")
     _library(cc, folder / "libc10.so", ["c10.c"], "{ global: _Z*; local: *; };")
+    standin.old_cupti.parent.mkdir(exist_ok=True)
+    for path, defined in ((standin.cupti, ()), (standin.old_cupti, ("-DSINGLE",))):
+        _link(cc, path, ["cupti.c"], "-shared", "-Wno-unused-function", *defined)
     _link(cc, standin.program, ["program.c"])
     _link(cc, standin.static_program, ["program.c", "runtime.c"], "-rdynamic")
     return standin

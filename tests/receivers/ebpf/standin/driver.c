@@ -1,5 +1,6 @@
 /* A stand-in for libcuda.so.1: streams, each with its own thread, memory that can run out, and two devices. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -45,10 +46,17 @@ struct CUstream_st {
 /* The work of the device, if the variable STANDIN_KERNELS names a file: two times (ns) for each item, begin and end. */
 static FILE *kernels;
 
+/* Of the library that CUDA_INJECTION64_PATH names, which CUDA loads. Called by the threads of all streams. */
+static void (*record)(uint64_t begin, uint64_t end);
+static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
+
 __attribute__((constructor)) static void open_kernels(void)
 {
-    const char *path = getenv("STANDIN_KERNELS");
+    const char *path = getenv("STANDIN_KERNELS"), *injected = getenv("CUDA_INJECTION64_PATH");
+    void *library = injected ? dlopen(injected, RTLD_NOW) : NULL;
+
     kernels = path ? fopen(path, "wb") : NULL;
+    record = library ? dlsym(library, "standin_record") : NULL;
 }
 
 __attribute__((destructor)) static void close_kernels(void)
@@ -97,6 +105,11 @@ static void *execute(void *argument)
         sleep_until(finish);
         if (kernels)
             fwrite((uint64_t[]){begin, finish}, sizeof(uint64_t), 2, kernels);
+        if (record) {
+            pthread_mutex_lock(&record_lock);
+            record(begin, finish);
+            pthread_mutex_unlock(&record_lock);
+        }
         pthread_mutex_lock(&stream->lock);
         stream->finished = finish;
         stream->completed++;

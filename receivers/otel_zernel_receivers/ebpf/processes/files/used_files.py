@@ -23,7 +23,8 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 # Wheels on PyPI that auditwheel repaired have a hash in the name: libcudart-a7b20f20.so.11.0.
-_LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python|c10)(-[0-9a-f]{8})?\.so(\..*)?")
+_NAMES = "cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python|c10|parcagpucupti"
+_LIBRARY = re.compile(rf"lib({_NAMES})(-[0-9a-f]{{8}})?\.so(\..*)?")
 _CUDA_EXPORTS = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
 
 
@@ -40,6 +41,8 @@ class MappedLibrary(StrEnum):
     TORCH_CUDA = "torch_cuda"
     TORCH_PYTHON = "torch_python"
     C10 = "c10"
+    CUPTI = "parcagpucupti"
+    """Parca's library, which passes on what CUPTI records of the device."""
     EXECUTABLE = "executable"
 
 
