@@ -6,6 +6,7 @@ The notes in `.note.stapsdt` describe them, as SystemTap's sys/sdt.h writes them
 import re
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
@@ -19,6 +20,9 @@ _STAPSDT: Final = b"stapsdt\0"
 _KIND: Final = 3
 _LARGEST: Final = 1 << 20
 """Bytes of notes; libpython has 1 kB of them."""
+_MOST: Final = 64
+_LONGEST: Final = 512
+"""Places of a provider's probes, and bytes of their arguments. More are ignored: any job decides what is read."""
 _X86: Final = {
     name: number
     for number, name in enumerate(
@@ -63,7 +67,8 @@ def usdt_probes(fd: int, provider: str) -> list[UsdtProbe]:
         raise UnreadableElf(f"{notes.size} bytes of USDT notes")
     base = find_section(fd, b".stapsdt.base")
     elf = ElfFile(fd)
-    return list(_probes(elf, read(fd, notes.offset, notes.size), base.address if base else None, provider))
+    probes = _probes(elf, read(fd, notes.offset, notes.size), base.address if base else None, provider)
+    return list(islice(probes, _MOST))
 
 
 def _probes(elf: ElfFile, notes: bytes, base: int | None, provider: str) -> Iterator[UsdtProbe]:
@@ -73,7 +78,7 @@ def _probes(elf: ElfFile, notes: bytes, base: int | None, provider: str) -> Iter
         owner, name, arguments = (*description[_ADDRESSES.size :].split(b"\0"), b"", b"")[:3]
         offset = elf.file_offset(address + moved, executable=True)
         if owner.decode(errors="replace") == provider and offset is not None:
-            places = tuple(_place(elf.machine, text) for text in _split(arguments.decode(errors="replace")))
+            places = tuple(_place(elf.machine, text) for text in _split(arguments[:_LONGEST].decode(errors="replace")))
             counter = elf.file_offset(semaphore + moved) if semaphore else None
             yield UsdtProbe(name.decode(errors="replace"), offset, counter or 0, places)
 

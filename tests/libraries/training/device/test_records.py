@@ -1,5 +1,7 @@
 """The busy time of a device by its records."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ PARTS, WINDOW = 64, 64 * MS
 
 def segments(*bounds: int) -> list[Segment]:
     """Segments that follow each other, at these ms."""
-    return [Segment(EPOCH + a * MS, EPOCH + b * MS, Position.FORWARD) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [Segment(EPOCH + a * MS, EPOCH + b * MS, Position.FORWARD) for a, b in pairwise(bounds)]
 
 
 def recorded(kernels: list[tuple[int, int]], until: int) -> DeviceRecords:
@@ -43,9 +45,7 @@ def test_the_idle_time_of_each_segment_is_that_without_a_kernel(
     for begin, end in kernels:
         busy[begin:end] = True
     idle = recorded(kernels, 512).idle(segments(*bounds))
-    assert idle == pytest.approx(
-        [(~busy[a:b]).sum() / 1000 for a, b in zip(bounds, bounds[1:], strict=False)], abs=1e-6
-    )
+    assert idle == pytest.approx([(~busy[a:b]).sum() / 1000 for a, b in pairwise(bounds)], abs=1e-6)
 
 
 def test_windows_without_a_record_are_idle() -> None:
