@@ -59,7 +59,9 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 		return 1;
 	if (found)
 		return found->size ? found->size : 1; /* 0: made by a split, of some of the job's ranks */
-	return process && process->world_size ? process->world_size : 1;
+	if (process && process->world_size)
+		return process->world_size;
+	return process && process->group_ranks ? process->group_ranks : 1;
 }
 
 /* Arguments: count, element type, communicator. */

@@ -5,6 +5,7 @@
  * torch.bpf.c). Other probes mark the ends: the instructions of a normal return, or the return of the calling function. */
 
 #define LONGEST_ISSUE 500000  /* ns on the CPU between the issue of a collective and the wait for it */
+#define MOST_RANKS (1 << 20) /* of a process group */
 #define LEAST_WORK_WAIT 50000 /* ns: shorter waits are no events; low, since waits of many small collectives add up */
 
 /* The ranks of a gloo::Context (gloo/context.h): `const int rank; const int size;`, in some releases after a pointer to virtual
@@ -94,6 +95,24 @@ static __always_inline void count_work(struct process *process)
 		process->works = UNCOUNTED_WORKS;
 	else
 		__sync_fetch_and_add(&process->works, 1);
+}
+
+/* c10d::ProcessGroup::getBackend, which every collective calls. The rank and the size of the group are after a pointer to virtual
+ * functions, two counters (of 32 or of 64 bits, by release) and a pointer to the store. Read as a rank, the lower half of that
+ * pointer is above its upper half. Argument: the group. */
+static __always_inline void note_group(struct hit *hit)
+{
+	struct process *process = process_of(hit->thread);
+	__u64 group = needed_argument(hit, 0);
+	__u32 words[4] = {}, at;
+
+	if (!process || !group || bpf_probe_read_user(words, sizeof(words), (void *)(group + 24)))
+		return;
+	at = words[0] < words[1] ? 0 : 2;
+	if (words[at] >= words[at + 1] || words[at + 1] > MOST_RANKS || words[at + 1] <= process->group_ranks)
+		return;
+	process->group_rank = words[at];
+	process->group_ranks = words[at + 1];
 }
 
 /* c10d::ProcessGroupGloo::send, which writes as much as the socket takes before it calls c10d::Work::Work. */

@@ -50,7 +50,8 @@
 	ENTRY_ONLY(WORK_FINISH, finish_work) \
 	ENTRY_ONLY(ACTIVITIES, begin_activities) \
 	ENTRY_ONLY(KERNEL_RECORD, begin_kernel_record) \
-	ENTRY_ONLY(CORRELATION, begin_correlation)
+	ENTRY_ONLY(CORRELATION, begin_correlation) \
+	ENTRY_ONLY(PROCESS_GROUP, note_group)
 
 #define NAME_OF_ROW(kind, ...) kind,
 

@@ -51,6 +51,8 @@ struct process {
 	__u32 numbered_ranks; /* NUMBERED | the ranks of the group that gave the latest number in `works`; 0 if they are counted */
 	__u32 origin; /* see `origins`; 0 if the process has executed its program itself */
 	__u32 issued; /* collectives of c10d, whether or not `works` counts them */
+	__u32 group_rank; /* in the largest process group of c10d so far */
+	__u32 group_ranks; /* of that group; 0 if none was seen */
 	struct other_launches backward; /* of the latest backward pass */
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
@@ -134,6 +136,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->issued = 0;
 	process->backward = (struct other_launches){};
 	process->numbered_ranks = 0;
+	process->group_ranks = 0;
 	origin = bpf_map_lookup_elem(&origins, &tgid);
 	process->origin = origin ? *origin : 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));

@@ -151,10 +151,17 @@ def is_of_sleeps(row: Mapping[str, object]) -> bool:
     return (row["position"], row["activity"]) == ("load", "timer")
 
 
-async def test_a_slow_rank_is_named() -> None:
-    async with training(*TORCHRUN, "--nproc-per-node=3", str(JOBS / "slow_rank.py")) as launcher:
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param((*TORCHRUN, "--nproc-per-node=3"), id="torchrun"),
+        pytest.param((), id="spawn", marks=pytest.mark.soak),
+    ],
+)
+async def test_a_slow_rank_is_named(launcher: tuple[str, ...]) -> None:
+    async with training(*launcher, str(JOBS / "slow_rank.py")) as pid:
         for _ in range(3):  # other programs on the machine may delay another rank
-            status, output, errors = await why(str(launcher), "--for", WATCH, "--json")
+            status, output, errors = await why(str(pid), "--for", WATCH, "--json")
             assert status == 0, errors
             [job] = json.loads(output)["jobs"]
             late = [cause["rank"] for cause in job["causes"] if cause["cause"] == "straggler"]

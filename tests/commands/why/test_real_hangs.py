@@ -96,6 +96,16 @@ async def test_the_guilty_rank_is_named_with_its_line(
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", ["lock", "order"])
+async def test_the_guilty_rank_of_ranks_that_multiprocessing_has_started_is_named(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANGS_SPAWN", "1")
+    hung, hang = await hang_of(kind, tmp_path, monkeypatch, is_watched_before=True), HANGS[kind]
+    assert [(one["rank"], one["role"]) for one in hung["ranks"][:2]] == [(hang.rank, hang.role), (0, "waiting")]
+
+
+@pytest.mark.soak
 async def test_a_rank_that_was_dead_before_the_watch_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

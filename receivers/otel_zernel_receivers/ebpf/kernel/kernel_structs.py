@@ -139,6 +139,8 @@ PROCESS = np.dtype(
         ("numbered_ranks", "<u4"),
         ("origin", "<u4"),
         ("issued", "<u4"),
+        ("group_rank", "<u4"),
+        ("group_ranks", "<u4"),
         ("backward", OTHER_LAUNCHES),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),

@@ -97,6 +97,7 @@ class CallKind(IntEnum):
     ACTIVITIES = 39
     KERNEL_RECORD = 40
     CORRELATION = 41
+    PROCESS_GROUP = 42
 
 
 class Flag(IntFlag):
@@ -142,6 +143,7 @@ ENTRY_ONLY = (
     CallKind.ACTIVITIES,
     CallKind.KERNEL_RECORD,
     CallKind.CORRELATION,
+    CallKind.PROCESS_GROUP,
 )
 """Kinds of calls whose return is not probed."""
 

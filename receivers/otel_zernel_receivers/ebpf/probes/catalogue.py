@@ -190,6 +190,13 @@ _WORK_NUMBERS = (
         arguments=(4, 0, 3),
     ),
 )
+# Every collective asks its process group for the backend of its device. The result has an address of its own, which on
+# x86-64 is the first argument.
+_PROCESS_GROUP = replace(
+    _torch("c10d::ProcessGroup::getBackend", CallKind.PROCESS_GROUP, ("N3c1010DeviceTypeE",)),
+    arguments=(2 if platform.machine() == "x86_64" else 1,),
+    is_optional=True,
+)
 # gloo's send and recv override c10d::Work::wait, and return a variable. Both call finishAndThrow when the wait is over.
 # A send writes to its socket before it makes its Work.
 _POINT_TO_POINT_WAITS = tuple(
@@ -209,6 +216,7 @@ TORCH_CPU = (
     _torch("at::RecordFunction::end", CallKind.SCOPE_END),
     _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
     *_WORK_NUMBERS,
+    _PROCESS_GROUP,
     _torch("c10d::Work::wait", CallKind.WORK_WAIT),
     replace(_torch("c10d::Work::wait", CallKind.WORK_WAIT_END), is_at_return=True),
     replace(_torch("c10d::Work::finish", CallKind.WORK_FINISH), is_optional=True),

@@ -113,6 +113,8 @@ class Identities:
         for process, identity in self._unwritten.items():
             self._write(process, identity)
         self._unwritten.clear()
+        for process in list(self._known):
+            self._set_rank(process, *self._rows.group(process), "process_group")
         self._find_workers()
 
     def is_selected(self, process: WatchedProcess) -> bool:
@@ -163,15 +165,22 @@ class Identities:
 
     def _relation(self, process: WatchedProcess, pid: int) -> TakerKind:
         """Raises OSError or ValueError if the process with this pid has ended."""
-        job = self.attributes_of(process).get(semconv.JOB_ID)
         watched = {one.pid: one for one in self._rows.live()}
         for _ in range(_GENERATIONS):
             if pid == process.pid:
                 return TakerKind.CHILD
-            if job and pid in watched and self.attributes_of(watched[pid]).get(semconv.JOB_ID) == job:
+            if pid in watched and self._are_of_one_job(process, watched[pid]):
                 return TakerKind.RANK
             pid = self.folder(pid).parent()
         return TakerKind.OTHER
+
+    def _are_of_one_job(self, *processes: WatchedProcess) -> bool:
+        """Whether both have the id of one job, or are ranks that the same process has started."""
+        (job, launcher), (of_other, other_launcher) = (
+            (attributes.get(semconv.JOB_ID), semconv.RANK in attributes and attributes.get("process.parent_pid"))
+            for attributes in map(self.attributes_of, processes)
+        )
+        return bool((job and job == of_other) or (launcher and launcher == other_launcher))
 
     def limits(self) -> list[LimitsReading]:
         """What limits the CPU time of each process that the kernel counts."""
@@ -191,13 +200,19 @@ class Identities:
         A communicator replaces the rank of the environment if it is at least as large as that world size. A rank below
         0 or a size of 0 is unknown and changes nothing.
         """
+        self._set_rank(process, rank, size, "nccl")
+
+    def _set_rank(self, process: WatchedProcess, rank: int, size: int, source: str) -> None:
+        """The same of a communicator or of a process group. A group of the environment's size has the same ranks."""
+        if rank < 0 or size <= 0:
+            return
         identity = self._identity(process)
-        if not identity.is_selected or rank < 0 or size <= 0:
+        if not identity.is_selected:
             return
         attributes = identity.attributes
-        is_inferred = attributes.get(semconv.RANK_SOURCE) == "environ"
+        is_inferred = source == "nccl" and attributes.get(semconv.RANK_SOURCE) != "nccl"
         if size + is_inferred > int(str(attributes.get(semconv.WORLD_SIZE, 0))):
-            joined: Attributes = {semconv.RANK: rank, semconv.WORLD_SIZE: size, semconv.RANK_SOURCE: "nccl"}
+            joined: Attributes = {semconv.RANK: rank, semconv.WORLD_SIZE: size, semconv.RANK_SOURCE: source}
             self._known[process] = replace(identity, attributes={**attributes, **joined})
 
     def _identity(self, process: WatchedProcess) -> _Identity:

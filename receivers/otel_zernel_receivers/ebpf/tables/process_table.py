@@ -197,6 +197,15 @@ class ProcessRows:
         """The pid of the process that executed the program, if this process is a fork of it; else 0."""
         return int(self.array[process.row]["origin"])
 
+    def group(self, process: WatchedProcess) -> tuple[int, int]:
+        """The rank in the largest process group of PyTorch that the process has used, and the number of its ranks.
+
+        The number is 0 if none was seen.
+        """
+        row = self.array[process.row]
+        is_its_row = row["generation"] == process.generation
+        return (int(row["group_rank"]), int(row["group_ranks"])) if is_its_row else (0, 0)
+
     def set_world_size(self, process: WatchedProcess, size: int) -> None:
         """Sets the number of ranks of the process's job, for communicators made before the probes were attached."""
         if self.is_current(process):

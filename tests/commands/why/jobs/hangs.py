@@ -1,7 +1,7 @@
 """A job of ranks on gloo that hangs in a chosen way, or only takes long: `hangs.py KIND STEPS SECONDS`.
 
 One rank is guilty, after so many steps, when it touches the file `HANGS_BEGAN`. The launcher starts the ranks, and ends
-them after so many seconds.
+them after so many seconds. If `HANGS_SPAWN` is set, it starts them by multiprocessing: no environment has their ranks.
 """
 
 import ctypes
@@ -54,6 +54,23 @@ def launch(kind: str, steps: str, seconds: float) -> None:
                 process.kill()
 
 
+def spawn(kind: str, steps: int, seconds: float) -> None:
+    ranks = RANKS.get(kind, 2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        store = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    context = multiprocessing.get_context("spawn")
+    for rank in range(ranks):
+        context.Process(target=train_spawned, args=(kind, steps, store, rank, ranks), daemon=True).start()
+    time.sleep(seconds)
+
+
+def train_spawned(kind: str, steps: int, store: str, rank: int, ranks: int) -> None:
+    from torch import distributed
+
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+    train(kind, steps)
+
+
 def serve() -> None:
     """Has the store of the job, as the agent of torchrun does."""
     from torch.distributed import TCPStore
@@ -63,11 +80,17 @@ def serve() -> None:
     del store
 
 
+def be_rank(kind: str, steps: int) -> None:
+    from torch import distributed
+
+    distributed.init_process_group("gloo")
+    train(kind, steps)
+
+
 def train(kind: str, steps: int) -> None:
     import torch
     from torch import distributed
 
-    distributed.init_process_group("gloo")
     is_guilty = distributed.get_rank() == GUILTY.get(kind, 1)
     torch.set_num_threads(1)
     model = torch.nn.Linear(64, 1)
@@ -246,7 +269,9 @@ def wait_for_the_dead(distributed: Any) -> None:
 if __name__ == "__main__":
     if sys.argv[3] == "store":
         serve()
+    elif "HANGS_SPAWN" in os.environ:
+        spawn(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
     elif "RANK" in os.environ:  # of this launcher, or of torchrun
-        train(sys.argv[1], int(sys.argv[2]))
+        be_rank(sys.argv[1], int(sys.argv[2]))
     else:
         launch(sys.argv[1], sys.argv[2], float(sys.argv[3]))

@@ -1,8 +1,11 @@
 """DistributedDataParallel by gloo, where rank 1 reads its samples slowly.
 
-`torchrun --standalone --nproc-per-node=3 slow_rank.py SECONDS`
+`torchrun --standalone --nproc-per-node=3 slow_rank.py SECONDS`. Without torchrun, the program starts three ranks by
+`torch.multiprocessing.spawn`: each gets its rank as an argument, so no environment has it.
 """
 
+import os
+import socket
 import sys
 import time
 
@@ -11,6 +14,7 @@ from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
 LATE_RANK = 1
+RANKS = 3
 
 
 class Reads(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
@@ -24,9 +28,19 @@ class Reads(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
         return torch.randn(64), index % 10
 
 
-def main(seconds: float) -> None:
+def spawn(seconds: float) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        store = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    torch.multiprocessing.spawn(train_spawned, (store, seconds), nprocs=RANKS)
+
+
+def train_spawned(rank: int, store: str, seconds: float) -> None:
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
+    train(seconds)
+
+
+def train(seconds: float) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)))
     optimizer, loss_of = torch.optim.AdamW(model.parameters()), nn.CrossEntropyLoss()
     end, is_over = time.monotonic() + seconds, torch.zeros(1)
@@ -40,4 +54,9 @@ def main(seconds: float) -> None:
             break
 
 
-main(float(sys.argv[1]))
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        distributed.init_process_group("gloo")
+        train(float(sys.argv[1]))
+    else:
+        spawn(float(sys.argv[1]))

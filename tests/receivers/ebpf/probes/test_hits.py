@@ -48,6 +48,7 @@ CASES = [
     (CallKind.INFERENCE_END, TORCH_PYTHON, "inference_mode.__exit__", 1),
     (CallKind.WORK_NUMBER, TORCH_CPU, "AsyncWork::AsyncWork", 1),
     (CallKind.WORK_FINISH, TORCH_CPU, "Work::finish", 1),
+    (CallKind.PROCESS_GROUP, TORCH_CPU, "ProcessGroup::getBackend", 1),
     (CallKind.TRANSFER, TORCH_CPU, "ProcessGroupGloo::send", 1),
     (CallKind.BATCH, TORCH_CPU, "random_", 1),
     (CallKind.NOISE, TORCH_CPU, "normal_", 1),

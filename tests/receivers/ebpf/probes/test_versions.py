@@ -41,6 +41,7 @@ UNSTORED = {
     "c10d::ProcessGroupGloo::RecvWork::wait",
     "c10d::Work::finishAndThrow",
     "c10d::Work::finish",
+    "c10d::ProcessGroup::getBackend",
     "c10d::ProcessGroupGloo::send",
     "at::autocast::increment_nesting",
     *(

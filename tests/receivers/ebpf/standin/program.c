@@ -16,6 +16,7 @@
  *     cudaFree times=3
  *
  * `AsyncWork::AsyncWork count=N ranks=M` issues the collective N of a group of gloo with M ranks.
+ * `ProcessGroup::getBackend rank=N ranks=M` asks the rank N of M for a backend; with kind=0, as PyTorch up to 2.2 lays it out.
  * `spin work=N` computes for N ns of CPU time. `set_grad_enabled count=0` switches gradients off.
  * `THPEngine_run_backward count=N size=M work=W` calls N operators on a thread of autograd, M on the calling thread, and switches
  * gradients off, as backward does. With work, the thread of autograd then launches N kernels. Without count, it calls nothing.
@@ -511,6 +512,18 @@ static void make_numbered_work(const struct options *o, struct record *r)
     r->end = now();
 }
 
+/* A process group has its rank and its size after a pointer, two counters and a pointer to its store. */
+static void get_backend(const struct options *o, struct record *r)
+{
+    struct { void *functions; uint32_t counters[2]; void *store; int rank, size; } group = {NULL, {1, 1}, &group, o->rank, o->ranks};
+    struct { void *functions; uint64_t counters[2]; void *store; int rank, size; } old = {NULL, {1, 1}, &old, o->rank, o->ranks};
+    struct scope_object (*f)(void *, unsigned char) = MANGLED(
+        "_ZN4c10d12ProcessGroup10getBackendEN3c1010DeviceTypeE", struct scope_object (*)(void *, unsigned char));
+    r->start = now();
+    r->result = f(o->kind ? (void *)&group : (void *)&old, 0).object == NULL;
+    r->end = now();
+}
+
 PYTORCH(finish_work, "_ZN4c10d4Work6finishENSt15__exception_ptr13exception_ptrE")
 PYTORCH(wait_for_work, "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE")
 PYTORCH(finalize_backward, "_ZN4c10d7Reducer17finalize_backwardEv")
@@ -690,6 +703,7 @@ static const struct { const char *name; function *call; } functions[] = {
     {"RecordFunction::end", end_scope},
     {"Work::Work", make_work},
     {"AsyncWork::AsyncWork", make_numbered_work},
+    {"ProcessGroup::getBackend", get_backend},
     {"Work::wait", wait_for_work},
     {"Work::finish", finish_work},
     {"Reducer::finalize_backward", finalize_backward},

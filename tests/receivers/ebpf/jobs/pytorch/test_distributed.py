@@ -48,10 +48,14 @@ def test_waits_for_other_ranks_are_emitted_and_exceptions_pass(watch: Watch, pyt
             for rank in ranks:
                 rank.go_on()
             assert [json.loads(rank.line())["caught"] for rank in ranks] == [True, False]
-        spans = spans_of(watch.read(), ranks[0].process.pid)
+        batch = watch.read()
         for rank in ranks:
             rank.go_on()
         assert [rank.process.wait() for rank in ranks] == [0, 0], "the job is unharmed"
+    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
+    known = {one["process_pid"]: (one.get("zernel_rank"), one.get("zernel_world_size")) for one in resources}
+    assert [known[rank.process.pid] for rank in ranks] == [(0, 2), (1, 2)], "the environment does not have them"
+    spans = spans_of(batch, ranks[0].process.pid)
     backwards = named(spans, "backward", "backward")
     reducers = named(spans, "ddp", "c10d::Reducer::finalize_backward")
     waits = named(spans, "sync", "c10d::Work::wait")
