@@ -236,7 +236,9 @@ def result_of(name: str, batches: Iterable[Batch], truths: Sequence[Truth]) -> R
     for out in processor.flush():
         state.add(out, 0.0)
     alone = len(truths) == 1
-    answers = [one.answer for one in (state.processes if alone else state.jobs) if one.answer]
+    answers = [
+        one.answer for one in (state.processes if alone else state.jobs) if one.answer and not one.answer.unknown
+    ]
     measured: Mapping[str, Sequence[float]] = truths[0]["gains"]
     gains = {planted: statistics.fmean(of_pairs) for planted, of_pairs in measured.items()}
     noise = max(statistics.stdev(of_pairs) / len(of_pairs) ** 0.5 for of_pairs in measured.values())

@@ -71,7 +71,7 @@ def _on_devices() -> Iterator[BenchmarkRow]:
         use = device_use([with_operators(part) for part in run.segments], run.busy_share)
         answer = answer_on(job_on_device(loop, use)) if use else None
         count += 1
-        if answer is None:
+        if answer is None or answer.unknown:
             refused += 1
             continue
         for position in (Position.LOAD, Position.AFTER_STEP):

@@ -229,7 +229,7 @@ def _finding(hang: SeenHang | None, answer: JobAnswer | None) -> dict[str, Any]:
         return {
             "hung": {"since": round(hang.hang.since * 1000), "sentence": sentence, "advice": [*hang_advice(hang.hang)]}
         }
-    return {"answer": _answer(answer)} if answer else {}
+    return {"answer": _answer(answer)} if answer and not answer.unknown else {}
 
 
 def _answer(answer: JobAnswer) -> dict[str, Any]:

@@ -224,9 +224,10 @@ class FollowedJob:
         if len(measured) > 1:
             found = answer_over_ranks(measured, self._meetings, self._size, since, before)
             self._answered.add(found, now, sum(one.segments for one in measured.values()))
-            if found:
+            if found and found is self._answered.answer:
                 yield answer_batch(found, self._resource, now)
-        answer = self._answered.answer
+        latest = self._answered.answer
+        answer = None if latest and latest.unknown else latest
         if answer is None:
             for process in processes.values():
                 yield from process.answers(now)

@@ -218,7 +218,7 @@ class TrainingProcess:
         since = now - 3 * self._window_ns  # as long as the window of a process with slow steps
         answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since, self.answer)
         self._latest.add(answer, now)
-        if answer:
+        if answer and answer is self.answer:
             yield answer_batch(answer, self.resource, now)
 
     def update_times(self, start: int, end: int) -> None:

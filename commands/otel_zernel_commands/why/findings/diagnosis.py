@@ -17,16 +17,12 @@ from otel_zernel_libraries.training import (
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer, lead_of, verdict_of
 from otel_zernel_libraries.training.hangs import hang_advice, hang_sentences
-from otel_zernel_libraries.training.ledger import Activity
 
-_GPU_WAITS = frozenset({Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED})
-_NEGLIGIBLE = 0.01
-_FEW = 20
-"""Steps. The noise of fewer ones may be as large as a cause."""
 _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a sentence."""
 _USUAL = "sw_power_cap"
 """A GPU that computes all the time meets its power limit."""
+_NOT_WHOLE = "No cause can be named, because too few steps were seen from their begin to their end."
 _OF_RANKS = frozenset({CauseName.STRAGGLER, CauseName.IMBALANCE})
 _LATE = 0.03
 """The lateness of a rank, or a wait for others, as a share of a step, that is worth a sentence."""
@@ -37,7 +33,7 @@ def answer_of(group: JobGroup) -> JobAnswer | None:
     answer = group.answer
     if any(one.source != "scopes" for one in group.processes) or group.trained < FEWEST_STEPS or group.is_lossy:
         return None
-    return None if answer and not answer.causes and _lacks_marks(group) else answer
+    return None if answer and (answer.unknown or (not answer.causes and _lacks_marks(group))) else answer
 
 
 def diagnosis_of(
@@ -101,20 +97,8 @@ def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[Ti
         return _sentence("lost_events", f"{lossy}. Their phases are in part unknown, and give no verdict")
     rows = sorted(times, key=lambda row: -row.share)[:2]
     largest = " and ".join(f"{position_name(row.position)} ({percent(row.share)})" for row in rows)
-    reason = (
-        "too little is known about the work of its GPU"
-        if _uses_gpu(group, times)
-        else f"{group.trained} training steps are too few"
-        if group.trained < _FEW
-        else f"its {group.trained} training steps differ too much to be certain"
-    )
-    more = "Watch longer, with `--for`."
-    return "none", f"No cause can be named, because {reason}. {more} Most of the time goes to {largest}."
-
-
-def _uses_gpu(group: JobGroup, times: Sequence[PositionTime]) -> bool:
-    waits = sum(one.share for at in times for one in at.activities if one.activity in _GPU_WAITS)
-    return waits >= _NEGLIGIBLE or any(one.gpu or one.gpu_busy or one.gpu_undetermined for one in group.processes)
+    reason = lead_of(group.answer) if group.answer else _NOT_WHOLE
+    return "none", f"{reason} Watch longer, with `--for`. Most of the time goes to {largest}."
 
 
 def _sentence(verdict: str, rest: str) -> tuple[str, str]:

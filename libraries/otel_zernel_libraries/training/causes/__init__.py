@@ -9,6 +9,7 @@ from otel_zernel_libraries.training.causes.cause import (
     Evidence,
     Hidden,
     JobAnswer,
+    Unknown,
 )
 from otel_zernel_libraries.training.causes.facts import Facts, GpuFacts
 from otel_zernel_libraries.training.causes.job import Job, RankInput, training_ends
@@ -32,6 +33,7 @@ __all__ = [
     "MeasuredSteps",
     "RankInput",
     "StepFlags",
+    "Unknown",
     "answer_on",
     "label_of",
     "lead_of",

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
-from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, DeviceTime, Hidden, JobAnswer
+from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, DeviceTime, Hidden, JobAnswer, Unknown
 from otel_zernel_libraries.training.causes.code import with_code
 from otel_zernel_libraries.training.causes.devices import slow_devices, small_launches
 from otel_zernel_libraries.training.causes.everywhere import everywhere
@@ -98,14 +98,16 @@ _FAITHFUL: Final = 0.03
 """A replay of everything must take as long as the steps did, up to this share."""
 
 
-def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
-    """The answer; None if there are too few steps, or if the replay does not take as long as they did. Causes that the
-    answer `before` has named stay for longer, so that verdicts do not flap."""
+def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer:
+    """The answer, or why there is none. Causes that the answer `before` has named stay for longer, so that verdicts do
+    not flap."""
     replays = Replays(job)
-    if job.steps < FEWEST_STEPS or job.misses_device:
-        return None
+    if job.steps < FEWEST_STEPS:
+        return _unknown(job, Unknown.FEW_STEPS)
+    if job.misses_device:
+        return _unknown(job, Unknown.GPU_WORK)
     if abs(job.a_step(replays.without([NOTHING])[:, 0]) / job.step - 1) > _FAITHFUL:
-        return None
+        return _unknown(job, Unknown.REPLAY)
     made = [(find, names) for find, fits, names in _WHAT_IFS if fits(job)]
     what_ifs = [(what_if, replays.left_out(what_if)) for find, _ in made for what_if in find(job)]
     known = {cause.key for cause in before.causes} if before else set()
@@ -121,7 +123,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
             else:
                 others.append(cause)
     if not named and any(cause.share >= _UNSURE for cause in others):
-        return None
+        return _unknown(job, Unknown.UNCERTAIN)
     return JobAnswer(
         step=job.step,
         steps=int(job.steps),
@@ -133,6 +135,17 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer | None:
         looked_at=tuple(name for _, names in made for name in names),
         waits=0.0 if job.is_whole else _waits(job),
         device=_device(job),
+    )
+
+
+def _unknown(job: Job, why: Unknown) -> JobAnswer:
+    return JobAnswer(
+        step=job.step,
+        steps=int(job.steps),
+        ranks_seen=len(job.ranks),
+        ranks_expected=job.expected,
+        best=job.step,
+        unknown=why,
     )
 
 

@@ -58,6 +58,18 @@ class CauseName(StrEnum):
     COPIES = "copies"
 
 
+class Unknown(StrEnum):
+    """Why an answer names no cause, although there may be one."""
+
+    FEW_STEPS = "few_steps"
+    GPU_WORK = "gpu_work"
+    """Threads wait for a GPU whose work is not known."""
+    REPLAY = "replay"
+    """The replay of all that was measured takes another time than the steps did."""
+    UNCERTAIN = "uncertain"
+    """A large cause is not certain."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A fact that shows a cause."""
@@ -155,6 +167,8 @@ class JobAnswer:
     """If ranks are missing: the time in which all ranks that are seen wait for others."""
     device: DeviceTime | None = None
     """None without a GPU."""
+    unknown: Unknown | None = None
+    """Why no cause can be named. None if the causes are known."""
 
     @property
     def waits_first(self) -> bool:

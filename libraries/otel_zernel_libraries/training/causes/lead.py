@@ -3,22 +3,27 @@
 from typing import Final
 
 from otel_zernel_libraries.training.amounts import amount, percent
-from otel_zernel_libraries.training.causes.cause import Cause, CauseName, JobAnswer
+from otel_zernel_libraries.training.causes.cause import Cause, CauseName, JobAnswer, Unknown
 from otel_zernel_libraries.training.words import cause_name, cause_sentence, moment_name
 
 _TIMES: Final = 1.1
 """From so many times as many steps on, the gain is a factor; below it, a percentage."""
 
+_FEW: Final = 20
+"""Steps. The noise of fewer ones may be as large as a cause."""
+
 
 def lead_of(answer: JobAnswer) -> str:
     """`The training thread runs Python while it loads data: this costs 12.4 ms of each 41.0 ms step. ...`"""
+    if answer.unknown:
+        return f"No cause can be named, because {_why_unknown(answer.unknown, answer.steps)}."
     if answer.waits_first:
         share = percent(answer.waits / answer.step)
         spent = f"{amount(answer.waits)} of each {amount(answer.step)} step ({share})"
         return f"Training waits for ranks that are not seen for {spent}. Watch all ranks to know the reason."
     if not answer.causes:
-        without = f"without all that one could save, a step would take {amount(answer.best)} in place of"
-        return f"Nothing that was looked for is worth changing: {without} {amount(answer.step)}."
+        best = f"a step would at best take {amount(answer.best)} instead of {amount(answer.step)}"
+        return f"Nothing worth changing was found: {best}."
     cause, step = answer.causes[0], answer.step
     sentence = cause_sentence(cause.cause, rank=cause.rank, activity=cause.activity, position=cause.position)
     if not cause.gain:  # it takes no time, but ends the job
@@ -28,6 +33,16 @@ def lead_of(answer: JobAnswer) -> str:
         f"{sentence}: this costs {amount(cause.gain)} of each {amount(step)} step. "
         f"Without it, a step takes about {amount(left)} ({_faster(step, left)} steps a second)."
     )
+
+
+def _why_unknown(unknown: Unknown, steps: int) -> str:
+    if unknown is Unknown.GPU_WORK:
+        return "too little is known about the work of its GPU"
+    if unknown is Unknown.FEW_STEPS or (unknown is Unknown.UNCERTAIN and steps < _FEW):
+        return f"{steps} training steps are too few" if steps != 1 else "one training step is too few"
+    if unknown is Unknown.UNCERTAIN:
+        return f"its {steps} training steps differ too much to be certain"
+    return "what was measured does not explain how long its steps take"
 
 
 def ranks_seen(answer: JobAnswer) -> str:

@@ -51,7 +51,7 @@ VERDICTS: Final = (*_OF_ALL, "marks_missing")
 def verdict_of(answer: JobAnswer | None) -> str:
     """The value of `zernel.job.verdict`, and of `zernel.verdict` for a process that trains alone: `none` without an
     answer, `compute_bound` without a cause."""
-    if answer is None:
+    if answer is None or answer.unknown:
         return "none"
     if answer.waits_first:
         return "communication_bound"

@@ -39,7 +39,7 @@ class LatestAnswer:
 
     def is_due(self, now: int) -> bool:
         """Whether to look for another one."""
-        if self.answer is None:
+        if self.answer is None or self.answer.unknown:
             return True
         soon = max(self.asked - self._began, 1) if self.answer.steps < _FEW else self._wait
         return now - self.asked >= min(soon, self._wait)
@@ -48,8 +48,10 @@ class LatestAnswer:
         """Adds what was found at `now` (ns). `segments`: those of threads on GPUs that were replayed."""
         self.asked, self._wait = now, max(ANSWERS_NS, segments * _REPLAYED_NS)
         self._began = self._began or now
-        self._found = now if answer else self._found
-        if answer or now - self._found > self._window:
+        is_known = answer is not None and not answer.unknown
+        self._found = now if is_known else self._found
+        stands = self.answer is not None and not self.answer.unknown and now - self._found <= self._window
+        if is_known or not stands:
             self.answer = answer
 
 

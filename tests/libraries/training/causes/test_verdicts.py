@@ -10,6 +10,7 @@ from otel_zernel_libraries.training.causes import (
     Cause,
     CauseName,
     JobAnswer,
+    Unknown,
     lead_of,
     verdict_of,
     verdict_of_rank,
@@ -76,6 +77,13 @@ def test_waits_for_ranks_that_are_not_seen_come_first_if_they_are_longest() -> N
 def test_no_cause_and_no_answer_are_two_verdicts() -> None:
     assert (verdict_of_rank(answer(), 0), verdict_of(answer())) == ("compute_bound", "compute_bound")
     assert (verdict_of_rank(None, 0), verdict_of(None)) == ("none", "none")
+
+
+@pytest.mark.parametrize("reason", Unknown)
+def test_an_answer_that_names_no_cause_says_why_and_is_no_verdict(reason: Unknown) -> None:
+    unknown = replace(answer(), unknown=reason)
+    assert (verdict_of_rank(unknown, 0), verdict_of(unknown)) == ("none", "none")
+    assert lead_of(unknown).startswith("No cause can be named, because ")
 
 
 @pytest.mark.parametrize("name", CauseName)

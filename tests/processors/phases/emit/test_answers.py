@@ -1,15 +1,19 @@
 """The latest answer, and for how long it stands."""
 
-from otel_zernel_libraries.training.causes import JobAnswer
+import pytest
+
+from otel_zernel_libraries.training.causes import JobAnswer, Unknown
 from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, LatestAnswer
 
 WINDOW = 6 * ANSWERS_NS
 ANSWER = JobAnswer(step=0.1, steps=100, best=0.09)
+UNCERTAIN = JobAnswer(step=0.1, steps=100, best=0.1, unknown=Unknown.UNCERTAIN)
 
 
-def test_an_answer_is_looked_for_until_there_is_one_and_then_every_few_seconds() -> None:
+@pytest.mark.parametrize("none", [None, UNCERTAIN])
+def test_an_answer_is_looked_for_until_there_is_one_and_then_every_few_seconds(none: JobAnswer | None) -> None:
     latest = LatestAnswer(WINDOW)
-    latest.add(None, ANSWERS_NS)
+    latest.add(none, ANSWERS_NS)
     assert latest.is_due(ANSWERS_NS + 1)
     latest.add(ANSWER, 2 * ANSWERS_NS)
     assert not latest.is_due(3 * ANSWERS_NS - 1)
@@ -34,10 +38,19 @@ def test_an_answer_on_many_gpus_takes_a_twentieth_of_a_core() -> None:
     assert latest.is_due(due)
 
 
-def test_an_answer_stands_for_a_window_if_none_follows() -> None:
+@pytest.mark.parametrize("none", [None, UNCERTAIN])
+def test_an_answer_stands_for_a_window_if_none_follows(none: JobAnswer | None) -> None:
     latest = LatestAnswer(WINDOW)
     latest.add(ANSWER, ANSWERS_NS)
-    latest.add(None, ANSWERS_NS + WINDOW)
+    latest.add(none, ANSWERS_NS + WINDOW)
     assert latest.answer == ANSWER
-    latest.add(None, ANSWERS_NS + WINDOW + 1)
-    assert latest.answer is None
+    latest.add(none, ANSWERS_NS + WINDOW + 1)
+    assert latest.answer is none
+
+
+def test_the_reason_why_there_is_no_answer_stands_until_there_is_one() -> None:
+    latest = LatestAnswer(WINDOW)
+    latest.add(UNCERTAIN, 1)
+    assert latest.answer is UNCERTAIN
+    latest.add(ANSWER, 2)
+    assert latest.answer is ANSWER
