@@ -72,6 +72,7 @@ _LONGEST_FILE, _LONGEST_FUNCTION = 120, 80
 _LOCALS: Final = "<locals>."
 _MODULE: Final = "<module>"
 _WORKER_LOOP: Final = "_worker_loop"
+_FETCH: Final = "torch/utils/data/_utils/fetch.py"
 _CHECKPOINTS: Final = "torch/utils/checkpoint.py"
 _CLIPPING: Final = ("torch/nn/utils/clip_grad.py", "torch/amp/grad_scaler.py", "torch/cuda/amp/grad_scaler.py")
 _DYNAMO: Final = "torch/_dynamo/convert_frame.py"
@@ -155,12 +156,19 @@ def of_worker(stack: Sequence[CodeLine]) -> tuple[Sequence[CodeLine], bool]:
     """
     loop = next((at for at, one in enumerate(stack) if one.function == _WORKER_LOOP), len(stack))
     inner = stack[:loop]
-    return inner, any(one.file.endswith("torch/utils/data/_utils/fetch.py") for one in inner)
+    return inner, any(one.file.endswith(_FETCH) for one in inner)
 
 
 def waits_for_python(stack: Sequence[CodeLine]) -> bool:
     """Whether a thread that waits does so in the standard library: for another Python thread, or a process."""
     return bool(stack) and _is_standard(stack[0].file)
+
+
+def takes_one_by_one(stack: Sequence[CodeLine]) -> bool:
+    """Whether a DataLoader takes samples that are ready, one by one, or joins them into a batch: without code of the
+    user's."""
+    fetch = next((at for at, one in enumerate(stack) if one.file.endswith(_FETCH)), 0)
+    return fetch > 0 and all(tier_of(one.file, one.function) is not Tier.USER for one in stack[:fetch])
 
 
 def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:

@@ -243,11 +243,15 @@ POSITION_WORDS: Final = {
 """By `zernel.position`."""
 
 CAUSE_WORDS: Final = {
-    "segment": CauseWords("time of a thread", "{who} {what} {where}"),
-    "straggler": CauseWords("straggler", "The other ranks wait for {who}, which {longer} than they do"),
-    "imbalance": CauseWords("uneven batches", "Ranks wait for each other in turns, because their steps differ"),
-    "slow_link": CauseWords("slow link", "All ranks wait for transfers over the network"),
-    "small_collectives": CauseWords("many small collectives", "All ranks wait for many small collectives {where}"),
+    "segment": CauseWords("own code and waits", "{who} {what} {where}"),
+    "straggler": CauseWords("straggler", "The other ranks wait for {who}, which {longer}"),
+    "imbalance": CauseWords(
+        "uneven batches", "The ranks wait for each other in turns: their batches take different times"
+    ),
+    "slow_link": CauseWords("slow link", "All ranks wait for data that travels between them"),
+    "small_collectives": CauseWords(
+        "many small collectives", "All ranks wait for many small exchanges between them (collectives) {where}"
+    ),
     "extra_collectives": CauseWords("extra collectives", "The ranks exchange gradients more often than they use them"),
     "slow_steps": CauseWords("slow steps", "Some steps take much longer than the others"),
     "growth": CauseWords("growing steps", "Each step takes longer than the one before"),
@@ -259,7 +263,7 @@ CAUSE_WORDS: Final = {
     "workers_restart": CauseWords("workers that restart", "The DataLoader starts its workers anew in each epoch"),
     "evaluation": CauseWords("evaluation", "Training stops for evaluations"),
     "checkpoint": CauseWords("checkpoint", "Training stops for checkpoints"),
-    "periodic": CauseWords("periodic work", "Every few steps {who} {what} {where}"),
+    "periodic": CauseWords("periodic work", "Every few steps, {who} {what} {where}"),
     "compile": CauseWords("compiling", "{who} stops to compile the model"),
     "cpu_taken": CauseWords("CPU taken", "{who} waits for a CPU that other programs use"),
     "cpu_quota": CauseWords("CPU quota", "A CPU quota stops {who}"),
@@ -341,13 +345,14 @@ def cause_sentence(cause: str, *, rank: int | None, activity: str | None, positi
     where = POSITION_WORDS[position].where if position in POSITION_WORDS else ""
     is_known = activity and activity != "unknown"
     words = CAUSE_WORDS.get(cause, CauseWords(cause, cause_name(cause)))
+    longer = f"{activity_clause(activity)} for longer" if is_known else "needs more time"
     sentence = words.sentence.format(
         who=named or ("one rank" if cause == "straggler" else "the training thread"),
         process=named or "the process",
         gpu=f"the GPU of {named}" if named else "the GPU",
         what=activity_clause(activity),
         where=where,
-        longer=f"{activity_clause(activity)} {where} for longer" if is_known else f"needs more time {where}",
+        longer=f"{longer} than they do {where}",
     )
     sentence = " ".join(sentence.split())
     return sentence[0].upper() + sentence[1:]

@@ -54,11 +54,10 @@ def test_nothing_worth_changing_is_an_answer_with_a_number() -> None:
     diagnosis = healthy_report().jobs[0].diagnosis
     assert (diagnosis.verdict, diagnosis.advice) == ("compute_bound", ())
     assert diagnosis.sentence == (
-        "Nothing that was looked for is worth changing: without all that one could save, a step would take 40.2 ms in "
-        "place of 41.0 ms."
+        "Nothing worth changing was found: a step would at best take 40.2 ms instead of 41.0 ms."
     )
     text = report_text(healthy_report(), Terminal(120))
-    assert "Looked for: checkpoint, time of a thread." in text
+    assert "Looked for: checkpoint, own code and waits." in text
     assert "Try:" not in text
 
 

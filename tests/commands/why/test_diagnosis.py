@@ -12,6 +12,7 @@ from otel_zernel_commands.why.findings.shares import time_shares
 from otel_zernel_commands.why.watch import watched_state
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import percent
+from otel_zernel_libraries.training.causes import JobAnswer, Unknown
 from otel_zernel_libraries.training.state import SeenProcess
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen, simulated
@@ -62,7 +63,7 @@ def test_a_rank_that_runs_more_python_is_named_with_what_it_does() -> None:
     assert (lead.cause, lead.rank, lead.position, lead.activity) == ("straggler", 1, "load", "python")
     assert lead.gain == pytest.approx(0.012, rel=0.1), "the Python that was planted"
     assert job.diagnosis.sentence.startswith(
-        "The other ranks wait for rank 1, which runs Python while it loads data for longer"
+        "The other ranks wait for rank 1, which runs Python for longer than they do while it loads data: "
     )
 
 
@@ -70,7 +71,7 @@ def test_a_late_rank_is_named_with_its_position() -> None:
     job = job_of("gloo, DDP, a late rank", is_job=True)
     assert job.diagnosis.verdict == "straggler"
     assert job.diagnosis.sentence.startswith(
-        "The other ranks wait for rank 1, which needs more time in the forward pass than they do: "
+        "The other ranks wait for rank 1, which needs more time than they do in the forward pass: "
     )
     assert [rank.rank for rank in job.ranks] == [0, 1]
     assert job.ranks[1].lateness == pytest.approx(0.022, abs=0.005)
@@ -79,7 +80,7 @@ def test_a_late_rank_is_named_with_its_position() -> None:
 def test_a_job_that_computes_has_nothing_worth_changing() -> None:
     job = job_of("GPU, 2 workers, pinned")
     assert job.diagnosis.verdict == "compute_bound"
-    assert job.diagnosis.sentence.startswith("Nothing that was looked for is worth changing: ")
+    assert job.diagnosis.sentence.startswith("Nothing worth changing was found: ")
 
 
 def test_the_parts_of_a_step_add_up_to_the_step() -> None:
@@ -181,18 +182,20 @@ def test_the_causes_and_the_step_times_leave_out_the_steps_with_lost_events() ->
 
 def test_a_job_whose_causes_are_not_known_names_its_largest_positions() -> None:
     state = seen("stalls of 150 ms")
-    first_process(state).answer = None
-    [job] = report_on(state, JobChoice(), circumstances()).jobs
-    assert job.diagnosis.verdict == "none"
-    assert job.diagnosis.sentence == (
-        f"No cause can be named, because its {job.steps.count} training steps differ too much to be certain. "
-        "Watch longer, with `--for`. Most of the time goes to data loading (67 %) and backward pass (14 %)."
-    )
-    first_process(state).gpu_undetermined.take("scopes", 1.0)
-    [job] = report_on(state, JobChoice(), circumstances()).jobs
-    assert job.diagnosis.sentence.startswith(
-        "No cause can be named, because too little is known about the work of its GPU. "
-    )
+    for unknown, reason in (
+        (Unknown.UNCERTAIN, "its 50 training steps differ too much to be certain"),
+        (Unknown.GPU_WORK, "too little is known about the work of its GPU"),
+        (None, "too few steps were seen from their begin to their end"),
+    ):
+        answer = JobAnswer(step=0.1, steps=50, best=0.1, unknown=unknown) if unknown else None
+        first_process(state).answer = answer
+        [job] = report_on(state, JobChoice(), circumstances()).jobs
+        assert job.diagnosis.verdict == "none"
+        assert job.answer is None
+        assert job.diagnosis.sentence == (
+            f"No cause can be named, because {reason}. Watch longer, with `--for`. Most of the time goes to data "
+            "loading (67 %) and backward pass (14 %)."
+        )
 
 
 def test_waits_for_ranks_that_are_not_seen_are_the_lead() -> None:

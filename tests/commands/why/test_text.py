@@ -14,6 +14,7 @@ from otel_zernel_commands.why.rendering import Terminal, report_json, report_tex
 from otel_zernel_commands.why.rendering.text import gpu_texts
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import amount, percent
+from otel_zernel_libraries.training.causes import JobAnswer, Unknown
 from tests.commands.why.answers import slow_report
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen, simulated
@@ -33,7 +34,7 @@ def with_gpu() -> WhyReport:
 
 def refused() -> WhyReport:
     state = seen("nothing")
-    first_process(state).answer = None
+    first_process(state).answer = JobAnswer(step=0.03, steps=38, best=0.03, unknown=Unknown.UNCERTAIN)
     return report_on(state, JobChoice(), circumstances())
 
 

@@ -75,11 +75,11 @@ def test_every_cause_is_a_sentence_with_any_activity_in_any_position() -> None:
         ("workers_too_few", "socket", "load", None, "Training waits for batches from too few DataLoader workers"),
         (
             *("straggler", "cpu_wait", "load", 1),
-            "The other ranks wait for rank 1, which waits for a CPU while it loads data for longer than they do",
+            "The other ranks wait for rank 1, which waits for a CPU for longer than they do while it loads data",
         ),
         (
             *("straggler", "unknown", "load", 1),
-            "The other ranks wait for rank 1, which needs more time while it loads data than they do",
+            "The other ranks wait for rank 1, which needs more time than they do while it loads data",
         ),
         ("device_clocks", None, None, None, "The GPU runs at lower clocks"),
         ("device_shared", None, None, 3, "Another program uses the GPU of rank 3"),

@@ -105,6 +105,10 @@ def _workers_read(case: Case) -> bool:
     return case.cause in _WORKERS and bool(facts.worker_io) and (facts.worker_io or 0.0) > (facts.worker_cpu or 0.0)
 
 
+def _waits_for_workers(case: Case) -> bool:
+    return bool(case.facts.workers) and case.activity not in _COMPUTES
+
+
 def _workers_idle(case: Case) -> bool:
     return case.cause in _WORKERS and case.facts.are_workers_busy is False and not _workers_read(case)
 
@@ -134,12 +138,17 @@ def _shares_cpus(case: Case) -> bool:
     return any(taker.kind is TakerKind.RANK for taker in case.facts.takers)
 
 
+def _own_cpus(case: Case) -> int:
+    """The CPUs that the rank has for itself, if all ranks beside it have as many."""
+    return max(int(case.facts.cpus or 1.0) // (max(case.facts.ranks_here, 2) if _shares_cpus(case) else 1), 1)
+
+
 def _has_too_many_threads(case: Case) -> bool:
-    return _has_taken(TakerKind.SELF)(case) and (case.facts.is_crowded or _shares_cpus(case))
+    return _has_taken(TakerKind.SELF)(case) and (case.facts.runnable or 0.0) > _own_cpus(case) + 0.5
 
 
 def _fewer_threads(case: Case) -> str:
-    cpus = max(int(case.facts.cpus or 1.0) // (max(case.facts.ranks_here, 2) if _shares_cpus(case) else 1), 1)
+    cpus = _own_cpus(case)
     return f"Compute with fewer threads: `torch.set_num_threads({cpus})`, or `OMP_NUM_THREADS={cpus}` at the start."
 
 
@@ -210,7 +219,11 @@ _ADVICE: Final = (
     ),
     Advice(
         "Prepare the order of the samples once, not in each epoch: look at the sampler of the loader.",
-        _is(CauseName.FIRST_OF_EPOCH),
+        lambda case: case.cause is CauseName.FIRST_OF_EPOCH and not _waits_for_workers(case),
+    ),
+    Advice(
+        "Look at what the dataset does in each worker when an epoch begins: a smaller shuffle buffer fills sooner.",
+        lambda case: case.cause is CauseName.FIRST_OF_EPOCH and _waits_for_workers(case),
     ),
     Advice(
         "Make the iterator once, before the loop: `batches = iter(loader)`, and call `next(batches)` in each step.",
@@ -251,6 +264,10 @@ _ADVICE: Final = (
             _at(Position.OPTIMIZER, doing=frozenset({Activity.PYTHON}), causes=_OWN)(case)
             and case.facts.optimizer in TORCH_OPTIMIZERS
         ),
+    ),
+    Advice(
+        "Give the optimizer `fused=True`: it then calls one operator for all parameters, which are many and small.",
+        _at(Position.OPTIMIZER, doing=frozenset({Activity.OPERATOR}), causes=_OWN),
     ),
     Advice(
         "Update the average with `torch._foreach_lerp_`, or every few steps only.",

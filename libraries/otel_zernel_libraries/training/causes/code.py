@@ -26,6 +26,7 @@ from otel_zernel_libraries.training.code_paths import (
     line_text,
     place_text,
     short_function,
+    takes_one_by_one,
     waits_for_python,
 )
 from otel_zernel_libraries.training.code_times import FOR_OTHERS, CodeTimes, PlacedStack, PlaceKey
@@ -38,13 +39,13 @@ _SHOWN: Final = 3
 _SMALL: Final = 0.02
 """A line with less of the time of its cause is not worth a line."""
 _MOST_OF_IT: Final = 0.5
-"""A line with this part of the gain is the place to look at."""
+"""A line with this part of the gain is the place to look at, if nothing better is advised."""
 _SEVERAL: Final = 3
 """Steps with a compilation. The first ones of a program compile its functions."""
 _NOTHING: Final = 1e-12
 _MODULE: Final = "<module>"
 _OTHER_TOOL: Final = "py-spy"
-"""An advice to look for a line is over once the line is known."""
+"""A known line replaces an advice to look for it."""
 _OF_OTHER_PROGRAMS: Final = frozenset(
     {
         *(CauseName.CPU_TAKEN, CauseName.CPU_QUOTA, CauseName.THREADS, CauseName.MEMORY_GROWTH),
@@ -69,6 +70,12 @@ _SIGNS: Final = (
         in_anomaly_mode,
         "Anomaly mode keeps the Python stack of each operator: {} of each step.",
         "Switch anomaly mode off: `torch.autograd.set_detect_anomaly(False)`. It is for debugging.",
+    ),
+    _Sign(
+        takes_one_by_one,
+        "The DataLoader takes samples one by one, and joins them: {} of each step.",
+        "Take a whole batch at once: `DataLoader(data, batch_size=None, sampler=BatchSampler(RandomSampler(data), N, "
+        "False))` asks a dataset of tensors once for each batch.",
     ),
     _Sign(
         in_hook,
@@ -188,14 +195,13 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
         where = f"at {place}" if is_module else f"in {function}() ({place})"
         text = f"It spends {amount(first.seconds)} more {where} than the others."
         evidence = (*evidence, Evidence(text, first.seconds, "s"))
+    if first.seconds >= _MOST_OF_IT * cause.gain:
+        look = f"Look at {place}: {'this line' if is_module else function} takes {amount(first.seconds)} of each step."
+        advice = tuple(dict.fromkeys(look if _OTHER_TOOL in text else text for text in advice)) or (look,)
     for sign, seconds in entries.signs.items():
         if seconds >= _MOST_OF_IT * cause.gain:
             evidence = (*evidence, Evidence(sign.text.format(amount(seconds)), seconds, "s"))
             advice = (sign.advice, *advice) if sign.advice else advice
-    if first.seconds >= _MOST_OF_IT * cause.gain:
-        subject = "this line" if is_module else function
-        others = (text for text in advice if _OTHER_TOOL not in text)
-        advice = (f"Look at {place}: {subject} takes {amount(first.seconds)} of each step.", *others)
     if cause.cause is CauseName.COMPILE and (calls := _calls_of_compile(job, rank)).by_key:
         (call,) = calls.longest(0.0)[:1]
         text = f"{line_text(call.line, folder)} calls `torch.compile` between compilations."

@@ -24,6 +24,8 @@ TORCH_OPTIMIZERS: Final = frozenset(
     }
 )
 """The optimizers of PyTorch: their Python is part of their arithmetic."""
+FUSED_OPTIMIZERS: Final = frozenset({"Adam", "AdamW"})
+"""Those that call many operators for each parameter on a CPU, and one for all parameters with `fused=True`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

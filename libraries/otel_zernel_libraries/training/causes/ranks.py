@@ -164,7 +164,7 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
         faster=rest * _without_cpu_waits(job),
         evidence=(
             Evidence(
-                f"Even the last rank to come waits for {amount(waits)} of each {amount(job.step)} ({share}).",
+                f"Even the rank that comes last waits for {amount(waits)} of each {amount(job.step)} ({share}).",
                 waits,
                 "s",
             ),
@@ -207,7 +207,7 @@ def _small_collectives(job: Job, outside: Floats) -> WhatIf | None:
             Evidence(
                 f"Each step has {count:.0f} small collectives {kind}outside its backward pass.", count, "{collective}"
             ),
-            Evidence(f"Even the last rank to come waits {amount(lasts)} for them.", lasts, "s"),
+            Evidence(f"Even the rank that comes last waits {amount(lasts)} for them.", lasts, "s"),
         ),
     )
 

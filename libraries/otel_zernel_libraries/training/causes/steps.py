@@ -44,6 +44,10 @@ _NEARLY: Final = 0.05
 """A place that begins with nothing: this part of its mean, at least, is its beginning."""
 _MORE: Final = 1.05
 _SMALL: Final = 0.01
+_RESTARTS: Final = 0.5
+"""Workers that start in more than this part of the epochs are not kept from one to the next."""
+_OF_ONE_RANK: Final = 0.8
+"""A rank with this part of the time in slow steps is the reason of them."""
 _NOT_ALL: Final = 1.5
 """Steps from one stop to the next, if not each step has one."""
 _STOPS: Final = (
@@ -154,10 +158,13 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
     often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"
     share = float((seconds * slow).sum() / seconds.sum())
     one = "one step takes" if is_periodic else "they take"
+    rank = _of_one_rank(job, excess)
+    who = "the thread" if rank is None else f"rank {rank}"
     yield WhatIf(
         cause=CauseName.PERIODIC if is_periodic else CauseName.SLOW_STEPS,
         position=moment.position,
         activity=moment.activity,
+        rank=rank,
         removed=_removed(spent, excess),
         evidence=(
             Evidence(
@@ -167,7 +174,7 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
             ),
             Evidence(f"{percent(share)} of the time is in these steps.", share, "1"),
             Evidence(
-                f"In them the thread {activity_clause(moment.activity)} {POSITION_WORDS[moment.position].where}.",
+                f"In them {who} {activity_clause(moment.activity)} {POSITION_WORDS[moment.position].where}.",
                 float(excess.sum(axis=(0, 1)).max()) / max(float(slow.sum()), 1.0),
                 "s",
             ),
@@ -186,10 +193,10 @@ def _first(job: Job, spent: Floats, slow: Flags, columns: Flags) -> Iterator[Wha
     each = float(excess.sum(axis=2).max(axis=0).sum()) / epochs
     if each * epochs < _SMALL * job.step * job.steps:
         return
-    has_workers = any(one.facts.workers for one in job.ranks) or bool(job.events(0, StepEvent("worker_batch")).sum())
+    starts = int((job.events(0, StepEvent("worker_start")) > 0).sum())
     moment = _largest(job, excess)
     yield WhatIf(
-        cause=CauseName.WORKERS_RESTART if has_workers else CauseName.FIRST_OF_EPOCH,
+        cause=CauseName.WORKERS_RESTART if starts > _RESTARTS * epochs else CauseName.FIRST_OF_EPOCH,
         position=Position.LOAD,
         activity=moment.activity,
         removed=_removed(spent, excess),
@@ -357,6 +364,13 @@ def _excess(spent: Floats, slow: Flags, columns: Flags) -> Floats:
 def _removed(spent: Floats, excess: Floats) -> dict[int, Floats]:
     part = np.divide(excess, spent, out=np.zeros_like(spent), where=spent > 0)
     return {rank: part[rank] for rank in range(len(spent))}
+
+
+def _of_one_rank(job: Job, excess: Floats) -> int | None:
+    """The rank that has most of the excess; None if several have it."""
+    by_rank = excess.sum(axis=(1, 2))
+    first = int(by_rank.argmax())
+    return None if job.alone or by_rank[first] < _OF_ONE_RANK * by_rank.sum() else job.ranks[first].rank
 
 
 def _largest(job: Job, excess: Floats) -> Moment:

@@ -82,8 +82,10 @@ def draw(rng: random.Random) -> Iterator[Planted]:
     epochs = replace(alone, epoch=20)
     first = Part(Position.LOAD, Activity.PYTHON, seconds(3, 9), every=20)
     yield planted(CauseName.FIRST_OF_EPOCH, epochs, first)
-    restarted = replace(epochs, events=Counter({WORKER: 1}), facts=Facts(workers=2, cpus=8, has_loader=True))
-    yield planted(CauseName.WORKERS_RESTART, restarted, replace(first, activity=Activity.LOCK))
+    kept = replace(epochs, events=Counter({WORKER: 1}), facts=Facts(workers=2, cpus=8, has_loader=True))
+    waits = replace(first, activity=Activity.LOCK)
+    yield planted(CauseName.WORKERS_RESTART, replace(kept, starts_workers=True), waits)
+    yield planted(CauseName.FIRST_OF_EPOCH, kept, waits)
     wait = Part(Position.LOAD, Activity.LOCK, seconds())
     for cpus, name in ((8, CauseName.WORKERS_TOO_FEW), (2, CauseName.WORKERS_SLOW)):
         facts = Facts(workers=2, cpus=cpus, worker_cpu=1.9, has_loader=True)

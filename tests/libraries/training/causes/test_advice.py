@@ -127,6 +127,9 @@ def test_fewer_threads_are_advised_only_to_more_of_them_than_cpus_and_to_ranks_t
     own, rank = CpuTaker(TakerKind.SELF), CpuTaker(TakerKind.RANK, "python")
     alone = advice(CauseName.THREADS, takers={own: 1.0}, cpus=2.0, runnable=1.5)
     assert "set_num_threads" not in alone
+    one_each = advice(CauseName.THREADS, takers={own: 1.0, rank: 0.5}, cpus=2.0, runnable=1.3, ranks_here=2)
+    assert "set_num_threads" not in one_each
+    assert "CPUs of its own" in one_each
     shared = advice(CauseName.THREADS, takers={own: 1.0, rank: 0.5}, cpus=8.0, runnable=6.0)
     assert "set_num_threads(4)" in shared
     of_four = advice(CauseName.THREADS, takers={own: 1.0, rank: 0.5}, cpus=8.0, runnable=6.0, ranks_here=4)

@@ -15,6 +15,7 @@ from otel_zernel_libraries.training.causes import (
     GpuFacts,
     Job,
     JobAnswer,
+    Unknown,
     answer_on,
     lead_of,
 )
@@ -130,7 +131,7 @@ def test_a_named_cause_stays_named_a_little_below_the_limit() -> None:
 
 
 def test_two_steps_are_too_few_for_an_answer() -> None:
-    assert answer_on(simulated(Plan(HEALTHY, steps=3))) is None
+    assert answer_on(simulated(Plan(HEALTHY, steps=3))).unknown is Unknown.FEW_STEPS
 
 
 def test_workers_are_advised_to_a_loader_without_them_only() -> None:
@@ -513,17 +514,18 @@ def test_a_replay_that_misses_the_measured_steps_gives_no_answer() -> None:
     job, _ = on_device(sync_every=1)
     (one,) = job.ranks
     half = {kind: work / 2 for kind, work in one.works.items()}
-    assert answer_on(Job([replace(one, works=half)], job.times)) is None
+    assert answer_on(Job([replace(one, works=half)], job.times)).unknown is Unknown.REPLAY
 
 
 def test_waits_for_a_gpu_whose_work_is_unknown_give_no_answer() -> None:
-    assert answer_on(simulated(Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.GPU_WAIT, 0.03))))) is None
+    answer = answer_on(simulated(Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.GPU_WAIT, 0.03)))))
+    assert answer.unknown is Unknown.GPU_WORK
 
 
 def test_ranks_with_gpus_whose_work_is_unknown_give_no_answer() -> None:
     """Their waits for a GPU may be called waits for their peers."""
     plan = Plan(HEALTHY, ranks=2, transfer=0.03, facts=Facts(has_device=True))
-    assert answer_on(simulated(plan)) is None
+    assert answer_on(simulated(plan)).unknown is Unknown.GPU_WORK
 
 
 def test_the_evidence_of_a_segment_has_no_time_of_another_cause() -> None:
@@ -561,6 +563,24 @@ def test_restarted_workers_cost_the_begin_and_the_end_of_an_epoch_and_the_copies
     truth = answer.step - step_of(plan.without(ends, begins, copies))
     assert cause.gain == pytest.approx(truth, abs=POINT * answer.step)
     assert "An epoch has 20 steps" in cause.evidence[0].text
+
+
+def test_workers_that_stay_and_need_long_for_the_first_batch_of_an_epoch_are_not_restarted() -> None:
+    """They fill a shuffle buffer, for example."""
+    fills = Part(Position.LOAD, Activity.PIPE, 0.5, every=20, after=1)
+    facts = Facts(workers=2, cpus=8, has_loader=True)
+    plan = Plan((*HEALTHY, fills), epoch=20, events=Counter({StepEvent("worker_batch"): 1}), facts=facts)
+    lead = answer_on(simulated(plan)).causes[0]
+    assert lead.cause is CauseName.FIRST_OF_EPOCH
+    assert "shuffle buffer" in lead.advice[0]
+
+
+@pytest.mark.parametrize("rank", [0, None])
+def test_work_of_one_rank_every_few_steps_names_the_rank(rank: int | None) -> None:
+    logs = Part(Position.AFTER_STEP, Activity.PYTHON, 0.3, every=10, rank=rank)
+    lead = answer_on(simulated(Plan((*HEALTHY, logs), ranks=2))).causes[0]
+    assert (lead.cause, lead.rank) == (CauseName.PERIODIC, rank)
+    assert lead.evidence[-1].text.startswith(f"In them {'the thread' if rank is None else 'rank 0'} runs Python")
 
 
 @pytest.mark.parametrize(("wait", "left"), [(0.03, 0.0), (0.3, 0.1)], ids=["fast workers", "slow workers"])
@@ -624,7 +644,7 @@ def test_memory_that_grows_is_named_without_a_gain(left: float | None, says: str
 def test_a_job_in_which_one_long_stop_may_be_a_cause_has_no_answer_yet() -> None:
     """It would be wrong to say that nothing is worth changing: without the stop, a step would take half as long."""
     stop = Part(Position.LOAD, Activity.FILE, 0.3, every=7)
-    assert answer_on(simulated(Plan((*HEALTHY, stop), steps=12))) is None
+    assert answer_on(simulated(Plan((*HEALTHY, stop), steps=12))).unknown is Unknown.UNCERTAIN
     answer = answer_on(simulated(Plan((*HEALTHY, stop), steps=70)))
     assert answer
     assert answer.causes
@@ -664,6 +684,22 @@ def test_python_in_an_optimizer_of_pytorch_is_a_cause_if_its_operators_do_not_ne
     assert answer
     assert [(cause.position, cause.activity) for cause in answer.causes] == causes
     assert all("hooks" in cause.advice[0] for cause in answer.causes)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "operators", "has_device", "part"),
+    [("AdamW", 1_200, False, 0.84), ("AdamW", 30, False, 0.0), ("AdamW", 1_200, True, 0.0), ("SGD", 1_200, False, 0.0)],
+)
+def test_the_calls_of_an_optimizer_for_many_small_parameters_are_not_its_arithmetic(
+    optimizer: str, operators: int, has_device: bool, part: float
+) -> None:
+    takes = Part(Position.OPTIMIZER, Activity.OPERATOR, 0.010)
+    facts = Facts(optimizer=optimizer, has_device=has_device)
+    job = simulated(Plan((*(one for one in HEALTHY if one.position is not Position.OPTIMIZER), takes), facts=facts))
+    job.operators = [{Position.OPTIMIZER: np.full(len(job.seconds), float(operators))}]
+    causes = answer_on(job).causes
+    assert [one.gain for one in causes] == ([pytest.approx(part * 0.010, rel=0.05)] if part else [])
+    assert all(one.advice[0].startswith("Give the optimizer `fused=True`") for one in causes)
 
 
 @pytest.mark.parametrize("growth", [None, 0.0, 1_000.0])

@@ -79,5 +79,5 @@ def test_the_sentence_of_a_cause_names_its_rank_and_its_place() -> None:
     )
     assert (
         cause_sentence("straggler", rank=3, activity="cpu_wait", position="forward")
-        == "The other ranks wait for rank 3, which waits for a CPU in the forward pass for longer than they do"
+        == "The other ranks wait for rank 3, which waits for a CPU for longer than they do in the forward pass"
     )

@@ -47,7 +47,7 @@ def test_a_verdict_on_all_ranks_of_a_job_is_one_line(caplog: pytest.LogCaptureFi
     caplog.set_level("INFO")
     run(Batch.join(ranks(8, process_parent_pid=7)))
     (line,) = lines(caplog, "all 8 ranks")
-    assert line.startswith("job node/7: all 8 ranks are compute_bound: Nothing that was looked for is worth changing: ")
+    assert line.startswith("job node/7: all 8 ranks are compute_bound: Nothing worth changing was found: ")
 
 
 def test_a_verdict_on_some_ranks_names_them(caplog: pytest.LogCaptureFixture) -> None:
