@@ -10,7 +10,6 @@ from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url
-from otel_zernel_exporters.otlp.answers.web_answers import refuses_compression
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
@@ -24,6 +23,7 @@ from otel_zernel_libraries.clients.proxies import advice as proxy_advice
 from otel_zernel_libraries.clients.proxies import grpc_proxy
 from otel_zernel_libraries.clients.tls import TlsFiles
 from otel_zernel_libraries.clients.waits import retry_info
+from otel_zernel_libraries.clients.web_answers import refuses_compression
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc.aio import AioRpcError, Channel

@@ -13,7 +13,7 @@ import zstandard
 from otel_zernel import __version__
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Batch, Signal
 from otel_zernel.component import Context
-from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer
+from otel_zernel_exporters.otlp.answers import CONTENT_TYPES, HttpAnswer
 from otel_zernel_exporters.otlp.classic import ClassicHistograms
 from otel_zernel_exporters.otlp.config import URL_PATHS, OtlpHttpConfig
 from otel_zernel_exporters.otlp.converting import ConvertingExporter

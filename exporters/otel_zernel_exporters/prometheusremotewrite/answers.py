@@ -11,6 +11,14 @@ from otel_zernel_libraries.clients.posting import beginning_of
 from otel_zernel_libraries.clients.proxies import advice as proxy_advice
 from otel_zernel_libraries.clients.proxies import http_proxy
 from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
+from otel_zernel_libraries.clients.web_answers import (
+    is_document,
+    is_setting,
+    is_web_page,
+    page_title,
+    refuses_compression,
+    status_advice,
+)
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
@@ -49,24 +57,37 @@ class WriteAnswer:
     """The words of the server, on one line."""
     is_victoria_metrics: bool = False
     """Whether VictoriaMetrics answers. It is the only server with the header `X-Server-Hostname`."""
+    is_document: bool = False
+    """Whether the body is a page for people."""
 
     @classmethod
     async def receive(cls, response: "httpx.Response") -> Self:
         """Reads the beginning of the body."""
-        headers = response.headers
+        headers, body = response.headers, await beginning_of(response)
+        text = body.decode(errors="replace")
+        if is_web_page(headers.get("content-type", "").partition(";")[0].strip().lower(), body):
+            text = page_title(text)
         return cls(
             response.status_code,
             response.reason_phrase[:_LONGEST_MESSAGE],
             headers.get("retry-after", ""),
             response.extensions.get("location", ""),
             _written(headers),
-            " ".join((await beginning_of(response)).decode(errors="replace").split())[:_LONGEST_MESSAGE],
+            " ".join(text.split())[:_LONGEST_MESSAGE],
             "x-server-hostname" in headers,
+            is_document(body),
         )
 
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def is_of_another_server(self) -> bool:
+        """Whether a login, a proxy or a port with TLS answers, and no server of remote write."""
+        if self.written is not None:
+            return False
+        return is_setting(self.status, self.message) or (self.is_success and self.is_document)
 
     @property
     def rejects_samples(self) -> bool:
@@ -95,7 +116,8 @@ class WriteAnswer:
         if self.status == 429 or self.status >= 500:
             return Retryable(sentence + through, after)
         words = f"{sentence}{self._advice(advice)}{through}"
-        return Permanent(words) if self.status in permanent else Correctable(words, str(self.status), after)
+        is_permanent = self.status in permanent and not self.is_of_another_server
+        return Permanent(words) if is_permanent else Correctable(words, str(self.status), after)
 
     def _advice(self, credentials: str) -> str:
         """The setting to change, as the end of a sentence."""
@@ -104,7 +126,11 @@ class WriteAnswer:
             return f"; redirects are not followed{target}"
         if self.status in _UNAUTHENTICATED:
             return credentials
-        return _NO_PATH if self.status in (404, 405) else ""
+        if self.status == 415:
+            return ""
+        if self.is_success or refuses_compression(self.message):
+            return _NO_PATH
+        return status_advice(self.status, self.message, no_path=_NO_PATH)
 
 
 def _written(headers: "httpx.Headers") -> tuple[int, int, int] | None:

@@ -67,6 +67,8 @@ class RemoteServer:
         url, encoding = self._config.endpoint, request.encoding
         body = bytes(cramjam.snappy.compress_raw(request.body))
         answer = await self._posting.post(url, body, WriteAnswer.receive, encoding.headers)
+        if answer.is_of_another_server:
+            raise self._failure(answer)
         if answer.is_victoria_metrics and self.takes_native_histograms:
             self.takes_native_histograms = False
             self._context.logger.info(

@@ -152,6 +152,45 @@ async def test_a_refused_batch_is_kept_with_a_sentence_unless_the_user_says_othe
                 await one.export(batch())
 
 
+LOGIN = "<!DOCTYPE html><html><title>Log in</title></html>"
+NO_CERTIFICATE = "<html><head><title>400 No required SSL certificate was sent</title></head></html>"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (200, LOGIN, 'the web page "Log in"; this path does not accept remote write'),
+        (202, "<html>", "a web page; this path does not accept remote write"),
+        (400, NO_CERTIFICATE, "No required SSL certificate.*set tls::cert_file and tls::key_file"),
+        (400, "<html><title>Blocked</title></html>", 'the web page "Blocked"; this path does not accept remote write'),
+        (400, "Client sent an HTTP request to an HTTPS server.", "write https:// in the endpoint"),
+        (400, "unsupported Content-Encoding: snappy", "this path does not accept remote write"),
+    ],
+)
+@pytest.mark.parametrize("config", [{}, V1], ids=["2.0", "1.0"])
+async def test_a_batch_is_kept_if_another_server_answers(
+    config: dict[str, str], status: int, body: str, words: str
+) -> None:
+    receiver = WriteReceiver()
+    receiver.answers.append(Response(body, status, media_type="text/html" if body.startswith("<") else "text/plain"))
+    async with receiver.serve() as url, exporter(url, **config) as (one, dropped):
+        with pytest.raises(Correctable, match=words) as kept:
+            await one.export(batch())
+        assert kept.value.code == str(status)
+        await one.export(batch())
+    assert len(stored(receiver)) == 10
+    assert dropped.counts == {}
+
+
+async def test_a_success_without_a_page_is_one_whatever_its_type() -> None:
+    receiver = WriteReceiver()
+    receiver.answers.append(Response("OK", 200, media_type="text/html"))
+    async with receiver.serve() as url, exporter(url, **V1) as (one, dropped):
+        await one.export(batch())
+    assert len(receiver.requests) == 1
+    assert dropped.counts == {}
+
+
 async def test_without_a_server_the_batch_is_kept_for_a_retry() -> None:
     async with exporter("http://127.0.0.1:1/api/v1/write") as (one, _):
         with pytest.raises(Retryable, match="nothing listens on this port"):

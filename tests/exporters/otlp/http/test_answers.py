@@ -95,6 +95,21 @@ async def test_the_words_of_servers_without_a_compression_are_recognized(words: 
             await exporter.export(metrics_batch())
 
 
+@pytest.mark.parametrize(
+    ("title", "advice"),
+    [
+        ("400 No required SSL certificate was sent", "set tls::cert_file and tls::key_file"),
+        ("400 The plain HTTP request was sent to HTTPS port", "write https:// in the endpoint"),
+        ("Request Blocked", "this path does not accept OTLP: set the endpoint"),
+    ],
+)
+async def test_a_web_page_with_400_comes_from_a_proxy_and_keeps_the_batch(title: str, advice: str) -> None:
+    page = Response(f"<html><head><title>{title}</title></head></html>", 400, media_type="text/html")
+    async with exporting(answering(page)) as exporter:
+        with pytest.raises(Correctable, match=f'the web page "{title}".*{advice}'):
+            await exporter.export(metrics_batch())
+
+
 async def test_a_web_page_that_answers_with_success_keeps_the_batch() -> None:
     page = Response("<html><title>Log in</title></html>", media_type="text/html")
     async with exporting(answering(page)) as exporter:

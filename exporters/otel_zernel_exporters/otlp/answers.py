@@ -14,17 +14,17 @@ from google.rpc.status_pb2 import Status
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
-from otel_zernel_exporters.otlp.answers.web_answers import (
+from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
+from otel_zernel_libraries.clients.posting import beginning_of
+from otel_zernel_libraries.clients.proxies import advice as proxy_advice
+from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
+from otel_zernel_libraries.clients.web_answers import (
     is_setting,
     is_web_page,
     page_title,
     redirect_advice,
     status_advice,
 )
-from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
-from otel_zernel_libraries.clients.posting import beginning_of
-from otel_zernel_libraries.clients.proxies import advice as proxy_advice
-from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
@@ -36,6 +36,10 @@ _LONGEST_MESSAGE = 500
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
 _NO_SUCH_PATH = frozenset({404, 405})
 _UNAUTHENTICATED = frozenset({401, 403})
+_NO_PATH = (
+    "; this path does not accept OTLP: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
+    " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana"
+)
 _OUT_OF_ORDER = re.compile(r"out.of.order (native )?(sample|histogram)|sample.out.of.order", re.IGNORECASE)
 _TOO_OLD = re.compile(r"too old sample|sample.timestamp.too.old", re.IGNORECASE)  # with out_of_order_time_window
 _KEEPS_THE_REST = re.compile(r"err-mimir|\buser=")
@@ -136,7 +140,9 @@ class HttpAnswer:
         if self.status in _UNAUTHENTICATED:
             return credentials
         is_explained = self._is_otlp and self.status not in _NO_SUCH_PATH  # Grafana answers 404 in JSON, too
-        return "" if is_explained and not is_setting(self.status, message) else status_advice(self.status, message)
+        if is_explained and not is_setting(self.status, message):
+            return ""
+        return status_advice(self.status, message, no_path=_NO_PATH)
 
     @property
     def _is_otlp(self) -> bool:

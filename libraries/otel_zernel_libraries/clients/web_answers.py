@@ -1,4 +1,4 @@
-"""Answers of servers that are no OTLP servers: web pages, redirects to a login, Prometheus, a port with TLS."""
+"""Answers of servers that are not the wanted one: web pages, redirects to a login, a port with TLS."""
 
 import re
 from html import unescape
@@ -16,21 +16,35 @@ _NO_COMPRESSION: Final = re.compile(
     r"|compression algorithm \S+ is disabled",
     re.IGNORECASE,
 )
-_NO_OTLP: Final = (
-    "; this path does not accept OTLP: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
-    " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana"
-)
+_EXPECTS_CERTIFICATE: Final = re.compile(r"no required SSL certificate|SSL certificate error", re.IGNORECASE)
+"""The words of nginx."""
+_PAGE: Final = "the web page"
+_UNTITLED: Final = "a web page"
 
 
 def is_web_page(content_type: str, body: bytes) -> bool:
     """Whether a page for people answers."""
-    return content_type == "text/html" or body[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))
+    return content_type == "text/html" or is_document(body)
+
+
+def is_document(body: bytes) -> bool:
+    """Whether a body is a page for people, whatever its type."""
+    return body[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))
 
 
 def page_title(text: str) -> str:
     """The words of a web page that a person would read first: `the web page "404 Not Found"`."""
     title = _TITLE.search(text)
-    return f'the web page "{unescape(title[1]).strip()}"' if title else "a web page"
+    return f'{_PAGE} "{unescape(title[1]).strip()}"' if title else _UNTITLED
+
+
+def _is_title(message: str) -> bool:
+    """Whether a message is the result of `page_title`."""
+    return message.startswith((f'{_PAGE} "', _UNTITLED))
+
+
+def _expects_tls(message: str) -> bool:
+    return _EXPECTS_TLS.match(message) is not None
 
 
 def refuses_compression(message: str) -> bool:
@@ -49,18 +63,26 @@ def redirect_advice(location: str) -> str:
 
 
 def is_setting(status: int, message: str) -> bool:
-    """Whether a 400 is about the endpoint or the compression, and not about the data."""
-    return status == 400 and (refuses_compression(message) or _EXPECTS_TLS.match(message) is not None)
+    """Whether a 400 is about the endpoint, the compression or a proxy, and not about the data.
+
+    A server of telemetry sends no page for people, whose title is in the message.
+    """
+    return status == 400 and (_is_title(message) or refuses_compression(message) or _expects_tls(message))
 
 
-def status_advice(status: int, message: str) -> str:
-    """The setting to change after an answer about the endpoint, a proxy or the format; empty for any other answer."""
+def status_advice(status: int, message: str, *, no_path: str) -> str:
+    """The setting to change after an answer about the endpoint, a proxy or the format; empty for any other answer.
+
+    `no_path` ends the sentence if nothing takes telemetry at the path.
+    """
     if status in (400, 415) and refuses_compression(message):
         return "; the server does not take this compression: set compression: gzip or none"
-    if status == 400 and _EXPECTS_TLS.match(message):
+    if status == 400 and _expects_tls(message):
         return "; the server expects TLS: write https:// in the endpoint"
-    if status in (404, 405):
-        return _NO_OTLP
+    if status == 400 and _is_title(message) and _EXPECTS_CERTIFICATE.search(message):
+        return "; the server requires a client certificate: set tls::cert_file and tls::key_file"
+    if status in (404, 405) or is_setting(status, message):
+        return no_path
     if status == 407:
         return "; the proxy requires credentials: write them into HTTPS_PROXY or HTTP_PROXY, http://user:password@proxy"
     if status == 415:

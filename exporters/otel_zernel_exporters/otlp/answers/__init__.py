@@ -1,1 +1,0 @@
-"""The answers of servers: success, partial success, failure, and how long to wait."""
