@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.batch import STABLE_SIGNALS, Signal
-from otel_zernel.delivery_config import RemoteExporterConfig
+from otel_zernel.delivery_config import RemoteExporterConfig, RetryConfig
 from otel_zernel.types import Duration, NamedSections, Secret, Section
 from otel_zernel_libraries.clients.kafka.client_config import Encoding, KafkaClientConfig, check_topic
 from otel_zernel_libraries.histograms.temporality import MovingBounds
@@ -145,8 +145,18 @@ class RecordPartitionerConfig(NamedSections):
         return "sticky_key" if self.least_backup is None else "least_backup"
 
 
+class KafkaRetryConfig(RetryConfig):
+    """When a failed attempt is repeated."""
+
+    permanent_codes: tuple[Annotated[int, Field(ge=1, le=32767)], ...] = (32, 87)
+    """The error codes of Kafka's protocol that drop messages at once: the broker finds their data invalid. Other errors
+    are about rights, topics or settings: the messages are kept and sent again."""
+
+
 class KafkaExporterConfig(KafkaClientConfig, RemoteExporterConfig):
     """The topics, the keys of messages, and the producer."""
+
+    retry_on_failure: KafkaRetryConfig = KafkaRetryConfig.model_construct()
 
     metrics: MetricsTopicConfig = MetricsTopicConfig.model_construct()
     traces: TracesTopicConfig = TracesTopicConfig.model_construct()

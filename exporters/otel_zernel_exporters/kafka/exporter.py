@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Exporter
 from otel_zernel.component.forms import DataForms
-from otel_zernel.errors import CannotStart, Permanent, Retryable, invalid_is_permanent
+from otel_zernel.errors import CannotStart, Correctable, Permanent, Retryable, invalid_is_permanent
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
 from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece
 from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, OversizedItem, fitting
 from otel_zernel_exporters.kafka.sending import MessageSending
-from otel_zernel_libraries.clients.kafka.failures import is_retriable, kafka_reason
+from otel_zernel_libraries.clients.kafka.failures import is_correctable, is_retriable, kafka_reason
 from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage, UndeliveredMessage
 from otel_zernel_libraries.clients.kafka.properties import client_properties
 from otel_zernel_libraries.clients.kafka.tokens import token_source
@@ -86,23 +86,26 @@ class KafkaExporter(Exporter):
         if not self._is_open:
             raise Permanent("the exporter is not open")
         messages = self._rest.get(batch)
-        is_whole = messages is None
         if messages is None:
             with invalid_is_permanent():
                 messages = self._rest[batch] = await self._messages(batch)
         undelivered = await self._sending.send(messages)
         del self._rest[batch]
-        self._judge(batch, undelivered, is_whole=is_whole)
+        self._judge(batch, undelivered)
 
-    def _judge(self, batch: Batch, undelivered: Sequence[UndeliveredMessage], *, is_whole: bool) -> None:
-        """Raises `Retryable` or `Permanent` for messages that were not delivered.
-
-        Without `is_whole`, some messages of the batch were delivered before.
-        """
-        waiting = [one for one in undelivered if is_retriable(one.error.code())]
-        lost = [one for one in undelivered if not is_retriable(one.error.code())]
+    def _judge(self, batch: Batch, undelivered: Sequence[UndeliveredMessage]) -> None:
+        """Raises `Retryable` or `Permanent` for messages that were not delivered."""
+        waiting: list[UndeliveredMessage] = []
+        refused: list[UndeliveredMessage] = []
+        for one in undelivered:
+            (waiting if is_retriable(one.error.code()) else refused).append(one)
+        is_whole = bool(refused) and sum(_items(one.message) for one in undelivered) == batch.item_count
+        to_correct: list[UndeliveredMessage] = []
+        lost: list[UndeliveredMessage] = []
+        for one in refused:
+            (to_correct if self._is_correctable(one, is_whole=is_whole) else lost).append(one)
         items = sum(_items(one.message) for one in lost)
-        if lost and is_whole and items == batch.item_count:
+        if lost and is_whole and len(lost) == len(undelivered):
             raise Permanent(f"{self.config.place}: {lost[0].message.topic}: {kafka_reason(lost[0].error)}")
         if lost:
             self.context.drop(items, "refused_by_broker")
@@ -113,12 +116,26 @@ class KafkaExporter(Exporter):
                 lost[0].message.topic,
                 kafka_reason(lost[0].error),
             )
-        if waiting:
-            self._rest[batch] = [one.message for one in waiting]
-            problem = f": {self._sending.problem}" if self._sending.problem else ""
-            raise Retryable(
-                f"{self.config.place}: {waiting[0].message.topic}: {kafka_reason(waiting[0].error)}{problem}"
-            )
+        if not waiting and not to_correct:
+            return
+        self._rest[batch] = [one.message for one in (*to_correct, *waiting)]
+        if to_correct:
+            first = to_correct[0]
+            words = f"{self.config.place}: {first.message.topic}: {kafka_reason(first.error)}"
+            raise Correctable(words, str(first.error.code()))
+        problem = f": {self._sending.problem}" if self._sending.problem else ""
+        raise Retryable(f"{self.config.place}: {waiting[0].message.topic}: {kafka_reason(waiting[0].error)}{problem}")
+
+    def _is_correctable(self, failed: UndeliveredMessage, *, is_whole: bool) -> bool:
+        """Whether the message is kept until somebody corrects a setting. `is_whole`: nothing of its batch has arrived.
+
+        If the brokers take other messages of the batch, and data have chosen the topic, the data are at fault.
+        """
+        code, message = failed.error.code(), failed.message
+        if not is_correctable(code) or code in self.config.retry_on_failure.permanent_codes:
+            return False
+        signal: Signal = message.source.signal
+        return is_whole or message.topic == self.config.topic_of(signal).topic
 
     async def _messages(self, batch: Batch) -> list[OutgoingMessage]:
         """Raises `DecodeError`."""

@@ -13,8 +13,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.testing import until
+from otel_zernel_exporters.kafka import KafkaExporter
 from otel_zernel_exporters.kafka.sending import SentRecords
 from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage
 from tests.core.parts import batch_of, every_signal
@@ -22,6 +23,15 @@ from tests.exporters.kafka.exporting import dropped_by, exporting, values_in
 from tests.libraries.clients.kafka.mock_cluster import INIT_PRODUCER_ID, PRODUCE, MockCluster, count_of, messages_in
 
 NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 6, 29, 31
+
+
+async def insist(exporter: KafkaExporter, batch: Batch) -> None:
+    """Exports until the brokers take it. The client keeps their answers for a moment."""
+    while True:
+        try:
+            return await exporter.export(batch)
+        except Retryable:
+            await asyncio.sleep(0.05)
 
 
 async def test_a_message_is_the_bare_batch_in_the_topic_of_its_signal(cluster: MockCluster) -> None:
@@ -51,21 +61,62 @@ async def test_it_starts_while_the_brokers_are_down_and_delivers_when_they_are_u
         with pytest.raises(Retryable, match="no broker confirmed the messages in time"):
             await exporter.export(batch)
         cluster.bring_up()
-        while True:
-            try:
-                await exporter.export(batch)
-            except Retryable:
-                continue
-            break
+        await insist(exporter, batch)
         assert values_in(await asyncio.to_thread(messages_in, cluster.brokers, "otlp_metrics", 1)) == [1.0, 2.0]
 
 
-async def test_an_error_that_stays_is_permanent_and_has_the_remedy(cluster: MockCluster) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (17, "the broker refuses the name of the topic"),
+        (TOPIC_AUTHORIZATION_FAILED, "the user may not use this topic: add an ACL"),
+        (44, "policy"),
+        (76, "compression"),
+    ],
+)
+async def test_a_failure_that_somebody_can_correct_keeps_the_batch_unless_the_user_says_otherwise(
+    cluster: MockCluster, code: int, words: str
+) -> None:
     cluster.create_topic("otlp_metrics", 1)
-    cluster.fail_next(PRODUCE, TOPIC_AUTHORIZATION_FAILED)
+    batch = batch_of(1.0)
     async with exporting(cluster.brokers) as exporter:
-        with pytest.raises(Permanent, match="the user may not use this topic: add an ACL"):
+        cluster.fail_next(PRODUCE, code)
+        with pytest.raises(Correctable, match=f"(?i){words}") as caught:
+            await exporter.export(batch)
+        assert caught.value.code == str(code)
+        await insist(exporter, batch)
+        assert dropped_by(exporter) == {}
+    async with exporting(cluster.brokers, retry_on_failure={"permanent_codes": [code]}) as exporter:
+        cluster.fail_next(PRODUCE, code)
+        with pytest.raises(Permanent, match=f"(?i){words}"):
+            await exporter.export(batch_of(2.0))
+    assert values_in(await asyncio.to_thread(messages_in, cluster.brokers, "otlp_metrics", 1)) == [1.0]
+
+
+@pytest.mark.parametrize("code", [32, 87])
+async def test_a_message_that_the_broker_finds_invalid_is_dropped(cluster: MockCluster, code: int) -> None:
+    cluster.create_topic("otlp_metrics", 1)
+    cluster.fail_next(PRODUCE, code)
+    async with exporting(cluster.brokers) as exporter:
+        with pytest.raises(Permanent):
             await exporter.export(batch_of(1.0))
+
+
+async def test_a_right_that_is_withdrawn_from_every_chosen_topic_costs_nothing(cluster: MockCluster) -> None:
+    topics = ("metrics_of_a", "metrics_of_b")
+    for topic in topics:
+        cluster.create_topic(topic, 1)
+        cluster.fail_topic(topic, TOPIC_AUTHORIZATION_FAILED)
+    batch = Batch.join([_with_topic(1.0, topics[0]), _with_topic(2.0, topics[1])])
+    async with exporting(cluster.brokers, topic_from_attribute="topic") as exporter:
+        with pytest.raises(Correctable, match="add an ACL for the topic"):
+            await exporter.export(batch)
+        for topic in topics:
+            cluster.fail_topic(topic, 0)
+        await insist(exporter, batch)
+        assert dropped_by(exporter) == {}
+        for topic, value in zip(topics, (1.0, 2.0), strict=True):
+            assert values_in(await asyncio.to_thread(messages_in, cluster.brokers, topic, 1)) == [value]
 
 
 async def test_a_batch_over_the_limit_is_split_and_loses_nothing(cluster: MockCluster) -> None:
@@ -198,12 +249,7 @@ async def test_a_cancelled_export_counts_an_oversized_point_once(cluster: MockCl
         export.cancel()
         await asyncio.gather(export, return_exceptions=True)
         cluster.bring_up()
-        while True:
-            try:
-                await exporter.export(batch)
-            except Retryable:
-                continue
-            break
+        await insist(exporter, batch)
         assert dropped_by(exporter) == {"too_large": 1}
 
 

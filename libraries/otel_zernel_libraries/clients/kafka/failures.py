@@ -68,11 +68,16 @@ _COUNTERS: Final = re.compile(r" \(after \d+ms in state [^)]*\)")
 
 
 def is_retriable(code: int) -> bool:
-    """Whether a message that failed with this code may succeed later.
+    """Whether a message that failed with this code may succeed later, although nobody corrects anything.
 
     Negative codes are those of the client: outages, timeouts, and its own end.
     """
     return code in _RETRIABLE or (code < 0 and code != _INVALID_ARGUMENT)
+
+
+def is_correctable(code: int) -> bool:
+    """Whether somebody has to correct a right, the name of a topic, or a setting, after which the message succeeds."""
+    return code > 0 and code not in _RETRIABLE
 
 
 def kafka_reason(error: "KafkaError") -> str:
