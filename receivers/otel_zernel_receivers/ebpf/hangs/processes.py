@@ -15,7 +15,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from otel_zernel_libraries.job_environment import LOCAL_VARIABLES, ranks_of_one_host
+from otel_zernel_libraries.job_environment import (
+    JOB_VARIABLES,
+    LOCAL_VARIABLES,
+    RANK,
+    RANK_VARIABLES,
+    job_id,
+    rank_attributes,
+    ranks_of_one_host,
+)
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import HOLDS_GIL, MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
@@ -50,6 +58,9 @@ _IN_CALLS: Final = (Activity.COLLECTIVE, Activity.GPU_WAIT, Activity.LAUNCH_BLOC
 """Activities that only the kernel's programs know: a probe is on the call."""
 _MOST_RUNS: Final = 0.5
 """Runs a second of a thread that waits for one thing. A DataLoader looks after its workers each 5 s."""
+_LOOKS_FOR_RANKS: Final = 5.0
+"""s without a mark after which the other ranks of a job are looked for among all processes, and between two looks."""
+_OF_RANKS: Final = JOB_VARIABLES | LOCAL_VARIABLES | RANK_VARIABLES
 _LISTED: Final = "RD"
 """The states of threads that are listed although they run no Python: they run, or wait for a disk."""
 
@@ -144,6 +155,8 @@ class ProcessReader:
         """In which threads wait for other ranks, by pid and start time."""
         self._waits: dict[int, dict[int, _Wait]] = {}
         """By pid and thread."""
+        self._living: dict[_Job, tuple[float, int]] = {}
+        """When the ranks of a job were counted, and how many live."""
 
     def read(self, process: Watched) -> ProcessThreads:
         """A process and its children now.
@@ -160,7 +173,7 @@ class ProcessReader:
             has_marks=process.has_marks,
             is_stopped=_is_stopped(tasks),
             is_traced=read_status(folder).is_traced,
-            has_lost_ranks=self._has_lost_ranks(folder, process.pid),
+            has_lost_ranks=self._has_lost_ranks(folder, process, deadline),
             threads=tuple(self._threads(tasks, children, deadline)),
             children=tuple(self._read_children(children, process.workers, deadline)),
         )
@@ -179,13 +192,45 @@ class ProcessReader:
                     threads, is_stopped = tuple(self._threads(tasks, {}, deadline)), _is_stopped(tasks)
                     yield ChildNow(pid=pid, name=name, is_worker=loads, is_stopped=is_stopped, threads=threads)
 
-    def _has_lost_ranks(self, folder: ProcessFolder, own_pid: int) -> bool:
-        """Whether the launcher of a rank has fewer processes of its program that live than its job has ranks."""
+    def _has_lost_ranks(self, folder: ProcessFolder, process: Watched, deadline: float) -> bool:
+        """Whether fewer ranks of its job live than the job has, although all of them should run on this host.
+
+        Without ranks in the environment, the processes that its launcher has started count.
+        """
+        if process.silent < _LOOKS_FOR_RANKS:
+            return False
         with suppress(OSError, ValueError):
-            size = ranks_of_one_host(folder.environment(LOCAL_VARIABLES, own_pid))
-            started = map(self._folder_of, children_of(self._folder_of(folder.parent()))) if size else ()
+            environment = folder.environment(_OF_RANKS, process.pid)
+            if not (size := ranks_of_one_host(environment)):
+                return False
+            if RANK in rank_attributes(environment):
+                living = self._living_ranks(folder, _job_of(environment), deadline)
+                return 0 < living < size
+            started = map(self._folder_of, children_of(self._folder_of(folder.parent())))
             return 0 < sum(_lives(one, folder.executable) for one in started) < size
         return False
+
+    def _living_ranks(self, one: ProcessFolder, job: "_Job", deadline: float) -> int:
+        """The ranks of a job that live, whoever has started them; 0 if that is not known. `one` is one of them."""
+        now = self._monotonic()
+        counted, living = self._living.get(job, (-_LOOKS_FOR_RANKS, 0))
+        if now - counted < _LOOKS_FOR_RANKS:
+            return living
+        ranks: set[int] = set()
+        root = one.path.parent
+        for entry in root.iterdir():
+            folder = ProcessFolder(root, int(entry.name)) if entry.name.isdecimal() else None
+            if folder is None or not _lives(folder, one.executable):
+                continue
+            if self._monotonic() > deadline:
+                return 0
+            environment = folder.environment(_OF_RANKS)  # empty without the right to read it
+            if _job_of(environment) == job:
+                ranks |= {number for name, number in rank_attributes(environment).items() if name == RANK}
+        if len(self._living) >= _MOST_KNOWN:
+            self._living.clear()
+        self._living[job] = now, len(ranks)
+        return len(ranks)
 
     def _tasks(self, folder: ProcessFolder, process: Watched, deadline: float) -> _Tasks:
         """The main thread, those that run Python or have made marks, and others that run or wait for a disk."""
@@ -269,6 +314,14 @@ def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:
         return Described(Activity.PYTHON, "")
     is_operator = bool(lines) and "/torch/" in lines[0].file
     return Described(Activity.OPERATOR if is_operator else Activity.NATIVE, "")
+
+
+_Job = tuple[str, ...]
+
+
+def _job_of(environment: Mapping[str, str]) -> _Job:
+    """What the ranks of one job share."""
+    return job_id(environment, ""), environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
 
 
 def _lives(folder: ProcessFolder, executable: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.stacks import STANDARD_INPUT, THREADS, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
-from otel_zernel_receivers.ebpf.hangs.tasks import is_rank, scheduler_clock
+from otel_zernel_receivers.ebpf.hangs.tasks import children_of, is_rank, scheduler_clock
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.waiting import wait_for
@@ -183,9 +183,46 @@ def test_a_job_on_one_host_has_lost_a_rank_once_its_launcher_has_fewer_processes
     with running("siblings", tmp_path, environment=job) as launcher:
         first, second = wait_for(lambda: launcher.read().children if len(launcher.read().children) == 2 else ())
         reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60)
-        assert not reader.read(Watched(first.pid)).has_lost_ranks
+        assert not reader.read(Watched(first.pid, silent=6.0)).has_lost_ranks
         os.kill(second.pid, signal.SIGKILL)
-        wait_for(lambda: reader.read(Watched(first.pid)).has_lost_ranks)
+        wait_for(lambda: reader.read(Watched(first.pid, silent=6.0)).has_lost_ranks)
+        assert not reader.read(Watched(first.pid, silent=4.0)).has_lost_ranks
+
+
+@contextmanager
+def behind_a_shell(environment: Mapping[str, str]) -> Iterator[int]:
+    """The pid of a program that a shell of its own has started, as in a pane of tmux."""
+    command = ["sh", "-c", '"$@"; exit', "sh", sys.executable, str(PROGRAM), "asleep", "."]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True) as shell:
+        try:
+            assert shell.stdout
+            assert shell.stdout.readline() == b"ready\n"
+            (pid,) = children_of(ProcessFolder(Path("/proc"), shell.pid))
+            yield pid
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+
+
+def test_ranks_that_have_shells_of_their_own_are_one_job() -> None:
+    job = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    other = {**job, "MASTER_PORT": "29512", "RANK": "1"}
+    now = 0.0
+    reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60, monotonic=lambda: now)
+
+    def has_lost(pid: int) -> bool:
+        nonlocal now
+        now += 10
+        return reader.read(Watched(pid, silent=6.0)).has_lost_ranks
+
+    with (
+        behind_a_shell({**job, "RANK": "0"}) as first,
+        behind_a_shell({**job, "RANK": "1"}) as second,
+        behind_a_shell(other) as stranger,
+    ):
+        assert not has_lost(first)
+        assert has_lost(stranger), "its job has two ranks, too"
+        os.kill(second, signal.SIGKILL)
+        wait_for(lambda: has_lost(first))
 
 
 def test_a_thread_that_computes_in_python_runs_python(tmp_path: Path) -> None:
