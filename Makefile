@@ -1,8 +1,12 @@
 # `make run` and `make test` are all that a newcomer needs.
 PYTHON ?= python3
 # `make test PYTHON=python3.13` uses a separate environment, independent of the Python of .venv.
-VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
+# So do PyTorch and the frameworks of the tests.
+SUFFIX := $(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
+VENV ?= .venv$(SUFFIX)
 override VENV := $(VENV)
+TORCH := .torch$(SUFFIX)
+FRAMEWORKS := .frameworks$(SUFFIX)
 # Versions of PyTorch that are in use, each installed in its own environment; CI trains with OLD_TORCH.
 TORCHES := 2.1.2 2.6.0 2.13.0 2.15.0
 OLD_TORCH := 2.6.0
@@ -74,18 +78,18 @@ bpf:
 	$(MAKE) -C bpf
 
 peers: $(STAMP)
-	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/check-space.sh
-	sh tests/interop/install-peers.sh $(BIN)/pip
+	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/check-space.sh $(TORCH) $(FRAMEWORKS)
+	sh tests/interop/install-peers.sh $(BIN)/pip $(TORCH)
 	sh tests/interop/install-kafka.sh
 	sh tests/interop/install-go-peers.sh $(BIN)/pip
-	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH)
-	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-frameworks.sh $(PYTHON)
+	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH) $(TORCH)
+	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-frameworks.sh $(PYTHON) $(FRAMEWORKS) $(TORCH)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh
 
 # 3.5 GB and four minutes each. `make test` with REQUIRE_PEERS=1 needs 2.13.0, and OLD of
 # tests/receivers/ebpf/jobs/pytorch/torches.py.
 torches: $(STAMP)
-	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version || exit 1; done
+	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version $(TORCH) || exit 1; done
 
 $(STAMP): pyproject.toml
 	@echo 'Creating the environment in $(VENV). This takes a minute, once.'
@@ -95,4 +99,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* .torch .frameworks .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .torch .torch-* .frameworks .frameworks-* .mypy_cache .pytest_cache .ruff_cache .hypothesis

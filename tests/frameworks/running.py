@@ -13,9 +13,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from benchmarks.training.runs import Job, Run, interval, watched
 from otel_zernel.batch import Batch
 from tests.frameworks.programs import PROGRAMS, Program
+from tests.receivers.ebpf.jobs.pytorch.torches import INSTALLED, installed_for_this_python
 
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".frameworks/bin/python"
+PYTHON = installed_for_this_python(".frameworks") / "bin/python"
 TORCH = "2.13.0"
 """The version of PyTorch there. `make torches` installs the others."""
 _ENVIRONMENT = {
@@ -37,7 +37,7 @@ def require_frameworks(torch: str = TORCH) -> None:
 
 def python_with(torch: str) -> Path:
     """The interpreter with a version of PyTorch. Only TORCH has the other frameworks, too."""
-    return PYTHON if torch == TORCH else ROOT / ".torch" / torch / "bin/python"
+    return PYTHON if torch == TORCH else INSTALLED / torch / "bin/python"
 
 
 def run(name: str, slow: str = "", torch: str = TORCH) -> Run:

