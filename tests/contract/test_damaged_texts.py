@@ -3,17 +3,21 @@
 The check on receipt does not see them, so their sender has its acknowledgement.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, MetricsData
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter, Processor
 from otel_zernel.errors import Retryable
+from otel_zernel.testing import Dropped
+from tests import otlp
 from tests.contract.test_components import REGISTRY, build, working
 
 BAD = b"\xc3(\xfeX"
@@ -75,9 +79,17 @@ def logs(depth: int) -> LogsData:
     return data
 
 
+def profiles(depth: int) -> ProfilesData:
+    data = otlp.profiles(*range(ITEMS))
+    fill(data.resource_profiles[0].resource.attributes, depth)
+    data.dictionary.string_table.append("TEXT")
+    data.dictionary.attribute_table[1].key_strindex = len(data.dictionary.string_table) - 1
+    return data
+
+
 def batch(text: bytes, depth: int) -> Batch:
-    encoded = [make(depth).SerializeToString().replace(b"TEXT", text) for make in (metrics, traces, logs)]
-    return Batch.from_bytes(metrics=encoded[0], spans=encoded[1], logs=encoded[2])
+    encoded = [make(depth).SerializeToString().replace(b"TEXT", text) for make in (metrics, traces, logs, profiles)]
+    return Batch.from_bytes(metrics=encoded[0], spans=encoded[1], logs=encoded[2], profiles=encoded[3])
 
 
 DAMAGED = pytest.mark.parametrize(("text", "depth"), [(BAD, 1), (b"TEXT", 70), (BAD, 70)], ids=["text", "deep", "both"])
@@ -97,11 +109,19 @@ def test_a_processor_passes_on_the_same_items(type_: str, text: bytes, depth: in
     assert counts[1] == counts[0]
 
 
-@DAMAGED
-@pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
-async def test_an_exporter_takes_every_item(type_: str, text: bytes, depth: int, tmp_path: Path) -> None:
-    exporter = working("exporters", type_, tmp_path)
+SOUND: dict[str, Counter[str]] = {}
+"""What each exporter counts as lost of sound data."""
+
+
+def made(type_: str, folder: Path) -> Exporter:
+    folder.mkdir()
+    exporter = working("exporters", type_, folder)
     assert isinstance(exporter, Exporter)
+    return exporter
+
+
+async def losses(exporter: Exporter, text: bytes, depth: int) -> Counter[str]:
+    """What an exporter counts as lost of these data."""
     async with exporter:
         for signal in exporter.signals:
             for prepared in exporter.prepare(batch(text, depth).only({signal}), dropped=False):
@@ -109,3 +129,13 @@ async def test_an_exporter_takes_every_item(type_: str, text: bytes, depth: int,
                     await exporter.export(prepared)
                 except Retryable:  # no server listens for exporters that send
                     continue
+    assert isinstance(exporter.context.drop, Dropped)
+    return exporter.context.drop.counts
+
+
+@DAMAGED
+@pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
+async def test_an_exporter_takes_every_item(type_: str, text: bytes, depth: int, tmp_path: Path) -> None:
+    if type_ not in SOUND:
+        SOUND[type_] = await losses(made(type_, tmp_path / "sound"), b"TEXT", 1)
+    assert await losses(made(type_, tmp_path / "damaged"), text, depth) == SOUND[type_]

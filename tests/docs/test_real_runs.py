@@ -11,7 +11,8 @@ def test_the_table_has_the_recorded_runs() -> None:
 
 
 def test_every_loop_ran_on_every_release() -> None:
-    runs = kept()
+    runs = list(kept())
+    assert runs
     for torch in {run.torch for run in runs}:
         assert {run.scenario for run in runs if run.torch == torch} == set(SCENARIOS)
 

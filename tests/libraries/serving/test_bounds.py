@@ -168,19 +168,25 @@ def test_a_client_that_loses_its_place_while_its_connection_opens_leaves_none_be
     run(test())
 
 
+def client_tls(tls: Tls, protocol: str) -> ssl.SSLContext | None:
+    """The settings of a client that shakes hands, if the server has TLS."""
+    if tls is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2" if protocol == "http2" else "http/1.1"])
+    return context
+
+
 @pytest.mark.parametrize("protocol", SERVERS)
 def test_a_burst_takes_the_places_of_idle_connections_and_no_more(run: Run, protocol: str, tls: Tls) -> None:
     """The connections that have no request are closed, the longest idle one first."""
 
     async def test() -> None:
-        client_tls = None
-        if tls:
-            client_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            client_tls.check_hostname, client_tls.verify_mode = False, ssl.CERT_NONE
-            client_tls.set_alpn_protocols(["h2" if protocol == "http2" else "http/1.1"])
+        own = client_tls(tls, protocol)
         with bursts() as burst:
             async with SERVERS[protocol](tls) as address:
-                idle = [await asyncio.open_connection(address.host, address.port, ssl=client_tls) for _ in range(LIMIT)]
+                idle = [await asyncio.open_connection(address.host, address.port, ssl=own) for _ in range(LIMIT)]
                 for reader, writer in idle:
                     writer.write(FIRST_BYTES[protocol])
                     assert await reader.read(1)
@@ -197,7 +203,7 @@ def test_a_burst_takes_the_places_of_idle_connections_and_no_more(run: Run, prot
     run(test())
 
 
-def test_a_burst_to_a_busy_server_takes_no_more_files_than_twice_the_limit(run: Run) -> None:
+def test_a_burst_to_a_busy_server_takes_no_more_files_than_twice_the_limit(run: Run, tls: Tls) -> None:
     """Without TLS, as many clients again hear 503."""
 
     async def test() -> None:
@@ -210,8 +216,11 @@ def test_a_burst_to_a_busy_server_takes_no_more_files_than_twice_the_limit(run: 
             await app(scope, receive, send)
 
         with bursts() as burst:
-            async with http1(None, busy) as address:
-                working = [await asyncio.open_connection(address.host, address.port) for _ in range(LIMIT)]
+            async with http1(tls, busy) as address:
+                working = [
+                    await asyncio.open_connection(address.host, address.port, ssl=client_tls(tls, "http1"))
+                    for _ in range(LIMIT)
+                ]
                 for _, writer in working:
                     writer.write(GET)
                 await until(lambda: running == LIMIT)

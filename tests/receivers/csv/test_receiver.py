@@ -32,6 +32,7 @@ async def test_batches_have_the_configured_number_of_rows(receive: Receive) -> N
 async def test_batches_know_their_temporalities(receive: Receive) -> None:
     """So an exporter does not look into each batch for deltas."""
     run = await receive((EXAMPLES / "training_node.csv").read_text(), layout="dcgm")
+    assert run.downstream.batches
     for batch in run.downstream.batches:
         assert Batch.from_bytes(metrics=batch.bytes_of("metrics")).temporalities <= batch.temporalities == {2}
 

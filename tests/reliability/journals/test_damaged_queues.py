@@ -1,4 +1,8 @@
-"""A damaged queue always opens: every loss is counted once, and all other records come back in order, exactly once."""
+"""A damaged queue always opens: every loss is counted once, and all other records come back in order, exactly once.
+
+The items of a lost record are those of its header. Without a header, it counts as one item at least, and the sentence
+says so.
+"""
 
 import random
 import shutil
@@ -17,6 +21,8 @@ from otel_zernel_extensions.file_storage.journal.recovery import scan
 from tests.extensions.file_storage.parts import segments
 
 LIMITS = JournalLimits(segment_size=2500)
+ITEMS = 5
+"""Of each record."""
 
 
 class UnsyncedDisk(Disk):
@@ -53,8 +59,8 @@ async def queue(tmp_path: Path) -> Path:
     folder = tmp_path / "queue"
     rng = random.Random(1)
     journal = await FileJournal.open(folder, SystemClock(), LIMITS, UnsyncedDisk())
-    records = [await journal.append("metrics", rng.randbytes(rng.randrange(600)), 5) for _ in range(39)]
-    records.append(await journal.append("metrics", b"the last of them all", 5))
+    records = [await journal.append("metrics", rng.randbytes(rng.randrange(600)), ITEMS) for _ in range(39)]
+    records.append(await journal.append("metrics", b"the last of them all", ITEMS))
     second = {header.sequence for header, _ in scan(segments(folder)[1], Disk()).intact}
     for record in records:
         if record.sequence % 3 == 0 or record.sequence in second:
@@ -79,6 +85,9 @@ async def check(queue: Path, change: Callable[[Path], object], *, may_return: bo
     else:
         assert found.keys() <= intact.keys()
         assert lost(damage) == len(missing), (missing, damage)
+    unknown, items = sum(one.unknown for one in damage), sum(one.items for one in damage)
+    assert items == ITEMS * (lost(damage) - unknown) + unknown
+    assert all(("at least" in str(one)) == bool(one.unknown) for one in damage)
     assert all(found[sequence] == data for sequence, data in intact.items() if sequence in found)
     await check_that_it_works_on(copy, found)
     shutil.rmtree(copy)

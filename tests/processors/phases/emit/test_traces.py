@@ -41,8 +41,9 @@ def numbers(spans: list[Span]) -> list[object]:
 
 def test_a_step_is_a_tree_whose_children_fill_it() -> None:
     made, _ = traced(Loop().steps(2).load(), sample=1)
-    for some in trees(spans_of(made)).values():
-        root, *children = some
+    steps = trees(spans_of(made))
+    assert steps
+    for root, *children in steps.values():
         assert children[0].start_time_unix_nano == root.start_time_unix_nano
         assert children[-1].end_time_unix_nano == root.end_time_unix_nano
         assert {child.parent_span_id for child in children} == {root.span_id}

@@ -122,7 +122,9 @@ def test_a_process_whose_scopes_arrive_a_little_later_is_not_logged(caplog: pyte
 def test_every_point_of_a_process_has_the_source_of_its_phases() -> None:
     energy = gauge_batch("hw.energy", [(at, 500.0 * at / 1000) for at in range(500, 4001, 500)], zernel_gpu_index=0)
     for made in (run(batch_of(Loop().steps(200).load().spans), energy), run(*counters(100), energy)):
-        for name in names_of(made):
+        names = names_of(made)
+        assert any(name.startswith("zernel.phase") for name in names)
+        for name in names:
             if not name.startswith(("zernel.scheduler", "hw", "zernel.process", "zernel.cuda")):
                 assert all(
                     "zernel.phase.source" in attributes_of(point.attributes)

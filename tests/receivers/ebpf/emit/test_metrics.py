@@ -101,7 +101,9 @@ def test_batches_of_processes_without_calls_are_small_too() -> None:
 
 
 def test_the_point_count_of_each_batch_is_right() -> None:
-    for batch in encoded(READINGS):
+    batches = list(encoded(READINGS))
+    assert batches
+    for batch in batches:
         assert batch.point_count == Batch.from_bytes(metrics=batch.bytes_of("metrics")).point_count
 
 

@@ -129,7 +129,9 @@ def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, trainer: Traine
 def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, trainer: Trainer) -> None:
     spans = done(watch, trainer, "closure").spans
     steps = [span for span in spans if pass_of(span) == "step"]
-    for run in (span for span in spans if pass_of(span) == "forward"):
+    runs = [span for span in spans if pass_of(span) == "forward"]
+    assert runs
+    for run in runs:
         assert any(
             step.start_time_unix_nano <= run.start_time_unix_nano <= run.end_time_unix_nano <= step.end_time_unix_nano
             for step in steps
