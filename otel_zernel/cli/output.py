@@ -11,8 +11,15 @@ class WrongUsage(Exception):
     """The command line is wrong. The message is a sentence for the user."""
 
 
+def require_stdout() -> None:
+    """Raises `CannotStart` if stdout is closed."""
+    if sys.stdout is None:
+        raise CannotStart("standard output is closed, and the result needs it: redirect it to a file")
+
+
 def print_result(text: str) -> None:
     """Prints lines to stdout now. Raises `CannotStart` if stdout cannot take them, such as a file on a full disk."""
+    require_stdout()
     try:
         print(text, end="\n" if text and not text.endswith("\n") else "", flush=True)
     except BrokenPipeError:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_zernel.cli.output import fail, print_result
+from otel_zernel.cli.output import discard_stdout, fail, print_result, require_stdout
 from otel_zernel.command import Command
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class QueueCommand(Command):
 
         views = journals(Registry.installed(), options.directory, options.component)
         if options.action == "export":
+            if options.output is None:
+                require_stdout()
             return _export(views, options.output)
         for view in views:
             print_result(description(view, time.time_ns()))
@@ -62,6 +64,8 @@ def _export(views: Sequence["JournalView"], output: Path | None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if output is None:
+            discard_stdout()
         return fail(f"cannot write {output or 'to stdout'}: {error.strerror}")
     damage = [f"{view.component}: {one}" for view in views for one in view.damage]
     if problems := export.problems + damage:

@@ -69,18 +69,19 @@ def run(
     exit_when_done: bool = False,
     watched: ReadFiles | None = None,
     on_ready: Callable[[], None] = lambda: None,
+    ends_with_terminal: bool = False,
 ) -> int:
     """Runs the collector until it stops. Returns the exit status.
 
     With `watched`, a change of these files reloads the configuration, as SIGHUP does. `on_ready` is called as soon as
-    all components have started.
+    all components have started. With `ends_with_terminal`, SIGHUP stops the collector instead.
     Raises `ConfigError` or `CannotStart` if it cannot start. With a log in JSON, a `CannotStart` is logged instead, so
     that every line is JSON.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the exporter logs the errors that gRPC's C core would print
     sys.setswitchinterval(_SWITCH_INTERVAL)
     settings = read_settings()
-    process = CollectorProcess(read_settings, exit_when_done, SystemClock(), on_ready)
+    process = CollectorProcess(read_settings, exit_when_done, SystemClock(), on_ready, ends_with_terminal)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             status = runner.run(_logged_as_json(process.run(settings, watched), settings.telemetry.logs))
@@ -113,12 +114,18 @@ class CollectorProcess:
     """Runs one service, and hands each valid new configuration to it."""
 
     def __init__(
-        self, read_settings: ReadSettings, exit_when_done: bool, clock: Clock, on_ready: Callable[[], None]
+        self,
+        read_settings: ReadSettings,
+        exit_when_done: bool,
+        clock: Clock,
+        on_ready: Callable[[], None],
+        ends_with_terminal: bool = False,
     ) -> None:
         self._read_settings = read_settings
         self._exit_when_done = exit_when_done
         self._clock = clock
         self._on_ready = on_ready
+        self._ends_with_terminal = ends_with_terminal
         self._service: Service | None = None
         self._settings: Settings | None = None
         """The settings in use."""
@@ -183,7 +190,10 @@ class CollectorProcess:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._on_stop, signal.SIGTERM)
         loop.add_signal_handler(signal.SIGINT, self._on_stop, signal.SIGINT)
-        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        if not self._ends_with_terminal:
+            loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup asks for
+            loop.add_signal_handler(signal.SIGHUP, self._on_stop, signal.SIGHUP)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # `__main__` has blocked it until here
 
     def _on_stop(self, received: signal.Signals) -> None:

@@ -58,6 +58,7 @@ class ApiCommand(Command):
 
 
 def _reading(options: argparse.Namespace) -> "Callable[[], Settings]":
+    from otel_zernel.cli.output import WrongUsage
     from otel_zernel.registry import Registry
     from otel_zernel_commands.api.configuration import file_settings, store_settings
 
@@ -65,7 +66,7 @@ def _reading(options: argparse.Namespace) -> "Callable[[], Settings]":
     if options.store:
         return lambda: store_settings(options.store, options.endpoint or _ENDPOINT, os.environ, installed)
     if options.endpoint:
-        raise CannotStart("--endpoint needs --store: with --config, set extensions::api::endpoint")
+        raise WrongUsage("--endpoint needs --store: with --config, set extensions::api::endpoint")
     return lambda: file_settings(options.config, os.environ, installed)
 
 

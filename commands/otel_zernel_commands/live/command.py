@@ -39,16 +39,17 @@ class LiveCommand(Command):
         )
 
     def run(self, options: argparse.Namespace) -> int:
+        from otel_zernel.cli.output import WrongUsage
         from otel_zernel.engine.process import run
         from otel_zernel.registry import Registry
         from otel_zernel_commands.live.configuration import live_settings, replay_settings
         from otel_zernel_libraries.recordings import require_recording
 
         if options.replay is None and (options.loop or options.speed):
-            raise CannotStart("--speed and --loop need --replay FILE: a running job has its own pace")
+            raise WrongUsage("--speed and --loop need --replay FILE: a running job has its own pace")
         choice = JobChoice.of(options, self.name)
         if options.replay is not None and not choice.is_all:
-            raise CannotStart("a pid and --job select running jobs: leave them out with --replay")
+            raise WrongUsage("a pid and --job select running jobs: leave them out with --replay")
         installed = Registry.installed()
         if options.replay is None:
             _check_rights()
@@ -59,7 +60,7 @@ class LiveCommand(Command):
                 options.replay, options.port, installed, speed=options.speed or 1.0, loop=options.loop
             )
         try:
-            return run(lambda: settings, on_ready=lambda: _print_addresses(options.port))
+            return run(lambda: settings, on_ready=lambda: _print_addresses(options.port), ends_with_terminal=True)
         except CannotStart as error:
             if error.address_is_taken:
                 raise CannotStart(

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from otel_zernel.command import Command
-from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, quoted
 from otel_zernel_libraries.job_choice import JobChoice, add_choice, pid_of
 
@@ -44,14 +43,18 @@ class WatchCommand(Command):
         )
 
     def run(self, options: argparse.Namespace) -> int:
+        from otel_zernel.cli.output import WrongUsage
         from otel_zernel_commands.watch.session import ViewOptions, run_watch  # with asyncio and the engine
 
         source: str | None = options.source
         if source and source.isdecimal() and not Path(source).exists():
-            options.pid, source = pid_of(source), None
+            try:
+                options.pid, source = pid_of(source), None
+            except argparse.ArgumentTypeError as error:
+                raise WrongUsage(str(error)) from error
         choice = JobChoice.of(options, self.name)
         if source is not None and not choice.is_all:
-            raise CannotStart(
+            raise WrongUsage(
                 "a pid and --job select jobs of this machine: leave out SOURCE, or select in the view with /"
             )
         return run_watch(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from otel_zernel.cli.output import print_result, require_stdout
 from otel_zernel.errors import CannotStart
 from otel_zernel_commands.watch.screens import DrawnScreen, FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, source_of
@@ -42,6 +43,7 @@ class ViewOptions:
 
 def run_watch(word: str | None, options: ViewOptions) -> int:
     """Runs until the user quits, or prints once. Returns the exit status. Raises `CannotStart`."""
+    require_stdout()
     prints = options.once or options.as_json or not sys.stdout.isatty() or is_dumb(os.environ)
     speed = 0.0 if prints else options.speed
     source = source_of(
@@ -62,15 +64,14 @@ def _print(source: WatchSource, options: ViewOptions) -> None:
     if state is None:
         raise CannotStart(f"{source.title} has no state")
     if options.as_json:
-        sys.stdout.write(json.dumps(state, separators=(",", ":")) + "\n")
+        print_result(json.dumps(state, separators=(",", ":")))
     else:
         columns = _columns() if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PIPED
         surface = Surface(columns, None, is_unicode=_is_unicode())
         styles = styles_for(os.environ, is_coloured=is_coloured(sys.stdout, os.environ, refused=options.no_color))
         styles = styles if sys.stdout.isatty() and not is_dumb(os.environ) else {}
         drawn = draw(state, WatchView(), _status(source), surface)
-        sys.stdout.write("".join(rendered(line, styles).rstrip() + "\n" for line in drawn.lines))
-    sys.stdout.flush()
+        print_result("".join(rendered(line, styles).rstrip() + "\n" for line in drawn.lines))
 
 
 class WatchSession:

@@ -88,14 +88,13 @@ class WhyCommand(Command):
         return f"`why` cannot run here: {obstacle}" if obstacle else "`why` can run here."
 
     def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel.cli.output import fail
+        from otel_zernel.cli.output import fail, require_stdout
         from otel_zernel_commands.why.comparison import read_report
         from otel_zernel_commands.why.rendering import report_tree
         from otel_zernel_commands.why.session import WatchOptions, replayed_report, watched_report
         from otel_zernel_commands.why.watch import Slices
 
-        if sys.stdout is None:
-            raise CannotStart("standard output is closed, and the report needs it: redirect it to a file")
+        require_stdout()
         if options.compare:
             return _compare(options)
         if options.replay:
@@ -118,7 +117,7 @@ class WhyCommand(Command):
                 fail(str(error))
                 return program.status
             _print_report(report, slices, options, errors)
-            is_hung = any(job.hang for job in report.jobs)
+            is_hung = any(job.hang and not job.hang.is_stop for job in report.jobs)
             compared = _print_comparison(baseline, report_tree(report), options) if baseline else 0
             if program and program.is_running:
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
@@ -179,10 +178,11 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_replay(options: argparse.Namespace) -> None:
+    from otel_zernel.cli.output import WrongUsage
     from otel_zernel_libraries.recordings import require_recording
 
     if options.pid or options.chosen_pid or options.seconds or options.program is not None:
-        raise CannotStart("a pid, --for and a program are for running jobs: leave them out with --replay")
+        raise WrongUsage("a pid, --for and a program are for running jobs: leave them out with --replay")
     require_recording(options.replay)
 
 
@@ -215,10 +215,13 @@ def _program_of(options: argparse.Namespace) -> "Iterator[StartedProgram | None]
     if options.program is None:
         yield None
         return
+    from otel_zernel.cli.output import WrongUsage
     from otel_zernel_commands.why.watch import StartedProgram
 
     if options.pid or options.chosen_pid or options.job:
-        raise CannotStart("a program behind `--` is the job to watch: leave out the pid and --job")
+        raise WrongUsage("a program behind `--` is the job to watch: leave out the pid and --job")
+    if not options.program:
+        raise WrongUsage("`--` needs the command line of a program, such as `-- python train.py`")
     program = StartedProgram(options.program, sys.stderr if options.json else sys.stdout)
     try:
         yield program

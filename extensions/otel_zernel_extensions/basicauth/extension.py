@@ -171,9 +171,9 @@ class BasicAuthExtension(ServerAuthenticator, ClientAuthenticator):
         users = Users(text, setting)
         if users.plain:
             self.context.logger.warning(
-                "%d passwords of htpasswd are plain text, such as that of %.100s: replace them with hashes",
-                len(users.plain),
+                "htpasswd has passwords in plain text, such as that of %.100s (%d in all): replace them with hashes",
                 users.plain[0],
+                len(users.plain),
             )
         return users
 

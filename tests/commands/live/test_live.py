@@ -56,10 +56,13 @@ def is_whole(rank: dict[str, Any]) -> bool:
     return rank.get("steps") == STEPS and name == "input_bound"
 
 
-def test_a_fast_replay_has_all_steps_and_ends_by_ctrl_c(unused_tcp_port: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_fast_replay_has_all_steps_and_ends_by_ctrl_c_or_with_its_terminal(
+    number: signal.Signals, unused_tcp_port: int
+) -> None:
     with running("--replay", str(RECORDING), "--speed", "100", port=unused_tcp_port) as process:
         state = state_when_all_steps_are_there(unused_tcp_port)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, printed = process.communicate(timeout=60)
     assert not state["collector"]["dropped"]
     assert process.returncode == 0
@@ -83,19 +86,20 @@ def test_a_recorded_run_opens_in_the_page(tmp_path: Path, unused_tcp_port: int) 
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "status", "sentence"),
     [
-        (["--replay", "/nowhere/run.jsonl"], "cannot replay /nowhere/run.jsonl: it is not a file"),
-        (["--loop"], "--speed and --loop need --replay FILE"),
-        (["--replay", str(RECORDING), "--speed", "0"], '"0" is not a number from 0.01 to 1000'),
+        (["--replay", "/nowhere/run.jsonl"], 1, "cannot replay /nowhere/run.jsonl: it is not a file"),
+        (["--loop"], 2, "--speed and --loop need --replay FILE"),
+        (["--replay", str(RECORDING), "--job", "x"], 2, "leave them out with --replay"),
+        (["--replay", str(RECORDING), "--speed", "0"], 2, '"0" is not a number from 0.01 to 1000'),
     ],
 )
-def test_a_wrong_option_has_one_sentence(options: list[str], sentence: str, unused_tcp_port: int) -> None:
+def test_a_wrong_option_has_one_sentence(options: list[str], status: int, sentence: str, unused_tcp_port: int) -> None:
     with running(*options, port=unused_tcp_port) as process:
         _, printed = process.communicate(timeout=60)
     assert sentence in printed
     assert "Traceback" not in printed
-    assert process.returncode
+    assert process.returncode == status
 
 
 def test_an_address_that_is_taken_is_not_printed() -> None:

@@ -137,7 +137,12 @@ def test_a_stopped_job_is_called_stopped_and_then_goes_on() -> None:
             for rank in range(2):
                 yield batch_of([span_of("optimizer", at, at + 4)], rank_resource(rank))
 
-    (job,) = report_of(state_of(stops())).jobs
+    report = report_of(state_of(stops()))
+    tree = json.loads(report_json(report))
+    jsonschema.validate(tree, json.loads(PATH.read_text("utf-8")))
+    assert tree["jobs"][0]["hung"] is None
+    assert [rank["role"] for rank in tree["jobs"][0]["stopped"]["ranks"]] == ["stopped", "stopped"]
+    (job,) = report.jobs
     assert job.diagnosis.verdict == "stopped"
     assert job.diagnosis.sentence.startswith("Ranks 0 and 1 have been stopped for ")
     assert "`kill -CONT 100 101`" in job.diagnosis.sentence

@@ -361,7 +361,7 @@ def assert_without_pytorch(tree: dict[str, Any]) -> None:
 def test_a_closed_output_is_one_sentence() -> None:
     ended = subprocess.run(["sh", "-c", f"{' '.join(WHY)} >&-"], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert ended.stderr == "Error: standard output is closed, and the report needs it: redirect it to a file\n"
+    assert ended.stderr == "Error: standard output is closed, and the result needs it: redirect it to a file\n"
 
 
 def test_without_root_it_asks_for_sudo() -> None:
@@ -400,8 +400,8 @@ def test_the_fewest_rights_that_it_names_are_enough() -> None:
         (["12", "--job", "x"], 2, "not allowed with"),
         (["-p", "12", "--job", "x"], 2, "not allowed with"),
         (["--", "no-such-program", "--lr", "1"], 1, 'cannot start "no-such-program"'),
-        (["--"], 1, "needs the command line of a program"),
-        (["12", "--", "true"], 1, "leave out the pid and --job"),
+        (["--"], 2, "needs the command line of a program"),
+        (["12", "--", "true"], 2, "leave out the pid and --job"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence(words: list[str], status: int, sentence: str) -> None:

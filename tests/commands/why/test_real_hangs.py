@@ -133,10 +133,11 @@ async def test_a_job_that_its_user_has_stopped_is_called_stopped_at_once(
         await until(began.exists, within=PATIENCE)
         for process in family(pid):
             process.send_signal(signal.SIGSTOP)
-        _, output, errors = await why(str(pid), "--for", LONGEST, "--json")
+        status, output, errors = await why(str(pid), "--for", LONGEST, "--json")
     [job] = json.loads(output)["jobs"]
     assert job["verdict"] == "stopped", errors
-    assert [one["role"] for one in job["hung"]["ranks"]] == ["stopped", "stopped"]
+    assert (status, job["hung"]) == (0, None)
+    assert [one["role"] for one in job["stopped"]["ranks"]] == ["stopped", "stopped"]
     assert "kill -CONT" in job["why"]
 
 

@@ -55,20 +55,32 @@ def test_a_name_selects_the_job_of_a_recording(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "status", "sentence"),
     [
-        (["--replay", "/nowhere/run.jsonl"], "cannot replay /nowhere/run.jsonl: it is not a file"),
-        (["--replay", __file__], "it is no recording of the file exporter: "),
-        (["--replay", RECORDING, "--for", "5s"], "a pid, --for and a program are for running jobs"),
-        (["--replay", RECORDING, "1"], "a pid, --for and a program are for running jobs"),
-        (["--replay", RECORDING, "--", "true"], "a pid, --for and a program are for running jobs"),
+        (["--replay", "/nowhere/run.jsonl"], 1, "cannot replay /nowhere/run.jsonl: it is not a file"),
+        (["--replay", __file__], 1, "it is no recording of the file exporter: "),
+        (["--replay", RECORDING, "--for", "5s"], 2, "a pid, --for and a program are for running jobs"),
+        (["--replay", RECORDING, "1"], 2, "a pid, --for and a program are for running jobs"),
+        (["--replay", RECORDING, "--", "true"], 2, "a pid, --for and a program are for running jobs"),
     ],
 )
-def test_a_wrong_option_has_one_sentence(options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["why", *options]) == 1
+def test_a_wrong_option_has_one_sentence(
+    options: list[str], status: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", *options]) == status
     printed = capsys.readouterr().err
     assert sentence in printed
-    assert len(printed.splitlines()) == 1
+    assert len(printed.splitlines()) == status  # that of a wrong command line names the help, too
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_report_that_cannot_be_written_is_one_sentence(options: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "otel_zernel", "why", "--replay", RECORDING, *options]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("Error: cannot write the result to standard output: No space left on device\n")
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_recording_without_steps_has_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

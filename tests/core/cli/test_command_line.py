@@ -1,5 +1,6 @@
 """An error is `Error: …` on stderr, with exit status 2 for a wrong command line and 1 for others."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ import yaml
 from otel_zernel.cli import main
 from otel_zernel.component import Component, Extension, Finding
 from otel_zernel.registry import Registry
+from tests.waiting import wait_for
 
 GOOD = """
 receivers: {csv: {files: [/data/*.csv], layout: dcgm}}
@@ -241,6 +243,13 @@ def test_a_result_that_cannot_be_written_is_one_sentence(arguments: list[str], g
     assert (ended.returncode, ended.stderr) == (1, sentence)
 
 
+def test_a_closed_output_is_one_sentence() -> None:
+    command = f"{sys.executable} -m otel_zernel components >&-"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    sentence = "Error: standard output is closed, and the result needs it: redirect it to a file\n"
+    assert (ended.returncode, ended.stderr) == (1, sentence)
+
+
 def test_a_configuration_needs_no_option(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", good, "--set", f"receivers.csv.files=[{good}]"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -273,3 +282,25 @@ sys.exit(main())
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def handles_ctrl_c(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1]
+    return bool(int(caught, 16) & 1 << signal.SIGINT - 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_ends_doctor_without_a_traceback() -> None:
+    """From its first examination on, doctor does not handle the signal, as libraries in C would lose it."""
+    statuses: list[int] = []
+    while -signal.SIGINT not in statuses and len(statuses) < 5:  # doctor may end before the signal arrives
+        command = [sys.executable, "-m", "otel_zernel", "doctor"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as doctor:
+            wait_for(lambda pid=doctor.pid: handles_ctrl_c(pid))  # type: ignore[misc]
+            wait_for(lambda pid=doctor.pid: not handles_ctrl_c(pid))  # type: ignore[misc]
+            doctor.send_signal(signal.SIGINT)
+            _, printed = doctor.communicate()
+        statuses.append(doctor.returncode)
+        assert "Traceback" not in printed
+    assert statuses[-1] == -signal.SIGINT

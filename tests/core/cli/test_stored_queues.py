@@ -1,6 +1,8 @@
 """`otel-zernel queue` shows and exports stored queues, and changes nothing."""
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -147,6 +149,17 @@ def test_a_wrong_directory_is_one_sentence(tmp_path: Path, capsys: pytest.Captur
 def test_an_unknown_component_is_one_sentence(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queue", "inspect", str(directory), "--component", "exporters::olpt"]) == 1
     assert 'has no queue of "exporters::olpt"; did you mean "exporters::otlp"?' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["inspect", "export"])
+def test_a_full_disk_is_one_sentence(directory: Path, action: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "otel_zernel", "queue", action, str(directory)]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: cannot write")
+    assert ended.stderr.endswith(": No space left on device\n")
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def test_an_output_file_is_never_overwritten(

@@ -89,7 +89,7 @@ async def test_a_text_without_the_mark_of_a_hash_is_the_password_itself(
         assert not await accepts(auth, basic("ada", "s3cret"))
         assert await accepts(auth, basic("bob", "other"))
     (warning,) = [record.message for record in caplog.records]
-    assert warning == "1 passwords of htpasswd are plain text, such as that of ada: replace them with hashes"
+    assert warning == "htpasswd has passwords in plain text, such as that of ada (1 in all): replace them with hashes"
 
 
 async def test_hashes_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:

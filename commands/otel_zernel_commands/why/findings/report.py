@@ -182,7 +182,7 @@ class JobFindings:
     answer: JobAnswer | None = None
     """Its causes. None if its steps are too few, or not known."""
     hang: JobHang | None = None
-    """None if it does not hang."""
+    """None if it neither hangs nor is stopped."""
     gpus: tuple[GpuRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be seen, and why."""

@@ -83,6 +83,8 @@ class Job(_Object):
     """What its GPUs did, in seconds a step. Null without a GPU."""
     hung: JobHang | None = None
     """Null if it does not hang."""
+    stopped: JobHang | None = None
+    """Null unless somebody has stopped all its ranks, for example with Ctrl-Z. Such a job does not hang."""
     time: tuple[PositionActivity, ...]
     phases: tuple[TimeShare, ...]
     """In place of `time`, for a program without PyTorch's scopes."""
@@ -151,7 +153,8 @@ def _job(job: JobFindings) -> Job:
         hidden=answer.hidden if answer else (),
         best=answer.best if answer else None,
         device=job.device,
-        hung=job.hang,
+        hung=job.hang if job.hang and not job.hang.is_stop else None,
+        stopped=job.hang if job.hang and job.hang.is_stop else None,
         time=tuple(
             PositionActivity(
                 position=row.position, activity=one.activity, phase=row.phase, per_step=one.per_step, share=one.share

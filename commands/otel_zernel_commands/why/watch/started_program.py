@@ -34,8 +34,6 @@ class StartedProgram:
 
     def __init__(self, words: Sequence[str], output: TextIO, environ: Mapping[str, str] = os.environ) -> None:
         """`output` gets its standard output. Raises `CannotStart` if there is no such program."""
-        if not words:
-            raise CannotStart("`--` needs the command line of a program, such as `-- python train.py`")
         if shutil.which(words[0], path=environ.get("PATH")) is None:
             raise CannotStart(
                 f"cannot start {quoted(words[0])}: there is no such program in PATH; under sudo, write its whole path"
