@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.json import parse_spans_json
+from otel_zernel.otlp.json import parse_json
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 
@@ -20,7 +22,7 @@ def replayed(path: Path) -> Iterator[Batch]:
     """The output of the phases processor for a recording; the same bytes every time."""
     processor = PhasesProcessor(PhasesProcessor.Config(), make_context("processors", "phases"))
     with path.open("rb") as lines:
-        made = chain.from_iterable(processor.process(Batch(spans=parse_spans_json(line))) for line in lines)
+        made = chain.from_iterable(processor.process(Batch(spans=parse_json(TracesData, line))) for line in lines)
         yield from (batch for batch in chain(made, processor.flush()) if batch.item_count)
 
 

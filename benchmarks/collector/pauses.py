@@ -23,7 +23,7 @@ from benchmarks.prometheus.scrape import Target, gauges
 from otel_zernel.batch.parsing import parse
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.errors import DecodeError
-from otel_zernel.otlp.json_pieces import decode_json_in_pieces
+from otel_zernel.otlp.json import parse_json
 from otel_zernel_libraries.prometheus import Format, Page
 
 ROUNDS = 3
@@ -78,7 +78,7 @@ def _checked(encoded: bytes) -> Work:
 def _decoded(document: bytes) -> Work:
     def work() -> None:
         with suppress(DecodeError):
-            decode_json_in_pieces("metrics", document).SerializeToString()
+            parse_json(MetricsData, document).SerializeToString()
 
     return work
 

@@ -69,10 +69,10 @@ async def exported(brokers: list[str], value: bytes, points: int, count: int) ->
         nonlocal left
         while left > 0:
             left -= 1
-            await exporter.export(Batch.encoded(metrics=value, point_count=points))
+            await exporter.export(Batch.encoded("metrics", value, points))
 
     async with KafkaExporter(config, make_context("exporters", "kafka", clock=SystemClock())) as exporter:
-        await exporter.export(Batch.encoded(metrics=value, point_count=points))
+        await exporter.export(Batch.encoded("metrics", value, points))
         started, cpu = perf_counter(), cpu_seconds()
         await asyncio.gather(*(consume(exporter) for _ in range(CONSUMERS)))
         return perf_counter() - started, cpu_seconds() - cpu

@@ -102,12 +102,12 @@ async def ours(
 ) -> tuple[float, float]:
     """Through the store, parsing and series included. The series are known, as after the first minute."""
     store = writer_for(config, OPTIONS)
-    await store.write(Batch.encoded(metrics=encoded[0]), NOW_NS)
+    await store.write(Batch.encoded("metrics", encoded[0], 0), NOW_NS)
     waiting = iter(encoded[1:])
 
     async def write() -> None:
         for one in waiting:
-            written = await store.write(Batch.encoded(metrics=one), NOW_NS)
+            written = await store.write(Batch.encoded("metrics", one, 0), NOW_NS)
             assert not written.conflicting
 
     watching = asyncio.create_task(longest_pause(pauses if pauses is not None else []))

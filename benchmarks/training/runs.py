@@ -29,14 +29,7 @@ from benchmarks.training.scenarios import PLANTED, PLANTED_STEPS, SCENARIOS
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Receiver
-from otel_zernel.otlp.json import (
-    logs_json,
-    metrics_json,
-    parse_logs_json,
-    parse_metrics_json,
-    parse_spans_json,
-    spans_json,
-)
+from otel_zernel.otlp.json import parse_json, to_json
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Downstream, make_context
 from otel_zernel_libraries.training import semconv
@@ -94,19 +87,19 @@ def record(name: str) -> None:
 def _lines(batch: Batch, pids: Collection[int]) -> Iterator[bytes]:
     """The spans of a batch, the facts, or the stacks in it, as OTLP in JSON."""
     if batch.spans and (spans := _kept_spans(batch.spans, pids)).resource_spans:
-        yield spans_json(spans)
+        yield to_json(spans)
     if batch.metrics and (facts := _kept_facts(batch.metrics, pids)).resource_metrics:
-        yield metrics_json(facts)
+        yield to_json(facts)
     if batch.logs and (stacks := _kept_stacks(batch.logs, pids)).resource_logs:
-        yield logs_json(stacks)
+        yield to_json(stacks)
 
 
 def _batch_of(line: bytes) -> Batch:
     if line.startswith(b'{"resourceMetrics"'):
-        return Batch(metrics=parse_metrics_json(line))
+        return Batch(metrics=parse_json(MetricsData, line))
     if line.startswith(b'{"resourceLogs"'):
-        return Batch(logs=parse_logs_json(line))
-    return Batch(spans=parse_spans_json(line))
+        return Batch(logs=parse_json(LogsData, line))
+    return Batch(spans=parse_json(TracesData, line))
 
 
 def _kept_spans(spans: TracesData, pids: Collection[int]) -> TracesData:

@@ -99,7 +99,7 @@ class KnownSeries:
     ) -> Batch:
         """The same as a batch."""
         encoded = self.encode(np.asarray(values, np.float64), time_ns, start_ns)
-        return Batch.encoded(metrics=encoded, point_count=len(self._holes))
+        return Batch.encoded("metrics", encoded, len(self._holes))
 
 
 def _encode_series(series: Sequence[Series], hole: bytes) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """What flows through a pipeline: batches of OTLP metrics, spans, log records and profiles."""
 
 from otel_zernel.batch.batch import Batch
-from otel_zernel.batch.counts import ItemCount, count_log_records, count_points, count_samples, count_spans, points
+from otel_zernel.batch.counts import ItemCount, count_items, points
 from otel_zernel.batch.signals import ALL_SIGNALS, SIGNALS, STABLE_SIGNALS, Signal
 from otel_zernel.batch.splitting import split_batch
 from otel_zernel.batch.thin import EXPLICIT_HISTOGRAMS
@@ -14,10 +14,7 @@ __all__ = [
     "Batch",
     "ItemCount",
     "Signal",
-    "count_log_records",
-    "count_points",
-    "count_samples",
-    "count_spans",
+    "count_items",
     "points",
     "split_batch",
 ]

@@ -192,33 +192,11 @@ class Batch:
         return batch
 
     @classmethod
-    def encoded(
-        cls,
-        *,
-        metrics: bytes | None = None,
-        point_count: int = 0,
-        spans: bytes | None = None,
-        span_count: int = 0,
-        logs: bytes | None = None,
-        log_record_count: int = 0,
-        profiles: bytes | None = None,
-        sample_count: int = 0,
-        temporalities: Set[int] | None = None,
-    ) -> "Batch":
-        """A batch that the collector has encoded and counted itself. It is parsed only if its messages are read.
+    def encoded(cls, signal: Signal, encoded: bytes, count: int, temporalities: Set[int] | None = None) -> "Batch":
+        """A batch of one signal that the collector has encoded and counted itself. It is parsed only if it is read.
 
         `temporalities` of the metrics, if they are known: without them, an exporter that converts them has to look.
         """
-        batch = cls()
-        counts = (point_count, span_count, log_record_count, sample_count)
-        for signal, encoded, count in zip(SIGNALS, (metrics, spans, logs, profiles), counts, strict=True):
-            if encoded is not None:
-                batch._contents[signal] = Content(signal, encoded=encoded, count=count, temporalities=temporalities)
-        return batch
-
-    @classmethod
-    def of_signal(cls, signal: Signal, encoded: bytes, count: int, temporalities: Set[int] | None = None) -> "Batch":
-        """As `encoded`, for one signal that is named by a variable. `temporalities` if they are known."""
         batch = cls()
         batch._contents[signal] = Content(signal, encoded=encoded, count=count, temporalities=temporalities)
         return batch

@@ -1,79 +1,56 @@
 """The number of items in OTLP messages: metric data points, spans, log records and samples of profiles."""
 
-from typing import NamedTuple, assert_never
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from google.protobuf.message import Message
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch.signals import SignalData
-from otel_zernel.batch.thin import ADDABLE, EXPLICIT_HISTOGRAMS
+from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
+from otel_zernel.batch.thin import ADDABLE, EXPLICIT_HISTOGRAMS, LEVELS
 
-
-def count_points(metrics: MetricsData) -> int:
-    """The number of data points in a message."""
-    return sum(
-        len(points(metric))
-        for resource in metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    )
+_LEVELS: Final = {MESSAGE_TYPES[signal].DESCRIPTOR.name: levels for signal, levels in LEVELS.items()}
 
 
-def temporalities_of(metrics: MetricsData) -> frozenset[int]:
-    """The aggregation temporalities of the sums and histograms in a message."""
-    found: set[int] = set()
-    for resource in metrics.resource_metrics:
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                kind = metric.WhichOneof("data") or ""
-                if kind in ADDABLE:
-                    found.add(getattr(metric, kind).aggregation_temporality)
-                if kind == "histogram":
-                    found.add(EXPLICIT_HISTOGRAMS)
-    return frozenset(found)
+def levels_of(message: Message) -> tuple[str, str, str]:
+    """The names in `LEVELS` for a message, be it thin or not."""
+    return _LEVELS[message.DESCRIPTOR.name]
 
 
-def count_spans(traces: TracesData) -> int:
-    """The number of spans in a message."""
-    return sum(len(scope.spans) for resource in traces.resource_spans for scope in resource.scope_spans)
-
-
-def count_log_records(logs: LogsData) -> int:
-    """The number of log records in a message."""
-    return sum(len(scope.log_records) for resource in logs.resource_logs for scope in resource.scope_logs)
-
-
-def count_samples(profiles: ProfilesData) -> int:
-    """The number of samples in a message."""
-    return sum(
-        len(profile.samples)
-        for resource in profiles.resource_profiles
-        for scope in resource.scope_profiles
-        for profile in scope.profiles
-    )
+def parts_of_scopes(message: Message) -> Iterator[Sequence[Any]]:
+    """The metrics, spans, log records or profiles of each scope."""
+    resources, scopes, parts = levels_of(message)
+    for resource in getattr(message, resources):
+        for scope in getattr(resource, scopes):
+            yield getattr(scope, parts)
 
 
 def count_items(message: SignalData) -> int:
-    """The number of items in a message of any signal."""
-    match message:
-        case MetricsData():
-            return count_points(message)
-        case TracesData():
-            return count_spans(message)
-        case LogsData():
-            return count_log_records(message)
-        case ProfilesData():
-            return count_samples(message)
-        case _:
-            assert_never(message)
+    """The number of items in a message."""
+    if isinstance(message, MetricsData):
+        return sum(len(points(metric)) for metrics in parts_of_scopes(message) for metric in metrics)
+    if isinstance(message, ProfilesData):
+        return sum(len(profile.samples) for profiles in parts_of_scopes(message) for profile in profiles)
+    return sum(map(len, parts_of_scopes(message)))
 
 
 def points(metric: Metric):  # type: ignore[no-untyped-def]  # five repeated fields without a common type
     """The data points of a metric of any type. An empty tuple if the metric has no data."""
     data_type = metric.WhichOneof("data")
     return getattr(metric, data_type).data_points if data_type else ()
+
+
+def temporalities_of(metrics: MetricsData) -> frozenset[int]:
+    """The aggregation temporalities of the sums and histograms in a message."""
+    seen: set[int] = set()
+    for metric in (metric for of_scope in parts_of_scopes(metrics) for metric in of_scope):
+        kind = metric.WhichOneof("data") or ""
+        if kind in ADDABLE:
+            seen.add(getattr(metric, kind).aggregation_temporality)
+        if kind == "histogram":
+            seen.add(EXPLICIT_HISTOGRAMS)
+    return frozenset(seen)
 
 
 class ItemCount(NamedTuple):

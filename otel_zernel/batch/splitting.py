@@ -1,19 +1,16 @@
 """Splits batches into smaller ones. Every piece repeats the resource and the scope of its items."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TypeVar
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch.batch import Batch
-from otel_zernel.batch.counts import points
+from otel_zernel.batch.counts import levels_of, points
 
 Message = TypeVar("Message", TracesData, LogsData)
-Resource = TypeVar("Resource", ResourceSpans, ResourceLogs)
-Scope = TypeVar("Scope", ScopeSpans, ScopeLogs)
-Item = TypeVar("Item", Span, LogRecord)
 
 
 def split_batch(batch: Batch, max_items: int) -> Iterator[Batch]:
@@ -25,8 +22,8 @@ def split_batch(batch: Batch, max_items: int) -> Iterator[Batch]:
         yield batch
         return
     yield from (Batch(metrics=piece) for piece in _split_metrics(batch.metrics, max_items))
-    yield from (Batch(spans=piece) for piece in _split_spans(batch.spans, max_items))
-    yield from (Batch(logs=piece) for piece in _split_logs(batch.logs, max_items))
+    yield from (Batch(spans=piece) for piece in _split(batch.spans, max_items))
+    yield from (Batch(logs=piece) for piece in _split(batch.logs, max_items))
     if batch.stays_alone:
         yield batch.only(("profiles",))
 
@@ -69,44 +66,20 @@ def _add_metric(piece: MetricsData, resource: ResourceMetrics, scope: ScopeMetri
     return metric
 
 
-def _split_spans(traces: TracesData, size: int) -> Iterator[TracesData]:
-    """Pieces of at most `size` spans each, in order."""
-
-    def add(piece: TracesData, resource: ResourceSpans, scope: ScopeSpans, spans: Sequence[Span]) -> None:
-        target = piece.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)
-        target.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=spans)
-
-    found = ((resource, scope, scope.spans) for resource in traces.resource_spans for scope in resource.scope_spans)
-    return _split(found, size, TracesData, add)
-
-
-def _split_logs(logs: LogsData, size: int) -> Iterator[LogsData]:
-    """Pieces of at most `size` log records each, in order."""
-
-    def add(piece: LogsData, resource: ResourceLogs, scope: ScopeLogs, records: Sequence[LogRecord]) -> None:
-        target = piece.resource_logs.add(resource=resource.resource, schema_url=resource.schema_url)
-        target.scope_logs.add(scope=scope.scope, schema_url=scope.schema_url, log_records=records)
-
-    found = ((resource, scope, scope.log_records) for resource in logs.resource_logs for scope in resource.scope_logs)
-    return _split(found, size, LogsData, add)
-
-
-def _split(
-    found: Iterable[tuple[Resource, Scope, Sequence[Item]]],
-    size: int,
-    empty: Callable[[], Message],
-    add: Callable[[Message, Resource, Scope, Sequence[Item]], None],
-) -> Iterator[Message]:
-    """`found` has the items of each scope. `add` appends some of them to a piece, with their resource and scope."""
-    piece, room = empty(), size
-    for resource, scope, items in found:
-        rest = items[:]
-        while rest:
-            moved, rest = rest[:room], rest[room:]
-            add(piece, resource, scope, moved)
-            room -= len(moved)
-            if room == 0:
-                yield piece
-                piece, room = empty(), size
+def _split(message: Message, size: int) -> Iterator[Message]:
+    """Pieces of at most `size` spans or log records each, in order."""
+    resources, scopes, items = levels_of(message)
+    piece, room = type(message)(), size
+    for resource in getattr(message, resources):
+        for scope in getattr(resource, scopes):
+            rest = getattr(scope, items)[:]
+            while rest:
+                moved, rest = rest[:room], rest[room:]
+                target = getattr(piece, resources).add(resource=resource.resource, schema_url=resource.schema_url)
+                getattr(target, scopes).add(scope=scope.scope, schema_url=scope.schema_url, **{items: moved})
+                room -= len(moved)
+                if room == 0:
+                    yield piece
+                    piece, room = type(message)(), size
     if room < size:
         yield piece

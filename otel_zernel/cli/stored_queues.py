@@ -5,14 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
 from otel_zernel.batch import SIGNALS, Batch, Signal, split_batch
 from otel_zernel.errors import CannotStart, DecodeError
-from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel.registry import Registry
 from otel_zernel.storage import JournalView, Record, Storage, StorageFailed
 from otel_zernel.text import quoted, suggestion
@@ -99,14 +94,5 @@ class Export:
 
 
 def _lines(data: bytes, record: Record) -> Iterator[bytes]:
-    batch = Batch.of_signal(record.signal, data, record.items)
-    for piece in split_batch(batch, LINE_ITEMS):
-        match message := piece.message(record.signal):
-            case MetricsData():
-                yield metrics_json(message)
-            case TracesData():
-                yield spans_json(message)
-            case LogsData():
-                yield logs_json(message)
-            case ProfilesData():
-                yield profiles_json(message)
+    batch = Batch.encoded(record.signal, data, record.items)
+    return (to_json(piece.message(record.signal)) for piece in split_batch(batch, LINE_ITEMS))

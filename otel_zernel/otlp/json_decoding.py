@@ -11,20 +11,16 @@ then builds the message in C.
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import Signal
 from otel_zernel.batch.mending import TOO_DEEP
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
 from otel_zernel.errors import DecodeError
 
+Data = TypeVar("Data", bound=SignalData)
 Convert = Callable[[Any], Any]
 Fields = dict[str, tuple[str, Convert]]
 """By the name in JSON: the name in protobuf, and the function that converts the value."""
@@ -40,14 +36,14 @@ _BYTES_A_BRACKET: Final = 8
 _IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id", "profile_id"})
 
 
-def decode_json(signal: Signal, text: bytes | str) -> SignalData:
-    """The message of one JSON document. Raises `DecodeError`."""
+def decode_json(type_: type[Data], text: bytes | str) -> Data:
+    """The message of this type in one JSON document. Raises `DecodeError`."""
     check_density(text.encode() if isinstance(text, str) else text)
     try:
         fields = json.loads(text)
         if type(fields) is not dict:
             raise DecodeError("an OTLP/JSON document must be a JSON object")
-        return MESSAGE_TYPES[signal](**_ROOTS[signal](fields))
+        return type_(**CONVERTERS[type_.DESCRIPTOR](fields))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DecodeError(f"not valid OTLP/JSON: {error}") from error
 
@@ -239,10 +235,6 @@ def _scalar_fields(message: Descriptor) -> Fields:
 _SCALARS: Final = _scalar_fields(AnyValue.DESCRIPTOR)
 _PAIR: Final = _scalar_fields(KeyValue.DESCRIPTOR)
 CONVERTERS: Final[dict[Descriptor, Convert]] = {AnyValue.DESCRIPTOR: _any_value}
-"""The converters of messages, which are made when they are first needed."""
-_ROOTS: Final[Mapping[Signal, Convert]] = {
-    "metrics": _decoder(MetricsData.DESCRIPTOR, CONVERTERS),
-    "traces": _decoder(TracesData.DESCRIPTOR, CONVERTERS),
-    "logs": _decoder(LogsData.DESCRIPTOR, CONVERTERS),
-    "profiles": _decoder(ProfilesData.DESCRIPTOR, CONVERTERS),
-}
+"""The converters of all messages, by their types."""
+for _type in MESSAGE_TYPES.values():
+    _decoder(_type.DESCRIPTOR, CONVERTERS)

@@ -7,11 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from otel_zernel.batch import Signal
-from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.json_decoding import (
     CONVERTERS,
+    Data,
     check_density,
     converter_of,
     decode_json,
@@ -39,25 +38,26 @@ _ITEMS: Final = frozenset({"data_points", "spans", "log_records", "samples"}) | 
 """The fields whose elements are read at once."""
 
 
-def decode_json_in_pieces(signal: Signal, document: bytes | str) -> SignalData:
-    """As `decode_json`. Values of more than 256 KiB, such as an attribute, may have 200,000 values inside together.
+def parse_json(type_: type[Data], document: bytes | str) -> Data:
+    """The message of this type in one JSON document; unknown fields are ignored. Raises `DecodeError`.
 
+    Values of more than 256 KiB, such as an attribute, may have 200,000 values inside together.
     Bytes that are not UTF-8 and lone surrogates, which UTF-8 does not have, become U+FFFD.
     """
     try:
-        return _decode(signal, document)
+        return _decode(type_, document)
     except DecodeError as error:
         if not isinstance(error.__cause__, UnicodeError):
             raise
     text = document if isinstance(document, str) else document.decode(errors="replace")
-    return _decode(signal, _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text))
+    return _decode(type_, _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text))
 
 
-def _decode(signal: Signal, document: bytes | str) -> SignalData:
+def _decode(type_: type[Data], document: bytes | str) -> Data:
     if len(document) <= PIECE:
-        return decode_json(signal, document)
+        return decode_json(type_, document)
     check_density(document.encode() if isinstance(document, str) else document)
-    message = MESSAGE_TYPES[signal]()
+    message = type_()
     try:
         reader = JsonReader(text_of(document))
         read_message(reader, message)

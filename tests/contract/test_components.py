@@ -18,7 +18,7 @@ from otel_zernel.config.schema import validate
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.engine.scraping import ScrapeLoop
 from otel_zernel.errors import ConfigError, Permanent
-from otel_zernel.otlp.json import spans_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
@@ -52,7 +52,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     silent = folder / "silent"
     silent.write_text("#!/bin/sh\nexec sleep 1\n")
     silent.chmod(0o755)
-    recorded.write_bytes(spans_json(every_signal().spans) + b"\n")
+    recorded.write_bytes(to_json(every_signal().spans) + b"\n")
     if (kind, type_) == ("exporters", "csv"):
         return build(kind, type_, path=str(folder / "out.csv"))
     if (kind, type_) == ("exporters", "live"):
@@ -229,7 +229,7 @@ async def test_damaged_data_cost_a_batch_and_one_sentence(type_: str, verbosity:
     changes = {"debug": {"verbosity": verbosity}}.get(type_, {"path": str(tmp_path / "out")})
     exporter = build("exporters", type_, **changes)
     assert isinstance(exporter, Exporter)
-    batch = Batch.encoded(metrics=b"\x0a\x05damage", point_count=1)
+    batch = Batch.encoded("metrics", b"\x0a\x05damage", 1)
     async with exporter:
         with pytest.raises(Permanent, match="the batch is not valid OTLP"):
             await exporter.export(batch)

@@ -33,7 +33,7 @@ def batch_of(*values: float, name: str = "test.value") -> Batch:
         Series(resource, SCOPE, Descriptor(name, "1"), encode_point_attributes({"n": position}))
         for position in range(len(values))
     ]
-    return Batch.encoded(metrics=KnownSeries(series).encode(np.array(values), 1_000), point_count=len(values))
+    return Batch.encoded("metrics", KnownSeries(series).encode(np.array(values), 1_000), len(values))
 
 
 def every_signal() -> Batch:

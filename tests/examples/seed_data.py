@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.json import metrics_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel.otlp.points import Descriptor, Period, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel_libraries.arrays import KnownSeries
 from otel_zernel_libraries.histograms.hdr import HdrLayout
@@ -40,7 +40,7 @@ _LAYOUT = HdrLayout(HIGHEST_NS, 2)
 
 def recorded(host: str = "node-1") -> str:
     """The data in OTLP, a reading in each line."""
-    return "".join(metrics_json(_reading(number, host).metrics).decode() + "\n" for number in range(READINGS))
+    return "".join(to_json(_reading(number, host).metrics).decode() + "\n" for number in range(READINGS))
 
 
 def _reading(number: int, host: str) -> Batch:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from otel_zernel import __version__
-from otel_zernel.otlp.json import metrics_json, spans_json
+from otel_zernel.otlp.json import to_json
 from tests.collectors import finite_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -18,7 +18,7 @@ def replayed() -> bytes:
     """The output as OTLP in JSON lines, without the version in every scope."""
     script = runpy.run_path(str(EXAMPLES / "replay.py"))
     batches = script["replayed"](script["RECORDING"])
-    lines = [metrics_json(batch.metrics) if batch.has_metrics else spans_json(batch.spans) for batch in batches]
+    lines = [to_json(batch.metrics) if batch.has_metrics else to_json(batch.spans) for batch in batches]
     return b"".join(line + b"\n" for line in lines).replace(b',"version":"%s"' % __version__.encode(), b"")
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.config.schema import read_settings
-from otel_zernel.otlp.json import parse_spans_json
+from otel_zernel.otlp.json import parse_json
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.prometheus import Format, Options, Page
@@ -21,7 +22,7 @@ def processed() -> list[Batch]:
     settings = read_settings([str(EXAMPLES / "training.yaml")], [], {}, Registry.installed())
     [pipeline] = settings.pipelines.values()
     lines = (EXAMPLES / "training_spans.jsonl").read_bytes().splitlines()
-    batches = [Batch(spans=parse_spans_json(line)) for line in lines]
+    batches = [Batch(spans=parse_json(TracesData, line)) for line in lines]
     for id_ in pipeline.processors:
         one = settings.processors[id_]
         processor: Any = one.cls(one.config, make_context("processors", id_))
@@ -53,7 +54,7 @@ def test_every_span_of_the_recording_has_ids_and_those_of_one_window_share_a_tra
     found = [
         (pid_of(resource.resource), span)
         for line in lines
-        for resource in parse_spans_json(line).resource_spans
+        for resource in parse_json(TracesData, line).resource_spans
         for scope in resource.scope_spans
         for span in scope.spans
     ]

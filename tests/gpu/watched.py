@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.json import parse_metrics_json, parse_spans_json
+from otel_zernel.otlp.json import parse_json
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 
@@ -56,9 +59,9 @@ def batches_of(output: Path) -> list[Batch]:
     """The batches in the collector's output file."""
     lines = output.read_text().splitlines()
     return [
-        Batch(metrics=parse_metrics_json(line))
+        Batch(metrics=parse_json(MetricsData, line))
         if "resourceMetrics" in json.loads(line)
-        else Batch(spans=parse_spans_json(line))
+        else Batch(spans=parse_json(TracesData, line))
         for line in lines
     ]
 

@@ -7,7 +7,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import count_log_records, count_points, count_samples, count_spans
+from otel_zernel.batch import count_items
 
 
 def render_metrics(metrics: MetricsData) -> Iterator[str]:
@@ -15,21 +15,21 @@ def render_metrics(metrics: MetricsData) -> Iterator[str]:
     resources = metrics.resource_metrics
     count = sum(len(scope.metrics) for resource in resources for scope in resource.scope_metrics)
     yield (
-        f'Metrics {{"resource metrics": {len(resources)}, "metrics": {count}, "data points": {count_points(metrics)}}}'
+        f'Metrics {{"resource metrics": {len(resources)}, "metrics": {count}, "data points": {count_items(metrics)}}}'
     )
 
 
 def render_spans(traces: TracesData) -> Iterator[str]:
     """`Traces {"resource spans": 1, "spans": 10}`"""
-    yield f'Traces {{"resource spans": {len(traces.resource_spans)}, "spans": {count_spans(traces)}}}'
+    yield f'Traces {{"resource spans": {len(traces.resource_spans)}, "spans": {count_items(traces)}}}'
 
 
 def render_logs(logs: LogsData) -> Iterator[str]:
     """`Logs {"resource logs": 1, "log records": 10}`"""
-    yield f'Logs {{"resource logs": {len(logs.resource_logs)}, "log records": {count_log_records(logs)}}}'
+    yield f'Logs {{"resource logs": {len(logs.resource_logs)}, "log records": {count_items(logs)}}}'
 
 
 def render_profiles(profiles: ProfilesData) -> Iterator[str]:
     """`Profiles {"resource profiles": 1, "sample records": 10}`"""
-    count = count_samples(profiles)
+    count = count_items(profiles)
     yield f'Profiles {{"resource profiles": {len(profiles.resource_profiles)}, "sample records": {count}}}'

@@ -21,7 +21,7 @@ import zstandard
 from otel_zernel.batch import STABLE_SIGNALS, Batch, split_batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel_exporters.file.config import FileConfig, RotationConfig
 from otel_zernel_libraries.files.writing import append_whole, open_appending
 
@@ -211,12 +211,7 @@ class FileExporter(Exporter):
             yield from filter(None, map(batch.bytes_of, STABLE_SIGNALS))
             return
         for piece in split_batch(batch, LINE_ITEMS):
-            if piece.point_count:
-                yield metrics_json(piece.metrics)
-            if piece.span_count:
-                yield spans_json(piece.spans)
-            if piece.log_record_count:
-                yield logs_json(piece.logs)
+            yield from (to_json(piece.message(signal)) for signal in STABLE_SIGNALS if piece.count_of(signal))
 
     def _frame(self, message: bytes) -> bytes:
         """JSON ends with a newline; binary data begins with its length, 4 bytes big-endian, as in otelcol's files."""

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context
-from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
+from otel_zernel.otlp.json import to_json
 
 Response = (
     ExportMetricsServiceResponse
@@ -26,25 +26,26 @@ _COLLECTOR = "/opentelemetry.proto.collector"
 
 @dataclass(frozen=True, slots=True)
 class OtlpSignal:
-    """One signal: its encoding, the gRPC method, and the response."""
+    """One signal: its gRPC method, and the response."""
 
     name: Signal
     items: str
     """The unit of the signal, as log messages name it."""
     method: str
     """The path of the gRPC method."""
-    encode_json: Callable[[Batch], bytes]
-    """Encodes the signal as OTLP/JSON."""
     response: type[Response]
     rejected: Callable[[Any], int]
     """The number of rejected items in a response."""
+
+    def encode_json(self, batch: Batch) -> bytes:
+        """The signal as OTLP/JSON."""
+        return to_json(batch.message(self.name))
 
 
 METRICS = OtlpSignal(
     "metrics",
     "data points",
     f"{_COLLECTOR}.metrics.v1.MetricsService/Export",
-    lambda batch: metrics_json(batch.metrics),
     ExportMetricsServiceResponse,
     lambda response: response.partial_success.rejected_data_points,
 )
@@ -52,7 +53,6 @@ TRACES = OtlpSignal(
     "traces",
     "spans",
     f"{_COLLECTOR}.trace.v1.TraceService/Export",
-    lambda batch: spans_json(batch.spans),
     ExportTraceServiceResponse,
     lambda response: response.partial_success.rejected_spans,
 )
@@ -60,7 +60,6 @@ LOGS = OtlpSignal(
     "logs",
     "log records",
     f"{_COLLECTOR}.logs.v1.LogsService/Export",
-    lambda batch: logs_json(batch.logs),
     ExportLogsServiceResponse,
     lambda response: response.partial_success.rejected_log_records,
 )
@@ -68,7 +67,6 @@ PROFILES = OtlpSignal(
     "profiles",
     "profile samples",
     f"{_COLLECTOR}.profiles.v1development.ProfilesService/Export",
-    lambda batch: profiles_json(batch.profiles),
     ExportProfilesServiceResponse,
     lambda response: response.partial_success.rejected_profiles,
 )

@@ -6,7 +6,7 @@ from typing import Any
 import psutil
 
 from otel_zernel.batch import Batch
-from otel_zernel.batch.thin import LEVELS
+from otel_zernel.batch.resources import editable_holders_of, holders_of
 from otel_zernel.component import Component, Processor
 from otel_zernel_libraries.job_choice import JobChoice, names_of
 from otel_zernel_libraries.training import semconv
@@ -40,11 +40,10 @@ def choosing(choice: JobChoice, read_ancestors: Callable[[int], tuple[int, ...]]
 
         def process(self, batch: Batch) -> Iterator[Batch]:
             for signal in batch.signals:
-                field = LEVELS[signal][0]
-                resources = getattr(batch.message(signal), field)
+                resources = holders_of(batch, signal)
                 kept = [at for at, one in enumerate(resources) if self._is_chosen(one.resource.attributes)]
                 if len(kept) < len(resources):
-                    edited = getattr(batch.edit(signal), field)
+                    edited = editable_holders_of(batch, signal)
                     chosen = [edited[at] for at in kept]
                     del edited[:]
                     edited.extend(chosen)

@@ -349,4 +349,4 @@ def mended_batch(batch: Batch) -> Batch | None:
         return None
     if all(sound[signal] is encoded for signal, encoded in given.items()):
         return None
-    return Batch.join(Batch.of_signal(signal, encoded, batch.count_of(signal)) for signal, encoded in sound.items())
+    return Batch.join(Batch.encoded(signal, encoded, batch.count_of(signal)) for signal, encoded in sound.items())

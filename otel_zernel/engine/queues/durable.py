@@ -102,7 +102,7 @@ def _read_all(journal: Journal, records: list[Record]) -> tuple[list[Batch | Dat
     batches: list[Batch | DataLost] = []
     for record in records:
         try:
-            batches.append(Batch.of_signal(record.signal, journal.read(record), record.items))
+            batches.append(Batch.encoded(record.signal, journal.read(record), record.items))
         except DataLost as error:
             batches.append(error)
         except Exception as error:  # noqa: BLE001  # a storage's bug is no reason to stop trying
@@ -202,7 +202,7 @@ class DurableQueue(Queue):
 
     def put(self, batch: Batch) -> asyncio.Future[None]:
         (signal,) = batch.signals
-        held = Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal))
+        held = Batch.encoded(signal, batch.bytes_of(signal), batch.count_of(signal))
         entry = Entry(batch.counts, self._size_of(held, signal), self._clock.time_ns(), held, held.byte_size)
         self._room.take(signal, entry.size)
         self._unsafe[entry] = safe = asyncio.get_running_loop().create_future()

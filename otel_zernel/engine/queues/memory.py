@@ -66,7 +66,4 @@ class MemoryQueue(Queue):
 
 def _compact(batch: Batch) -> Batch:
     """The batch without its parsed messages."""
-    signals = batch.signals
-    if len(signals) == 1:
-        return Batch.of_signal(signals[0], batch.bytes_of(signals[0]), batch.count_of(signals[0]))
-    return Batch.join(Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in signals)
+    return Batch.join(Batch.encoded(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in batch.signals)

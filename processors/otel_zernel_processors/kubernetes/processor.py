@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import STABLE_SIGNALS, Batch
+from otel_zernel.batch.resources import change_resources
 from otel_zernel.component import Context, Finding, Processor
 from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
 from otel_zernel_libraries.training import semconv
@@ -79,12 +80,8 @@ class KubernetesProcessor(Processor):
     def process(self, batch: Batch) -> Iterable[Batch]:
         """The batch with the names of pods. A batch without a process of this node is forwarded as it is."""
         self._complete_gpus(batch)
-        for index, resource in self._names.changed(batch.metrics.resource_metrics):
-            batch.edit_metrics().resource_metrics[index].resource.CopyFrom(resource)
-        for index, resource in self._names.changed(batch.spans.resource_spans):
-            batch.edit_spans().resource_spans[index].resource.CopyFrom(resource)
-        for index, resource in self._names.changed(batch.logs.resource_logs):
-            batch.edit_logs().resource_logs[index].resource.CopyFrom(resource)
+        for signal in STABLE_SIGNALS:
+            change_resources(batch, signal, self._names.changed)
         return (batch,)
 
     def tick(self, now_ns: int) -> Iterable[Batch]:

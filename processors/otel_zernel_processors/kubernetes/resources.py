@@ -1,7 +1,7 @@
 """The resources of batches with the attributes of their pods. No I/O."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
@@ -59,11 +59,6 @@ class ResourceNames:
         self.reads = 0
         """Grows whenever a process was read."""
 
-    def changed(self, holders: Sequence[Any]) -> list[tuple[int, Resource]]:
-        """The resources that change, with their indexes."""
-        outcomes = [self._outcome(holder.resource.SerializeToString()) for holder in holders]
-        return [(index, resource) for index, resource in enumerate(outcomes) if resource is not None]
-
     def complete_points(self, resource: ResourceMetrics) -> None:
         """Adds the pods of processes to the points of a GPU. The resource is editable."""
         for point, key in process_points(resource):
@@ -75,7 +70,8 @@ class ResourceNames:
                     added[name] = known[name]
             point.attributes.extend(key_values(added))
 
-    def _outcome(self, encoded: bytes) -> Resource | None:
+    def changed(self, encoded: bytes) -> Resource | None:
+        """The resource with its names; None if it does not change."""
         version = (self._table.version, self.reads, self._own())
         known = self._outcomes.get(encoded)
         if known is None or known[0] != version:
@@ -86,7 +82,6 @@ class ResourceNames:
         return known[1]
 
     def _apply(self, encoded: bytes) -> Resource | None:
-        """The resource with its names; None if it does not change."""
         existing = self._seen[encoded].attributes
         found = self._with_own(self._lookup.of_resource(existing), existing)
         names = self._found(found)

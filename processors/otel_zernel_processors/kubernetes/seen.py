@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import STABLE_SIGNALS, Batch
 from otel_zernel.batch.parsing import parse
+from otel_zernel.batch.resources import holders_of
 from otel_zernel_libraries.attributes.values import PlainValue, plain_value
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey
@@ -51,9 +52,8 @@ class SeenResources:
 
     def of_batch(self, batch: Batch) -> Iterator[SeenResource]:
         """The resources of all signals."""
-        messages = (batch.metrics.resource_metrics, batch.spans.resource_spans, batch.logs.resource_logs)
-        for holders in messages:
-            for holder in holders:
+        for signal in STABLE_SIGNALS:
+            for holder in holders_of(batch, signal):
                 yield self[holder.resource.SerializeToString()]
 
     def gpus(self, batch: Batch) -> Iterator[tuple[int, ResourceMetrics]]:

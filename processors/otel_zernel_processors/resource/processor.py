@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import unquote
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.batch.parsing import parse
-from otel_zernel.batch.resources import editable_holders_of, holders_of, write_texts
+from otel_zernel.batch.resources import change_resources
 from otel_zernel.component import Context, Logger, Processor
 from otel_zernel_libraries.attributes.actions import Act, changes_by, compiled, write
 from otel_zernel_libraries.attributes.config import AttributeAction
 from otel_zernel_processors.resource.config import DetectionConfig, ResourceConfig, ResourceDetectionConfig
+from otel_zernel_processors.resource.texts import write_texts
 
 Attributes = dict[str, str | int]
 
@@ -135,14 +136,8 @@ class ResourceProcessor(Processor):
         """The batch, edited only where a resource changes."""
         write_texts(batch)
         for signal in batch.signals:
-            for index, resource in self._changed(holders_of(batch, signal)):
-                editable_holders_of(batch, signal)[index].resource.CopyFrom(resource)
+            change_resources(batch, signal, self._change)
         return (batch,)
-
-    def _changed(self, holders: Sequence[Any]) -> list[tuple[int, Resource]]:
-        """The resources that change, with their indexes."""
-        outcomes = [self._change(holder.resource.SerializeToString()) for holder in holders]
-        return [(index, resource) for index, resource in enumerate(outcomes) if resource is not None]
 
     def _apply(self, encoded: bytes) -> Resource | None:
         """The resource after all actions; None if it does not change."""

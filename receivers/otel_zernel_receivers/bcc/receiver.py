@@ -13,7 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Reso
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
-from otel_zernel.batch import Batch, count_points
+from otel_zernel.batch import Batch, count_items
 from otel_zernel.component import Context, Finding, Scraper
 from otel_zernel.errors import CannotStart
 from otel_zernel.otlp.points import key_values
@@ -170,7 +170,7 @@ class BccReceiver(Scraper):
         scoped = ScopeMetrics(scope=_SCOPE, metrics=metrics)
         data = MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])])
         # Encoded here, in the thread of the scrape, and not later in the event loop.
-        return Batch.encoded(metrics=data.SerializeToString(), point_count=count_points(data))
+        return Batch.encoded("metrics", data.SerializeToString(), count_items(data))
 
     def close(self) -> None:
         self._session.close()

@@ -222,7 +222,7 @@ class BlockConverter:
             if encoded.conflict and block.file not in self._conflicting:
                 self._note(self._conflicting, block.file)
                 self._context.logger.warning("%s: %s", block.file, encoded.conflict)
-        return Batch.encoded(metrics=b"".join(metrics), point_count=count, temporalities=_TEMPORALITIES)
+        return Batch.encoded("metrics", b"".join(metrics), count, temporalities=_TEMPORALITIES)
 
     def _report_missing(self, file: str, header: CsvHeader) -> None:
         """Warns once of columns that a later header does not have, and of what else its rows lack."""

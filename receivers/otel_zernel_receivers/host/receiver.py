@@ -56,7 +56,7 @@ class SubjectEncoder:
             return Batch()
         metrics = [encode_metric(_DESCRIPTORS[name], b"".join(found)) for name, found in points.items()]
         encoded = encode_resource_metrics(self._resource, SCOPE, metrics)
-        return Batch.encoded(metrics=encoded, point_count=sum(map(len, points.values())))
+        return Batch.encoded("metrics", encoded, sum(map(len, points.values())))
 
 
 @lru_cache(maxsize=16384)

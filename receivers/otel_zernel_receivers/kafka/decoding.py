@@ -1,26 +1,21 @@
 """Decodes records: checks and counts OTLP, reads JSON, and adds extracted headers to the resources."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from otel_zernel.batch import Signal
 from otel_zernel.batch.pieces import count_encoded
-from otel_zernel.batch.signals import SignalData
+from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.batch.thin import LEVELS, thin_type
 from otel_zernel.errors import DecodeError
-from otel_zernel.otlp.json import parse_logs_json, parse_metrics_json, parse_spans_json
+from otel_zernel.otlp.json import parse_json
 from otel_zernel_libraries.clients.kafka.client_config import Encoding
 
 Headers = Sequence[tuple[str, bytes | None]]
-_PARSE_JSON: Final[Mapping[Signal, Callable[[bytes], SignalData]]] = {
-    "metrics": parse_metrics_json,
-    "traces": parse_spans_json,
-    "logs": parse_logs_json,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,7 @@ def decode_record(
 
     Adds the aggregation temporalities of its sums and histograms to `temporalities`.
     """
-    encoded = _PARSE_JSON[signal](value).SerializeToString() if encoding == "otlp_json" else value
+    encoded = parse_json(MESSAGE_TYPES[signal], value).SerializeToString() if encoding == "otlp_json" else value
     seen: set[int] = set()
     items = count_encoded(signal, encoded, temporalities=seen)
     if headers:

@@ -143,4 +143,4 @@ def batch_of_parts(signal: Signal, parts: Iterable[FetchedPart]) -> Batch:
     seen = {one for part in parts for one in part.temporalities}
     data = b"".join(value for part in parts for value in part.values)
     known = seen if signal == "metrics" else None
-    return Batch.of_signal(signal, data, sum(part.items for part in parts), known)
+    return Batch.encoded(signal, data, sum(part.items for part in parts), known)

@@ -67,7 +67,7 @@ class OtlpIntake:
             self._judge(size, size)
             raise _undecodable(error) from error
         self._judge(size, count)
-        return Batch.of_signal(signal, body, count, seen)
+        return Batch.encoded(signal, body, count, seen)
 
     def _judge(self, size: int, parts: int) -> None:
         """Becomes wary if the request has so many parts that it cannot be real data."""
@@ -82,7 +82,7 @@ class OtlpIntake:
             seen: set[int] = set()
             check = partial(count_encoded, signal, body, temporalities=seen)
             count = await self.in_turn(check)
-            return Batch.of_signal(signal, body, count, seen)
+            return Batch.encoded(signal, body, count, seen)
         except DecodeError as error:
             raise _undecodable(error) from error
 

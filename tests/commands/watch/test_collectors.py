@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from otel_zernel.otlp.json import metrics_json, spans_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.styled import Surface, plain
 from tests.collectors import collector
@@ -52,7 +52,7 @@ def recorded_job() -> str:
     """The data of a job of four ranks, with a straggler."""
     job = GeneratedJob(RANKS, time.time_ns() - SECONDS * SECOND, straggler=STRAGGLER)
     batches = [batch for second in job.seconds(SECONDS) for batch in second]
-    lines = [metrics_json(one.metrics) if one.has_metrics else spans_json(one.spans) for one in batches]
+    lines = [to_json(one.metrics) if one.has_metrics else to_json(one.spans) for one in batches]
     return "".join(line.decode() + "\n" for line in lines)
 
 

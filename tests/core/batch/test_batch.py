@@ -38,7 +38,7 @@ def test_invalid_otlp_is_a_decode_error(data: bytes) -> None:
 
 
 def test_the_error_of_a_damaged_batch_does_not_grow_with_each_read() -> None:
-    batch = Batch.of_signal("metrics", b"\xff", 1)
+    batch = Batch.encoded("metrics", b"\xff", 1)
     depths = []
     for _ in range(3):
         with pytest.raises(DecodeError) as caught:
@@ -128,11 +128,11 @@ def test_a_piece_keeps_the_resource_the_scope_and_the_metric() -> None:
 
 
 def test_a_batch_that_the_collector_encoded_is_parsed_only_if_it_is_read() -> None:
-    batch = Batch.encoded(spans=spans(3).SerializeToString(), span_count=3)
+    batch = Batch.encoded("traces", spans(3).SerializeToString(), 3)
     assert (batch.span_count, batch.point_count) == (3, 0)
     assert batch.bytes_of("traces") == spans(3).SerializeToString()
     assert batch.spans == spans(3)
-    assert Batch.encoded(spans=b"not parsed", span_count=1).only({"traces"}).span_count == 1
+    assert Batch.encoded("traces", b"not parsed", 1).only({"traces"}).span_count == 1
 
 
 def of_temporality(*temporalities: int, points_each: int = 1) -> MetricsData:
@@ -152,7 +152,7 @@ def of_temporality(*temporalities: int, points_each: int = 1) -> MetricsData:
 @pytest.mark.parametrize("known", [(), (1,), (2,), (1, 2), (1, 1)])
 def test_the_temporalities_are_known_from_bytes_messages_and_joins(known: tuple[int, ...]) -> None:
     encoded = of_temporality(*known).SerializeToString()
-    received, own = Batch.from_bytes(metrics=encoded), Batch.encoded(metrics=encoded, point_count=3)
+    received, own = Batch.from_bytes(metrics=encoded), Batch.encoded("metrics", encoded, 3)
     for batch in (received, own, Batch(of_temporality(*known)), Batch.join([received, received.copy()])):
         assert batch.temporalities == set(known)
     received.edit_metrics().CopyFrom(of_temporality(2))

@@ -64,4 +64,4 @@ def test_a_large_batch_is_read_as_it_was_sent() -> None:
     assert len(encoded) > LARGE
     assert Batch.from_bytes(metrics=encoded).metrics == message
     with pytest.raises(DecodeError):
-        _ = Batch.encoded(metrics=encoded[:-1], point_count=10_000).metrics
+        _ = Batch.encoded("metrics", encoded[:-1], 10_000).metrics

@@ -24,7 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from otel_zernel.batch import SIGNALS, Batch, Signal, count_log_records, count_points, count_samples, count_spans
+from otel_zernel.batch import SIGNALS, Batch, Signal, count_items
 from otel_zernel.batch.pieces import PIECE, count_encoded
 from otel_zernel.batch.thin import count_at_once
 from otel_zernel.errors import DecodeError
@@ -75,10 +75,10 @@ LARGE = TracesData(
 
 
 def test_every_kind_of_item_is_counted_as_by_the_full_parse() -> None:
-    assert count_encoded("metrics", METRICS.SerializeToString()) == count_points(METRICS) == 6
-    assert count_encoded("traces", SPANS.SerializeToString()) == count_spans(SPANS) == 2
-    assert count_encoded("logs", LOGS.SerializeToString()) == count_log_records(LOGS) == 1
-    assert count_encoded("profiles", PROFILES.SerializeToString()) == count_samples(PROFILES) == 5
+    assert count_encoded("metrics", METRICS.SerializeToString()) == count_items(METRICS) == 6
+    assert count_encoded("traces", SPANS.SerializeToString()) == count_items(SPANS) == 2
+    assert count_encoded("logs", LOGS.SerializeToString()) == count_items(LOGS) == 1
+    assert count_encoded("profiles", PROFILES.SerializeToString()) == count_items(PROFILES) == 5
     assert count_encoded("profiles", PROFILES.SerializeToString(), 16) == 5
 
 
@@ -91,7 +91,7 @@ def test_bytes_that_are_no_otlp_are_refused(data: bytes) -> None:
 @given(st.binary(max_size=200))
 def test_what_the_full_parse_accepts_the_thin_one_accepts_with_the_same_count(data: bytes) -> None:
     try:
-        full = count_points(MetricsData.FromString(data))
+        full = count_items(MetricsData.FromString(data))
     except Exception:  # noqa: BLE001  # any refusal of the full parse
         return
     assert count_encoded("metrics", data) == full
@@ -102,7 +102,7 @@ def test_a_changed_byte_never_changes_the_count_of_a_message_that_both_parses_ac
     data = bytearray(METRICS.SerializeToString())
     data[place % len(data)] = value
     try:
-        full = count_points(MetricsData.FromString(bytes(data)))
+        full = count_items(MetricsData.FromString(bytes(data)))
     except Exception:  # noqa: BLE001  # any refusal of the full parse
         return
     assert count_encoded("metrics", bytes(data)) == full
@@ -182,7 +182,7 @@ def test_a_large_message_has_the_same_count_in_pieces_wherever_it_is_large(text:
     ]
     scopes = [ScopeMetrics(metrics=metrics, schema_url=text), ScopeMetrics()]
     data = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=scopes), *METRICS.resource_metrics])
-    assert count_encoded("metrics", data.SerializeToString()) == count_points(data)
+    assert count_encoded("metrics", data.SerializeToString()) == count_items(data)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 300_000])
@@ -199,7 +199,7 @@ def test_a_changed_byte_in_a_large_message_never_changes_a_count_that_both_accep
     data = bytearray(LARGE)
     data[place * 7919 % len(data)] = value
     try:
-        full = count_spans(TracesData.FromString(bytes(data)))
+        full = count_items(TracesData.FromString(bytes(data)))
         thin = count_encoded("traces", bytes(data))
     except Exception:  # noqa: BLE001  # any refusal of one of the parses
         return

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.cli import main
-from otel_zernel.otlp.json import parse_metrics_json
+from otel_zernel.otlp.json import parse_json
 from otel_zernel.registry import Registry
 from otel_zernel.storage import Storage
 from otel_zernel.testing import FakeClock, make_context
@@ -88,7 +89,7 @@ def test_export_writes_the_pending_batches_as_lines_of_otlp_json(
 ) -> None:
     assert main(["queue", "export", str(directory), "--component", "exporters::otlp"]) == 0
     lines = capsysbinary.readouterr().out.splitlines()
-    assert [values_of([Batch(metrics=parse_metrics_json(line))]) for line in lines] == [[1.0], [2.0, 3.0]]
+    assert [values_of([Batch(metrics=parse_json(MetricsData, line))]) for line in lines] == [[1.0], [2.0, 3.0]]
     output = tmp_path / "out.jsonl"
     assert main(["queue", "export", str(directory), "--output", str(output)]) == 0
     assert len(output.read_bytes().splitlines()) == 3

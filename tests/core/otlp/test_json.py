@@ -17,7 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from otel_zernel.errors import DecodeError
-from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
+from otel_zernel.otlp.json import parse_json, to_json
 from tests import otlp
 
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
@@ -48,20 +48,20 @@ def metrics() -> MetricsData:
 
 
 def test_ids_of_spans_and_links_are_in_hex() -> None:
-    span = json.loads(spans_json(traces()))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    span = json.loads(to_json(traces()))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     assert (span["traceId"], span["spanId"], span["parentSpanId"]) == (TRACE_ID.hex(), SPAN_ID.hex(), PARENT_ID.hex())
     assert span["links"] == [{"traceId": TRACE_ID.hex(), "spanId": PARENT_ID.hex()}]
 
 
 def test_ids_of_exemplars_are_in_hex() -> None:
-    metric = json.loads(metrics_json(metrics()))["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
+    metric = json.loads(to_json(metrics()))["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
     exemplar = metric["histogram"]["dataPoints"][0]["exemplars"][0]
     assert (exemplar["traceId"], exemplar["spanId"]) == (TRACE_ID.hex(), SPAN_ID.hex())
 
 
 def test_enums_are_integers_and_64_bit_integers_strings() -> None:
-    span = json.loads(spans_json(traces()))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
-    metric = json.loads(metrics_json(metrics()))["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
+    span = json.loads(to_json(traces()))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    metric = json.loads(to_json(metrics()))["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
     assert span["kind"] == 3
     assert span["startTimeUnixNano"] == str(2**63 + 1)
     assert metric["histogram"]["aggregationTemporality"] == 1
@@ -69,11 +69,11 @@ def test_enums_are_integers_and_64_bit_integers_strings() -> None:
 
 
 def test_a_document_is_one_line() -> None:
-    assert b"\n" not in spans_json(traces("two\nlines"))
+    assert b"\n" not in to_json(traces("two\nlines"))
 
 
 def test_text_that_looks_like_an_id_is_unchanged() -> None:
-    assert parse_spans_json(spans_json(traces(LOOKS_LIKE_AN_ID))) == traces(LOOKS_LIKE_AN_ID)
+    assert parse_json(TracesData, to_json(traces(LOOKS_LIKE_AN_ID))) == traces(LOOKS_LIKE_AN_ID)
 
 
 @given(st.text(), st.binary(max_size=16), st.binary(max_size=8))
@@ -81,15 +81,15 @@ def test_written_spans_are_read_back_equal(text: str, trace_id: bytes, span_id: 
     spans = traces(text)
     spans.resource_spans[0].scope_spans[0].spans[0].trace_id = trace_id
     spans.resource_spans[0].scope_spans[0].spans[0].span_id = span_id
-    assert parse_spans_json(spans_json(spans)) == spans
+    assert parse_json(TracesData, to_json(spans)) == spans
 
 
 def test_written_metrics_with_exemplars_are_read_back_equal() -> None:
-    assert parse_metrics_json(metrics_json(metrics())) == metrics()
+    assert parse_json(MetricsData, to_json(metrics())) == metrics()
 
 
 def test_unknown_fields_are_ignored() -> None:
-    assert parse_metrics_json('{"resourceMetrics": [], "ofTheFuture": {"traceId": "0a"}}') == MetricsData()
+    assert parse_json(MetricsData, '{"resourceMetrics": [], "ofTheFuture": {"traceId": "0a"}}') == MetricsData()
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ def test_unknown_fields_are_ignored() -> None:
 )
 def test_invalid_otlp_raises_a_decode_error(text: bytes) -> None:
     with pytest.raises(DecodeError):
-        parse_spans_json(text)
+        parse_json(TracesData, text)

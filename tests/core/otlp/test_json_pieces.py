@@ -8,14 +8,16 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.errors import DecodeError
+from otel_zernel.otlp.json import to_json
 from otel_zernel.otlp.json_decoding import decode_json
-from otel_zernel.otlp.json_pieces import PIECE, decode_json_in_pieces, read_message
+from otel_zernel.otlp.json_pieces import PIECE, parse_json, read_message
 from otel_zernel.otlp.json_reading import MOST_VALUES, JsonReader, text_of
-from tests.core.otlp.test_json_decoding import ENCODE, any_message
+from tests.core.otlp.test_json_decoding import any_message
 
 BLOCKS = st.sampled_from([1, 7, 64, 1 << 20])
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -36,7 +38,7 @@ def in_pieces(signal: Signal, document: bytes | str, block: int) -> Message:
 @given(data=st.data(), block=BLOCKS)
 def test_every_message_is_read_back_as_it_was_written(signal: Signal, data: st.DataObject, block: int) -> None:
     message = data.draw(any_message(signal))
-    text = ENCODE[signal](message)  # type: ignore[operator]  # the type belongs to the signal
+    text = to_json(message)
     assert bits(in_pieces(signal, text, block)) == bits(message)
 
 
@@ -51,7 +53,7 @@ def test_any_document_means_the_same_in_pieces(data: st.DataObject, block: int) 
     )
     text = json.dumps(data.draw(st.dictionaries(st.sampled_from(NAMES), documents, min_size=1)))
     try:
-        expected = bits(decode_json("metrics", text))
+        expected = bits(decode_json(MetricsData, text))
     except DecodeError:
         with pytest.raises((ValueError, TypeError)):
             in_pieces("metrics", text, block)
@@ -100,13 +102,13 @@ def records(*bodies: Any) -> bytes:
 
 def test_a_long_text_is_one_value() -> None:
     document = records("a" * 2 * PIECE, *map(str, range(5_000)), "ö\\" * PIECE)
-    assert bits(decode_json_in_pieces("logs", document)) == bits(decode_json("logs", document))
+    assert bits(parse_json(LogsData, document)) == bits(decode_json(LogsData, document))
 
 
 def test_a_value_with_too_many_values_inside_is_refused() -> None:
     document = records({"arrayValue": {"values": [{"intValue": 1}] * (MOST_VALUES // 2)}})
     with pytest.raises(DecodeError, match=f"long values have more than {MOST_VALUES} values inside"):
-        decode_json_in_pieces("logs", document)
+        parse_json(LogsData, document)
 
 
 @pytest.mark.parametrize("padding", [0, PIECE])
@@ -119,7 +121,7 @@ def test_a_value_with_too_many_values_inside_is_refused() -> None:
 )
 def test_a_text_that_is_not_utf8_costs_no_item(padding: int, text: bytes, expected: str) -> None:
     record = b'{"body":{"stringValue":"' + text + b'"}},' + b" " * padding + b'{"body":{"stringValue":"good"}}'
-    logs = decode_json_in_pieces("logs", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[' + record + b"]}]}]}")
+    logs = parse_json(LogsData, b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[' + record + b"]}]}]}")
     assert isinstance(logs, LogsData)
     records = logs.resource_logs[0].scope_logs[0].log_records
     assert [one.body.string_value for one in records] == [expected, "good"]
@@ -137,11 +139,11 @@ def test_a_text_that_is_not_utf8_costs_no_item(padding: int, text: bytes, expect
 )
 def test_a_malformed_long_document_says_why(document: bytes, problem: str) -> None:
     with pytest.raises(DecodeError, match=problem):
-        decode_json_in_pieces("logs", document)
+        parse_json(LogsData, document)
 
 
 def test_the_last_of_equal_names_counts() -> None:
     document = '{"resourceLogs":[{}],"resourceLogs":[{},{}],"other":1}' + " " * PIECE
-    assert bits(decode_json_in_pieces("logs", document)) == bits(decode_json("logs", document))
+    assert bits(parse_json(LogsData, document)) == bits(decode_json(LogsData, document))
     document = '{"resourceLogs":[{}],"resourceLogs":null}' + " " * PIECE
-    assert not bits(decode_json_in_pieces("logs", document))
+    assert not bits(parse_json(LogsData, document))

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel.otlp.json import parse_metrics_json
+from otel_zernel.otlp.json import parse_json
 from otel_zernel.testing import StandingClock, make_context
 from otel_zernel_exporters.file import FileExporter
 from tests.otlp import data, gauge, logs, metrics_in, number, traces
@@ -47,7 +47,7 @@ def logs_batch() -> Batch:
 
 def values(path: Path) -> list[int]:
     """The value of the single point in each line."""
-    parsed = [parse_metrics_json(line) for line in path.read_bytes().splitlines()]
+    parsed = [parse_json(MetricsData, line) for line in path.read_bytes().splitlines()]
     return [one.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_int for one in parsed]
 
 
@@ -138,7 +138,7 @@ async def test_a_large_batch_is_several_lines_with_every_point_once(tmp_path: Pa
     batch = Batch.join(metrics_batch(value) for value in range(2500))
     async with file_exporter(path) as exporter:
         await exporter.export(batch)
-    lines = [Batch(metrics=parse_metrics_json(line)) for line in path.read_bytes().splitlines()]
+    lines = [Batch(metrics=parse_json(MetricsData, line)) for line in path.read_bytes().splitlines()]
     assert [line.point_count for line in lines] == [1000, 1000, 500]
     found = [point.as_int for line in lines for metric in all_metrics(line) for point in metric.gauge.data_points]
     assert found == list(range(2500))
@@ -172,7 +172,7 @@ async def test_binary_records_are_prefixed_with_their_length(tmp_path: Path, set
     record = data[4 : 4 + length]
     assert data == 2 * (data[:4] + record)
     if settings.get("compression") == "zstd":
-        assert parse_metrics_json(zstandard.decompress(record)) == batch.metrics
+        assert parse_json(MetricsData, zstandard.decompress(record)) == batch.metrics
     else:
         assert MetricsData.FromString(record) == batch.metrics
 

@@ -234,7 +234,7 @@ async def test_the_first_heartbeat_waits_for_the_first_usage_one_interval_at_mos
 async def test_invalid_metrics_are_dropped_and_the_heartbeats_go_on() -> None:
     async with beating(1) as exporter:
         with pytest.raises(Permanent, match="the batch is not valid OTLP"):
-            await exporter.export(Batch.encoded(metrics=b"\x0a\x05damage", point_count=1))
+            await exporter.export(Batch.encoded("metrics", b"\x0a\x05damage", 1))
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def _with_topic(value: float, topic: str) -> Batch:
 
 
 async def test_damaged_data_cost_a_batch_and_one_sentence(cluster: MockCluster) -> None:
-    damaged = Batch.encoded(metrics=b"\x0a\x05damage", point_count=1)
+    damaged = Batch.encoded("metrics", b"\x0a\x05damage", 1)
     options = {"partition_metrics_by_resource_attributes": True}
     async with exporting(cluster.brokers, **options) as exporter:
         with pytest.raises(Permanent, match="the batch is not valid OTLP"):

@@ -1,9 +1,10 @@
 """The message of the feed is that of the contract, and its latencies are those of all processes."""
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.json import parse_metrics_json
+from otel_zernel.otlp.json import parse_json
 from tests.examples.seed_data import recorded
 from tests.exporters.websocket.feeds import (
     COLLECTIVES,
@@ -168,7 +169,7 @@ def test_the_reports_of_ebpf_become_the_feed() -> None:
     run = FeedRun()
     found = run.message()
     for line in recorded().splitlines():
-        found = run.add(Batch(parse_metrics_json(line)))
+        found = run.add(Batch(parse_json(MetricsData, line)))
     gib = 1 << 30
     assert {one["key"]: (one["current_bytes"], one["peak_bytes"]) for one in found["gpu_utilization"]} == {
         "101:0": (3 * gib, 5 * gib),

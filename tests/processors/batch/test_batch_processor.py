@@ -98,7 +98,7 @@ def test_signals_are_joined_apart() -> None:
 
 def test_joining_does_not_parse() -> None:
     one = processor(send_batch_size=2)
-    parts = [Batch.encoded(metrics=text, point_count=1) for text in (b"no OTLP ", b"at all")]
+    parts = [Batch.encoded("metrics", text, 1) for text in (b"no OTLP ", b"at all")]
     list(one.process(parts[0]))
     [joined] = one.process(parts[1])
     assert (joined.bytes_of("metrics"), joined.point_count) == (b"no OTLP at all", 2)
@@ -138,7 +138,7 @@ def test_the_defaults_are_those_of_the_opentelemetry_collector() -> None:
 
 
 def test_a_batch_that_is_no_otlp_costs_only_itself_and_is_counted() -> None:
-    damaged = Batch.encoded(metrics=b"\x0a\x05damage", point_count=1)
+    damaged = Batch.encoded("metrics", b"\x0a\x05damage", 1)
     one = processor(send_batch_size=5, send_batch_max_size=5)
     batches = sent(one.process(batch_of(1.0, 2.0, 3.0)))
     batches += sent(one.process(damaged))

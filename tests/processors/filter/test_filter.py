@@ -195,7 +195,7 @@ def test_a_batch_without_dropped_items_passes_as_the_bytes_that_arrived() -> Non
 
 
 def test_a_signal_without_conditions_is_not_parsed() -> None:
-    batch = Batch.encoded(metrics=b"\xff damaged", point_count=1, logs=logs().bytes_of("logs"), log_record_count=4)
+    batch = Batch.join([Batch.encoded("metrics", b"\xff damaged", 1), logs()])
     passed = after(batch, logs={"log_record": ["severity_number == 5"]})
     assert passed is not None
     assert passed.bytes_of("metrics") == b"\xff damaged"

@@ -219,7 +219,7 @@ def test_without_a_known_amount_of_memory_nothing_is_refused_and_an_error_is_log
 def test_items_are_counted_by_outcome() -> None:
     limited = Limited()
     assert limited.accepts()
-    batch = Batch.join([batch_of(1, 2, 3), Batch.encoded(logs=b"", log_record_count=4)])
+    batch = Batch.join([batch_of(1, 2, 3), Batch.encoded("logs", b"", 4)])
     assert list(limited.limiter.process(batch)) == [batch]
     limited.machine.used_mib = 100
     assert not limited.accepts()

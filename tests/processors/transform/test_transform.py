@@ -180,7 +180,7 @@ def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:
 
 
 def test_a_signal_without_statements_is_not_parsed() -> None:
-    batch = Batch.encoded(logs=b"\xff damaged", log_record_count=1)
+    batch = Batch.encoded("logs", b"\xff damaged", 1)
     passed = run(processor(metric_statements=['set(metric.unit, "x")']), batch)
     assert passed is batch
 

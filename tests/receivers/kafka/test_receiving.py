@@ -7,7 +7,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Rejected
-from otel_zernel.otlp.json import metrics_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel.testing import Downstream, until
 from tests.core.parts import batch_of, every_signal, values_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, messages_in, write
@@ -136,7 +136,7 @@ async def test_json_and_chosen_headers_arrive(cluster: MockCluster) -> None:
         "metrics": {"topics": ["^json_.*"], "encoding": "otlp_json", "exclude_topics": ["^json_other$"]},
         "header_extraction": {"extract_headers": True, "headers": ["tenant"]},
     }
-    value = metrics_json(batch_of(1.0).metrics)
+    value = to_json(batch_of(1.0).metrics)
     write(cluster.brokers, "json_other", value)
     write(cluster.brokers, "json_metrics", value, headers=[("tenant", b"blue"), ("secret", b"s")])
     downstream = Downstream()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import SIGNALS
 from otel_zernel.clock import SystemClock
-from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel.testing import make_context, until
 from otel_zernel_libraries.serving.http2 import Http2Limits, Method, ServerParts
 from otel_zernel_libraries.serving.http2.server import Http2Connection
@@ -55,10 +55,7 @@ THOROUGH = settings(max_examples=LONG, deadline=None, suppress_health_check=list
 
 STATUSES = {200, 400, 404, 405, 413, 415, 500, 503}
 PROTO = [REQUESTS[signal].SerializeToString() for signal in SIGNALS]
-JSON = [
-    *(metrics_json(REQUESTS["metrics"]), spans_json(REQUESTS["traces"]), logs_json(REQUESTS["logs"])),  # type: ignore[arg-type]
-    profiles_json(REQUESTS["profiles"]),  # type: ignore[arg-type]
-]
+JSON = [to_json(REQUESTS[signal]) for signal in SIGNALS]
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     "gzip": gzip.compress,

@@ -18,7 +18,7 @@ from google.rpc.status_pb2 import Status
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import CannotStart, Refused, Rejected
-from otel_zernel.otlp.json import logs_json, metrics_json, profiles_json, spans_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel.testing import until
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.config import HttpConfig
@@ -26,12 +26,6 @@ from tests.receivers.otlp.serving import REQUESTS, Recording, gauge, receiving
 
 PROTO, JSON = {"content-type": "application/x-protobuf"}, {"content-type": "application/json"}
 REQUEST = gauge().SerializeToString()
-TO_JSON: Mapping[Signal, Callable[[Any], bytes]] = {
-    "metrics": metrics_json,
-    "traces": spans_json,
-    "logs": logs_json,
-    "profiles": profiles_json,
-}
 COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstandard.ZstdCompressor().compress,
@@ -85,7 +79,7 @@ async def test_the_received_bytes_are_forwarded(signal: Signal, compression: str
 async def test_json_means_the_same_as_protobuf(signal: Signal, content_type: str) -> None:
     downstream, request = Recording(), REQUESTS[signal]
     async with receiving(downstream, http()) as receiver, client_of(receiver) as client:
-        body = TO_JSON[signal](request)
+        body = to_json(request)
         headers = {"content-type": content_type}
         response = await client.post(HttpConfig().url_path(signal), content=body, headers=headers)
     assert (response.status_code, response.content) == (200, b"{}")
@@ -96,7 +90,7 @@ async def test_json_means_the_same_as_protobuf(signal: Signal, content_type: str
 async def test_a_large_body_of_json_arrives_complete() -> None:
     downstream, request = Recording(), gauge(2000)
     async with receiving(downstream, http()) as receiver, client_of(receiver) as client:
-        body = gzip.compress(metrics_json(request))
+        body = gzip.compress(to_json(request))
         response = await client.post("/v1/metrics", content=body, headers={**JSON, "content-encoding": "gzip"})
     assert response.status_code == 200
     assert downstream.batches[0].metrics == request
@@ -117,7 +111,7 @@ async def test_a_refused_request_is_503_and_says_when_to_try_again(
     async def refuse(batch: Batch, *, transport: str = "") -> None:
         raise Refused("sending queue is full: otlp", after)
 
-    response = await answer(REQUEST if headers is PROTO else metrics_json(gauge()), headers, emit=refuse)
+    response = await answer(REQUEST if headers is PROTO else to_json(gauge()), headers, emit=refuse)
     assert status_of(response) == (503, Code.UNAVAILABLE, "sending queue is full: otlp")
     assert response.headers["retry-after"] == seconds
     if headers is PROTO:

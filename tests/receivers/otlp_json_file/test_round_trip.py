@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import STABLE_SIGNALS, Batch, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
-from otel_zernel_receivers.otlp_json_file.records import LEVELS, signal_of
+from otel_zernel.batch.thin import LEVELS
+from otel_zernel_receivers.otlp_json_file.records import signal_of
 from tests.receivers.otlp_json_file.replaying import FORMATS, Replay, gauge, log, span, write
 
 _NUMBERS = {
@@ -108,7 +109,7 @@ def test_any_message_is_replayed_as_it_was_written(
 ) -> None:
     message = data.draw(_message(signal))
     before = encoded(message)
-    batch = Batch.of_signal(signal, message.SerializeToString(), 1)
+    batch = Batch.encoded(signal, message.SerializeToString(), 1)
     came, dropped = replayed(batch, settings_, signal=signal)
     assert not dropped
     if signal == "metrics" and not Batch.from_bytes(metrics=before).point_count:

@@ -94,7 +94,7 @@ class MessagePiece:
 
     def batch(self) -> Batch:
         """The piece as a batch. Raises `DecodeError`."""
-        return Batch.of_signal(self.signal, self.encoded, count_encoded(self.signal, self.encoded))
+        return Batch.encoded(self.signal, self.encoded, count_encoded(self.signal, self.encoded))
 
 
 class MessageLayout:

@@ -1,12 +1,12 @@
 """Splits pieces of a batch until each one fits into a message: by resource, scope, metric and point."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from otel_zernel.batch import Signal, split_batch
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.otlp.json import to_json
 from otel_zernel_exporters.kafka.layout.pieces import MessagePiece, names
 from otel_zernel_libraries.clients.kafka.client_config import Encoding
 
@@ -36,16 +36,10 @@ class OversizedItem:
         return f"{noun}{self.name:.100}".strip()
 
 
-_JSON: Final[Mapping[Signal, Callable[[MessagePiece], bytes]]] = {
-    "metrics": lambda piece: metrics_json(piece.batch().metrics),
-    "traces": lambda piece: spans_json(piece.batch().spans),
-    "logs": lambda piece: logs_json(piece.batch().logs),
-}
-
-
 def encode(piece: MessagePiece, encoding: Encoding) -> EncodedPiece:
     """The piece with its value. Raises `DecodeError` if it has to be read and is not valid."""
-    return EncodedPiece(piece, piece.encoded if encoding == "otlp_proto" else _JSON[piece.signal](piece))
+    value = piece.encoded if encoding == "otlp_proto" else to_json(piece.batch().message(piece.signal))
+    return EncodedPiece(piece, value)
 
 
 def fitting(piece: MessagePiece, encoding: Encoding, limit: int) -> Iterator[EncodedPiece | OversizedItem]:

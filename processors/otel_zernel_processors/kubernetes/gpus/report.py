@@ -39,4 +39,4 @@ class GpuPodReport:
             return None
         metric = encode_metric(_DESCRIPTOR, b"".join((*points, *ends)))
         encoded = encode_resource_metrics(self._resource, SCOPE, [metric])
-        return Batch.encoded(metrics=encoded, point_count=len(points) + len(ends))
+        return Batch.encoded("metrics", encoded, len(points) + len(ends))

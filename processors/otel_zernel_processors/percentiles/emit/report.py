@@ -106,7 +106,7 @@ def encode_batch(metrics: Iterable[tuple[PercentileSeries, bytes]], point_count:
     for (resource, scope), group in groupby(metrics, lambda pair: (pair[0].stream.resource, pair[0].stream.scope)):
         body = delimited(1, scope) + b"".join(metric for _, metric in group)
         data += delimited(1, delimited(1, resource) + delimited(2, body))
-    return Batch.encoded(metrics=bytes(data), point_count=point_count)
+    return Batch.encoded("metrics", bytes(data), point_count)
 
 
 # Limits of one batch: merging and encoding it takes about 5 ms.

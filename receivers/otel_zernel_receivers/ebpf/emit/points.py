@@ -273,7 +273,7 @@ class BatchPoints:
     def batch(self) -> Batch:
         encoded = encode_resources(self._points)
         count = sum(len(points) for of_resource in self._points.values() for points in of_resource.values())
-        return Batch.encoded(metrics=encoded, point_count=count)
+        return Batch.encoded("metrics", encoded, count)
 
     def _attributes_of(self, reading: SeriesReading, field: int) -> bytes:
         is_sample = self._coverage.is_sample(reading)

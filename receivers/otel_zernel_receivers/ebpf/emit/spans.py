@@ -117,7 +117,7 @@ class SpanEncoder:
                     traces[key] = _trace_id(*self.identities.origin(process), key[1])
                 by_process[process].append(_encode_span(traces[key], common, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
-        return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
+        return Batch.encoded("traces", encoded, sum(map(len, by_process.values())))
 
     def _bounded(self, process: WatchedProcess, fields: EventFields) -> EventFields:
         """The fields with a name that is one of `_MAX_SCOPES`, if it is a scope of the program's own."""

@@ -75,4 +75,4 @@ def _ends(series: Mapping[bytes, _Series], time_ns: int) -> Batch:
     for resource, of_resource in series.items():
         for family, attributes in of_resource:
             points[resource][family].append(delimited(1, attributes + encode_staleness(family.kind, time_ns)))
-    return Batch.encoded(metrics=encode_resources(points), point_count=sum(map(len, series.values())))
+    return Batch.encoded("metrics", encode_resources(points), sum(map(len, series.values())))

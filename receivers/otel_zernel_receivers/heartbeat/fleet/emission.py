@@ -47,7 +47,7 @@ def batch_of(parts: Iterable[WorkerPoints]) -> Batch:
     """One batch with the metrics of several workers."""
     parts = list(parts)
     data = b"".join(part.encoded for part in parts)
-    return Batch.of_signal("metrics", data, sum(part.count for part in parts), _CUMULATIVE)
+    return Batch.encoded("metrics", data, sum(part.count for part in parts), _CUMULATIVE)
 
 
 def points_of(worker: Worker, time_ns: int) -> WorkerPoints:

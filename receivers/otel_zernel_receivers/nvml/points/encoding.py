@@ -70,7 +70,7 @@ class Encoder:
             return Batch()
         metrics = [encode_metric(_descriptor(name), b"".join(of_metric)) for name, of_metric in points.items()]
         count = sum(map(len, points.values()))
-        return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=count)
+        return Batch.encoded("metrics", encode_resource_metrics(self._resource, SCOPE, metrics), count)
 
     def histograms(
         self, counted: Iterable[tuple[NvmlSeries, SampleHistogram | DurationHistogram]], start_ns: int, time_ns: int
@@ -89,7 +89,7 @@ class Encoder:
             encode_metric(_descriptor(name), b"".join(point for _, point in group))
             for name, group in groupby(points, key=lambda point: point[0])
         ]
-        return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=len(points))
+        return Batch.encoded("metrics", encode_resource_metrics(self._resource, SCOPE, metrics), len(points))
 
     def _new_template(self, series: Sequence[NvmlSeries]) -> tuple[KnownSeries, list[int]]:
         """The encoder of these series in the order of the metrics, and their positions in `series`."""

@@ -10,10 +10,10 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
-from otel_zernel.batch import SIGNALS, Batch, Signal
-from otel_zernel.batch.counts import count_items
+from otel_zernel.batch import SIGNALS, Batch, Signal, count_items
+from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.errors import DecodeError
-from otel_zernel.otlp.json_pieces import decode_json_in_pieces
+from otel_zernel.otlp.json import parse_json
 from otel_zernel_libraries.serving.access import joined_headers
 from otel_zernel_libraries.serving.cors import Cors
 from otel_zernel_libraries.serving.requests.decompression import body_too_large, decompress
@@ -215,7 +215,7 @@ def _parameters(query: str) -> dict[str, str]:
 
 def _batch_of_json(signal: Signal, body: bytes) -> Batch:
     try:
-        message = decode_json_in_pieces(signal, body)
+        message = parse_json(MESSAGE_TYPES[signal], body)
     except DecodeError as error:
         raise undecodable(str(error)) from error
-    return Batch.of_signal(signal, message.SerializeToString(), count_items(message))
+    return Batch.encoded(signal, message.SerializeToString(), count_items(message))

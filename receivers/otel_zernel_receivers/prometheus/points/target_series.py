@@ -167,7 +167,7 @@ class TargetSeries:
             encode_section(self._resource(resource), self._scope(scope), metrics)
             for (resource, scope), metrics in sections.items()
         )
-        return Batch.encoded(metrics=encoded, point_count=points.count + len(self.report.names))
+        return Batch.encoded("metrics", encoded, points.count + len(self.report.names))
 
     def _renew(self, page: ScrapedPage, time_ns: int) -> _Known:
         """Reads the samples that are new, and computes the layout."""

@@ -106,7 +106,7 @@ async def test_a_timeout_error_of_the_exporter_is_retried_even_without_a_configu
 async def test_batches_that_cannot_be_split_are_given_up_and_the_next_is_delivered() -> None:
     batching = {"min_size": 1, "max_size": 1}
     async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
-        delivery.queue.put(Batch.encoded(metrics=b"no OTLP", point_count=2))
+        delivery.queue.put(Batch.encoded("metrics", b"no OTLP", 2))
         delivery.queue.put(batch_of(1.0))
         await delivery.drain()
         assert (values_of(sink.batches), delivery.lost) == ([1.0], 2)

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from starlette.responses import Response
 
 from otel_zernel.errors import Permanent, Retryable, Unwanted
-from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
-from otel_zernel.otlp.json_decoding import decode_json
+from otel_zernel.otlp.json import parse_json, to_json
 from otel_zernel_exporters.otlp import OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from tests.exporters.otlp.http.exporting import PROTO, answering, context, exporting
@@ -50,8 +51,8 @@ async def test_json_has_the_same_content(compression: str) -> None:
         await exporter.export(metrics_batch())
         await exporter.export(spans_batch())
     metrics, spans = sink.requests
-    assert parse_metrics_json(DECOMPRESS[compression](metrics.body)) == metrics_batch().metrics
-    assert parse_spans_json(DECOMPRESS[compression](spans.body)) == spans_batch().spans
+    assert parse_json(MetricsData, DECOMPRESS[compression](metrics.body)) == metrics_batch().metrics
+    assert parse_json(TracesData, DECOMPRESS[compression](spans.body)) == spans_batch().spans
     assert metrics.headers["content-type"] == "application/json"
 
 
@@ -94,9 +95,7 @@ async def test_without_a_common_endpoint_only_the_signals_with_a_url_are_accepte
 async def test_a_pipeline_of_all_signals_sends_only_those_that_have_a_url(tmp_path: Path) -> None:
     sink = HttpSink()
     async with sink.serve() as url:
-        (tmp_path / "in.jsonl").write_bytes(
-            metrics_json(metrics_batch().metrics) + b"\n" + spans_json(spans_batch().spans)
-        )
+        (tmp_path / "in.jsonl").write_bytes(to_json(metrics_batch().metrics) + b"\n" + to_json(spans_batch().spans))
         config = {
             "receivers": {"otlp_json_file": {"include": [str(tmp_path / "in.jsonl")]}},
             "exporters": {"otlp_http": {"traces_endpoint": f"{url}/v1/traces"}},
@@ -229,7 +228,7 @@ async def test_profiles_arrive_at_the_path_of_their_version(encoding: str) -> No
     async with exporting(sink, compression="none", encoding=encoding) as exporter:
         await exporter.export(profiles_batch())
     (posted,) = sink.requests
-    decoded = ProfilesData.FromString(posted.body) if encoding == "proto" else decode_json("profiles", posted.body)
+    decoded = ProfilesData.FromString(posted.body) if encoding == "proto" else parse_json(ProfilesData, posted.body)
     assert (posted.path, decoded) == ("/v1development/profiles", profiles_batch().profiles)
 
 
