@@ -67,6 +67,34 @@ def _fill(
     holes["start"], holes["time"], holes["value"] = start_ns, times, values
 
 
+def hole_marker() -> bytes:
+    """Stands for each hole while a message is encoded."""
+    return secrets.token_bytes(POINT_TAIL)
+
+
+class NumberHoles:
+    """An encoded message with holes for the starts, times and values of number points, which numpy fills."""
+
+    def __init__(self, message: bytes, marker: bytes) -> None:
+        """Points end with `marker`."""
+        starts = [match.start() for match in re.finditer(re.escape(marker), message)]
+        self._message = np.frombuffer(bytearray(message), np.uint8)
+        self._at = np.array(starts, np.intp).reshape(-1, 1) + np.arange(POINT_TAIL)
+        self._holes = np.zeros(len(starts), _HOLES)
+
+    def __len__(self) -> int:
+        """The number of points."""
+        return len(self._holes)
+
+    def filled(
+        self, values: NDArray[np.float64], times: NDArray[np.uint64] | int, start_ns: NDArray[np.uint64] | int
+    ) -> bytes:
+        """The message with these values. Arrays have the shape (n,), in the order of the points; times are in ns."""
+        _fill(self._holes, times, values, start_ns)
+        self._message[self._at] = self._holes.view(np.uint8).reshape(-1, POINT_TAIL)
+        return self._message.tobytes()
+
+
 class KnownSeries:
     """Encodes scrapes of a fixed set of series: one encoded `MetricsData` with holes for the times and the values.
 
@@ -75,21 +103,15 @@ class KnownSeries:
     """
 
     def __init__(self, series: Sequence[Series]) -> None:
-        marker = secrets.token_bytes(_HOLES.itemsize)
-        message = b"".join(_encode_series(series, marker))
-        starts = [found.start() for found in re.finditer(re.escape(marker), message)]
-        self._message = np.frombuffer(bytearray(message), np.uint8)
-        self._at = np.array(starts, np.intp).reshape(-1, 1) + np.arange(_HOLES.itemsize)
-        self._holes = np.zeros(len(series), _HOLES)
+        marker = hole_marker()
+        self._holes = NumberHoles(b"".join(_encode_series(series, marker)), marker)
 
     def encode(self, values: NDArray[np.float64], time_ns: int, start_ns: NDArray[np.uint64] | int = 0) -> bytes:
         """The scrape at `time_ns`, with `values` of shape (n,) in the order of the series.
 
         `start_ns` is the start of all series, or an array of shape (n,) with the start of each.
         """
-        _fill(self._holes, time_ns, values, start_ns)
-        self._message[self._at] = self._holes.view(np.uint8).reshape(-1, _HOLES.itemsize)
-        return self._message.tobytes()
+        return self._holes.filled(values, time_ns, start_ns)
 
     def batch(
         self,

@@ -1,6 +1,6 @@
 """Reads fields of a live state that comes from elsewhere: every field may be missing, or have the wrong type."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _MOST: Final = 1e18
@@ -10,9 +10,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 def number(fields: Any, *path: str) -> float | None:
     """The number at a path of keys; None if there is none."""
-    for key in path:
-        fields = fields.get(key) if isinstance(fields, dict) else None
-    return as_number(fields)
+    return as_number(_value(fields, path))
 
 
 def as_number(value: Any) -> float | None:
@@ -23,23 +21,26 @@ def as_number(value: Any) -> float | None:
 
 def text(fields: Any, *path: str) -> str:
     """The text at a path of keys; empty if there is none."""
-    for key in path:
-        fields = fields.get(key) if isinstance(fields, dict) else None
-    return fields if isinstance(fields, str) else ""
+    value = _value(fields, path)
+    return value if isinstance(value, str) else ""
 
 
 def table(fields: Any, *path: str) -> Mapping[str, Any]:
     """The object at a path of keys; empty if there is none."""
-    for key in path:
-        fields = fields.get(key) if isinstance(fields, dict) else None
-    return fields if isinstance(fields, dict) else _NOTHING
+    value = _value(fields, path)
+    return value if isinstance(value, dict) else _NOTHING
 
 
 def rows(fields: Any, *path: str) -> list[Any]:
     """The list at a path of keys; empty if there is none."""
+    value = _value(fields, path)
+    return value if isinstance(value, list) else []
+
+
+def _value(fields: Any, path: Sequence[str]) -> Any:
     for key in path:
         fields = fields.get(key) if isinstance(fields, dict) else None
-    return fields if isinstance(fields, list) else []
+    return fields
 
 
 def objects(state: Any, name: str) -> dict[str, Mapping[str, Any]]:

@@ -14,10 +14,9 @@ from otel_zernel.authentication import AuthConfig
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import HttpRetryConfig, RemoteExporterConfig, RetryConfig
-from otel_zernel.text import shown_url
 from otel_zernel.types import HEADER_NAME, Duration, PositiveDuration, Secret, SecretHeaders
 from otel_zernel_libraries.clients.addresses import is_loopback
-from otel_zernel_libraries.clients.endpoint_config import GrpcEndpoint, check_tls_of_grpc
+from otel_zernel_libraries.clients.endpoint_config import GrpcEndpoint, check_tls_of_grpc, check_url
 from otel_zernel_libraries.clients.tls_config import TlsConfig
 from otel_zernel_libraries.histograms.temporality import MovingBounds, SeriesMemoryConfig, Temporality
 
@@ -246,12 +245,7 @@ class OtlpHttpConfig(OtlpConfig):
             if info.field_name == "endpoint" and not any(map(info.data.get, SIGNAL_ENDPOINTS.values())):
                 raise ValueError("required: set the server to send to, for example http://localhost:4318")
             return endpoint
-        url = urlsplit(endpoint)
-        if url.scheme not in {"http", "https"} or not url.hostname or url.port == 0:  # port: ValueError if too large
-            raise ValueError(f"{shown_url(endpoint)!r} is not a URL; write http://host:4318 or https://host:4318")
-        if url.username or url.password:
-            raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
-        return endpoint
+        return check_url(endpoint, "http://host:4318 or https://host:4318")
 
     @property
     def is_unprotected(self) -> bool:

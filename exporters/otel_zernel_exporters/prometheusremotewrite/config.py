@@ -8,9 +8,9 @@ from pydantic import Field, field_validator
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import HttpRetryConfig, PositiveCount, RemoteExporterConfig, SendingQueueConfig
-from otel_zernel.text import shown_url
 from otel_zernel.types import PositiveDuration, Secret, SecretHeaders
 from otel_zernel_libraries.clients.addresses import is_loopback
+from otel_zernel_libraries.clients.endpoint_config import check_url
 from otel_zernel_libraries.clients.tls_config import TlsConfig
 from otel_zernel_libraries.histograms.temporality import MovingBounds, SeriesMemoryConfig
 from otel_zernel_libraries.prometheus import Options, ResourceLabels, TranslationStrategy
@@ -138,14 +138,7 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     def _endpoint_is_a_url(cls, endpoint: str) -> str:
         if not endpoint:
             raise ValueError("required: set the URL of remote write, for example http://localhost:9090/api/v1/write")
-        url = urlsplit(endpoint)
-        if url.scheme not in {"http", "https"} or not url.hostname or url.port == 0:  # port: ValueError if too large
-            raise ValueError(
-                f"{shown_url(endpoint)!r} is not a URL; write http://host:9090/api/v1/write or https://..."
-            )
-        if url.username or url.password:
-            raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
-        return endpoint
+        return check_url(endpoint, "http://host:9090/api/v1/write or https://...")
 
     @field_validator("headers")
     @classmethod

@@ -1,7 +1,8 @@
-"""The endpoint of a gRPC server, as a user writes it."""
+"""The endpoint of a server, as a user writes it."""
 
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from otel_zernel.text import shown_url
 from otel_zernel_libraries.clients.addresses import is_loopback
@@ -80,3 +81,13 @@ def check_tls_of_grpc(tls: TlsConfig, *, instead: str = "") -> TlsConfig:
             f"min_version and max_version: gRPC for Python always accepts TLS 1.2 and 1.3; remove the keys{instead}"
         )
     return tls
+
+
+def check_url(endpoint: str, instead: str) -> str:
+    """The URL of an HTTP server itself. Raises `ValueError` that says what to write `instead`."""
+    url = urlsplit(endpoint)
+    if url.scheme not in {"http", "https"} or not url.hostname or url.port == 0:  # port: ValueError if too large
+        raise ValueError(f"{shown_url(endpoint)!r} is not a URL; write {instead}")
+    if url.username or url.password:
+        raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
+    return endpoint
