@@ -180,8 +180,11 @@ async def test_plaintext_grpc_needs_no_files() -> None:
     assert len(sink.requests) == 1
 
 
-@both
-async def test_a_renewed_certificate_is_used_after_the_interval(transport: str, authority: Authority) -> None:
+@asynccontextmanager
+async def reloading(
+    transport: str, authority: Authority
+) -> AsyncIterator[tuple[SecureServer, OtlpGrpcExporter | OtlpHttpExporter, FakeClock, CertificateFiles]]:
+    """A server that knows its clients, and an exporter with the certificate "first", which it reads each minute."""
     clock = FakeClock()
     context = make_context("exporters", f"otlp_{transport}", clock=clock)
     client = authority.issue("first", "client")
@@ -191,6 +194,12 @@ async def test_a_renewed_certificate_is_used_after_the_interval(transport: str, 
         server.serve() as endpoint,
         make_exporter(transport, endpoint, {**tls, "reload_interval": "1m"}, context) as exporter,
     ):
+        yield server, exporter, clock, client
+
+
+@both
+async def test_a_renewed_certificate_is_used_after_the_interval(transport: str, authority: Authority) -> None:
+    async with reloading(transport, authority) as (server, exporter, clock, _):
         authority.issue("second", "client")
         await exporter.export(metrics_batch())
         clock.advance(61)
@@ -204,15 +213,7 @@ async def test_a_renewed_certificate_is_used_after_the_interval(transport: str, 
 async def test_an_incomplete_certificate_leaves_the_old_one_in_use(
     transport: str, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = FakeClock()
-    context = make_context("exporters", f"otlp_{transport}", clock=clock)
-    client = authority.issue("first", "client")
-    tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
-    server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
-    async with (
-        server.serve() as endpoint,
-        make_exporter(transport, endpoint, {**tls, "reload_interval": "1m"}, context) as exporter,
-    ):
+    async with reloading(transport, authority) as (server, exporter, clock, client):
         cut_short(client.cert_file)
         clock.advance(61)
         await exporter.export(metrics_batch())

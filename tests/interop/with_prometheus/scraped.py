@@ -66,11 +66,20 @@ async def scrape_of(downstream: Downstream, port: int) -> Batch:
 
 async def stored(prometheus: Prometheus, name: str) -> dict[SeriesKey, float]:
     """The series that Prometheus has of a job."""
-    found: dict[SeriesKey, float] = {}
-    for labels, value in await prometheus.series(f'{{job="{name}"}}'):
+    return await _stored(prometheus, f'{{job="{name}"}}')
+
+
+async def stored_everywhere(prometheus: Prometheus) -> dict[SeriesKey, float]:
+    """Every series, whatever its job."""
+    return await _stored(prometheus, '{__name__=~".+"}')
+
+
+async def _stored(prometheus: Prometheus, selector: str) -> dict[SeriesKey, float]:
+    series: dict[SeriesKey, float] = {}
+    for labels, value in await prometheus.series(selector):
         metric = labels.pop("__name__")
-        found[metric, frozenset((key, _normal(key, text)) for key, text in labels.items())] = value
-    return found
+        series[metric, frozenset((key, _normal(key, text)) for key, text in labels.items())] = value
+    return series
 
 
 def _normal(label_name: str, text: str) -> str:
@@ -93,12 +102,3 @@ async def page_of_peer(url: str, accept: str) -> tuple[bytes, str]:
     async with httpx.AsyncClient() as client:
         answer = await client.get(url, headers={"accept": accept})
         return answer.content, answer.headers["content-type"]
-
-
-async def stored_everywhere(prometheus: Prometheus) -> dict[SeriesKey, float]:
-    """Every series, whatever its job."""
-    found = {}
-    for labels, value in await prometheus.series('{__name__=~".+"}'):
-        name = labels.pop("__name__")
-        found[name, frozenset((key, _normal(key, text)) for key, text in labels.items())] = value
-    return found

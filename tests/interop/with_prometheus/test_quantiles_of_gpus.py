@@ -1,6 +1,6 @@
 """Quantiles over 8 GPUs: the collector's process, Prometheus, and PromQL give the quantiles of all values."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,20 @@ REPORTED = Gpus(1864)
 
 
 @asynccontextmanager
-async def gateway(folder: Path, ports: Ports, **exporter: Any) -> AsyncIterator[tuple[int, int]]:
+async def gateway(
+    folder: Path, ports: Ports, processors: Mapping[str, Any] = {}, **exporter: Any
+) -> AsyncIterator[tuple[int, int]]:
     """A collector that receives OTLP by HTTP and serves a page; the ports of both."""
     otlp, page = ports(), ports()
     settings = {
         "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{otlp}"}}}},
+        "processors": processors,
         "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{page}", **exporter}},
         "service": {
             "telemetry": {"metrics": {"readers": []}},
-            "pipelines": {"metrics": {"receivers": ["otlp"], "exporters": ["prometheus"]}},
+            "pipelines": {
+                "metrics": {"receivers": ["otlp"], "processors": list(processors), "exporters": ["prometheus"]}
+            },
         },
     }
     async with collector(folder, settings):

@@ -1,44 +1,20 @@
 """Readings of 8 GPUs through `percentiles` to Prometheus: PromQL gives the quantiles of all readings."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.otlp.points import key_values
-from tests.collectors import collector
-from tests.interop.prometheus import scraping, until_ready
+from tests.interop.prometheus import scraping
 from tests.interop.with_prometheus.gpus import Gpus
-from tests.interop.with_prometheus.test_quantiles_of_gpus import GRID, NATIVE, QUANTILES, REPORTED, close, send
+from tests.interop.with_prometheus.test_quantiles_of_gpus import GRID, NATIVE, QUANTILES, REPORTED, close, gateway, send
 from tests.otlp import NOW, data
 
 Peer = Callable[[str], Path]
 Ports = Callable[[], int]
 METRIC, FAMILY = "app.step.time", "app_step_time_distribution_seconds"
-
-
-@asynccontextmanager
-async def counting(folder: Path, ports: Ports) -> AsyncIterator[tuple[int, int]]:
-    """A collector that counts what it receives by OTLP, and serves a page, all by default; the ports of both."""
-    otlp, page = ports(), ports()
-    settings = {
-        "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{otlp}"}}}},
-        "processors": {"percentiles": {"interval": "300ms"}},
-        "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{page}"}},
-        "service": {
-            "telemetry": {"metrics": {"readers": []}},
-            "pipelines": {
-                "metrics": {"receivers": ["otlp"], "processors": ["percentiles"], "exporters": ["prometheus"]}
-            },
-        },
-    }
-    async with collector(folder, settings):
-        async with httpx.AsyncClient() as client:
-            await until_ready(client, f"http://127.0.0.1:{page}/health")
-        yield otlp, page
 
 
 def readings(gpus: Gpus, part: int) -> MetricsData:
@@ -65,7 +41,7 @@ async def test_readings_of_8_gpus_that_percentiles_counts_give_the_quantiles_of_
         else (f"sum by (le) ({FAMILY}_bucket)", f"sum by (le) (rate({FAMILY}_bucket[1m]))")
     )
     async with (
-        counting(tmp_path, unused_tcp_port_factory) as (otlp, page),
+        gateway(tmp_path, unused_tcp_port_factory, {"percentiles": {"interval": "300ms"}}) as (otlp, page),
         scraping(peer("prometheus"), tmp_path, port, used, node=page) as prometheus,
     ):
         for part in range(2):

@@ -96,21 +96,29 @@ async def test_http_requests_go_to_every_address_in_turn() -> None:
     assert names.asked == 1
 
 
-async def test_http_finds_new_gateways() -> None:
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+async def test_new_gateways_are_found_and_old_ones_left(transport: str) -> None:
     clock, gateways, names = FakeClock(), Gateways(), Names("127.0.0.1")
-    async with gateways.serve_http() as port:
-        config = OtlpHttpConfig(endpoint=f"http://gateway:{port}")
-        async with OtlpHttpExporter(config, make_context("exporters", clock=clock), names) as exporter:
+    context = make_context("exporters", clock=clock)
+    async with gateways.serve_http() if transport == "http" else gateways.serve_grpc() as port:
+        endpoint = f"http://gateway:{port}"
+        exporter = (
+            OtlpHttpExporter(OtlpHttpConfig(endpoint=endpoint), context, names)
+            if transport == "http"
+            else OtlpGrpcExporter(OtlpGrpcConfig(endpoint=endpoint), context, names)
+        )
+        taken = gateways.taken if transport == "http" else gateways.count_grpc
+        async with exporter:
             await send(exporter, 3)
-            assert gateways.taken() == {"127.0.0.1": 3}
+            assert taken() == {"127.0.0.1": 3}
             names.addresses = list(GATEWAYS)
             clock.advance(RENEWAL)
             await send(exporter, 6)
-            assert gateways.taken() == dict.fromkeys(GATEWAYS, 2)
+            assert taken() == dict.fromkeys(GATEWAYS, 2)
             names.addresses = ["127.0.0.3"]
             clock.advance(RENEWAL)
             await send(exporter, 3)
-            assert gateways.taken() == {"127.0.0.3": 3}
+            assert taken() == {"127.0.0.3": 3}
 
 
 async def test_http_passes_over_an_address_without_a_server() -> None:
@@ -158,23 +166,6 @@ async def test_grpc_requests_go_to_every_address_in_turn(form: str) -> None:
         async with OtlpGrpcExporter(config, make_context("exporters"), Names(*GATEWAYS)) as exporter:
             await send(exporter, 6)
         assert gateways.count_grpc() == dict.fromkeys(GATEWAYS, 2)
-
-
-async def test_grpc_finds_new_gateways_and_leaves_old_ones() -> None:
-    clock, gateways, names = FakeClock(), Gateways(), Names("127.0.0.1")
-    async with gateways.serve_grpc() as port:
-        config = OtlpGrpcConfig(endpoint=f"http://gateway:{port}")
-        async with OtlpGrpcExporter(config, make_context("exporters", clock=clock), names) as exporter:
-            await send(exporter, 3)
-            assert gateways.count_grpc() == {"127.0.0.1": 3}
-            names.addresses = list(GATEWAYS)
-            clock.advance(RENEWAL)
-            await send(exporter, 6)
-            assert gateways.count_grpc() == dict.fromkeys(GATEWAYS, 2)
-            names.addresses = ["127.0.0.3"]
-            clock.advance(RENEWAL)
-            await send(exporter, 3)
-            assert gateways.count_grpc() == {"127.0.0.3": 3}
 
 
 async def test_grpc_spreads_over_listed_addresses() -> None:
