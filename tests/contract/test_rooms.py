@@ -297,6 +297,15 @@ def test_nothing_imports_in_a_circle() -> None:
     assert {one: sorted(imports(one) & left) for one in left} == {}
 
 
+MOST_CORE_LINES = 13_000
+
+
+def test_the_core_stays_small() -> None:
+    """What several components share, and the core does not need, belongs to the libraries."""
+    core = [path.read_text("utf-8").count("\n") for name, path in modules().items() if name.startswith("otel_zernel.")]
+    assert sum(core) < MOST_CORE_LINES
+
+
 MOST_METHODS, MOST_IMPORTS = 15, 25
 """Of a class, and of a file."""
 
