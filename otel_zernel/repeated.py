@@ -32,18 +32,17 @@ class Repeated:
 class RepeatedByKey:
     """A `Repeated` for each key. The number of keys is bounded, since keys may contain foreign strings."""
 
-    def __init__(self, now: Callable[[], float], interval: float = INTERVAL) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         """As `Repeated`."""
         self._now = now
-        self._interval = interval
         self._by_key: dict[Hashable, Repeated] = {}
-        self._others = Repeated(now, interval)
+        self._others = Repeated(now)
 
     def add(self, key: Hashable, count: int = 1) -> int:
         """The number for this key since its last line, these included; 0 if no line is due."""
         if key not in self._by_key and len(self._by_key) >= _MOST_KEYS:
             return self._others.add(count)
-        return self._by_key.setdefault(key, Repeated(self._now, self._interval)).add(count)
+        return self._by_key.setdefault(key, Repeated(self._now)).add(count)
 
 
 def more(count: int) -> str:

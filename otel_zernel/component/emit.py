@@ -46,15 +46,17 @@ class ImmediateEmit(Protocol):
         """
 
 
+_LONGEST_WAIT = 0.5
+
+
 class Insist:
     """An `Emit` that emits a refused batch again until it is accepted: back-pressure for sources that can wait."""
 
-    def __init__(self, emit: Emit, clock: Clock, wait: float = 0.01, longest: float = 0.5) -> None:
-        """`wait` is the time in seconds before the first repetition; it doubles up to `longest`."""
+    def __init__(self, emit: Emit, clock: Clock, wait: float = 0.01) -> None:
+        """`wait` is the time in seconds before the first repetition; it doubles up to 0.5 s."""
         self._emit: Emit = emit.paced if isinstance(emit, PacedEmit) else emit
         self._clock = clock
         self._wait = wait
-        self._longest = longest
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         wait = self._wait
@@ -63,4 +65,4 @@ class Insist:
                 return await self._emit(batch, transport=transport)
             except Refused as refused:
                 await self._clock.sleep(max(wait, refused.after or 0.0))
-                wait = min(wait * 2, self._longest)
+                wait = min(wait * 2, _LONGEST_WAIT)

@@ -1,6 +1,6 @@
 """The proxy that the environment sets for an endpoint. Messages name it, since it answers in place of the server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
@@ -20,9 +20,9 @@ def http_proxy(url: str) -> str | None:
     return _named(f"{scheme}_proxy", proxies[scheme]) if scheme in proxies else None
 
 
-def grpc_proxy(host: str, environ: Mapping[str, str], names: Sequence[str] = _GRPC) -> str | None:
+def grpc_proxy(host: str, environ: Mapping[str, str]) -> str | None:
     """As `http_proxy`, by the rules of gRPC, which reads the variables in lower case only."""
-    for name in names:
+    for name in _GRPC:
         if proxy := environ.get(name):
             bypassed = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
             excluded = any(one.strip() and host.endswith(one.strip().lstrip("*")) for one in bypassed.split(","))

@@ -185,15 +185,13 @@ async def serve_guarded(
     *,
     tls: ServerTlsConfig | None,
     auth: AuthConfig | None,
-    section: str = "",
     limits: ServerLimits | None = None,
 ) -> AsyncIterator[Place]:
     """Serves an ASGI application as `serve` does, with TLS and authentication if they are configured.
 
-    `section` is the configuration key that has `endpoint`, `tls` and `auth` below it; the component's path by default.
-    Raises `CannotStart`.
+    The section of the component has `endpoint`, `tls` and `auth`. Raises `CannotStart`.
     """
-    section = section or context.path
+    section = context.path
     guarded = protected(app, server_authenticator(auth, context, f"{section}::auth"))
     async with AsyncExitStack() as stack:
         certificate = await stack.enter_async_context(ServerTls(tls, f"{section}::tls", context)) if tls else None

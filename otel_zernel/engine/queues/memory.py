@@ -13,12 +13,9 @@ _UNKNOWN_LIMIT = 1 << 30
 """The assumed memory limit in bytes if it cannot be read."""
 
 
-def memory_share(queues: int, limit: int | None = None) -> int:
-    """The bytes of batches that each of so many queues may hold by default.
-
-    `limit` is the memory limit of the process in bytes; None reads it.
-    """
-    limit = limit or memory_limit() or _UNKNOWN_LIMIT
+def memory_share(queues: int) -> int:
+    """The bytes of batches that each of so many queues may hold by default."""
+    limit = memory_limit() or _UNKNOWN_LIMIT
     return max(1, limit // _SHARE // max(1, queues))
 
 

@@ -34,8 +34,8 @@ class NvmlField:
         return self.since <= driver <= self.until
 
 
-def _by_error(metric: str, error: str, id_: str, scope: int = 0) -> NvmlField:
-    return NvmlField(series(metric, 1.0, {a.ERROR: error}), id_, scope)
+def _by_error(metric: str, error: str, id_: str) -> NvmlField:
+    return NvmlField(series(metric, 1.0, {a.ERROR: error}), id_)
 
 
 def _by_direction(metric: str, direction: str, id_: str, scale: float = 1.0, scope: int = 0) -> NvmlField:
