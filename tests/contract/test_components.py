@@ -236,13 +236,16 @@ async def test_damaged_data_cost_a_batch_and_one_sentence(type_: str, verbosity:
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
-async def test_an_exporter_may_be_left_without_being_entered_and_entered_twice(type_: str, tmp_path: Path) -> None:
+async def test_an_exporter_may_be_left_without_being_entered_entered_again_and_left_twice(
+    type_: str, tmp_path: Path
+) -> None:
     exporter = working("exporters", type_, tmp_path)
     assert isinstance(exporter, Exporter)
     await exporter.__aexit__(None, None, None)
     for _ in range(2):
         async with exporter:
             pass
+    await exporter.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.extensions.query.serving import BEGIN, SECOND, Served, counter, gauge, serving
-from tests.libraries.store.given import postgres_config, sqlite_config
+from tests.libraries.store.given import new_stores
 
 END = 60
 STEP = 20
@@ -37,11 +37,7 @@ Examples = tuple[int, Callable[[Path], WritableStoreConfig]]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest) -> Examples:
-    many = EXAMPLES[request.param]
-    if request.param == "sqlite":
-        return many, lambda folder: sqlite_config(folder, synchronous="normal", connect_timeout="60s")
-    server = request.getfixturevalue("postgres")
-    return many, lambda folder: postgres_config(server)
+    return EXAMPLES[request.param], new_stores(request)
 
 
 async def write(served: Served, given_: Given) -> None:

@@ -1,9 +1,10 @@
 """Metrics for the tests of the store, and their comparison."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import (
     AnyValue,
@@ -44,6 +45,25 @@ def sqlite_config(folder: Path, **settings: Any) -> WritableStoreConfig:
 
 def postgres_config(server: PostgresServer, **settings: Any) -> WritableStoreConfig:
     return config(url=server.url(), **{"schema_name": new_schema(), "connect_timeout": "60s", **settings})
+
+
+def new_stores(request: pytest.FixtureRequest) -> Callable[[Path], WritableStoreConfig]:
+    """Makes stores of the kind that the fixture has as its parameter, `sqlite` or `postgresql`."""
+    if request.param == "sqlite":
+        return lambda folder: sqlite_config(folder, synchronous="normal", connect_timeout="60s")
+    server = request.getfixturevalue("postgres")
+    return lambda _: postgres_config(server)
+
+
+async def write_twice(settings: WritableStoreConfig, batch: Batch) -> None:
+    """The second time, the store has everything already."""
+    store = writer(settings)
+    try:
+        await store.open()
+        await store.write(batch, 0)
+        assert (await store.write(batch, 0)).stored == 0
+    finally:
+        await store.close()
 
 
 def writer(settings: WritableStoreConfig, **options: int) -> StoreWriter:

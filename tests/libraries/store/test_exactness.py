@@ -8,19 +8,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from tests.libraries.store.given import any_data, flat, postgres_config, read_all, sqlite_config, writer
+from tests.libraries.store.given import any_data, flat, postgres_config, read_all, sqlite_config, write_twice
 from tests.postgres import PostgresServer
 
 
 async def written_and_read(settings: WritableStoreConfig, data: MetricsData) -> list[MetricsData]:
-    store = writer(settings)
-    try:
-        await store.open()
-        await store.write(Batch(metrics=data), 0)
-        again = await store.write(Batch(metrics=data), 0)
-        assert again.stored == 0
-    finally:
-        await store.close()
+    await write_twice(settings, Batch(metrics=data))
     return [batch.metrics for batch in await read_all(settings)]
 
 

@@ -28,6 +28,7 @@ from tests.libraries.store.given import (
     postgres_config,
     reader,
     sqlite_config,
+    write_twice,
     writer,
 )
 from tests.postgres import PostgresServer
@@ -156,13 +157,7 @@ async def spans_in(settings: WritableStoreConfig, wanted: PointRange | None = No
 
 
 async def written_and_read(settings: WritableStoreConfig, data: TracesData) -> list[TracesData]:
-    store = writer(settings)
-    try:
-        await store.open()
-        await store.write(Batch(spans=data), 0)
-        assert (await store.write(Batch(spans=data), 0)).stored == 0
-    finally:
-        await store.close()
+    await write_twice(settings, Batch(spans=data))
     return await spans_in(settings)
 
 

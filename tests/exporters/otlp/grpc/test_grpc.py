@@ -299,15 +299,6 @@ async def test_many_exports_at_once_share_the_channel() -> None:
     assert len(sink.requests) == 20
 
 
-async def test_leaving_without_entering_and_leaving_twice_are_safe() -> None:
-    await OtlpGrpcExporter(OtlpGrpcConfig(endpoint="a:1"), context()).__aexit__(None, None, None)
-    sink = GrpcSink()
-    async with exporting(sink) as exporter:
-        await exporter.export(metrics_batch())
-        await exporter.__aexit__(None, None, None)
-    assert len(sink.requests) == 1
-
-
 async def test_profiles_arrive_unchanged() -> None:
     sink = GrpcSink()
     async with exporting(sink) as exporter:

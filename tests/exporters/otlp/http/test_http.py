@@ -15,6 +15,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from starlette.responses import Response
 
+from otel_zernel.batch import Batch
 from otel_zernel.errors import Permanent, Retryable, Unwanted
 from otel_zernel.otlp.json import parse_json, to_json
 from otel_zernel_exporters.otlp import OtlpHttpExporter
@@ -73,13 +74,17 @@ async def test_configured_headers_are_sent_and_do_not_replace_our_own() -> None:
     assert (sent["authorization"], sent["user-agent"], sent["content-type"]) == ("Bearer x", "mine", PROTO)
 
 
-async def test_a_signals_own_endpoint_is_used_unchanged() -> None:
+@pytest.mark.parametrize(
+    ("signal", "batch", "common"),
+    [("metrics", metrics_batch(), {}), ("logs", logs_batch(), {"endpoint": "http://localhost:1"})],
+)
+async def test_a_signals_own_endpoint_is_used_unchanged(signal: str, batch: Batch, common: dict[str, str]) -> None:
     sink = HttpSink()
     async with sink.serve() as url:
-        config = OtlpHttpConfig.model_validate({"metrics_endpoint": f"{url}/api/prom/push"})
+        config = OtlpHttpConfig.model_validate({**common, f"{signal}_endpoint": f"{url}/api/push"})
         async with OtlpHttpExporter(config, context()) as exporter:
-            await exporter.export(metrics_batch())
-    assert [request.path for request in sink.requests] == ["/api/prom/push"]
+            await exporter.export(batch)
+    assert [request.path for request in sink.requests] == ["/api/push"]
 
 
 async def test_without_a_common_endpoint_only_the_signals_with_a_url_are_accepted() -> None:
@@ -161,15 +166,6 @@ async def test_log_records_arrive(encoding: str) -> None:
         assert record["body"] == {"stringValue": "loss is NaN"}
 
 
-async def test_the_endpoint_for_logs_is_used_unchanged() -> None:
-    sink = HttpSink()
-    async with sink.serve() as url:
-        config = OtlpHttpConfig.model_validate({"endpoint": "http://localhost:1", "logs_endpoint": f"{url}/loki"})
-        async with OtlpHttpExporter(config, context()) as exporter:
-            await exporter.export(logs_batch())
-    assert [request.path for request in sink.requests] == ["/loki"]
-
-
 async def test_a_missing_server_is_retryable(unused_tcp_port: int) -> None:
     config = OtlpHttpConfig(endpoint=f"http://localhost:{unused_tcp_port}")
     async with OtlpHttpExporter(config, context()) as exporter:
@@ -211,15 +207,6 @@ async def test_the_sdks_server_side_types_read_our_json() -> None:
         await exporter.export(spans_batch())
     span = json.loads(sink.requests[0].body)["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     assert span["traceId"] == bytes(range(16)).hex()
-
-
-async def test_leaving_without_entering_and_leaving_twice_are_safe() -> None:
-    await OtlpHttpExporter(OtlpHttpConfig(endpoint="http://a"), context()).__aexit__(None, None, None)
-    sink = HttpSink()
-    async with exporting(sink) as exporter:
-        await exporter.export(spans_batch())
-        await exporter.__aexit__(None, None, None)
-    assert len(sink.requests) == 1
 
 
 @pytest.mark.parametrize("encoding", ["proto", "json"])

@@ -17,7 +17,7 @@ from otel_zernel_libraries.store.queries.aggregation import Aggregate, aggregate
 from otel_zernel_libraries.store.queries.catalogue import Catalogue
 from otel_zernel_libraries.store.queries.numbers import Windows
 from otel_zernel_libraries.store.queries.series import SeriesFilter
-from tests.libraries.store.given import postgres_config, reader, sqlite_config, writer
+from tests.libraries.store.given import new_stores, reader, writer
 from tests.libraries.store.queries.drawn import (
     BEGIN,
     SECOND,
@@ -176,11 +176,7 @@ Store = tuple[int, Callable[[Path], WritableStoreConfig]]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest) -> Store:
-    many = EXAMPLES[request.param]
-    if request.param == "sqlite":
-        return many, lambda folder: sqlite_config(folder, synchronous="normal", connect_timeout="60s")
-    server = request.getfixturevalue("postgres")
-    return many, lambda folder: postgres_config(server)
+    return EXAMPLES[request.param], new_stores(request)
 
 
 async def answered(

@@ -35,14 +35,17 @@ def spent(one: GpuEnergy, *users: EnergyHistory, at_latest: int = 0) -> list[Gpu
     return sums
 
 
-def test_energy_of_a_counter_is_divided_by_the_time_of_the_phases() -> None:
-    (used,) = spent(gpu("hw.energy", (10, 1000), (11, 1300), (12, 1900)), history(*HALF))
-    assert used.joules == pytest.approx({"data_loading": 150, "gpu_compute": 750, "unknown": 0})
-
-
-def test_without_a_counter_power_is_integrated() -> None:
-    (used,) = spent(gpu("hw.power", (10, 100), (11, 300), (12, 300)), history(*HALF))
-    assert used.joules == pytest.approx({"data_loading": 100, "gpu_compute": 400, "unknown": 0})
+@pytest.mark.parametrize(
+    ("points", "loading", "computing"),
+    [
+        (gpu("hw.energy", (10, 1000), (11, 1300), (12, 1900)), 150, 750),
+        (gpu("hw.power", (10, 100), (11, 300), (12, 300)), 100, 400),
+    ],
+    ids=["a counter", "power, which is integrated"],
+)
+def test_energy_is_divided_by_the_time_of_the_phases(points: GpuEnergy, loading: float, computing: float) -> None:
+    (used,) = spent(points, history(*HALF))
+    assert used.joules == pytest.approx({"data_loading": loading, "gpu_compute": computing, "unknown": 0})
 
 
 def test_power_is_ignored_beside_a_counter() -> None:

@@ -74,11 +74,25 @@ def test_the_span_of_a_collective_has_communicator_rank_and_size(watch: Watch, s
     )
 
 
-@pytest.mark.parametrize("init", ["ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable"])
-def test_every_init_function_gives_rank_and_size(watch: Watch, standin: Standin, init: str) -> None:
-    batch, program = watched(watch, standin, f"{init} comm=1 ranks=4 rank=2; ncclAllGather comm=1 count=100 type=0")
-    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
-    assert numbers(batch, SIZE, process_pid=program.pid) == [400]
+ASKED = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclCommCount comm=2; ncclCommUserRank comm=2"
+"""A split communicator, about which the program asks NCCL."""
+
+
+@pytest.mark.parametrize(
+    ("made", "communicator", "rank", "size"),
+    [
+        ("ncclCommInitRank comm=1 ranks=4 rank=2", 1, 2, 4),
+        ("ncclCommInitRankConfig comm=1 ranks=4 rank=2", 1, 2, 4),
+        ("ncclCommInitRankScalable comm=1 ranks=4 rank=2", 1, 2, 4),
+        (ASKED, 2, 1, 8),
+    ],
+)
+def test_every_init_function_and_the_programs_own_questions_give_rank_and_size(
+    watch: Watch, standin: Standin, made: str, communicator: int, rank: int, size: int
+) -> None:
+    batch, program = watched(watch, standin, f"{made}; ncclAllGather comm={communicator} count=100 type=0")
+    assert collective_span(batch, program.pid).items() >= {"zernel_rank": rank, "zernel_world_size": size}.items()
+    assert numbers(batch, SIZE, process_pid=program.pid) == [100 * size]
 
 
 def collective_span(batch: Batch, pid: int) -> dict[str, object]:
@@ -93,13 +107,6 @@ def test_rank_and_size_of_a_split_communicator_are_unknown(watch: Watch, standin
     batch, program = watched(watch, standin, script)
     assert not {"zernel_rank", "zernel_world_size"} & set(collective_span(batch, program.pid))
     assert numbers(batch, SIZE, process_pid=program.pid) == [100], "the own share only"
-
-
-def test_rank_and_size_are_known_once_the_program_asks_nccl(watch: Watch, standin: Standin) -> None:
-    script = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclCommCount comm=2; ncclCommUserRank comm=2; "
-    batch, program = watched(watch, standin, script + "ncclAllGather comm=2 count=100 type=0")
-    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 1, "zernel_world_size": 8}.items()
-    assert numbers(batch, SIZE, process_pid=program.pid) == [800]
 
 
 def test_communicators_of_all_devices_have_a_rank_each(watch: Watch, standin: Standin) -> None:

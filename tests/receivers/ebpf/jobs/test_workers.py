@@ -152,14 +152,11 @@ def test_a_table_with_room_for_the_trainer_has_room_for_its_workers(loadable: No
     assert not context.drop.counts
 
 
-def test_workers_that_start_before_their_trainer_trains_become_workers(watch: Watch, standin: Standin) -> None:
-    with running(watch, standin, "fork", "early") as job:
-        assert settled(watch) & {job.pid, *job.workers} == {job.pid}
-        assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
-
-
-def test_workers_of_an_old_pytorch_are_known_by_the_tensors_that_they_share(watch: Watch, standin: Standin) -> None:
-    with running(watch, standin, "fork", "unnamed") as job:
+@pytest.mark.parametrize("kind", ["early", "unnamed"])
+def test_workers_are_found_that_start_before_their_trainer_trains_or_only_share_tensors_as_old_pytorch_does(
+    watch: Watch, standin: Standin, kind: str
+) -> None:
+    with running(watch, standin, "fork", kind) as job:
         assert settled(watch) & {job.pid, *job.workers} == {job.pid}
         assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
 

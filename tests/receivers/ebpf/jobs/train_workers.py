@@ -61,14 +61,18 @@ def share_a_tensor() -> mmap.mmap:
 KINDS: dict[str, Callable[[], object]] = {"named": name_like_pytorch, "unnamed": share_a_tensor, "other": lambda: None}
 
 
-def work(folder: str, orders: Connection, kind: str) -> None:
-    kept = KINDS[kind]()
-    call(folder)
+def read_and_compute(folder: str) -> None:
     with (Path(folder) / "data").open("rb", buffering=0) as data:
         for _ in range(READS):
             data.read(SIZE)
     while time.process_time() < CPU:
         pass
+
+
+def work(folder: str, orders: Connection, kind: str) -> None:
+    kept = KINDS[kind]()
+    call(folder)
+    read_and_compute(folder)
     orders.send(os.getpid())
     parent = multiprocessing.parent_process()
     while not orders.poll(0.01):
@@ -96,11 +100,7 @@ def train(folder: str, done: Connection) -> None:
 
 def work_quietly(folder: str, done: Connection) -> None:
     name_like_pytorch()
-    with (Path(folder) / "data").open("rb", buffering=0) as data:
-        for _ in range(READS):
-            data.read(SIZE)
-    while time.process_time() < CPU:
-        pass
+    read_and_compute(folder)
     done.send(os.getpid())
     done.recv()
 
