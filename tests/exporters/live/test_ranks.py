@@ -177,27 +177,6 @@ async def test_a_rank_without_data_expires() -> None:
     assert (state["ranks"], state["timeline"]) == ({}, {})
 
 
-async def test_a_reused_pid_is_another_rank() -> None:
-    other = {**PROCESS, "process.creation.time": "2026-01-02T00:00:00Z"}
-    state = await LiveRun().add(phase_times(gpu_compute=1.0), phase_times(other, gpu_compute=1.0))
-    assert len(state["ranks"]) == 2
-
-
-async def test_the_oldest_ended_rank_leaves_for_a_new_one_and_no_living_one_does() -> None:
-    run = LiveRun()
-    pids = (*range(1024), 2000)
-    await run.add(*(phase_times({**PROCESS, "process.pid": pid}, gpu_compute=1.0) for pid in pids))
-    assert run.dropped.counts["max_ranks"] == 1
-    for pid in (5, 4):
-        await run.add(ended({**PROCESS, "process.pid": pid}, Ending("exit")))
-        run.clock.advance(1)
-    state = await run.add(phase_times({**PROCESS, "process.pid": 2000}, gpu_compute=1.0))
-    shown = {rank["pid"] for rank in state["ranks"].values()}
-    assert len(shown) == 1024
-    assert {2000, 4} <= shown
-    assert 5 not in shown
-
-
 async def test_texts_of_a_sender_are_bounded() -> None:
     run, long = LiveRun(), "x" * 10_000
     await run.add(
