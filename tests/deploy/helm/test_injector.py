@@ -3,6 +3,7 @@
 import base64
 import os
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.deploy.image.containers import Container, running
 from tests.extensions.sidecar_injector.test_injector import JOB, patched, review
 
 
-def of_the_injector(manifests: list[Manifest], kind: str) -> Manifest:
+def of_the_injector(manifests: Iterable[Manifest], kind: str) -> Manifest:
     (found,) = (one for one in manifests if one["kind"] == kind and one["metadata"]["name"].endswith("-injector"))
     return found
 

@@ -13,6 +13,7 @@ from cryptography import x509
 
 from tests.answering import answering
 from tests.deploy.helm.rendering import CHART, HELMS, Manifest, only, render, render_mode
+from tests.deploy.helm.test_injector import of_the_injector
 
 _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "v1": {"Secret": "secrets"},
@@ -76,13 +77,8 @@ def upgraded(values: Path, objects: Iterable[Manifest], changes: dict[str, str] 
         return render(values, changes=changes, helm="3", options=options)
 
 
-def injector(manifests: Iterable[Manifest], kind: str) -> Manifest:
-    (manifest,) = (one for one in manifests if one["kind"] == kind and one["metadata"]["name"].endswith("-injector"))
-    return manifest
-
-
 def bundle(manifests: list[Manifest]) -> bytes:
-    (webhook,) = injector(manifests, "MutatingWebhookConfiguration")["webhooks"]
+    (webhook,) = of_the_injector(manifests, "MutatingWebhookConfiguration")["webhooks"]
     return base64.b64decode(webhook["clientConfig"]["caBundle"])
 
 
@@ -105,18 +101,18 @@ def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> b
 
 def test_an_upgrade_keeps_the_certificate_and_replaces_no_pod_of_the_webhook() -> None:
     before = render(INJECTOR)
-    after = upgraded(INJECTOR, [injector(before, "Secret")])
+    after = upgraded(INJECTOR, [of_the_injector(before, "Secret")])
     for kind in ("Secret", "Deployment"):
-        assert injector(after, kind) == injector(before, kind)
+        assert of_the_injector(after, kind) == of_the_injector(before, kind)
     assert bundle(after) == bundle(before)
 
 
 def test_a_certificate_near_its_end_is_renewed_while_running_pods_stay_trusted() -> None:
     before = render(INJECTOR)
-    old = copy.deepcopy(injector(before, "Secret"))
+    old = copy.deepcopy(of_the_injector(before, "Secret"))
     old["metadata"]["annotations"]["otel-zernel/renew-after"] = "1"
     after = upgraded(INJECTOR, [old])
-    new = injector(after, "Secret")
+    new = of_the_injector(after, "Secret")
     assert new["data"]["tls.crt"] != old["data"]["tls.crt"]
     assert is_trusted(old, bundle(after))
     assert is_trusted(new, bundle(after))
@@ -127,16 +123,19 @@ def test_a_certificate_near_its_end_is_renewed_while_running_pods_stay_trusted()
 
 def test_the_certificate_of_a_chart_that_kept_no_authority_stays_trusted() -> None:
     before = render(INJECTOR)
-    old, webhook = copy.deepcopy(injector(before, "Secret")), injector(before, "MutatingWebhookConfiguration")
+    old, webhook = (
+        copy.deepcopy(of_the_injector(before, "Secret")),
+        of_the_injector(before, "MutatingWebhookConfiguration"),
+    )
     del old["metadata"]["annotations"], old["data"]["authority.crt"], old["data"]["ca.crt"]
     webhook["metadata"]["name"] = "run-otel-zernel-injector"
     after = upgraded(INJECTOR, [old, webhook])
     assert is_trusted(old, bundle(after))
-    assert is_trusted(injector(after, "Secret"), bundle(after))
+    assert is_trusted(of_the_injector(after, "Secret"), bundle(after))
 
 
 def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left() -> None:
-    secret = injector(render(INJECTOR, changes={"injector.certificate.days": "30"}), "Secret")
+    secret = of_the_injector(render(INJECTOR, changes={"injector.certificate.days": "30"}), "Secret")
     (certificate,) = x509.load_pem_x509_certificates(base64.b64decode(secret["data"]["tls.crt"]))
     renewal = int(secret["metadata"]["annotations"]["otel-zernel/renew-after"])
     left = certificate.not_valid_after_utc.timestamp() - renewal
@@ -181,7 +180,7 @@ def test_namespace_and_release_stay_apart_in_the_names_of_the_cluster() -> None:
 
 def test_a_changed_limit_replaces_the_pods_of_the_webhook() -> None:
     def checksum(limit: str) -> str:
-        deployment = injector(render(INJECTOR, changes={"injector.cpuLimit": f'"{limit}"'}), "Deployment")
+        deployment = of_the_injector(render(INJECTOR, changes={"injector.cpuLimit": f'"{limit}"'}), "Deployment")
         return str(deployment["spec"]["template"]["metadata"]["annotations"]["checksum/sidecar"])
 
     assert checksum("500m") != checksum("2")

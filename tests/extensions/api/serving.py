@@ -14,6 +14,7 @@ from otel_zernel_extensions.api import ApiExtension
 from otel_zernel_extensions.api.config import ApiConfig
 from otel_zernel_libraries.serving.api.answers import client_gone, json_answer, read_body
 from otel_zernel_libraries.serving.api.routes import Route
+from tests.libraries.serving.api.test_routes import echo
 
 
 @asynccontextmanager
@@ -61,13 +62,6 @@ async def stream(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"data: first\n\n", "more_body": True})
     await client_gone(receive)
     await send({"type": "http.response.body", "body": b"data: last\n\n", "more_body": False})
-
-
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    await receive()
-    await send({"type": "websocket.accept"})
-    while (message := await receive())["type"] == "websocket.receive":
-        await send({"type": "websocket.send", "text": message["text"]})
 
 
 ROUTES = [
