@@ -376,7 +376,7 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
         raise CannotStart(f"{context.path}: extension {id_} stores no data; name a storage extension")
     journal = await storage.journal(context.path)
     for damage in journal.damage:
-        _report(damage, context)
+        _log_damage(damage, context)
     queue = DurableQueue(config, journal, context, max_bytes or CACHE)
     try:
         await queue.restore()
@@ -388,7 +388,7 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
     return queue
 
 
-def _report(damage: Damage, context: Context) -> None:
+def _log_damage(damage: Damage, context: Context) -> None:
     if damage.records:
         context.logger.error("The queue's storage is damaged: %s", damage)
         context.drop(damage.items, "damaged")
