@@ -33,7 +33,7 @@ from otel_zernel.otlp.json import parse_json, to_json
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Downstream, make_context
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.code_paths import in_package
+from otel_zernel_libraries.training.library_folders import path_in_library
 from otel_zernel_libraries.training.stacks import STACKS, CodeLine
 from otel_zernel_processors.phases.intake.inputs import FACTS
 from otel_zernel_receivers.ebpf.emit.stacks import INTERVAL_NS
@@ -143,8 +143,8 @@ def _kept_stacks(logs: LogsData, pids: Collection[int]) -> LogsData:
 
 def _moved(line: CodeLine) -> CodeLine:
     """The line in the folders of some other machine."""
-    path = in_package(line.file)
-    if path is not None:
+    path = path_in_library(line)
+    if path:
         folder = "/venv/lib/python3.11/site-packages" if "-packages/" in line.file else "/usr/lib/python3.11"
         return replace(line, file=f"{folder}/{path}")
     return replace(line, file=line.file.replace(str(ROOT / "benchmarks/training/planted.py"), "/home/me/run/train.py"))

@@ -3,13 +3,10 @@
 Files have three tiers: those of the user; other packages; PyTorch, NumPy, and the standard library. Some frames of
 libraries only pass a call on. They are no answer to a question, so they are left out.
 
-The path of a file decides. Packages and the standard library have folders of their own. A checkout of PyTorch may be
-anywhere: its files are known by their paths in the folder `torch`. A frozen program has relative paths. All other files
-are the user's, also those of a package that is installed in editable mode.
+A file outside the folders of libraries is the user's, also one of a package that is installed in editable mode.
 """
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -19,27 +16,9 @@ from typing import Final, NamedTuple
 from otel_zernel.text import printable
 from otel_zernel_libraries.training.code_positions import position_of
 from otel_zernel_libraries.training.ledger import Position
+from otel_zernel_libraries.training.library_folders import is_core, is_standard, path_in_library
 from otel_zernel_libraries.training.stacks import CodeLine
 
-_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
-_STANDARD: Final = re.compile(r".*/(?:lib(?:64)?/python3(?:\.\d+t?)?/(?!(?:site|dist)-packages/)|python3\d+\.zip/)")
-_PYTORCH: Final = (
-    r"_(?:C|VF|compile|custom_ops|dynamo|functorch|higher_order_ops|inductor|library|ops|prims|refs|subclasses|tensor)",
-    "nn/(?:modules|parallel)/.*|nn/(?:functional|init|parameter)|nn/utils/(?:clip_grad|parametriz.*|rnn|.*_norm)",
-    "autograd/(?:anomaly_mode|forward_ad|function|functional|grad_mode|graph|profiler|variable|_functions/.*)",
-    r"optim/(?:_\w+|adadelta|adagrad|adam|adamax|adamw|asgd|lbfgs|lr_scheduler|nadam|optimizer|radam|rmsprop)",
-    "optim/(?:rprop|sgd|sparse_adam|swa_utils)",
-    r"utils/(?:_\w+|checkpoint|hooks|data/(?:dataloader|sampler|(?:_utils|datapipes)/.*))",
-    r"distributed/(?:_\w+|c10d_logger|device_mesh|distributed_c10d|rendezvous)",
-    r"distributed/(?:_\w+|algorithms|checkpoint|elastic|fsdp|pipelining|tensor)/.*",
-    r"(?:cuda/)?amp/(?:autocast_mode|grad_scaler)|cuda/(?:_\w+|graphs|memory|nccl|random|streams)",
-    r"fx/(?:_\w+|graph|graph_module|interpreter|node|proxy|traceback)|jit/_\w+|multiprocessing/(?:reductions|spawn)",
-)
-"""Files of PyTorch. A project of the user in a folder `torch` has others."""
-_CHECKOUT: Final = re.compile(
-    rf"(?:.*/)?(?=torch/(?:{'|'.join(_PYTORCH)})(?:\.py|/.*)$)|.*/pytorch(?:-[v\d.]+|-main)?/(?=torch/)"
-)
-_CORE: Final = re.compile(r"(?:torch|numpy|triton|functorch|torchgen)/|numpy\.")
 _GENERATED: Final = re.compile(r"<eval_with_key>|<__array_function__|.*/torchinductor_[^/]*/")
 """Code that PyTorch and NumPy write."""
 _PASSING: Final = re.compile(r"<(?:frozen |decorator-gen-|makefun-gen-|attrs generated |boltons\.)")
@@ -72,11 +51,14 @@ _LONGEST_FILE, _LONGEST_FUNCTION = 120, 80
 _LOCALS: Final = "<locals>."
 _MODULE: Final = "<module>"
 _WORKER_LOOP: Final = "_worker_loop"
+_WORKERS: Final = "torch/utils/data/_utils/worker.py"
 _FETCH: Final = "torch/utils/data/_utils/fetch.py"
+_TRACES: Final = "torch/fx/traceback.py"
+_TOP: Final = "torch/__init__.py"
 _CHECKPOINTS: Final = "torch/utils/checkpoint.py"
 _CLIPPING: Final = ("torch/nn/utils/clip_grad.py", "torch/amp/grad_scaler.py", "torch/cuda/amp/grad_scaler.py")
 _DYNAMO: Final = "torch/_dynamo/convert_frame.py"
-_KERNELS: Final = re.compile(r".*/(?:torch/_inductor|triton)/")
+_KERNELS: Final = ("torch/_inductor/", "triton/")
 
 
 class Tier(IntEnum):
@@ -89,33 +71,20 @@ class Tier(IntEnum):
     USER = 3
 
 
+def tier_of(line: CodeLine) -> Tier:
+    """The tier of a line's function."""
+    return _tier_of(line.file, path_in_library(line), line.function)
+
+
 @lru_cache(maxsize=8_192)
-def tier_of(file: str, function: str = "") -> Tier:
-    """The tier of a function."""
+def _tier_of(file: str, path: str, function: str) -> Tier:
     if _PASSING.match(file) or (file == "<string>" and _DATACLASS.fullmatch(function)):
         return Tier.PLUMBING
-    path = in_package(file)
-    if path is None:
+    if not path:
         return Tier.CORE if _GENERATED.match(file) else Tier.USER
     if _PLUMBING.match(path) or (path.startswith("torch/") and _WRAPPERS.fullmatch(function)):
         return Tier.PLUMBING
-    return Tier.CORE if _is_standard(file) or _CORE.match(path) else Tier.PACKAGE
-
-
-def in_package(file: str) -> str | None:
-    """The path within the folder of packages, or of the standard library; None for any other file."""
-    match = _PACKAGES.match(file) or _STANDARD.match(file) or _CHECKOUT.match(file)
-    if match:
-        return file[match.end() :]
-    return file if _is_standard(file) else None
-
-
-def _is_standard(file: str) -> bool:
-    """Whether a file is of the standard library. In a frozen program its path is relative."""
-    if file.startswith("/"):
-        return _STANDARD.match(file) is not None
-    name = file.partition("/")[0]
-    return name.removesuffix(".py") in sys.stdlib_module_names and file.endswith(".py")
+    return Tier.CORE if is_core(path) else Tier.PACKAGE
 
 
 def cell_of(file: str) -> str:
@@ -138,7 +107,7 @@ class Place(NamedTuple):
 
 def place_of(stack: Sequence[CodeLine]) -> Place | None:
     """The place of a stack, whose innermost line is the first; None if it has none."""
-    tiers = [tier_of(one.file, one.function) for one in stack]
+    tiers = [tier_of(one) for one in stack]
     deepest = {tier: tiers.index(tier) for tier in set(tiers)}
     at = next((deepest[tier] for tier in (Tier.USER, Tier.PACKAGE, Tier.CORE) if tier in deepest), None)
     if at is None:
@@ -154,57 +123,62 @@ def of_worker(stack: Sequence[CodeLine]) -> tuple[Sequence[CodeLine], bool]:
 
     A forked worker has the frames of its parent, too.
     """
-    loop = next((at for at, one in enumerate(stack) if one.function == _WORKER_LOOP), len(stack))
-    inner = stack[:loop]
-    return inner, any(one.file.endswith(_FETCH) for one in inner)
+    loops = (at for at, one in enumerate(stack) if one.function == _WORKER_LOOP and path_in_library(one) == _WORKERS)
+    inner = stack[: next(loops, len(stack))]
+    return inner, _is_in(inner, _FETCH)
+
+
+def _is_in(stack: Sequence[CodeLine], *files: str) -> bool:
+    """Whether a stack has a frame of one of these files of libraries."""
+    return any(path_in_library(one) in files for one in stack)
 
 
 def waits_for_python(stack: Sequence[CodeLine]) -> bool:
     """Whether a thread that waits does so in the standard library: for another Python thread, or a process."""
-    return bool(stack) and _is_standard(stack[0].file)
+    return bool(stack) and is_standard(path_in_library(stack[0]))
 
 
 def takes_one_by_one(stack: Sequence[CodeLine]) -> bool:
     """Whether a DataLoader takes samples that are ready, one by one, or joins them into a batch: without code of the
     user's."""
-    fetch = next((at for at, one in enumerate(stack) if one.file.endswith(_FETCH)), 0)
-    return fetch > 0 and all(tier_of(one.file, one.function) is not Tier.USER for one in stack[:fetch])
+    fetch = next((at for at, one in enumerate(stack) if path_in_library(one) == _FETCH), 0)
+    return fetch > 0 and all(tier_of(one) is not Tier.USER for one in stack[:fetch])
 
 
 def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:
     """Whether autograd's anomaly mode keeps the stack of an operator."""
-    return any(one.function == "format_stack" and one.file.endswith("torch/fx/traceback.py") for one in stack)
+    return any(one.function == "format_stack" and path_in_library(one) == _TRACES for one in stack)
 
 
 def in_translation(stack: Sequence[CodeLine]) -> bool:
     """Whether torch.compile translates a function of the program, and makes no kernel meanwhile."""
-    return any(one.file.endswith(_DYNAMO) for one in stack) and not in_kernel_compiler(stack)
+    return _is_in(stack, _DYNAMO) and not in_kernel_compiler(stack)
 
 
 def in_kernel_compiler(stack: Sequence[CodeLine]) -> bool:
     """Whether Inductor or Triton make or tune kernels. Their other frames run them."""
-    return any(_KERNELS.match(one.file) and position_of(one.file, one.function) is Position.COMPILE for one in stack)
+    return any(path_in_library(one).startswith(_KERNELS) and position_of(one) is Position.COMPILE for one in stack)
 
 
 def calls_compile(stack: Sequence[CodeLine]) -> bool:
     """Whether the program calls `torch.compile`, which makes a function that is compiled at its first call."""
-    return any(one.function == "compile" and one.file.endswith("torch/__init__.py") for one in stack)
+    return any(one.function == "compile" and path_in_library(one) == _TOP for one in stack)
 
 
 def in_hook(stack: Sequence[CodeLine]) -> bool:
     """Whether a backward pass has called code of the user: a hook, or the backward pass of a function."""
-    is_called = any(tier_of(one.file, one.function) is Tier.USER for one in _called_in_backward(stack))
+    is_called = any(tier_of(one) is Tier.USER for one in _called_in_backward(stack))
     return is_called and not in_recomputation(stack)
 
 
 def in_clipping(stack: Sequence[CodeLine]) -> bool:
     """Whether PyTorch clips gradients, or divides them by the scale of the loss."""
-    return any(one.file.endswith(_CLIPPING) for one in stack)
+    return _is_in(stack, *_CLIPPING)
 
 
 def in_recomputation(stack: Sequence[CodeLine]) -> bool:
     """Whether a backward pass runs a part of the forward pass again, for a checkpoint of activations."""
-    return any(one.file.endswith(_CHECKPOINTS) for one in _called_in_backward(stack))
+    return _is_in(_called_in_backward(stack), _CHECKPOINTS)
 
 
 def _called_in_backward(stack: Sequence[CodeLine]) -> Sequence[CodeLine]:
@@ -214,24 +188,25 @@ def _called_in_backward(stack: Sequence[CodeLine]) -> Sequence[CodeLine]:
 
 def without_plumbing(stack: Sequence[CodeLine]) -> tuple[CodeLine, ...]:
     """The stack without the frames that only pass a call on."""
-    return tuple(one for one in stack if tier_of(one.file, one.function) is not Tier.PLUMBING)
+    return tuple(one for one in stack if tier_of(one) is not Tier.PLUMBING)
 
 
 def folder_of(stacks: Iterable[Sequence[CodeLine]]) -> str:
     """The folder of a program, with a slash: that of the outermost user's module. Empty if no stack shows it."""
     folders: Counter[str] = Counter()
     for stack in stacks:
-        outer = next((one for one in reversed(stack) if tier_of(one.file, one.function) is Tier.USER), None)
+        outer = next((one for one in reversed(stack) if tier_of(one) is Tier.USER), None)
         if outer and outer.function == _MODULE and outer.file.startswith("/") and not cell_of(outer.file):
             folders[outer.file.rpartition("/")[0] + "/"] += 1
     return folders.most_common(1)[0][0] if folders else ""
 
 
-def short_file(file: str, folder: str = "") -> str:
-    """The path of a file within the program's folder, its package, or the standard library; else its last two parts.
-    The name of a notebook's cell."""
-    path = cell_of(file) or in_package(file)
-    if path is None:
+def short_file(line: CodeLine, folder: str = "") -> str:
+    """The path of a line's file within the program's folder, or its library's; else its last two parts. The name of a
+    notebook's cell."""
+    file = line.file
+    path = cell_of(file) or path_in_library(line)
+    if not path:
         inside = folder and file.startswith(folder)
         path = file[len(folder) :] if inside else "/".join(file.split("/")[-2:])
     return _cut(path, _LONGEST_FILE)
@@ -249,7 +224,7 @@ def short_function(function: str) -> str:
 def place_text(line: CodeLine, folder: str = "") -> str:
     """A file and its line for a person: `train.py:42`."""
     number = f":{line.line}" if line.line else ""
-    return printable(f"{short_file(line.file, folder)}{number}")
+    return printable(f"{short_file(line, folder)}{number}")
 
 
 def line_text(line: CodeLine, folder: str = "") -> str:

@@ -5,6 +5,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.ledger import Position
+from otel_zernel_libraries.training.library_folders import path_in_library
+from otel_zernel_libraries.training.stacks import CodeLine
 
 _CHECKPOINT, _COMPILE, _ENVIRONMENT = Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT
 _ANY: Final = ""
@@ -13,14 +15,14 @@ _ANY: Final = ""
 class _Rule(NamedTuple):
     position: Position
     file: str
-    """A pattern that the end of a file's path matches."""
+    """A pattern that the end of a file's path matches; of a file of PyTorch, `torch/...`: its path in the library."""
     name: str = _ANY
     """A pattern that the whole name of a function matches, without its class; empty for all."""
 
 
 _RULES: Final = (
-    _Rule(_CHECKPOINT, "/torch/serialization[.]py", "_?(legacy_)?save|persistent_id"),
-    _Rule(_CHECKPOINT, "/torch/distributed/checkpoint/(?!state_dict_loader)[^/]+[.]py"),
+    _Rule(_CHECKPOINT, "torch/serialization[.]py", "_?(legacy_)?save|persistent_id"),
+    _Rule(_CHECKPOINT, "torch/distributed/checkpoint/(?!state_dict_loader)[^/]+[.]py"),
     _Rule(_CHECKPOINT, "/safetensors/[a-z]+[.]py", "_?(save|serialize|flatten).*"),
     _Rule(_CHECKPOINT, "/accelerate/(accelerator|checkpointing)[.]py", "save_.*"),
     _Rule(_CHECKPOINT, "/callbacks/model_checkpoint[.]py", "_?save_.*"),  # of Lightning and Keras
@@ -29,21 +31,21 @@ _RULES: Final = (
     _Rule(_CHECKPOINT, "/deepspeed/.*[.]py", "_?save_.*|_?create_.*_checkpoint"),
     _Rule(_CHECKPOINT, "/keras/src/saving/.*[.]py", "_?(save|write|serialize)_.*"),
     _Rule(_CHECKPOINT, "[.]py", "_?save_(checkpoint|ckpt|model|pretrained|state|weights)s?"),
-    _Rule(_COMPILE, "/torch/_dynamo/(?!eval_frame|external_utils|utils|decorators|callback).*[.]py"),
+    _Rule(_COMPILE, "torch/_dynamo/(?!eval_frame|external_utils|utils|decorators|callback).*[.]py"),
     _Rule(
         _COMPILE,
-        "/torch/_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler|compile_fx|codecache).*[.]py",
+        "torch/_inductor/(?!output_code|utils|cudagraph|config|runtime/|ops_handler|compile_fx|codecache).*[.]py",
     ),
-    _Rule(_COMPILE, "/torch/_inductor/(compile_fx|codecache)[.]py", "(?!(run|__call__)$).*"),  # these run the result
+    _Rule(_COMPILE, "torch/_inductor/(compile_fx|codecache)[.]py", "(?!(run|__call__)$).*"),  # these run the result
     _Rule(
         _COMPILE,
-        "/torch/_inductor/runtime/[a-z_]+[.]py",
+        "torch/_inductor/runtime/[a-z_]+[.]py",
         "(autotune|benchmark|precompile|_?make_launcher|coordinate).*",
     ),
-    _Rule(_COMPILE, "/torch/_functorch/_aot_autograd/(?!runtime_wrappers|utils|subclass).*[.]py"),
-    _Rule(_COMPILE, "/torch/fx/(passes|experimental)/.*[.]py"),
-    _Rule(_COMPILE, "/torch/_subclasses/.*[.]py"),
-    _Rule(_COMPILE, "/torch/utils/cpp_extension[.]py"),
+    _Rule(_COMPILE, "torch/_functorch/_aot_autograd/(?!runtime_wrappers|utils|subclass).*[.]py"),
+    _Rule(_COMPILE, "torch/fx/(passes|experimental)/.*[.]py"),
+    _Rule(_COMPILE, "torch/_subclasses/.*[.]py"),
+    _Rule(_COMPILE, "torch/utils/cpp_extension[.]py"),
     _Rule(_COMPILE, "/triton/(compiler|backends)/.*[.]py"),
     _Rule(_COMPILE, "/triton/runtime/autotuner[.]py", "_bench|prune_configs"),
     _Rule(
@@ -54,15 +56,27 @@ _RULES: Final = (
     _Rule(_ENVIRONMENT, "/(vec_env|envs?|environments?)/[^/]+[.]py", "(async_)?(step|reset)(_.*)?"),
     _Rule(_ENVIRONMENT, "/([a-z0-9_]+_)?env(ironment)?s?[.]py", "step|reset"),
 )
-_PATTERNS: Final = [(rule.position, re.compile(f".*{rule.file}"), re.compile(rule.name or ".*")) for rule in _RULES]
+_PYTORCH: Final = "torch/"
+_PATTERNS: Final = [
+    (
+        rule.position,
+        re.compile(rule.file if rule.file.startswith(_PYTORCH) else f".*{rule.file}"),
+        re.compile(rule.name or ".*"),
+    )
+    for rule in _RULES
+]
+
+
+def position_of(line: CodeLine) -> Position | None:
+    """The position that a frame of this function shows; None for most. From Python 3.11 on, the name has the class:
+    `Trainer.fit`."""
+    return _position_of(line.file, path_in_library(line), line.function)
 
 
 @lru_cache(maxsize=8_192)
-def position_of(file: str, function: str) -> Position | None:
-    """The position that a frame of this function shows; None for most. From Python 3.11 on, the name has the class:
-    `Trainer.fit`."""
-    path, name = file.replace("\\", "/"), function.rpartition(".")[2]
+def _position_of(file: str, path: str, function: str) -> Position | None:
+    name = function.rpartition(".")[2]
     for position, files, names in _PATTERNS:
-        if names.fullmatch(name) and files.fullmatch(path):
+        if names.fullmatch(name) and (files.fullmatch(path) or files.fullmatch(file)):
             return position
     return None

@@ -5,7 +5,7 @@ with the event `zernel.process.threads` for a training process that has made no 
 of the process, and `phases` reads them. A stack names files, functions and lines; it has no arguments and no locals.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from pydantic import Field, FiniteFloat
@@ -43,6 +43,9 @@ class CodeLine:
     """From Python 3.11 on with its class: `Trainer.fit`."""
     line: Count
     """From 1; 0 if it is not known."""
+    library_path: Text | None = field(default=None, compare=False)
+    """The path of the file within the folder of its library: `torch/nn/modules/linear.py`. Empty for files of the user,
+    None if only the names of the folders say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,16 +55,9 @@ FOLDER = "/home/me/run/"
         (f"{PACKAGES}/accelerate/utils/operations.py", "ConvertOutputsToFp32.__call__", Tier.PLUMBING),
         (f"{STANDARD}/contextlib.py", "ContextDecorator.__call__.<locals>.inner", Tier.PLUMBING),
         ("<frozen runpy>", "_run_code", Tier.PLUMBING),
-        # a checkout of PyTorch, and one that `pip install --target` has copied
-        ("/home/me/pytorch/torch/distributions/normal.py", "Normal.rsample", Tier.CORE),
-        ("/home/me/src/torch/autograd/graph.py", "_engine_run_backward", Tier.CORE),
-        ("/home/me/src/torch/nn/modules/linear.py", "Linear.forward", Tier.CORE),
-        ("/home/me/src/torch/optim/adamw.py", "AdamW.step", Tier.CORE),
-        ("/home/me/src/torch/nn/modules/module.py", "Module._call_impl", Tier.PLUMBING),
-        ("/home/me/src/torch/utils/data/_utils/fetch.py", "_MapDatasetFetcher.fetch", Tier.PLUMBING),
-        ("/job/libs/torch/_inductor/compile_fx.py", "compile_fx", Tier.CORE),
         # projects of the user with such names
         ("/home/me/torch/train.py", "main", Tier.USER),
+        ("/home/me/torch/nn/modules/linear.py", "Linear.forward", Tier.USER),
         ("/home/me/torch/nn/model.py", "Net.forward", Tier.USER),
         ("/home/me/torch/optim/lion.py", "Lion.step", Tier.USER),
         ("/home/me/torch/optim/adam_mini.py", "AdamMini.step", Tier.USER),
@@ -92,7 +85,20 @@ FOLDER = "/home/me/run/"
     ],
 )
 def test_a_file_has_the_tier_of_its_author(file: str, function: str, tier: Tier) -> None:
-    assert tier_of(file, function) is tier
+    assert tier_of(CodeLine(file, function, 1)) is tier
+
+
+def test_a_checkout_of_pytorch_is_known_by_what_the_receiver_says() -> None:
+    """The names of its folders say nothing."""
+    for path, function, tier in (
+        ("torch/distributions/normal.py", "Normal.rsample", Tier.CORE),
+        ("torch/nn/modules/module.py", "Module._call_impl", Tier.PLUMBING),
+        ("torch/utils/data/_utils/fetch.py", "_MapDatasetFetcher.fetch", Tier.PLUMBING),
+        ("", "Net.forward", Tier.USER),
+    ):
+        line = CodeLine(f"/home/me/src/{path or 'torch/nn/net.py'}", function, 7, path)
+        assert tier_of(line) is tier
+        assert line_text(line) == f"{path or 'nn/net.py'}:7 {function}"
 
 
 def test_the_deepest_frame_of_a_package_is_shown_below_the_users_deepest_line() -> None:
@@ -166,7 +172,7 @@ def test_paths_are_short_within_the_folder_of_the_program() -> None:
 )
 def test_a_cell_of_a_notebook_has_a_readable_name(file: str, text: str) -> None:
     assert line_text(CodeLine(file, "train", 3), "/tmp/ipykernel_4711/") == text
-    assert tier_of(file, "train") is Tier.USER
+    assert tier_of(CodeLine(file, "train", 3)) is Tier.USER
 
 
 def test_cells_are_no_folder_of_a_program() -> None:

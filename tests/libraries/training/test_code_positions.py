@@ -4,6 +4,7 @@ import pytest
 
 from otel_zernel_libraries.training.code_positions import position_of
 from otel_zernel_libraries.training.ledger import Position
+from otel_zernel_libraries.training.stacks import CodeLine
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT
@@ -32,6 +33,7 @@ ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = None, Position.CHECKPOINT, Position.COM
         (f"{SITE}/deepspeed/runtime/engine.py", "DeepSpeedEngine.save_checkpoint", CHECKPOINT),
         ("/srv/train.py", "save_checkpoint", CHECKPOINT),
         ("/srv/train.py", "save", ELSE),
+        ("/srv/torch/serialization.py", "save", ELSE),
         (f"{SITE}/torch/_dynamo/convert_frame.py", "_compile", COMPILE),
         (f"{SITE}/torch/_dynamo/variables/tensor.py", "TensorVariable.call_method", COMPILE),
         (f"{SITE}/torch/_dynamo/eval_frame.py", "_TorchDynamoContext.__call__.<locals>.compile_wrapper", ELSE),
@@ -59,8 +61,13 @@ ELSE, CHECKPOINT, COMPILE, ENVIRONMENT = None, Position.CHECKPOINT, Position.COM
     ],
 )
 def test_the_file_and_the_name_of_a_function_show_the_position(file: str, name: str, position: Position | None) -> None:
-    assert position_of(file, name) is position
+    assert position_of(CodeLine(file, name, 1)) is position
 
 
 def test_before_python_3_11_the_name_has_no_class() -> None:
-    assert position_of(f"{SITE}/gymnasium/core.py", "step") is ENVIRONMENT
+    assert position_of(CodeLine(f"{SITE}/gymnasium/core.py", "step", 1)) is ENVIRONMENT
+
+
+def test_a_checkout_of_pytorch_has_the_positions_of_pytorch() -> None:
+    line = CodeLine("/srv/torch/serialization.py", "save", 1, "torch/serialization.py")
+    assert position_of(line) is CHECKPOINT

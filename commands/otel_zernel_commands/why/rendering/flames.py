@@ -131,9 +131,9 @@ def _path(one: PlacedStack, folder: str) -> Iterator[tuple[str, int, Tier]]:
         lines, _ = of_worker(lines)
     yield _where(one), phase, Tier.CORE
     for line in reversed(without_plumbing(lines)):
-        tier = tier_of(line.file, line.function)
+        tier = tier_of(line)
         is_user = tier is Tier.USER
-        name = line_text(line, folder) if is_user else f"{short_function(line.function)} ({short_file(line.file)})"
+        name = line_text(line, folder) if is_user else f"{short_function(line.function)} ({short_file(line)})"
         yield printable(name), phase, tier
     if one.activity not in ON_CPU:
         yield activity_words(one.activity), phase, Tier.CORE

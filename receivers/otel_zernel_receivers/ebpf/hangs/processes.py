@@ -25,6 +25,7 @@ from otel_zernel_libraries.job_environment import (
     ranks_of_one_host,
 )
 from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.library_folders import LibraryFolders, is_of_pytorch
 from otel_zernel_libraries.training.stacks import HOLDS_GIL, MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
 from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
@@ -151,6 +152,8 @@ class ProcessReader:
         self._lines = CodeLines()
         self._pythons: dict[tuple[int, int], PythonThreads | None] = {}
         """By pid and start time."""
+        self._folders: dict[tuple[int, int], LibraryFolders] = {}
+        """Of the processes that have PyTorch. The same keys."""
         self._functions: dict[tuple[int, int], list[range]] = {}
         """In which threads wait for other ranks, by pid and start time."""
         self._waits: dict[int, dict[int, _Wait]] = {}
@@ -250,12 +253,13 @@ class ProcessReader:
 
     def _threads(self, of: _Tasks, children: Mapping[int, ProcessFolder], deadline: float) -> Iterator[ThreadNow]:
         waits = of.waits(children)
+        folders = self._library_folders(of.folder, of.process.pid) if of.python else LibraryFolders()
         before, now = self._waits.pop(of.process.pid, {}), self._monotonic()
         seen = self._waits[of.process.pid] = {}
         while len(self._waits) > _MOST_KNOWN:
             del self._waits[next(iter(self._waits))]  # the process that was not read for the longest time
         for tid, task in of.tasks.items():
-            lines = self._frames(of, task)
+            lines = self._frames(of, task, folders)
             holds_gil, is_blocked = tid == of.gil_holder, not task.is_running and not task.is_stopped
             wait = _running(lines, holds_gil=holds_gil) if task.is_running else waits.of(task)
             if wait.activity is Activity.FAULT and read_status(of.folder).swapped > _SWAPPED:
@@ -278,11 +282,11 @@ class ProcessReader:
             if self._monotonic() > deadline:
                 break
 
-    def _frames(self, of: _Tasks, task: Task) -> tuple[CodeLine, ...]:
+    def _frames(self, of: _Tasks, task: Task, folders: LibraryFolders) -> tuple[CodeLine, ...]:
         if not of.python or task.tid not in of.states:
             return ()
         frames = of.python.frames(of.states[task.tid], is_running=task.is_running)
-        return self._lines.of(of.process.pid, of.python.codes, frames)
+        return self._lines.of(of.process.pid, of.python.codes, folders, frames)
 
     def _python(self, folder: ProcessFolder, pid: int) -> PythonThreads | None:
         key = pid, folder.start_time()
@@ -296,6 +300,17 @@ class ProcessReader:
                 runtime = None
             self._pythons[key] = PythonThreads(runtime, pid) if runtime else None
         return self._pythons[key]
+
+    def _library_folders(self, folder: ProcessFolder, pid: int) -> LibraryFolders:
+        key = pid, folder.start_time()
+        if key not in self._folders:
+            folders = LibraryFolders.of(mapping.path for mapping in executable_mappings(folder.maps))
+            if not folders.pytorch:  # it may import PyTorch later
+                return folders
+            if len(self._folders) >= _MOST_KNOWN:
+                self._folders.clear()
+            self._folders[key] = folders
+        return self._folders[key]
 
     def _waits_for_ranks(self, of: _Tasks, task: Task) -> bool:
         """Whether a thread that waits for a lock waits for other ranks."""
@@ -312,7 +327,7 @@ def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:
     """The activity of a thread that runs, or could."""
     if holds_gil:
         return Described(Activity.PYTHON, "")
-    is_operator = bool(lines) and "/torch/" in lines[0].file
+    is_operator = any(map(is_of_pytorch, lines[:1]))
     return Described(Activity.OPERATOR if is_operator else Activity.NATIVE, "")
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.library_folders import is_of_pytorch
 from otel_zernel_libraries.training.stacks import OpenCollective, ProcessThreads
 from otel_zernel_receivers.ebpf.hangs.collectives import OpenCollectives
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
@@ -30,7 +31,6 @@ _LONGEST_PAUSE: Final = 30.0
 """s"""
 _BUDGET: Final = 0.1
 """s that one reading of all silent processes may take. The others come with the next one."""
-_IN_TORCH: Final = "/torch/"
 
 
 class Silence(NamedTuple):
@@ -135,5 +135,5 @@ class SilentProcesses:
 def _waits(threads: ProcessThreads) -> Iterator[OpenCollective]:
     """The waits for collectives that no probe has seen begin. If the innermost frame is PyTorch's, it says which."""
     for thread in threads.threads:
-        if thread.activity is Activity.COLLECTIVE and not any(_IN_TORCH in line.file for line in thread.lines[:1]):
+        if thread.activity is Activity.COLLECTIVE and not any(map(is_of_pytorch, thread.lines[:1])):
             yield OpenCollective(operation="wait", thread=thread.thread, seconds=thread.seconds)

@@ -1,7 +1,7 @@
 """Finds the file, the function and the line of places in the Python code of running processes.
 
     lines = CodeLines()
-    lines.of(own_pid, runtime.layout.codes, frames.places)   # the innermost first, as the places are
+    lines.of(own_pid, runtime.layout.codes, folders, frames.places)   # the innermost first, as the places are
 
 An interpreter frees code objects, and others use their memory. So read the places of a stack soon after the stack.
 """
@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.sampler.code_objects import CodeHead, CodeObject, part_of, read_code, read_heads
 from otel_zernel_receivers.ebpf.sampler.layouts import Codes, LineForm
 from otel_zernel_receivers.ebpf.sampler.line_tables import LineTable
 from otel_zernel_receivers.ebpf.tables.samples import Place
 
-UNKNOWN_LINE: Final = CodeLine("", "", 0)
+UNKNOWN_LINE: Final = CodeLine("", "", 0, "")
 _MOST_CODES: Final = 8192
 """Of a process at a time. A program that compiles makes ever new ones."""
 _MOST_PROCESSES: Final = 1024
@@ -40,6 +41,8 @@ class _Known:
     head: CodeHead
     code: CodeObject | None
     """None if its memory is not that of a code object."""
+    path: str
+    """Of its file within the folder of its library."""
     table: LineTable | None = None
     """None until a line is needed."""
     lines: dict[int, CodeLine] = field(default_factory=dict)
@@ -63,13 +66,13 @@ class CodeLines:
         self._known: dict[int, _Process] = {}
         """By pid."""
 
-    def of(self, own_pid: int, layout: Codes, places: Sequence[Place]) -> tuple[CodeLine, ...]:
+    def of(self, own_pid: int, layout: Codes, folders: LibraryFolders, places: Sequence[Place]) -> tuple[CodeLine, ...]:
         """The line of each place in a process; `UNKNOWN_LINE` where there is no code any more. Raises OSError.
 
         `own_pid` is the pid of the process in the collector's pid namespace. An error says that the process has ended,
         or that the collector may not read it.
         """
-        process = self._learn(own_pid, layout, list({place.code for place in places}))
+        process = self._learn(own_pid, layout, folders, list({place.code for place in places}))
         most = process.kept + _MOST_AT_ONCE
         return tuple(_line(own_pid, layout, process, place, most) for place in places)
 
@@ -77,7 +80,7 @@ class CodeLines:
         """Forgets a process."""
         self._known.pop(own_pid, None)
 
-    def _learn(self, own_pid: int, layout: Codes, addresses: Sequence[int]) -> _Process:
+    def _learn(self, own_pid: int, layout: Codes, folders: LibraryFolders, addresses: Sequence[int]) -> _Process:
         known = self._known.pop(own_pid, _Process())
         if len(known.codes) + len(addresses) > _MOST_CODES or known.kept > _MOST_KEPT:
             known = _Process()
@@ -88,7 +91,8 @@ class CodeLines:
             if not head:
                 known.codes.pop(address, None)
             elif address not in known.codes or known.codes[address].head != head:
-                known.codes[address] = _Known(head, read_code(own_pid, head, layout))
+                code = read_code(own_pid, head, layout)
+                known.codes[address] = _Known(head, code, folders.path_of(code.file) if code else "")
         return known
 
 
@@ -100,11 +104,12 @@ def _line(own_pid: int, layout: Codes, process: _Process, place: Place, most: in
         return line
     if not known.table:
         if process.kept > most:
-            return CodeLine(*known.code, 0)
+            return CodeLine(*known.code, 0, known.path)
         content = _read_table(own_pid, known.head.line_table)
         process.kept += len(content)
         known.table = LineTable(layout.line_form, content, known.head.first_line)
-    line = known.lines[place.instruction] = CodeLine(*known.code, known.table.line_at(_offset(layout, place)))
+    number = known.table.line_at(_offset(layout, place))
+    line = known.lines[place.instruction] = CodeLine(*known.code, number, known.path)
     return line
 
 

@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 
 from otel_zernel_libraries.training.code_positions import position_of
+from otel_zernel_libraries.training.library_folders import LibraryFolders
+from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import CODE_KEY, NUMBER, FramePosition
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject, read_code, read_heads
@@ -36,7 +38,7 @@ class FramePositions:
         self._table, self._frames = table, frames
         self._known: dict[int, _Known] = {}
 
-    def add(self, tgid: int, own_pid: int, layout: Codes, stacks: Iterable[int]) -> None:
+    def add(self, tgid: int, own_pid: int, layout: Codes, folders: LibraryFolders, stacks: Iterable[int]) -> None:
         """Adds the functions in these stacks of a process. `own_pid` is its pid in the collector's pid namespace."""
         known = self._known.setdefault(tgid, _Known())
         if max(len(known.stacks), len(known.codes)) > _MOST:
@@ -48,10 +50,10 @@ class FramePositions:
         with suppress(OSError):  # the process has ended
             for address, head in zip(codes, read_heads(own_pid, list(codes), layout), strict=True):
                 code = read_code(own_pid, head, layout) if head else None
-                known.codes[address] = self._put(tgid, address, code)
+                known.codes[address] = self._put(tgid, address, code, folders)
 
-    def _put(self, tgid: int, address: int, code: CodeObject | None) -> FramePosition:
-        shown = position_of(code.file, code.name) if code else None
+    def _put(self, tgid: int, address: int, code: CodeObject | None, folders: LibraryFolders) -> FramePosition:
+        shown = position_of(CodeLine(*code, 0, folders.path_of(code.file))) if code else None
         position = FramePosition[shown.name] if shown else FramePosition.ELSE
         if position is not FramePosition.ELSE:
             with suppress(OSError):  # the table is full

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from otel_zernel.component import Logger
+from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, GIL, NUMBER, PYTHON, PYTHON_THREAD
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER
@@ -36,6 +37,7 @@ class _Known:
 
     tgid: int
     mappings: list[MappedFile] = field(default_factory=list)
+    folders: LibraryFolders = field(default_factory=LibraryFolders)
     runtime: PythonRuntime | None = None
     threads: dict[int, int] = field(default_factory=dict)
     """The addresses of the states of its Python threads, by thread."""
@@ -121,9 +123,9 @@ class Sampler:
             if known and known.runtime:
                 layout = known.runtime.layout.codes
                 if not of.worker:
-                    self._positions.add(known.tgid, of.pid, layout, stacks)
+                    self._positions.add(known.tgid, of.pid, layout, known.folders, stacks)
                 if self._finds_lines:
-                    self.lines.add(of.pid, layout, stacks)
+                    self.lines.add(of.pid, layout, known.folders, stacks)
 
     def _sampled(self) -> dict[SampledProcess, int]:
         """The processes that train, and their workers, with their tgids.
@@ -155,6 +157,7 @@ class Sampler:
             return False
         if not known.runtime:
             self._set_runtime(known, served.runtime)
+        known.folders = served.folders
         return True
 
     def _learn_program(self, of: SampledProcess, known: _Known) -> None:
@@ -164,7 +167,7 @@ class Sampler:
             with suppress(OSError):  # the table has room for few workers that are no forks
                 self._by_tgid["executables"].put(NUMBER.pack(known.tgid), executable_of(mappings).tobytes())
             self._find_python(of.pid, known, interpreter_in(mappings, folder.executable), folder.pid)
-            known.mappings = mappings
+            known.mappings, known.folders = mappings, LibraryFolders.of(mapping.path for mapping in mappings)
 
     def _find_python(self, own_pid: int, known: _Known, interpreters: list[MappedFile], pid: int) -> None:
         try:

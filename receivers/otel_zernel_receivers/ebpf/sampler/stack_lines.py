@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
+from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.sampler.code_lines import UNKNOWN_LINE, CodeLines
 from otel_zernel_receivers.ebpf.sampler.layouts import Codes
@@ -31,14 +32,14 @@ class StackLines:
         self._frames, self._codes = frames, CodeLines()
         self._by_pid: dict[int, dict[int, PythonStack]] = {}
 
-    def add(self, own_pid: int, layout: Codes, stacks: Iterable[int]) -> None:
+    def add(self, own_pid: int, layout: Codes, folders: LibraryFolders, stacks: Iterable[int]) -> None:
         """Finds the lines of stacks of a process. Those that cannot be read will be missing."""
         known = self._by_pid.setdefault(own_pid, {})
         new = [stack for stack in stacks if stack not in known]
         frames = {stack: of for stack in islice(new, _MOST - len(known)) if (of := self._frames(stack))}
         places = [place for of in frames.values() for place in of.places]
         with suppress(OSError):  # the process has ended
-            lines = iter(self._codes.of(own_pid, layout, places))
+            lines = iter(self._codes.of(own_pid, layout, folders, places))
             for stack, of in frames.items():
                 own = tuple(line for line in islice(lines, len(of.places)) if line is not UNKNOWN_LINE)
                 if own:

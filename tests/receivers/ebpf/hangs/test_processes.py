@@ -81,6 +81,14 @@ def test_a_thread_has_its_frames_with_lines_in_each_version_of_python(minor: int
     assert main.detail == "sleeps"
 
 
+def test_the_files_of_pytorch_are_those_beside_its_mapped_library(tmp_path: Path) -> None:
+    with running("checkout", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.TIMER)
+    _, mine, of_pytorch, *_ = main.lines
+    assert (mine.file, mine.library_path) == (f"{tmp_path}/mine/torch/nn/modules/linear.py", "")
+    assert (of_pytorch.function, of_pytorch.library_path) == ("forward", "torch/nn/modules/linear.py")
+
+
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_thread_that_holds_the_gil_in_c_is_named(minor: int, tmp_path: Path) -> None:
     with running("gil", tmp_path, python_of(minor)) as program:

@@ -116,6 +116,23 @@ def naps() -> None:
     sleep_often()
 
 
+def checkout() -> None:
+    """A file of the mapped PyTorch calls one of the user with the same name."""
+    library = FOLDER / "pytorch/torch/lib/libtorch_python.so"
+    library.parent.mkdir(parents=True)
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    library.write_bytes(
+        Path(next(line.split()[-1] for line in maps if "/libm." in line or "/libm-" in line)).read_bytes()
+    )
+    ctypes.CDLL(str(library))
+    call = asleep
+    for folder in ("mine", "pytorch"):
+        names = {"call": call}
+        exec(compile("def forward(): call()", FOLDER / folder / "torch/nn/modules/linear.py", "exec"), names)
+        call = names["forward"]
+    call()
+
+
 def busy() -> None:
     while True:
         pass

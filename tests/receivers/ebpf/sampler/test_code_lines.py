@@ -11,6 +11,7 @@ from types import CodeType
 
 import pytest
 
+from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.sampler.code_lines import UNKNOWN_LINE, CodeLines
 from otel_zernel_receivers.ebpf.sampler.layouts import LAYOUTS, Layout, LineForm
@@ -19,6 +20,7 @@ from otel_zernel_receivers.ebpf.tables.samples import Place
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 
+FOLDERS = LibraryFolders()
 PROGRAM = """
 import functools
 import json
@@ -183,7 +185,7 @@ def test_the_line_of_every_instruction_is_as_python_gives_it(minor: int, tmp_pat
         for address, file, name, offsets in codes:
             places = [place_of(address, offset, runtime.layout) for offset, _ in offsets]
             expected = [CodeLine(file, name, line) for _, line in offsets]
-            assert list(lines.of(process.pid, runtime.layout.codes, places)) == expected
+            assert list(lines.of(process.pid, runtime.layout.codes, FOLDERS, places)) == expected
         process.communicate()
     files, names = {file for _, file, *_ in codes}, {name.rpartition(".")[2] for _, _, name, _ in codes}
     assert "<ipython-input-3>" in files
@@ -202,7 +204,7 @@ def own_code(text: str) -> tuple[CodeType, Layout]:
 def test_a_frame_before_its_start_is_in_the_first_line() -> None:
     code, layout = own_code("\n\nvalue = 1\n")
     place = place_of(id(code), -2, layout)
-    assert CodeLines().of(os.getpid(), layout.codes, [place]) == (CodeLine("<test>", "<module>", 1),)
+    assert CodeLines().of(os.getpid(), layout.codes, FOLDERS, [place]) == (CodeLine("<test>", "<module>", 1),)
 
 
 def test_memory_that_another_code_object_uses_now_has_its_line() -> None:
@@ -212,23 +214,23 @@ def test_memory_that_another_code_object_uses_now_has_its_line() -> None:
     memory = ctypes.create_string_buffer(1024)
     place = place_of(ctypes.addressof(memory), 2, layout)
     ctypes.memmove(memory, id(code), sys.getsizeof(code))
-    assert lines.of(os.getpid(), layout.codes, [place])[0].line == 1
+    assert lines.of(os.getpid(), layout.codes, FOLDERS, [place])[0].line == 1
     ctypes.memmove(memory, id(nested), sys.getsizeof(nested))
-    assert lines.of(os.getpid(), layout.codes, [place])[0].function == "second"
+    assert lines.of(os.getpid(), layout.codes, FOLDERS, [place])[0].function == "second"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values())
 def test_places_without_code_have_an_unknown_line(layout: Layout) -> None:
     numbers = (ctypes.c_uint64 * 512)(*[random.Random(7).randrange(1 << 64) for _ in range(512)])
     places = [Place(8, 8), Place(ctypes.addressof(numbers), 8), Place(0, 0)]
-    assert CodeLines().of(os.getpid(), layout.codes, places) == (UNKNOWN_LINE,) * 3
+    assert CodeLines().of(os.getpid(), layout.codes, FOLDERS, places) == (UNKNOWN_LINE,) * 3
 
 
 def test_a_process_that_has_ended_is_an_error() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
     with pytest.raises(ProcessLookupError):
-        CodeLines().of(process.pid, LAYOUTS[3, 11].codes, [Place(4096, 4096)])
+        CodeLines().of(process.pid, LAYOUTS[3, 11].codes, FOLDERS, [Place(4096, 4096)])
 
 
 @pytest.mark.parametrize("form", LineForm)
@@ -255,10 +257,10 @@ def test_a_call_reads_few_large_tables_and_the_next_one_reads_others() -> None:
     last = len(code.co_code) - 2
     places = [place_of(ctypes.addressof(copy), last, layout) for copy in copies]
     lines = CodeLines()
-    first = [line.line for line in lines.of(os.getpid(), layout.codes, places)]
+    first = [line.line for line in lines.of(os.getpid(), layout.codes, FOLDERS, places)]
     known = sum(line == 3000 for line in first)
     assert 0 < known < len(places)
     assert set(first) == {0, 3000}
     assert known * len(code.co_linetable) < 600_000
-    again = [line.line for line in lines.of(os.getpid(), layout.codes, places)]
+    again = [line.line for line in lines.of(os.getpid(), layout.codes, FOLDERS, places)]
     assert sum(line == 3000 for line in again) > known
