@@ -17,6 +17,7 @@ struct python {
 	__u32 is_number;
 	__u32 owner;	      /* 0 if frames have none */
 	__u32 shim;	      /* the lowest owner of frames that stand for a call from C */
+	__u32 thread_register; /* the distance of a thread's register from its pthread_self() */
 };
 
 /* By tgid. */
@@ -98,26 +99,11 @@ static __always_inline int read_word(__u64 address, __u64 *word)
 	return bpf_probe_read_user(word, sizeof(*word), (void *)address);
 }
 
-#if defined(__TARGET_ARCH_x86)
-
-static __always_inline __u64 pthread_of(struct task_struct *task)
-{
-	return task->thread.fsbase;
-}
-
-#else
-
-static __always_inline __u64 pthread_of(struct task_struct *task)
-{
-	return 0; /* its distance from the thread's register depends on the C library */
-}
-
-#endif
-
 /* The state of the current thread; 0 if it has none. A state is checked, since another thread may use its memory now. */
 static __always_inline __u64 python_state(const struct python *python, __u32 tgid)
 {
-	struct python_thread thread = { .id = pthread_of(bpf_get_current_task_btf()), .tgid = tgid };
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct python_thread thread = { .id = thread_register(&task->thread) - python->thread_register, .tgid = tgid };
 	__u64 *state = bpf_map_lookup_elem(&python_threads, &thread), id = 0;
 
 	if (!state || read_word(*state + python->thread_id, &id) || id != thread.id)

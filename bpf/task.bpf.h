@@ -93,8 +93,26 @@ struct task_rss_stat {
 #if defined(__TARGET_ARCH_x86)
 
 struct thread_struct {
-	unsigned long fsbase; /* the thread's pthread_self() */
+	unsigned long fsbase;
 } __attribute__((preserve_access_index));
+
+static __always_inline __u64 thread_register(const struct thread_struct *thread)
+{
+	return thread->fsbase;
+}
+
+#elif defined(__TARGET_ARCH_arm64)
+
+struct thread_struct {
+	struct {
+		unsigned long tp_value; /* tpidr_el0, as of the thread's latest switch */
+	} uw;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u64 thread_register(const struct thread_struct *thread)
+{
+	return thread->uw.tp_value;
+}
 
 #endif
 
@@ -117,9 +135,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct task_rss_stat rss_stat;
 	struct task_io_accounting ioac;
-#if defined(__TARGET_ARCH_x86)
 	struct thread_struct thread;
-#endif
 } __attribute__((preserve_access_index));
 
 

@@ -36,6 +36,8 @@ FULL = tuple(
         "emit/test_events.py",  # the ring buffer
         "jobs/test_scheduling.py",
         "budget/test_sampling.py",
+        "sampler/test_samples.py::test_the_python_frames_of_a_thread_are_found",
+        "sampler/test_samples.py::test_the_python_frames_of_waits_are_found",
         # arm64: bti and paciasp
         "processes/test_containers.py::test_launches_are_probed_if_probes_are_cheap_or_never_are",
         "test_collector.py",  # kill -9, capabilities

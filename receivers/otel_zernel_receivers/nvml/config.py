@@ -53,6 +53,8 @@ class NvmlConfig(ScraperConfig):
     """Seconds between checks for a driver, for GPUs, and for MIG instances that were added or removed."""
     slow_query: PositiveDuration = 0.05
     """Seconds that a query may take at every scrape. A query that takes n times as long runs at every nth scrape."""
+    earlier_xids: Duration = 0.0
+    """Seconds before the start. XIDs in the kernel's log from then on count, too."""
     metrics: Mapping[MetricName, MetricConfig] = Field(default_factory=dict)
     """Metrics to enable or disable, by name."""
     processes: GpuProcessesConfig = GpuProcessesConfig()

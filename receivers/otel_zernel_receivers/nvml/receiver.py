@@ -4,6 +4,7 @@ A session with the driver is closed when no thread is inside the driver.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -18,6 +19,7 @@ from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.declared import QUERY_ERRORS, TIMEOUTS
 from otel_zernel_receivers.nvml.doctor import examine
 from otel_zernel_receivers.nvml.driver.events import XidCounts, XidListener
+from otel_zernel_receivers.nvml.driver.kernel_log import kernel_log, logged_xids
 from otel_zernel_receivers.nvml.driver.library import DriverMissing, NvmlLibrary, NvmlUnavailable, OnQueryError
 from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
 from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry, count_gpus
@@ -200,6 +202,7 @@ class DriverThread:
         self._sessions = sessions
         self._in_use = in_use
         self._thread = WorkerThread("nvml")
+        self._earlier_xids = config.earlier_xids
 
     @property
     def busy(self) -> bool:
@@ -247,6 +250,7 @@ class DriverThread:
     def _open(self) -> DriverSession:
         self._close_sessions()
         library = NvmlLibrary(self._on_error)
+        self._read_log()
         try:
             count = count_gpus(library)
             listener = XidListener(library, self._registry.xids.add)
@@ -260,6 +264,15 @@ class DriverThread:
         session.add_slots(count)
         self._sessions.append(session)
         return session
+
+    def _read_log(self) -> None:
+        """Reads the XIDs from before the start, once."""
+        if self._earlier_xids:
+            clock, seconds = self._registry.context.clock, self._earlier_xids
+            self._earlier_xids = 0.0
+            now = clock.time_ns()
+            booted = now - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            self._registry.logged_xids.update(logged_xids(kernel_log(), booted, now - round(seconds * 1e9)))
 
     def _close_sessions(self) -> None:
         """Closes all sessions, unless a GPU's thread is inside the driver: NVML must not be shut down under a call."""

@@ -71,12 +71,13 @@ def test_errors_of_the_gpus_of_a_hung_job_are_named() -> None:
     readings: list[Reading] = [
         ("zernel.gpu.process.memory.usage", 1e9, {"process.pid": 101}),
         ("zernel.gpu.xid.errors", 1.0, {"zernel.gpu.xid.code": "79"}),
+        ("zernel.gpu.xid.last_time", START / 1e9 - 3600, {"zernel.gpu.xid.code": "79"}),
     ]
     state = state_of(hung_job())
     state.add(gpu_batch(1, readings, "node"), 0.0)
     (job,) = report_of(state).jobs
     assert job.diagnosis.sentence.endswith(
-        "The driver has reported an error of GPU 1 of rank 1: XID 79 (GPU has fallen off the bus)."
+        "The driver has reported an error of GPU 1 of rank 1 60 min ago: XID 79 (GPU has fallen off the bus)."
     )
     assert [dict(gpu.xids) for gpu in job.gpus] == [{"79": 1}]
 

@@ -16,7 +16,7 @@ from otel_zernel_libraries.training import (
 )
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer, lead_of, verdict_of
-from otel_zernel_libraries.training.hangs import hang_advice, hang_sentences
+from otel_zernel_libraries.training.hangs import age_words, hang_advice, hang_sentences
 
 _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a sentence."""
@@ -44,7 +44,7 @@ def diagnosis_of(
     if group.hang:
         sentences = hang_sentences(*group.hang)
         verdict, advice = "stopped" if group.hang.hang.is_stop else "hung", tuple(hang_advice(group.hang.hang))
-        return Diagnosis(verdict, ". ".join(sentences) + "." + _errors(gpus), advice=advice)
+        return Diagnosis(verdict, ". ".join(sentences) + "." + _errors(gpus, group.hang.time), advice=advice)
     if answer is None:
         verdict, sentence = _unknown(group, times, shares)
         return Diagnosis(verdict, sentence, advice=verdict_words(verdict).advice)
@@ -52,14 +52,20 @@ def diagnosis_of(
     return Diagnosis(verdict_of(answer), lead_of(answer) + _late(group, answer) + _throttled(gpus), advice=advice)
 
 
-def _errors(gpus: Sequence[GpuRow]) -> str:
-    """A sentence on each GPU of the job whose driver has reported an error since the watch began; empty if none has."""
+def _errors(gpus: Sequence[GpuRow], now: float) -> str:
+    """A sentence on each error of a GPU of the job that the driver has reported; empty without one. `now`: s since
+    1970."""
     return "".join(
-        f" The driver has reported an error of {gpu.title}: XID {code} ({xid_text(int(code))})."
+        f" The driver has reported an error of {gpu.title}{_ago(gpu.xid_times.get(code), now)}: XID {code} "
+        f"({xid_text(int(code))})."
         for gpu in gpus
         for code in gpu.xids
         if code.isdecimal()
     )
+
+
+def _ago(time: float | None, now: float) -> str:
+    return "" if time is None else f" {age_words(max(now - time, 0.0))} ago"
 
 
 def _late(group: JobGroup, answer: JobAnswer) -> str:

@@ -99,6 +99,8 @@ class GpuRow:
     """By reason: the share of the readings in which it lowered the clocks. None if the driver does not say."""
     xids: Mapping[str, int] = field(default_factory=dict)
     """The number of errors that the driver has reported, by the code of NVIDIA's list (XID)."""
+    xid_times: Mapping[str, float] = field(default_factory=dict)
+    """The time of the last one by code, s since 1970, if it is known."""
 
     @property
     def title(self) -> str:

@@ -224,7 +224,19 @@ def _gpu(gpu: SeenGpu, ranks: tuple[int, ...] = ()) -> GpuRow:
     utilization, memory, power = (gpu.means[name].mean for name in ("utilization", "memory_utilization", "power"))
     temperature = gpu.means["temperature"].largest if gpu.means["temperature"].count else None
     slowed, xids = gpu.slowed(), gpu.xids()
-    return GpuRow(gpu.host, ranks, _index(gpu), gpu.name, utilization, memory, power, temperature, slowed, xids)
+    return GpuRow(
+        gpu.host,
+        ranks,
+        _index(gpu),
+        gpu.name,
+        utilization,
+        memory,
+        power,
+        temperature,
+        slowed,
+        xids,
+        dict(gpu.xid_times),
+    )
 
 
 def _index(gpu: SeenGpu) -> int:

@@ -82,7 +82,7 @@ def watch_settings(
             "stacks": True,
             "max_overhead": _MAX_OVERHEAD,
         },
-        "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
+        "nvml": {"collection_interval": "1s", "initial_delay": "0s", "earlier_xids": "1h"},
     }
     phases = {"interval": "1s" if seconds < _SHORT else "2s", "window": f"{seconds + 60:g}s"}
     return _settings(receivers, {"phases": {**_PHASES, **phases}}, collector, installed)

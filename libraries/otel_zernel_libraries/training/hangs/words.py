@@ -15,7 +15,7 @@ _FROZEN = "cgroup"
 
 def hang_sentences(hang: JobHang, now: float) -> list[str]:
     """The guilty ranks first, then those that wait. `now`: s since 1970."""
-    time = f"{'at least ' if hang.is_at_least else ''}{_time(max(now - hang.since, 0.0))}"
+    time = f"{'at least ' if hang.is_at_least else ''}{age_words(max(now - hang.since, 0.0))}"
     if hang.is_stop:
         return [_stop(hang.ranks, time)]
     waiting = [rank for rank in hang.ranks if rank.role is HungRole.WAITING]
@@ -74,6 +74,7 @@ def hang_advice(hang: JobHang) -> Iterator[str]:
         yield "Look for a collective below `if rank == 0`, and for ranks with fewer batches."
     elif first.role is HungRole.WAITING:
         yield "Look at the network and at the GPUs: `dmesg` for XIDs, and `NCCL_DEBUG=INFO`."
+        yield "If sizes of tensors may differ: `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares them in a new run."
     elif first.detail.startswith("its DataLoader worker"):
         yield "Look at the dataset's code in the worker, for locks and threads that it has inherited by fork."
     elif first.activity in (Activity.FILE, Activity.PIPE, Activity.SOCKET):
@@ -131,7 +132,7 @@ def _at(ranks: Sequence[HungRank]) -> str:
     return f" in {printable(lines.pop())}" if len(lines) == 1 else ""
 
 
-def _time(seconds: float) -> str:
+def age_words(seconds: float) -> str:
     """`40 s`, `12 min`, `3 h`."""
     for unit, name in ((3600, "h"), (60, "min")):
         if seconds >= 2 * unit:

@@ -57,6 +57,8 @@ class SeenGpu:
     """The reasons that lower the clocks now, without the harmless ones."""
     xid: dict[tuple[str, str], int] = field(default_factory=dict)
     """The number of errors by code and GPU instance of MIG."""
+    xid_times: dict[str, float] = field(default_factory=dict)
+    """The time of the last error by code, s since 1970."""
     last_xids: set[str] = field(default_factory=set)
     """Codes that were the last error at some time: DCGM reports no numbers."""
     pids: dict[int, None] = field(default_factory=dict)
@@ -148,6 +150,14 @@ def _xid(gpu: SeenGpu, seen: SeenValue) -> None:
         gpu.xid[of_instance] = int(seen.value)
 
 
+def _xid_time(gpu: SeenGpu, seen: SeenValue) -> None:
+    code = seen.text(semconv.GPU_XID_CODE)
+    if not seen.value:
+        gpu.xid_times.pop(code, None)
+    elif code in gpu.xid_times or len(gpu.xid_times) < _MOST_CODES:
+        gpu.xid_times[code] = max(seen.value, gpu.xid_times.get(code, 0.0))
+
+
 def _last_xid(gpu: SeenGpu, seen: SeenValue) -> None:
     """DCGM reports the code of the last error, and no numbers of errors. 0: there is none since its start."""
     if not seen.value:
@@ -174,6 +184,7 @@ GPU_READERS: Final[Mapping[str, Callable[[SeenGpu, SeenValue], None]]] = {
     "hw.temperature": _plain("temperature", "hw.sensor_location", "", "gpu"),
     semconv.GPU_THROTTLE_ACTIVE: _throttled,
     semconv.GPU_XID_ERRORS: _xid,
+    semconv.GPU_XID_LAST_TIME: _xid_time,
     semconv.GPU_XID_LAST: _last_xid,
 }
 """By metric: how its points change the GPU. A point without a recorded value ends its series."""

@@ -311,6 +311,7 @@ PYTHON = np.dtype(
         ("is_number", "<u4"),
         ("owner", "<u4"),
         ("shim", "<u4"),
+        ("thread_register", "<u4"),
     ]
 )
 PYTHON_THREAD = np.dtype([("id", "<u8"), ("tgid", "<u4"), ("reserved", "<u4")])

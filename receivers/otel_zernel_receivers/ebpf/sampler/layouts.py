@@ -24,6 +24,7 @@ class Frames(NamedTuple):
     is_number: int
     owner: int = 0
     shim: int = 0
+    thread_register: int = 0
 
 
 class LineForm(Enum):

@@ -27,6 +27,7 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     threads_of,
 )
 from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLines
+from otel_zernel_receivers.ebpf.sampler.thread_registers import register_distance
 from otel_zernel_receivers.ebpf.tables.samples import SampledProcess
 from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS, THREADS_OF_WORKER, Tables
 
@@ -39,6 +40,8 @@ class _Known:
     mappings: list[MappedFile] = field(default_factory=list)
     folders: LibraryFolders = field(default_factory=LibraryFolders)
     runtime: PythonRuntime | None = None
+    distance: int = 0
+    """Of the registers of its threads from their ids."""
     threads: dict[int, int] = field(default_factory=dict)
     """The addresses of the states of its Python threads, by thread."""
     is_unreadable: bool = False
@@ -156,6 +159,7 @@ class Sampler:
         if not served or not served.runtime or not has_runtime(of.pid, served.runtime):
             return False
         if not known.runtime:
+            known.distance = served.distance
             self._set_runtime(known, served.runtime)
         known.folders = served.folders
         return True
@@ -166,6 +170,7 @@ class Sampler:
         if mappings != known.mappings or known.is_unreadable:
             with suppress(OSError):  # the table has room for few workers that are no forks
                 self._by_tgid["executables"].put(NUMBER.pack(known.tgid), executable_of(mappings).tobytes())
+            known.distance = register_distance(folder.pid, mappings, self._proc_root, of.pid)
             self._find_python(of.pid, known, interpreter_in(mappings, folder.executable), folder.pid)
             known.mappings, known.folders = mappings, LibraryFolders.of(mapping.path for mapping in mappings)
 
@@ -185,7 +190,8 @@ class Sampler:
         known.runtime = runtime
         key, gil = NUMBER.pack(known.tgid), runtime.gil
         self._by_tgid["gils"].put(key, np.array((gil.start, gil.stop), GIL).tobytes())
-        self._by_tgid["pythons"].put(key, np.array(tuple(runtime.layout.frames), PYTHON).tobytes())
+        frames = runtime.layout.frames._replace(thread_register=known.distance)
+        self._by_tgid["pythons"].put(key, np.array(tuple(frames), PYTHON).tobytes())
 
     def _write_threads(self, of: SampledProcess, known: _Known) -> None:
         most = THREADS_OF_WORKER if of.worker else THREADS_OF_PROCESS

@@ -6,11 +6,12 @@ https://docs.nvidia.com/deploy/xid-errors/ lists the codes.
 import ctypes
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from otel_zernel_receivers.nvml.driver.kernel_log import LoggedXid
 from otel_zernel_receivers.nvml.driver.library import GpuLost, Handle, NvmlLibrary, NvmlUnavailable
 
 WAIT_MS = 200
@@ -50,6 +51,14 @@ class XidCounts:
             counted = self._counts[uuid].setdefault(xid, XidCount())
             counted.count += 1
             counted.last_ns = self._time_ns()
+
+    def add_logged(self, uuid: str, xids: Iterable[LoggedXid]) -> None:
+        """Counts errors from before the start."""
+        with self._lock:
+            for code, time_ns in xids:
+                counted = self._counts[uuid].setdefault(Xid(code), XidCount())
+                counted.count += 1
+                counted.last_ns = max(counted.last_ns, time_ns)
 
     def of_gpu(self, uuid: str) -> dict[Xid, tuple[int, int]]:
         """Count and last time (ns since 1970) of each XID that the GPU reported."""

@@ -10,6 +10,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.nvml.driver.events import XidCounts
+from otel_zernel_receivers.nvml.driver.kernel_log import BusId, LoggedXid, bus_id
 from otel_zernel_receivers.nvml.driver.library import GpuLost, GpuUnidentified, Handle, NvmlLibrary
 from otel_zernel_receivers.nvml.gpus.device import Device
 from otel_zernel_receivers.nvml.gpus.history import DeviceHistory
@@ -148,6 +149,8 @@ class GpuRegistry:
     options: DeviceOptions
     context: Context
     xids: XidCounts
+    logged_xids: dict[BusId, list[LoggedXid]] = field(default_factory=dict)
+    """Those from before the start, of GPUs that have not been found yet."""
     histories: dict[str, DeviceHistory] = field(default_factory=dict)
     """By the uuid of the device."""
     gpus: dict[str, Gpu] = field(default_factory=dict)
@@ -160,6 +163,8 @@ class GpuRegistry:
 
     def create(self, library: NvmlLibrary, listed: ListedGpu) -> Gpu:
         """The GPU, ready to be scraped. Replaces an earlier one with the same uuid."""
+        if gpu_id := bus_id(str(listed.identity.resource.get(semconv.GPU_PCI_BUS_ID, ""))):
+            self.xids.add_logged(listed.identity.uuid, self.logged_xids.pop(gpu_id, ()))
         instances = [self._device(library, handle, identity) for handle, identity in listed.instances]
         gpu = Gpu(self._device(library, listed.handle, listed.identity), instances)
         self.gpus[listed.identity.uuid] = gpu

@@ -1,7 +1,6 @@
 """The line that makes a training job slow is the first one of its stacks, whatever it does and wherever in the loop."""
 
 import json
-import platform
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -163,7 +162,6 @@ def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:
     return seconds
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
 @pytest.mark.parametrize(
     ("plant", "position"), [*OFTEN, *(pytest.param(*pair, marks=pytest.mark.soak) for pair in RARELY)]
 )

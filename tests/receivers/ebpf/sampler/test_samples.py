@@ -2,7 +2,6 @@
 
 import json
 import math
-import platform
 import subprocess
 import sys
 from collections import Counter
@@ -179,7 +178,6 @@ def test_the_kernel_knows_the_gil_of_a_training_process(loadable: None, standin:
         assert job.gil == np.array((runtime.gil.start, runtime.gil.stop), GIL).tobytes()
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_python_frames_of_a_thread_are_found(loadable: None, standin: Standin, minor: int) -> None:
     with training(python_of(minor), DEEP_JOB, "0.5", str(standin.cudart)) as job:
@@ -200,7 +198,6 @@ def test_the_python_frames_of_a_thread_are_found(loadable: None, standin: Standi
         assert deep.places[0].code == codes[0][0]
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, minor: int) -> None:
     with training(python_of(minor), WAITING_JOB, str(standin.cudart)) as job:
@@ -215,7 +212,6 @@ def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, 
         assert sum(count.samples for _, count in waits) <= 200 * waited * 1.5 + 21, "at most 200 stacks a second"
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the frames are found on x86-64 only")
 def test_a_stack_of_a_wait_is_read_after_off_cpu(loadable: None, standin: Standin) -> None:
     config = EbpfConfig(stacks=StacksConfig.model_validate({"off_cpu": "10ms"}), max_overhead=0)
     with training(sys.executable, WAITING_JOB, str(standin.cudart), config=config) as job:
