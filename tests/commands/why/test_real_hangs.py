@@ -48,6 +48,8 @@ HANGS = {
     "count": Hang("mismatched", "collective", "do_count", "barrier"),
     "size": Hang("mismatched", "collective", "train", "the sizes of their tensors differ"),
     "worker": Hang("missing", "lock", "Locked.__getitem__", "its DataLoader worker"),
+    "loader": Hang("dead", None, "train", "ended with exit code 1", None),
+    "paused": Hang("missing", "pipe", "do_paused", "is stopped"),
     "pool": Hang("missing", "lock", "do_pool", "a pool whose processes have no work"),
     "producer": Hang("missing", "pipe", "do_producer", "is dead: killed by SIGKILL"),
     "checkpoint": Hang("missing", "pipe", "save", "which no other process has opened", rank=0),
@@ -55,6 +57,8 @@ HANGS = {
     "logger": Hang("missing", "socket", "do_preprocess", "reads from a socket of 127.0.0.1", rank=0),
     "store": Hang("waiting", "collective", "new_group", "a socket of 127.0.0.1", "new_group", rank=0),
 }
+SLOW = ("computes", "writes", "sleeps", "asks", "evaluates", "saves", "compiles", "debugs", "learns", "idles")
+"""What a rank may do for long that does not hang."""
 BEFORE, AFTER = True, False
 """Whether the collector has watched the job before it hangs."""
 FEW_STEPS, MANY_STEPS = "5", "400"
@@ -79,7 +83,7 @@ async def hang_of(kind: str, folder: Path, patch: pytest.MonkeyPatch, *, is_watc
     [
         ("gil", AFTER),
         ("preprocess", AFTER),
-        *(soak(kind, AFTER) for kind in HANGS if kind not in ("gil", "preprocess", "dead", "size")),
+        *(soak(kind, AFTER) for kind in HANGS if kind not in ("gil", "preprocess", "dead", "loader", "size")),
         *(soak(kind, BEFORE) for kind in HANGS),
     ],
 )
@@ -155,9 +159,7 @@ async def test_an_elastic_restart_is_no_hang(tmp_path: Path, monkeypatch: pytest
     assert job["step"]["count"] > int(MANY_STEPS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "seconds"), [("computes", 8), *(soak(kind, 25) for kind in ("computes", "writes", "sleeps", "asks"))]
-)
+@pytest.mark.parametrize(("kind", "seconds"), [("computes", 8), *(soak(kind, 25) for kind in SLOW)])
 async def test_a_rank_that_only_takes_long_is_not_called_hung(
     kind: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

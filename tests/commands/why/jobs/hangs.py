@@ -4,6 +4,7 @@ One rank is guilty, after so many steps, when it touches the file `HANGS_BEGAN`.
 them after so many seconds. If `HANGS_SPAWN` is set, it starts them by multiprocessing: no environment has their ranks.
 """
 
+import asyncio
 import ctypes
 import multiprocessing
 import os
@@ -17,10 +18,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-GUILTY = {"checkpoint": 0, "logger": 0}
+ALONE = ("debugs", "learns", "idles")
+"""Kinds of a job with one rank: others would wait for it."""
+GUILTY = dict.fromkeys(("checkpoint", "logger", *ALONE), 0)
 """The guilty rank, if it is not rank 1."""
-RANKS = {"order": 3, "count": 3}
+RANKS = {"order": 3, "count": 3, **dict.fromkeys(ALONE, 1)}
 """The number of ranks, if it is not 2: with three, it is clear which one differs."""
+LONG = 90
+"""Seconds for which a rank is busy."""
 
 
 def launch(kind: str, steps: str, seconds: float) -> None:
@@ -100,7 +105,7 @@ def train(kind: str, steps: int) -> None:
         if step == steps:
             if is_guilty:
                 be_guilty(kind, model)
-            elif kind == "dead":
+            elif kind in ("dead", "loader"):
                 wait_for_the_dead(distributed)
             elif kind == "preprocess":
                 distributed.barrier()
@@ -211,6 +216,34 @@ def do_worker() -> None:
         list(torch.utils.data.DataLoader(Locked(), num_workers=1))
 
 
+class Signalled:
+    """A dataset whose worker gets a signal."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        os.kill(os.getpid(), self.number)
+        return index
+
+
+def do_loader() -> None:
+    """Loses a DataLoader worker, for example because memory was used up: PyTorch raises an error that ends the rank."""
+    import torch
+
+    list(torch.utils.data.DataLoader(Signalled(signal.SIGKILL), num_workers=1))
+
+
+def do_paused() -> None:
+    """Waits for a DataLoader worker that is stopped."""
+    import torch
+
+    list(torch.utils.data.DataLoader(Signalled(signal.SIGSTOP), num_workers=1))
+
+
 def do_pool() -> None:
     """Waits for a worker of a pool that was killed, for example because memory was used up."""
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -231,13 +264,13 @@ def do_producer() -> None:
 
 
 def do_computes() -> None:
-    until = time.monotonic() + 90
+    until = time.monotonic() + LONG
     while time.monotonic() < until:
         sum(range(10_000))
 
 
 def do_writes() -> None:
-    until = time.monotonic() + 90
+    until = time.monotonic() + LONG
     path = Path(f"/tmp/hangs.{os.getpid()}")
     with path.open("wb") as file:
         while time.monotonic() < until:
@@ -259,7 +292,61 @@ def do_restarts() -> None:
 
 
 def do_sleeps() -> None:
-    time.sleep(90)
+    time.sleep(LONG)
+
+
+def do_evaluates() -> None:
+    import torch
+
+    model, until = torch.nn.Linear(512, 512), time.monotonic() + LONG
+    with torch.no_grad():
+        while time.monotonic() < until:
+            model(torch.ones(512, 512)).mean().item()
+
+
+def do_saves() -> None:
+    """Writes a large checkpoint, part by part."""
+    import torch
+
+    until, path = time.monotonic() + LONG, Path(f"/tmp/hangs.{os.getpid()}")
+    while time.monotonic() < until:
+        torch.save({str(number): torch.ones(1 << 18) for number in range(32)}, path)
+    path.unlink()
+
+
+def do_compiles() -> None:
+    import torch
+
+    until, number = time.monotonic() + LONG, 0
+    while time.monotonic() < until:
+        number += 1
+        torch._dynamo.reset()
+        torch.compile(torch.nn.Sequential(*(torch.nn.Linear(8 + number, 8 + number) for _ in range(8))))(
+            torch.ones(4, 8 + number)
+        )
+
+
+def do_debugs() -> None:
+    """Is at the prompt of the debugger."""
+    breakpoint()
+
+
+def do_learns() -> None:
+    """Waits for an actor, which plays for long."""
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    context.Process(target=play, args=(queue,)).start()
+    queue.get()
+
+
+def play(queue: Any) -> None:
+    time.sleep(LONG)
+    queue.put(1)
+
+
+def do_idles() -> None:
+    """Waits for the next cell, as the kernel of a notebook."""
+    asyncio.run(asyncio.sleep(3600))
 
 
 def wait_for_the_dead(distributed: Any) -> None:

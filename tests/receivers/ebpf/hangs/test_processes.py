@@ -53,9 +53,9 @@ class Program:
 
 @contextmanager
 def running(
-    kind: str, folder: Path, python: str = sys.executable, environment: Mapping[str, str] | None = None
+    kind: str, folder: Path, *wrapper: str, python: str = sys.executable, environment: Mapping[str, str] | None = None
 ) -> Iterator[Program]:
-    command = [python, str(PROGRAM), kind, str(folder)]
+    command = [*wrapper, python, str(PROGRAM), kind, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as program:
         assert program.stdout
         assert program.stdout.readline() == b"ready\n"
@@ -72,13 +72,23 @@ def running(
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_a_thread_has_its_frames_with_lines_in_each_version_of_python(minor: int, tmp_path: Path) -> None:
-    with running("asleep", tmp_path, python_of(minor)) as program:
+    with running("asleep", tmp_path, python=python_of(minor)) as program:
         main = program.main(lambda main: main.activity is Activity.TIMER)
     assert main.lines == (
         CodeLine(str(PROGRAM), "asleep", line_with("def asleep") + 1),
         CodeLine(str(PROGRAM), "<module>", len(LINES)),
     )
     assert main.detail == "sleeps"
+
+
+def test_a_thread_in_another_pid_namespace_has_its_frames(tmp_path: Path) -> None:
+    namespaces = ("unshare", "--pid", "--fork", "--kill-child")
+    if subprocess.run([*namespaces, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("pid namespaces need CAP_SYS_ADMIN")
+    with running("asleep", tmp_path, *namespaces) as launcher:
+        (child,) = launcher.read().children
+        main = child.threads[0]
+        assert (main.thread, main.lines[0].function) == (child.pid, "asleep")
 
 
 def test_the_files_of_pytorch_are_those_beside_its_mapped_library(tmp_path: Path) -> None:
@@ -91,7 +101,7 @@ def test_the_files_of_pytorch_are_those_beside_its_mapped_library(tmp_path: Path
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_thread_that_holds_the_gil_in_c_is_named(minor: int, tmp_path: Path) -> None:
-    with running("gil", tmp_path, python_of(minor)) as program:
+    with running("gil", tmp_path, python=python_of(minor)) as program:
         main = program.main(lambda main: main.detail == "sleeps and holds the GIL")
         assert main.lines[0].function == "gil"
 

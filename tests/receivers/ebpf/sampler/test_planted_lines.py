@@ -5,7 +5,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -134,8 +134,13 @@ class Job:
 
 @pytest.fixture(scope="module")
 def job(standin: Standin, python: str) -> Iterator[Job]:
+    with running(python, JOB, str(standin.cudart)) as job:
+        yield job
+
+
+@contextmanager
+def running(*command: str) -> Iterator[Job]:
     require_ebpf()
-    command = [python, JOB, str(standin.cudart)]
     with (
         closing(Watch(CONFIG, make_context(clock=SystemClock()))) as watch,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
@@ -169,6 +174,16 @@ def test_the_planted_line_is_the_first(job: Job, plant: str, position: str) -> N
     """A busy machine finds a worker late, and counts nothing of it before that."""
     expected = Found(True, True, ACTIVITIES[plant], {MARKS.get(position, ("", False))})
     assert measured(lambda: found_in(job, plant, position), lambda found: found == expected) == expected
+
+
+def test_the_planted_line_of_a_container_is_the_first(standin: Standin, python: str) -> None:
+    """A container has PID and mount namespaces of its own."""
+    require_ebpf()
+    namespaces = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*namespaces, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("namespaces need CAP_SYS_ADMIN")
+    with running(*namespaces, python, JOB, str(standin.cudart)) as job:
+        test_the_planted_line_is_the_first(job, "sleep", "forward")
 
 
 def found_in(job: Job, plant: str, position: str) -> Found:
