@@ -56,7 +56,7 @@ def profiles_data(
             profile_id=blake2b(f"{kind} {start} {resource}".encode(), digest_size=16).digest(),
         )
         for sample, time in _samples(code.stacks, kind):
-            indices = [rows.attribute(one) for one in sample.attributes]
+            indices = [rows.attribute(attribute) for attribute in sample.attributes]
             profile.samples.add(stack_index=rows.stack(sample.lines), attribute_indices=indices, values=[time])
         if profile.samples:
             profiles.append(profile)
@@ -99,7 +99,7 @@ class _Dictionary:
 
     def stack(self, lines: tuple[CodeLine, ...]) -> int:
         """The number of a stack."""
-        at = [self._row(one, self.message.location_table, lines=[self._line(one)]) for one in lines]
+        at = [self._row(line, self.message.location_table, lines=[self._line(line)]) for line in lines]
         return self._row(lines, self.message.stack_table, location_indices=at)
 
     def _line(self, line: CodeLine) -> otlp.Line:
@@ -158,10 +158,10 @@ def pprof(processes: Sequence[tuple[CodeTimes, Mapping[str, str | int]]]) -> byt
 def _samples(stacks: Iterable[PlacedStack], *kinds: str) -> Iterator[tuple[_Sample, int]]:
     """The samples of these kinds, each once, and their times in ns."""
     times: Counter[_Sample] = Counter()
-    for one in stacks:
-        kind = CPU if one.activity in ON_CPU else OFF_CPU
+    for stack in stacks:
+        kind = CPU if stack.activity in ON_CPU else OFF_CPU
         if kind in kinds:
-            times[_Sample(kind, one.lines, tuple(_attributes_of(one)))] += round(one.seconds * 1e9)
+            times[_Sample(kind, stack.lines, tuple(_attributes_of(stack)))] += round(stack.seconds * 1e9)
     return ((sample, time) for sample, time in times.items() if time)
 
 

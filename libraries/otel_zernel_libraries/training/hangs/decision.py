@@ -57,8 +57,10 @@ _ENDS_ALONE: Final = frozenset(
 )
 _LOCKS: Final = frozenset({Activity.LOCK, Activity.GIL, Activity.COLLECTIVE})
 _TRANSFERS: Final = frozenset(Activity) - _LOCKS - RUNS - _ENDS_ALONE
-_IN_COLLECTIVE: Final = _LOCKS | RUNS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
-"""What a thread does that waits in a collective. NCCL runs."""
+_IN_COLLECTIVE: Final = _LOCKS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
+"""What a thread does that waits in a collective of which its stack says nothing."""
+_BACKWARD: Final = "backward"
+"""The operation of a stack in a backward pass, which waits for collectives, or computes."""
 _TERMINAL: Final = ("/dev/pts/", "/dev/tty", "/dev/console")
 _POINT_TO_POINT: Final = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 
@@ -111,32 +113,33 @@ class _Judged(NamedTuple):
 def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     """The hang of a job of `size` ranks, or None. `ranks` are those that are known, each once."""
     judged = [_judge(rank, is_alone=size == 1) for rank in ranks]
-    here = [one for one in judged if one.state is not _State.DEAD]
-    waiting = [one for one in here if one.state is _State.WAITS]
-    if not here or any(one.state in (_State.MOVES, _State.RESTS) for one in here):
+    here = [each for each in judged if each.state is not _State.DEAD]
+    waiting = [each for each in here if each.state is _State.WAITS]
+    if not here or any(each.state in (_State.MOVES, _State.RESTS) for each in here):
         return None
-    if not waiting and any(one.state is _State.SERVES for one in here):
+    if not waiting and any(each.state is _State.SERVES for each in here):
         return None
-    if all(one.state is _State.STOPPED for one in here) or (not waiting and _has_ended(judged)):
+    if all(each.state is _State.STOPPED for each in here) or (not waiting and _has_ended(judged)):
         return None
     behind = _behind(waiting)
-    differing = [one for one in behind if _differs_in_size(one)]
-    mismatched = _mismatched(waiting) + differing
+    differing = [each for each in behind if _differs_in_size(each)]
+    mismatched = _mismatched(waiting, all_wait=len(waiting) == len(judged)) + differing
     are_all_here = len(ranks) >= size
-    are_gone = not are_all_here and any(one.rank.signs.has_lost_ranks for one in here)
+    are_gone = not are_all_here and any(each.rank.signs.has_lost_ranks for each in here)
     has_dead = len(here) < len(judged) or are_gone
     rows = [
-        _row(one, _role(one, mismatched, behind, has_dead=has_dead), differs_in_size=one in differing) for one in judged
+        _row(each, _role(each, mismatched, behind, has_dead=has_dead), differs_in_size=each in differing)
+        for each in judged
     ]
-    guilty = [one for one, row in zip(judged, rows, strict=True) if row.role is not HungRole.WAITING]
-    is_certain = any(one.is_known for one in mismatched) or any(one.is_certain for one in guilty)
+    guilty = [each for each, row in zip(judged, rows, strict=True) if row.role is not HungRole.WAITING]
+    is_certain = any(each.is_known for each in mismatched) or any(each.is_certain for each in guilty)
     if not _is_due(judged, guilty, waiting, is_certain=is_certain, are_all_seen=are_all_here or are_gone):
         return None
     absent = [] if guilty and not are_gone else list(_absent(ranks, size))
     return JobHang(
-        since=min(_moved(one.rank.signs) for one in guilty or judged),
-        is_at_least=not any(_is_begin_seen(one.rank.signs) for one in guilty or judged),
-        collective=_collective_of([one for one in waiting if one not in mismatched] or waiting),
+        since=min(_moved(each.rank.signs) for each in guilty or judged),
+        is_at_least=not any(_is_begin_seen(each.rank.signs) for each in guilty or judged),
+        collective=_collective_of([each for each in waiting if each not in mismatched] or waiting),
         ranks=tuple(sorted((*absent, *rows), key=lambda row: (row.role is HungRole.WAITING, row.rank or 0))),
     )
 
@@ -145,19 +148,19 @@ def stop_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     """The stop of a job: somebody has stopped all its ranks that run. None of one that runs on. The job does not hang:
     a user may have pressed Ctrl-Z."""
     judged = [_judge(rank, is_alone=size == 1) for rank in ranks]
-    stopped = [one for one in judged if one.state is _State.STOPPED]
-    if not stopped or any(one.state not in (_State.STOPPED, _State.DEAD) for one in judged):
+    stopped = [each for each in judged if each.state is _State.STOPPED]
+    if not stopped or any(each.state not in (_State.STOPPED, _State.DEAD) for each in judged):
         return None
-    if not any(_trains(one) for one in stopped) or all(_starts_others(one) for one in stopped):
+    if not any(_trains(each) for each in stopped) or all(_starts_others(each) for each in stopped):
         return None
-    rows = tuple(_row(one, HungRole.STOPPED) for one in stopped)
-    since = max(one.rank.signs.threads_at - (one.culprit.seconds if one.culprit else 0.0) for one in stopped)
+    rows = tuple(_row(each, HungRole.STOPPED) for each in stopped)
+    since = max(each.rank.signs.threads_at - (each.culprit.seconds if each.culprit else 0.0) for each in stopped)
     return JobHang(since=since, ranks=rows)
 
 
-def _starts_others(one: _Judged) -> bool:
+def _starts_others(judged: _Judged) -> bool:
     """Whether it has started the ranks and waits for them, as the agent of torchrun does."""
-    return one.culprit is not None and frames.serves_others(one.culprit.lines)
+    return judged.culprit is not None and frames.serves_others(judged.culprit.lines)
 
 
 def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
@@ -195,7 +198,7 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
                 return _Judged(rank, _State.BLOCKED, None, loop, detail, is_certain=True)
     joins = frames.joins(loop.lines)
     is_served = frames.serves_others(loop.lines) or STANDARD_INPUT in loop.detail
-    serves = is_served or (joins and any(frames.serves_others(one.lines) for one in threads))
+    serves = is_served or (joins and any(frames.serves_others(each.lines) for each in threads))
     others = [thread for child in children if not child.is_stopped for thread in child.threads]
     if loop.activity is Activity.GIL:
         others = []
@@ -203,7 +206,7 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
         others += [thread for thread in threads if thread is not loop]
     if any(thread.thread in rank.signs.ran for thread in others):
         return moves
-    helped = any(_may_transfer(one) or (joins and one.activity in _ENDS_ALONE) for one in others)
+    helped = any(_may_transfer(each) or (joins and each.activity in _ENDS_ALONE) for each in others)
     if loop.activity is Activity.CHILD and not any(child.threads for child in children):
         return moves  # nothing is known about the child
     least = _STILL_IN_TRANSFER if loop.activity in _TRANSFERS else _STILL
@@ -227,7 +230,7 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
 def _of_other_thread(loop: ThreadNow, threads: Sequence[ThreadNow], *, joins: bool) -> str:
     """What the thread does that a thread waits for, if only one runs code of the user. A lock of Python has no owner
     that could be read."""
-    others = [one for one in threads if one is not loop and frames.is_of_user(one.lines) and not _has_no_work(one)]
+    others = [each for each in threads if each is not loop and frames.is_of_user(each.lines) and not _has_no_work(each)]
     if loop.activity is not Activity.LOCK or len(others) != 1:
         return ""
     (thread,) = others
@@ -245,7 +248,7 @@ def _has_no_work(thread: ThreadNow) -> bool:
 def _lost_work(children: Sequence[ChildNow], *, joins: bool) -> str:
     """Why a rank that waits for the work of its children waits for ever: one that is dead can have had it. Empty if
     another one may do it."""
-    mains = [next((one for one in child.threads if one.is_main), None) for child in children]
+    mains = [next((each for each in child.threads if each.is_main), None) for child in children]
     makers = [child for child, main in zip(children, mains, strict=True) if not (main and frames.helps(main.lines))]
     if dead := next((child for child in makers if child.is_dead), None):
         return f"its child {_end_of(dead)}" if all(child.is_dead for child in makers) else ""
@@ -273,9 +276,11 @@ def _collective(loop: ThreadNow, known: Sequence[OpenCollective]) -> OpenCollect
     operation = frames.operation_of(loop.lines)
     if loop.activity is Activity.PYTHON or not (operation or loop.activity in _IN_COLLECTIVE):
         return None
-    own = [one for one in known if one.thread in (0, loop.thread)]
+    if loop.activity in RUNS and operation == _BACKWARD:
+        return None
+    own = [each for each in known if each.thread in (0, loop.thread)]
     if own or (known and (operation or loop.activity in (Activity.GPU_WAIT, Activity.COLLECTIVE))):
-        return max(own or known, key=lambda one: one.seconds)
+        return max(own or known, key=lambda each: each.seconds)
     is_open = operation and loop.activity not in RUNS
     return OpenCollective(operation=operation, seconds=loop.seconds) if is_open else None
 
@@ -288,7 +293,7 @@ def _may_transfer(thread: ThreadNow) -> bool:
 def _stuck_worker(children: Sequence[ChildNow]) -> tuple[ChildNow, ThreadNow] | None:
     """A DataLoader worker that works on a batch, and the thread that does."""
     for child in children:
-        thread = next((one for one in child.threads if one.is_main), None)
+        thread = next((each for each in child.threads if each.is_main), None)
         if child.is_worker and thread and frames.makes_batch(thread.lines):
             return child, thread
     return None
@@ -297,27 +302,28 @@ def _stuck_worker(children: Sequence[ChildNow]) -> tuple[ChildNow, ThreadNow] | 
 def _named_thread(detail: str, threads: Sequence[ThreadNow]) -> ThreadNow | None:
     """The thread that a detail names: `the GIL, which thread 4711 holds`."""
     named = re.search(r"thread (\d+)", detail)
-    return next((one for one in threads if named and one.thread == int(named[1]) and one.lines), None)
+    return next((each for each in threads if named and each.thread == int(named[1]) and each.lines), None)
 
 
 def _has_ended(judged: Sequence[_Judged]) -> bool:
     """Whether a rank has ended well: training is over, and the others end, too."""
-    return any(one.rank.signs.ending is not None and one.rank.signs.ending.code == 0 for one in judged)
+    return any(each.rank.signs.ending is not None and each.rank.signs.ending.code == 0 for each in judged)
 
 
-def _mismatched(waiting: Sequence[_Judged]) -> list[_Judged]:
+def _mismatched(waiting: Sequence[_Judged], *, all_wait: bool) -> list[_Judged]:
     """The ranks that wait in another operation than most, with the same number in the same communicator; all if no
-    operation is that of most."""
+    operation is that of most. Where numbers are not known, operations may differ because one rank does not come."""
     groups: defaultdict[tuple[str, int], list[tuple[_Call, _Judged]]] = defaultdict(list)
-    for one in waiting:
-        if (collective := one.collective) and collective.operation not in _POINT_TO_POINT:
-            groups[collective.communicator, collective.sequence].append((_call_of(collective), one))
+    for each in waiting:
+        collective = each.collective
+        if collective and collective.operation not in _POINT_TO_POINT and (all_wait or collective.sequence):
+            groups[collective.communicator, collective.sequence].append((_call_of(collective), each))
     mismatched: list[_Judged] = []
     for group in groups.values():
         (usual, most), *others = Counter(call for call, _ in group).most_common()
         if others:
             is_clear = most > others[0][1]
-            mismatched += [one for call, one in group if not is_clear or call != usual]
+            mismatched += [each for call, each in group if not is_clear or call != usual]
     return mismatched
 
 
@@ -326,33 +332,33 @@ _Call = tuple[str, int]
 
 def _call_of(collective: OpenCollective) -> _Call:
     """The operation, and its size if that is the same on all ranks. Backward passes wait for `all_reduce`."""
-    operation = "all_reduce" if collective.operation == "backward" else collective.operation
+    operation = "all_reduce" if collective.operation == _BACKWARD else collective.operation
     return operation, collective.bytes if operation in _SAME_SIZE else 0
 
 
 def _behind(waiting: Sequence[_Judged]) -> list[_Judged]:
     """The ranks that wait in an earlier collective of a named communicator than others."""
-    named = [(one, one.collective) for one in waiting if one.collective and one.collective.communicator]
+    named = [(each, each.collective) for each in waiting if each.collective and each.collective.communicator]
     latest: defaultdict[str, int] = defaultdict(int)
     for _, collective in named:
         latest[collective.communicator] = max(latest[collective.communicator], collective.sequence)
-    return [one for one, collective in named if 0 < collective.sequence < latest[collective.communicator]]
+    return [each for each, collective in named if 0 < collective.sequence < latest[collective.communicator]]
 
 
-def _differs_in_size(one: _Judged) -> bool:
+def _differs_in_size(judged: _Judged) -> bool:
     """Whether a rank waits in a collective that has finished on a rank that has left it: of an operation that needs
     all, that is so only if their sizes differ."""
-    collective = one.collective
+    collective = judged.collective
     return collective is not None and collective.communicator.startswith(GLOO) and collective.operation in _NEEDS_ALL
 
 
-def _role(one: _Judged, mismatched: Sequence[_Judged], behind: Sequence[_Judged], *, has_dead: bool) -> HungRole:
+def _role(judged: _Judged, mismatched: Sequence[_Judged], behind: Sequence[_Judged], *, has_dead: bool) -> HungRole:
     """A rank that is blocked in a job with a dead one waits for that one, for example in a store."""
-    if one.state is _State.WAITS:
-        waits = HungRole.MISSING if one in behind else HungRole.WAITING
-        return HungRole.MISMATCHED if one in mismatched else waits
-    blocked = HungRole.MISSING if not has_dead or one.is_certain else HungRole.WAITING
-    return {_State.DEAD: HungRole.DEAD, _State.STOPPED: HungRole.STOPPED}.get(one.state, blocked)
+    if judged.state is _State.WAITS:
+        waits = HungRole.MISSING if judged in behind else HungRole.WAITING
+        return HungRole.MISMATCHED if judged in mismatched else waits
+    blocked = HungRole.MISSING if not has_dead or judged.is_certain else HungRole.WAITING
+    return {_State.DEAD: HungRole.DEAD, _State.STOPPED: HungRole.STOPPED}.get(judged.state, blocked)
 
 
 def _is_due(
@@ -364,40 +370,42 @@ def _is_due(
     are_all_seen: bool,
 ) -> bool:
     """Whether the job has made no mark for long enough."""
-    signs = [one.rank.signs for one in judged]
-    silent = min(one.rank.now - _moved(one.rank.signs) for one in judged)
+    signs = [each.rank.signs for each in judged]
+    silent = min(each.rank.now - _moved(each.rank.signs) for each in judged)
     if is_certain:
         return silent >= _LEAST
-    if any(one.rank.signs.ending and one.rank.signs.ending.code != 0 for one in guilty):
+    if any(each.rank.signs.ending and each.rank.signs.ending.code != 0 for each in guilty):
         return silent >= _PATIENCE
-    starts = not any(one.steps for one in signs)
-    if starts and not any(_trains(one) for one in judged):
+    starts = not any(each.steps for each in signs)
+    if starts and not any(_trains(each) for each in judged):
         return False
-    late = silent - max(_LEAST, _TIMES_P90 * max(one.p90 for one in signs))
-    if not are_all_seen and all(_may_wait_for_unseen(one) for one in guilty):
+    late = silent - max(_LEAST, _TIMES_P90 * max(each.p90 for each in signs))
+    if not are_all_seen and all(_may_wait_for_unseen(each) for each in guilty):
         return late >= _UNSEEN
-    return late >= max(_patience(one, starts=starts, others_wait=bool(waiting)) for one in guilty or waiting or judged)
+    return late >= max(
+        _patience(each, starts=starts, others_wait=bool(waiting)) for each in guilty or waiting or judged
+    )
 
 
-def _may_wait_for_unseen(one: _Judged) -> bool:
+def _may_wait_for_unseen(judged: _Judged) -> bool:
     """Whether this one may wait for a rank that shows nothing, for example for the one that has the store."""
-    return one.state is _State.BLOCKED and one.culprit is not None and one.culprit.activity is Activity.SOCKET
+    return judged.state is _State.BLOCKED and judged.culprit is not None and judged.culprit.activity is Activity.SOCKET
 
 
-def _patience(one: _Judged, *, starts: bool, others_wait: bool) -> float:
+def _patience(judged: _Judged, *, starts: bool, others_wait: bool) -> float:
     """How late (s) a job must be through this rank. `starts`: no step was seen."""
-    thread, loop = one.culprit, one.rank.signs.loop
+    thread, loop = judged.culprit, judged.rank.signs.loop
     keeps_gil = loop is not None and (loop.activity is Activity.GIL or loop.detail.endswith(HOLDS_GIL))
-    operation = one.collective.operation if one.collective else ""
-    if one.state is _State.SERVES:
+    operation = judged.collective.operation if judged.collective else ""
+    if judged.state is _State.SERVES:
         return _FOR_OTHERS
-    if one.is_helped or (thread and thread.activity is Activity.UNKNOWN and not keeps_gil):
+    if judged.is_helped or (thread and thread.activity is Activity.UNKNOWN and not keeps_gil):
         return _LONG if others_wait else _UNSEEN
     if thread and not keeps_gil and (thread.activity in _ENDS_ALONE or _writes_checkpoint(thread)):
         return _LONG
     if operation in _BEGINNINGS:
         return _LONG
-    if one.state is not _State.BLOCKED or not (others_wait or starts):
+    if judged.state is not _State.BLOCKED or not (others_wait or starts):
         return _PATIENCE
     is_still = thread and (keeps_gil or thread.activity not in _TRANSFERS or (starts and others_wait))
     return 0.0 if is_still else _PATIENCE
@@ -408,11 +416,11 @@ def _writes_checkpoint(thread: ThreadNow) -> bool:
     return frames.writes_checkpoint(thread.lines) and thread.activity is not Activity.PIPE
 
 
-def _trains(one: _Judged) -> bool:
+def _trains(judged: _Judged) -> bool:
     """Whether something shows that a process without steps trains."""
-    threads = one.rank.signs.threads
-    if threads is None or one.rank.rank is not None:
-        return one.rank.rank is not None
+    threads = judged.rank.signs.threads
+    if threads is None or judged.rank.rank is not None:
+        return judged.rank.rank is not None
     workers = any(child.is_worker for child in threads.children)
     return threads.has_marks or workers or any(frames.is_torch(thread.lines) for thread in threads.threads)
 
@@ -428,16 +436,16 @@ def _is_begin_seen(signs: RankSigns) -> bool:
 def _collective_of(waiting: Sequence[_Judged]) -> HungCollective | None:
     """The collective that most ranks wait in."""
     named = Counter(
-        HungCollective(one.operation, one.communicator, one.sequence)
-        for one in (one.collective for one in waiting)
-        if one
+        HungCollective(each.operation, each.communicator, each.sequence)
+        for each in (each.collective for each in waiting)
+        if each
     )
     return named.most_common(1)[0][0] if named else None
 
 
-def _row(one: _Judged, role: HungRole, *, differs_in_size: bool = False) -> HungRank:
-    rank, thread, collective = one.rank, one.culprit, one.collective
-    detail = one.detail
+def _row(judged: _Judged, role: HungRole, *, differs_in_size: bool = False) -> HungRank:
+    rank, thread, collective = judged.rank, judged.culprit, judged.collective
+    detail = judged.detail
     if collective and role is not HungRole.WAITING:
         why = ", which other ranks have left: the sizes of their tensors differ" if differs_in_size else ""
         detail = f"waits in {collective_words(collective)}{why}"

@@ -135,6 +135,24 @@ def test_different_sizes_are_mismatched() -> None:
     assert roles(hang_of(ranks, 3)) == {2: "mismatched", 0: "waiting", 1: "waiting"}
 
 
+def test_operations_without_numbers_differ_if_one_rank_does_not_come() -> None:
+    """Ranks wait in several groups, in a chain that ends at the missing one."""
+    gathers = rank(2, thread("lock", CodeLine(C10D, "all_gather_into_tensor", 5)))
+    hang = hang_of([waiting(0), waiting(1), gathers, rank(3, thread("lock", LOAD))], 4)
+    assert roles(hang) == {3: "missing", 0: "waiting", 1: "waiting", 2: "waiting"}
+    assert roles(hang_of([waiting(0), waiting(1), gathers], 3)) == {2: "mismatched", 0: "waiting", 1: "waiting"}
+
+
+@pytest.mark.parametrize("inner", [(LOAD,), (*BACKWARD,)], ids=["native code", "a backward pass"])
+def test_a_rank_that_computes_while_its_collective_goes_on_is_alive(inner: tuple[CodeLine, ...]) -> None:
+    """Collectives run beside the program: those of NCCL are open until it waits for the GPU."""
+    begun = [OpenCollective(operation="all_reduce", communicator="w", sequence=17, thread=100, seconds=120)]
+    busy = rank(1, thread("native", *inner), silent=120, collectives=begun)
+    assert hang_of([waiting(0, silent=120, sequence=17), busy], 2) is None
+    asleep = rank(1, thread("gpu_wait", *inner), silent=120, collectives=begun)
+    assert hang_of([waiting(0, silent=120, sequence=17), asleep], 2) is not None
+
+
 def test_a_barrier_after_the_last_batch_is_mismatched_with_a_backward_pass() -> None:
     ranks = [rank(0, thread("lock", *BACKWARD)), rank(1, thread("lock", *BACKWARD)), rank(2, thread("lock", *BARRIER))]
     assert roles(hang_of(ranks, 3)) == {2: "mismatched", 0: "waiting", 1: "waiting"}
