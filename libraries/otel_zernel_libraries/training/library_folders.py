@@ -85,6 +85,11 @@ def is_of_pytorch(line: CodeLine) -> bool:
     return path_in_library(line).startswith(_PYTORCH)
 
 
+def waits_for_gpu(line: CodeLine) -> bool:
+    """Whether a line is in a function of PyTorch that waits for the GPU, and does nothing else."""
+    return path_in_library(line).startswith("torch/cuda/") and line.function.rpartition(".")[2] == "synchronize"
+
+
 def is_standard(path: str) -> bool:
     """Whether a path in a library's folder is of Python's standard library."""
     return path.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names and path.endswith(".py")

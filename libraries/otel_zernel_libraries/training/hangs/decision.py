@@ -176,7 +176,7 @@ def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
         return _Judged(rank, _State.STOPPED, None, loop, loop.detail if loop else "", is_certain=True)
     if loop is None or frames.is_compiling(loop.lines):
         return _Judged(rank, _State.MOVES)
-    collective = None if is_alone else _collective(loop, threads.collectives)
+    collective = None if is_alone else _collective(loop, threads.collectives, is_still=signs.looks_same_for >= _STILL)
     if _is_idle(loop) or not (loop.lines or signs.steps or collective):
         return _Judged(rank, _State.RESTS)
     if collective:
@@ -270,9 +270,12 @@ def _is_idle(loop: ThreadNow) -> bool:
     return reads_terminal or frames.is_prompt(loop.lines) or frames.is_ending(loop.lines)
 
 
-def _collective(loop: ThreadNow, known: Sequence[OpenCollective]) -> OpenCollective | None:
+def _collective(loop: ThreadNow, known: Sequence[OpenCollective], *, is_still: bool) -> OpenCollective | None:
     """The collective that a thread waits in: the oldest one that has not ended, else the one of its stack. Those of
-    other threads do not hold it up, unless it waits for them."""
+    other threads do not hold it up, unless it waits for them.
+
+    `is_still`: it has been in the same lines for a while. A thread that waits for NCCL runs.
+    """
     operation = frames.operation_of(loop.lines)
     if loop.activity is Activity.PYTHON or not (operation or loop.activity in _IN_COLLECTIVE):
         return None
@@ -281,7 +284,7 @@ def _collective(loop: ThreadNow, known: Sequence[OpenCollective]) -> OpenCollect
     own = [each for each in known if each.thread in (0, loop.thread)]
     if own or (known and (operation or loop.activity in (Activity.GPU_WAIT, Activity.COLLECTIVE))):
         return max(own or known, key=lambda each: each.seconds)
-    is_open = operation and loop.activity not in RUNS
+    is_open = operation and (is_still or loop.activity not in RUNS)
     return OpenCollective(operation=operation, seconds=loop.seconds) if is_open else None
 
 

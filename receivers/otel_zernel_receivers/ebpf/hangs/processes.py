@@ -25,7 +25,7 @@ from otel_zernel_libraries.job_environment import (
     ranks_of_one_host,
 )
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.library_folders import LibraryFolders, is_of_pytorch
+from otel_zernel_libraries.training.library_folders import LibraryFolders, is_of_pytorch, waits_for_gpu
 from otel_zernel_libraries.training.stacks import HOLDS_GIL, MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
 from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
@@ -324,9 +324,11 @@ class ProcessReader:
 
 
 def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:
-    """The activity of a thread that runs, or could."""
+    """The activity of a thread that runs, or could. One that waits for the GPU runs, too: calls of CUDA poll."""
     if holds_gil:
         return Described(Activity.PYTHON, "")
+    if any(map(waits_for_gpu, lines[:1])):
+        return Described(Activity.GPU_WAIT, "")
     is_operator = any(map(is_of_pytorch, lines[:1]))
     return Described(Activity.OPERATOR if is_operator else Activity.NATIVE, "")
 

@@ -153,6 +153,16 @@ def test_a_rank_that_computes_while_its_collective_goes_on_is_alive(inner: tuple
     assert hang_of([waiting(0, silent=120, sequence=17), asleep], 2) is not None
 
 
+def test_a_rank_that_runs_in_a_collective_waits_once_it_has_been_there_for_a_while() -> None:
+    """As in a barrier of NCCL that began before the watch: the call polls the GPU."""
+    ranks = [rank(number, thread("operator", *BARRIER), silent=60) for number in range(2)]
+    assert hang_of(ranks, 2) is None  # one look shows nothing
+    for polls in ranks:
+        assert polls.signs.threads is not None
+        polls.signs.add_threads(NOW + 6, polls.signs.threads)
+    assert roles(hang_of([polls._replace(now=NOW + 6) for polls in ranks], 2)) == {0: "waiting", 1: "waiting"}
+
+
 def test_a_barrier_after_the_last_batch_is_mismatched_with_a_backward_pass() -> None:
     ranks = [rank(0, thread("lock", *BACKWARD)), rank(1, thread("lock", *BACKWARD)), rank(2, thread("lock", *BARRIER))]
     assert roles(hang_of(ranks, 3)) == {2: "mismatched", 0: "waiting", 1: "waiting"}

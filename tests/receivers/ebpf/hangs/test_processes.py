@@ -249,6 +249,12 @@ def test_a_thread_that_computes_in_python_runs_python(tmp_path: Path) -> None:
     assert main.lines[0].function == "busy"
 
 
+def test_a_thread_that_polls_the_gpu_waits_for_it(tmp_path: Path) -> None:
+    with running("polls", tmp_path) as program:
+        main = program.main(lambda main: main.activity is Activity.GPU_WAIT)
+    assert main.lines[0].function == "synchronize"
+
+
 def test_the_activity_of_a_call_is_that_of_its_probe(tmp_path: Path) -> None:
     with running("asleep", tmp_path) as program:
         main = program.read(Since(Activity.COLLECTIVE, 7.0)).threads[0]
