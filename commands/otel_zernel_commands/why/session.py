@@ -11,7 +11,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import printable, quoted
-from otel_zernel_commands.why.findings import Circumstances, WhyReport, groups_of, report_on
+from otel_zernel_commands.why.findings import Circumstances, JobFindings, WhyReport, groups_of, report_on
 from otel_zernel_commands.why.progress import ReplayProgress, WatchProgress
 from otel_zernel_commands.why.watch import (
     Prerequisites,
@@ -27,6 +27,7 @@ from otel_zernel_commands.why.watch import (
     family_of,
     is_reading,
     is_running,
+    nccl_notes,
     programs,
     replay,
     replay_settings,
@@ -101,7 +102,14 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     report = report_on(state, choice, replace(circumstances, program_ns=program_ns, blocks_of=blocks.of))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
-    return report
+    return replace(report, jobs=tuple(map(_with_nccl, report.jobs)))
+
+
+def _with_nccl(job: JobFindings) -> JobFindings:
+    """A job with what NCCL says of it, if it hangs."""
+    if not job.hang or job.hang.is_stop:
+        return job
+    return replace(job, notes=(*job.notes, *nccl_notes(rank.pid for rank in job.hang.ranks)))
 
 
 def replayed_report(path: Path, name: str | None, slices: Slices | None, progress: TextIO) -> WhyReport:

@@ -17,6 +17,7 @@ from otel_zernel_commands.why.watch.host_processes import (
     shows_steps,
     uses_rocm,
 )
+from otel_zernel_commands.why.watch.nccl_ras import nccl_notes
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites, obstacle_of
 from otel_zernel_commands.why.watch.slices import MOST_SLICES, Slice, Slices
 from otel_zernel_commands.why.watch.started_program import StartedProgram
@@ -44,6 +45,7 @@ __all__ = [
     "family_of",
     "is_reading",
     "is_running",
+    "nccl_notes",
     "obstacle_of",
     "programs",
     "replay",
