@@ -29,6 +29,7 @@ from otel_zernel_commands.why.watch import (
     is_running,
     nccl_notes,
     programs,
+    py_spy_code,
     replay,
     replay_settings,
     runs_mps,
@@ -102,14 +103,19 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     report = report_on(state, choice, replace(circumstances, program_ns=program_ns, blocks_of=blocks.of))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
-    return replace(report, jobs=tuple(map(_with_nccl, report.jobs)))
+    return replace(report, jobs=tuple(map(_with_others, report.jobs)))
 
 
-def _with_nccl(job: JobFindings) -> JobFindings:
-    """A job with what NCCL says of it, if it hangs."""
+def _with_others(job: JobFindings) -> JobFindings:
+    """A job that hangs with what other programs say of it: NCCL, and py-spy of processes without lines of code."""
     if not job.hang or job.hang.is_stop:
         return job
-    return replace(job, notes=(*job.notes, *nccl_notes(rank.pid for rank in job.hang.ranks)))
+    code = {rank.pid: py_spy_code(rank.pid) for rank in job.hang.ranks if rank.pid and not rank.code}
+    ranks = tuple(replace(rank, code=rank.code or code.get(rank.pid, ())) for rank in job.hang.ranks)
+    read = ", ".join(str(pid) for pid, lines in code.items() if lines)
+    notes = [f"py-spy has read the lines of code of pid {read}: the receiver cannot read its Python."] if read else []
+    notes += nccl_notes(rank.pid for rank in ranks)
+    return replace(job, hang=replace(job.hang, ranks=ranks), notes=(*job.notes, *notes))
 
 
 def replayed_report(path: Path, name: str | None, slices: Slices | None, progress: TextIO) -> WhyReport:

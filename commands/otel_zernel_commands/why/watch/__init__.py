@@ -19,6 +19,7 @@ from otel_zernel_commands.why.watch.host_processes import (
 )
 from otel_zernel_commands.why.watch.nccl_ras import nccl_notes
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites, obstacle_of
+from otel_zernel_commands.why.watch.py_spy import py_spy_code
 from otel_zernel_commands.why.watch.slices import MOST_SLICES, Slice, Slices
 from otel_zernel_commands.why.watch.started_program import StartedProgram
 from otel_zernel_commands.why.watch.step_blocks import StepBlock, StepBlocks
@@ -48,6 +49,7 @@ __all__ = [
     "nccl_notes",
     "obstacle_of",
     "programs",
+    "py_spy_code",
     "replay",
     "replay_settings",
     "runs_mps",

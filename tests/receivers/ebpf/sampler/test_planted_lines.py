@@ -51,18 +51,17 @@ ACTIVITIES = {
     "request": "socket",
 }
 OFTEN = [
-    ("pure_python", "forward"),
-    ("numpy", "load"),
+    *product(("pure_python", "sleep"), MARKS),
+    *product(("numpy", "item"), ("forward", "between")),
+    *product(("native", "lock", "request"), ("load", "forward")),
+    ("sqlite", "load"),
     ("sqlite", "backward"),
+    ("json_logging", "forward"),
     ("json_logging", "between"),
+    ("deep_copy", "load"),
     ("deep_copy", "optimizer"),
-    ("sleep", "between"),
-    ("lock", "forward"),
-    ("item", "between"),
-    ("request", "load"),
     ("native", "pool"),
-    ("pure_python", "worker"),
-    ("sleep", "worker"),
+    *product(("pure_python", "numpy", "sleep"), ("worker",)),
 ]
 """The others are for `make soak`."""
 RARELY = [pair for pair in product(ACTIVITIES, [*MARKS, "worker"]) if pair not in [*OFTEN, ("item", "worker")]]
