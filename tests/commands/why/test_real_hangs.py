@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,10 @@ async def hang_of(kind: str, folder: Path, patch: pytest.MonkeyPatch, *, is_watc
     async with training(str(JOBS / "hangs.py"), kind, MANY_STEPS if is_watched_before else FEW_STEPS) as pid:
         if not is_watched_before:
             await until(began.exists, within=PATIENCE)
+        begin = time.time()
         status, output, errors = await why(str(pid), "--for", LONGEST, "--json")
+        hung_for = time.time() - max(began.stat().st_mtime if began.exists() else begin, begin)
+    print(f"{kind}: named {hung_for:.0f} s after the begin of the {'hang' if is_watched_before else 'watch'}")
     assert status == 5, errors
     [job] = json.loads(output)["jobs"]
     hung: dict[str, Any] = job["hung"]
