@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,8 @@ async def hang_of(kind: str, folder: Path, patch: pytest.MonkeyPatch, *, is_watc
         begin = time.time()
         status, output, errors = await why(str(pid), "--for", LONGEST, "--json")
         hung_for = time.time() - max(began.stat().st_mtime if began.exists() else begin, begin)
-    print(f"{kind}: named {hung_for:.0f} s after the begin of the {'hang' if is_watched_before else 'watch'}")
+    begun = "hang" if is_watched_before else "watch"
+    sys.stdout.write(f"{kind}: named {hung_for:.0f} s after the begin of the {begun}\n")
     assert status == 5, errors
     [job] = json.loads(output)["jobs"]
     hung: dict[str, Any] = job["hung"]
