@@ -1,11 +1,9 @@
 """The sampler: gives the kernel what it needs to know of each training process, and runs the clock."""
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -32,8 +30,6 @@ from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLines
 from otel_zernel_receivers.ebpf.sampler.thread_registers import register_distance
 from otel_zernel_receivers.ebpf.tables.samples import SampledProcess
 from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS, THREADS_OF_WORKER, Tables
-
-_NO_LINES: Final = ". So there are no lines of code; `py-spy dump --pid PID` may show those of now"
 
 
 @dataclass(slots=True)
@@ -183,13 +179,20 @@ class Sampler:
             runtime = find_runtime(pid, interpreters, self._proc_root, own_pid)
         except UnreadablePython as reason:
             if not known.is_unreadable:
-                level, text = (logging.WARNING, _NO_LINES) if self._finds_lines else (logging.INFO, "")
-                self._logger.log(level, "The Python of process %d cannot be read: %s%s", own_pid, reason, text)
+                self._log_unreadable(own_pid, reason)
             known.is_unreadable = True
             return
         known.is_unreadable = False
         if runtime:
             self._set_runtime(known, runtime)
+
+    def _log_unreadable(self, own_pid: int, reason: UnreadablePython) -> None:
+        if self._finds_lines:
+            self._logger.warning(
+                "No lines of code of process %d: %s; run `py-spy dump` for those of now", own_pid, reason
+            )
+        else:
+            self._logger.info("The Python of process %d cannot be read: %s", own_pid, reason)
 
     def _set_runtime(self, known: _Known, runtime: PythonRuntime) -> None:
         known.runtime = runtime
