@@ -175,7 +175,7 @@ def test_a_lost_point_changes_no_quantile_of_the_others(lost: int | None) -> Non
         if report != lost:
             [settled] = settling.metrics(marked(total))
     [point] = settled.exponential_histogram.data_points
-    assert (point.count, point.sum) == (1000, pytest.approx(sum(steps)))
+    assert (point.count, point.sum) == pytest.approx((1000, sum(steps)))
     expected = [sorted(steps)[round(1000 * share)] for share in (0.5, 0.9, 0.99)]
     assert histogram_quantiles(point, [0.5, 0.9, 0.99]) == pytest.approx(expected, rel=0.02)
 
