@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from benchmarks.training.runs import RECORDED
 from otel_zernel_commands.why.findings import report_on
 from otel_zernel_commands.why.findings.times import device_time, position_times
 from otel_zernel_commands.why.rendering import Terminal, report_text
@@ -33,6 +34,14 @@ def test_positions_are_in_the_order_of_a_step_and_activities_by_their_time() -> 
 def test_the_time_of_a_step_is_the_mean_of_its_ranks() -> None:
     [load] = position_times([process(load__file=2.0), process(load__file=4.0)])
     assert load.per_step == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("name", sorted(path.name.replace("_", " ") for path in RECORDED.iterdir()))
+def test_the_step_of_the_lead_is_that_of_the_table(name: str) -> None:
+    """The table has all time; the lead leaves out what happened once, such as the start of the workers."""
+    for job in report(name).jobs:
+        if job.answer:
+            assert sum(row.per_step for row in job.times) == pytest.approx(job.answer.step, rel=0.15)
 
 
 def test_an_unknown_position_is_shown_as_it_is() -> None:
