@@ -250,7 +250,7 @@ CAUSE_WORDS: Final = {
     ),
     "slow_link": CauseWords("slow link", "All ranks wait for data that travels between them"),
     "small_collectives": CauseWords(
-        "many small collectives", "All ranks wait for many small exchanges between them (collectives) {where}"
+        "small collectives", "All ranks wait for several small exchanges between them (collectives) {where}"
     ),
     "extra_collectives": CauseWords("extra collectives", "The ranks exchange gradients more often than they use them"),
     "slow_steps": CauseWords("slow steps", "Some steps take much longer than the others"),

@@ -22,8 +22,8 @@ _ALIKE: Final = 0.4
 _UNEVEN: Final = 0.1
 """The lateness in turns, by the step, that no noise of a machine explains."""
 _FEW: Final = 10
-_MANY: Final = 8
-"""Small collectives of a step, outside its backward pass."""
+_SEVERAL: Final = 3
+"""Small collectives of a step, outside its backward pass, that could be one."""
 _SHORT: Final = 0.0005
 """Seconds that a small collective takes, at most, if its size is not known."""
 
@@ -194,7 +194,7 @@ def _small_collectives(job: Job, outside: Floats) -> WhatIf | None:
     are_short = lasts < _SHORT * sum(number for _, number in others)
     small = [(event, number) for event, number in others if event.size == "small" or (not event.size and are_short)]
     count = sum(number for _, number in small)
-    if count < _MANY:
+    if count < _SEVERAL:
         return None
     event, _ = max(small, key=lambda pair: pair[1])
     kind = f"{event.operation} " if event.operation else ""
