@@ -253,8 +253,7 @@ class Identities:
         if not identity.is_selected:
             self._rows.ignore(process)
             return
-        self._rows.set_visible_devices(process, identity.visible_devices)
-        self._rows.set_world_size(process, identity.world_size)
+        self._rows.describe(process, identity.world_size, identity.visible_devices)
 
     def _describe(self, process: WatchedProcess, found: ScannedProcess) -> _Identity:
         attributes = self._kernel_attributes(process)

@@ -206,15 +206,12 @@ class ProcessRows:
         is_its_row = row["generation"] == process.generation
         return (int(row["group_rank"]), int(row["group_ranks"])) if is_its_row else (0, 0)
 
-    def set_world_size(self, process: WatchedProcess, size: int) -> None:
-        """Sets the number of ranks of the process's job, for communicators made before the probes were attached."""
+    def describe(self, process: WatchedProcess, world_size: int, visible_devices: tuple[int, ...]) -> None:
+        """Sets the number of ranks of the process's job, for communicators made before the probes were attached, and
+        the machine's numbers of the devices that the process sees, in the process's order."""
         if self.is_current(process):
-            self.array[process.row]["world_size"] = size
-
-    def set_visible_devices(self, process: WatchedProcess, devices: tuple[int, ...]) -> None:
-        """Sets the machine's numbers of the devices that the process sees, in the process's order."""
-        if self.is_current(process):
-            self._visible_devices[process] = devices
+            self.array[process.row]["world_size"] = world_size
+            self._visible_devices[process] = visible_devices
 
     def device(self, process: WatchedProcess, number: int) -> int:
         """The machine's number of the process's device `number`; `number` itself if the order is not known."""
