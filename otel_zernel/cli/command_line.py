@@ -5,7 +5,7 @@ An error is printed to stderr as `Error: …`. The exit status is 2 for a wrong 
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 from otel_zernel import __version__
@@ -63,11 +63,27 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     program: list[str] | None = None
     if "--" in words and any(one.name == words[0] and one.starts_program for one in commands):
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
-    options, unknown = _parser(commands).parse_known_args(words, argparse.Namespace(program=program))
+    parser, known = _parser(commands)
+    if words and words[0] not in known:
+        _require_known(words[:1], ("--help", "--version"))
+    # Before argparse looks at its value, which may be a wrong PID.
+    _require_known(words[1:], known.get(words[0], ()) if words else ())
+    options, unknown = parser.parse_known_args(words, argparse.Namespace(program=program))
     if unknown:
-        option = unknown[0].partition("=")[0]
-        raise WrongUsage(f"unknown argument {quoted(option)}{suggestion(option, options.known, 'options')}")
+        raise _unknown(unknown[0], options.known)
     return options
+
+
+def _require_known(words: Iterable[str], options: Collection[str]) -> None:
+    """Raises `WrongUsage` if one of the words is an option, and not one of these."""
+    for word in words:
+        if word.startswith("--") and word != "--" and word.partition("=")[0] not in options:
+            raise _unknown(word, options)
+
+
+def _unknown(word: str, options: Collection[str]) -> WrongUsage:
+    option = word.partition("=")[0]
+    return WrongUsage(f"unknown argument {quoted(option)}{suggestion(option, options, 'options')}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -85,7 +101,8 @@ class _Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
-def _parser(commands: Iterable[Command]) -> argparse.ArgumentParser:
+def _parser(commands: Iterable[Command]) -> tuple[argparse.ArgumentParser, dict[str, list[str]]]:
+    """The parser, and the long options of each command."""
     parser = _Parser(
         prog="otel-zernel",
         description="An OpenTelemetry collector for machine-learning training.",
@@ -93,9 +110,17 @@ def _parser(commands: Iterable[Command]) -> argparse.ArgumentParser:
     )
     parser.add_argument("-v", "--version", action="version", version=f"otel-zernel version {__version__}")
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    options: dict[str, list[str]] = {}
     for command in commands:
         of_command = parsers.add_parser(command.name, help=command.help, description=command.description)
         command.add_arguments(of_command)
-        known = [name for name in of_command._option_string_actions if name.startswith("--")]
-        of_command.set_defaults(run=command.run, known=known)
-    return parser
+        options[command.name] = _long_options(of_command)
+        of_command.set_defaults(run=command.run, known=options[command.name])
+    return parser, options
+
+
+def _long_options(parser: argparse.ArgumentParser) -> list[str]:
+    """Those of the parser, and of its own commands."""
+    inner = [one for action in parser._actions if isinstance(action.choices, dict) for one in action.choices.values()]
+    own = [name for name in parser._option_string_actions if name.startswith("--")]
+    return list(dict.fromkeys([*own, *(name for one in inner for name in _long_options(one))]))
