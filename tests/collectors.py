@@ -111,10 +111,11 @@ async def collector(
     config: Mapping[str, Any] | str,
     *ports: int,
     options: Sequence[str] = (),
+    wrapper: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Collector]:
     """The same as soon as it listens on these ports. The loop goes on while it stops: a test may be its backend."""
-    starting = running_collector(folder, config, *options, environ=environ)
+    starting = running_collector(folder, config, *options, wrapper=wrapper, environ=environ)
     running = starting.__enter__()
     try:
         await running.listens(*ports)

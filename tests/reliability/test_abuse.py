@@ -244,6 +244,41 @@ def bomb(encoding: str) -> bytes:
     return b"\x78\x9c" + block(size) * (BOMB // size) + b"\x03\x00" + adler.to_bytes(4)
 
 
+FILES = 200
+"""That a collector may open."""
+
+
+async def test_bursts_on_all_ports_leave_files_and_a_place_for_a_probe(
+    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    """Each port takes a quarter of the files at most, and there are six ports."""
+    ports = [unused_tcp_port_factory() for _ in range(6)]
+    protocols = zip(("grpc", "http"), ports, strict=False)
+    pages = {f"prometheus/{port}": {"endpoint": f"127.0.0.1:{port}"} for port in ports[2:]}
+    health = unused_tcp_port_factory()
+    config = {
+        "receivers": {"otlp": {"protocols": {name: {"endpoint": f"127.0.0.1:{port}"} for name, port in protocols}}},
+        "exporters": pages,
+        "extensions": {"health_check": {"endpoint": f"127.0.0.1:{health}"}},
+        "service": {"extensions": ["health_check"], "pipelines": {"m": {"receivers": ["otlp"], "exporters": [*pages]}}},
+    }
+    wrapper = ("sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh")
+    most = 0
+    async with collector(tmp_path, config, *ports, health, wrapper=wrapper) as running:
+        before = running.process.num_fds()
+        writers = []
+        try:
+            for port in ports * 2:
+                writers += [(await opened(port))[1] for _ in range(60)]
+                async with httpx.AsyncClient() as client:
+                    assert (await client.get(f"http://127.0.0.1:{health}/", timeout=60)).status_code == 200
+                most = max(most, running.process.num_fds() - before)
+        finally:
+            close(writers)
+    assert FILES * 0.5 < most <= FILES * 0.8 + 8, "8 connections are about to close"
+    assert "Too many open files" not in running.log
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "zlib", "deflate", "zstd"])
 async def test_a_bomb_of_10_gb_is_too_large(target: Gateway, encoding: str) -> None:
     body = bomb(encoding)[: 19 << 20]

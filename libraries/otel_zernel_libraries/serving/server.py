@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import resource
 import socket
 import ssl
@@ -19,6 +20,13 @@ _OUT_OF_FILES: Final = 0.1
 """Seconds until the next attempt if the system has no file descriptor for a new connection."""
 _CLOSING_STEPS: Final = 6
 """Steps of the event loop in which a connection is closed that was aborted, or whose socket was shut down."""
+
+
+_FILES_OF_ALL: Final = 0.8
+"""The share of the process's open files that the connections of all servers may take together. The rest is for files,
+and for connections to other machines."""
+_running: Final[set["Server"]] = set()
+"""The servers of this process that serve."""
 
 
 class ServedConnection(Protocol):
@@ -51,7 +59,8 @@ class Server(ABC):
         self._logger = logger
         self._tls = tls
         self._misdirected = misdirected
-        self._most = min(connections, max(1, int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * files)))
+        self._most = int(min(connections, max(1, _most_files() * files)))
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._handshake_time = handshake_time
         self._opening: dict[asyncio.Task[None], socket.socket | None] = {}
         """The connections whose TLS handshake is not finished, the oldest first; the socket once it has a transport."""
@@ -93,11 +102,14 @@ class Server(ABC):
         self, listeners: Sequence[socket.socket], stopping: Callable[[], None] = lambda: None
     ) -> AsyncIterator[None]:
         """Serves, and closes the listening sockets at the end. Then `stopping` is called before the last answers."""
+        self._loop = asyncio.get_running_loop()
+        _running.add(self)
         works = [*map(self._accept, listeners), self._sweep()]
         tasks = [asyncio.create_task(work, name=f"{self.name} server") for work in works]
         try:
             yield
         finally:
+            _running.discard(self)
             await cancel(*tasks)
             opening = {**self._opening, **self._refusing}
             for opener, client in opening.items():
@@ -118,16 +130,29 @@ class Server(ABC):
                 self._make_room()
                 await asyncio.sleep(_OUT_OF_FILES)
                 continue
-            count = len(self.connections) + len(self._opening) + len(self._refusing)
-            surplus = count >= self._most and not self._make_room()
-            if surplus and not self._can_refuse(count):
+            count, together = self._count, self._together()
+            is_crowded = sum(server._count for server in together) >= _most_files() * _FILES_OF_ALL
+            is_full = is_crowded or count >= self._most
+            surplus = is_full and not self._make_room()
+            if surplus and is_crowded:  # a probe of the health must find a place
+                surplus = not any(server._make_room() for server in together)
+            if surplus and (is_crowded or not self._can_refuse(count)):
                 client.close()
                 continue
-            if count >= self._most:
+            if is_full:
                 await _closing(client)
             opening = asyncio.create_task(self._open(client, peer, surplus=surplus), name=f"{self.name} connection")
             (self._refusing if surplus else self._opening)[opening] = None
             opening.add_done_callback(partial(self._ended, client))
+
+    @property
+    def _count(self) -> int:
+        return len(self.connections) + len(self._opening) + len(self._refusing)
+
+    def _together(self) -> "list[Server]":
+        """The servers of this event loop, that with the most connections first."""
+        servers = (server for server in _running if server._loop is self._loop)
+        return sorted(servers, key=lambda server: server._count, reverse=True)
 
     async def _open(self, client: socket.socket, peer: Any, *, surplus: bool) -> None:
         task = asyncio.current_task()
@@ -179,6 +204,12 @@ class Server(ABC):
             async with asyncio.timeout(seconds):
                 while self.connections:  # noqa: ASYNC110  # a connection ends in a callback of its transport
                     await asyncio.sleep(pause)
+
+
+def _most_files() -> float:
+    """The files that the process may open now: receivers of many connections raise the number."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return math.inf if files == resource.RLIM_INFINITY else files
 
 
 def _give_up(opening: asyncio.Task[None], client: socket.socket | None) -> None:
