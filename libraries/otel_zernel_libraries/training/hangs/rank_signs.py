@@ -94,15 +94,19 @@ class RankSigns:
         wait = (loop.activity, loop.detail, loop.lines) if loop else None
         if wait is None or wait != self._wait:
             self._wait, self._waits_since = wait, at
-        if loop and loop.lines:
-            self.seen = loop.lines
+        if loop:
+            self._see(loop.lines)
 
     def add_stacks(self, stacks: ProcessStacks) -> None:
         """Adds where the process has spent its time."""
-        of_loop = [one for one in stacks.stacks if not one.worker and one.thread and one.thread == self._loop]
-        if of_loop:
-            longest = max(of_loop, key=lambda one: one.seconds)
-            self.seen = tuple(stacks.lines[at] for at in longest.lines if at < len(stacks.lines))
+        of_loop = [stack for stack in stacks.stacks if not stack.worker and stack.thread and stack.thread == self._loop]
+        for stack in sorted(of_loop, key=lambda stack: stack.seconds):
+            self._see(tuple(stacks.lines[at] for at in stack.lines if at < len(stacks.lines)))
+
+    def _see(self, lines: tuple[CodeLine, ...]) -> None:
+        """Keeps a stack as the latest one, unless it has no line of the user, as those of the program's end."""
+        if lines and (frames.is_of_user(lines) or not self.seen):
+            self.seen = lines
 
     @property
     def has_lost_ranks(self) -> bool:

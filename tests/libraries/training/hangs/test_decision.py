@@ -204,6 +204,17 @@ def test_the_last_line_of_a_rank_that_died_while_it_trained_is_where_it_spent_mo
     assert hang.ranks[0].code == ("train.py:12 load", "train.py:30 train", "train.py:99 <module>")
 
 
+def test_the_last_line_of_a_rank_that_failed_is_not_one_of_the_programs_end() -> None:
+    dead = rank(1, ending=Ending(NOW - 12, code=1))
+    ends = CodeLine("/usr/lib/python3.11/weakref.py", "finalize._exitfunc", 637)
+    for lines, stacks in (((TRAIN, LOAD, MAIN), ((1, 0, 2), (0, 2))), ((ends,), ((0,),))):
+        times = (StackTime(thread=100, activity=Activity.PYTHON, seconds=1.0 + len(of), lines=of) for of in stacks)
+        dead.signs.add_stacks(ProcessStacks(lines=lines, stacks=tuple(times)))
+    hang = hang_of([waiting(0), dead], 2)
+    assert hang is not None
+    assert hang.ranks[0].code == ("train.py:12 load", "train.py:30 train", "train.py:99 <module>")
+
+
 def test_ranks_that_are_blocked_wait_for_a_dead_one() -> None:
     hang = hang_of([rank(0, thread("socket", LOAD)), rank(1, ending=KILLED)], 2)
     assert roles(hang) == {1: "dead", 0: "waiting"}
