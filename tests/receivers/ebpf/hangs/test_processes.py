@@ -56,18 +56,14 @@ def running(
     kind: str, folder: Path, *wrapper: str, python: str = sys.executable, environment: Mapping[str, str] | None = None
 ) -> Iterator[Program]:
     command = [*wrapper, python, str(PROGRAM), kind, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as program:
-        assert program.stdout
-        assert program.stdout.readline() == b"ready\n"
-        reader = Program(program.pid, folder)
-        children: tuple[int, ...] = ()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True) as program:
         try:
-            yield reader
+            assert program.stdout
+            assert program.stdout.readline() == b"ready\n"
+            yield Program(program.pid, folder)
         finally:
-            children = tuple(child.pid for child in reader.read().children)
-            program.kill()
-            for child in children:
-                subprocess.run(["kill", "-9", str(child)], check=False, capture_output=True)
+            os.killpg(program.pid, signal.SIGKILL)  # with children that start only now
 
 
 @pytest.mark.parametrize("minor", MINORS)
