@@ -342,7 +342,7 @@ def cause_name(cause: str) -> str:
 def cause_sentence(cause: str, *, rank: int | None, activity: str | None, position: str | None) -> str:
     """A cause as a sentence, without a full stop. None: all ranks, or no single activity or position."""
     named = "" if rank is None else f"rank {rank}"
-    where = POSITION_WORDS[position].where if position in POSITION_WORDS else ""
+    where = POSITION_WORDS[position].where if position in POSITION_WORDS and position != "unknown" else ""
     is_known = activity and activity != "unknown"
     words = CAUSE_WORDS.get(cause, CauseWords(cause, cause_name(cause)))
     longer = f"{activity_clause(activity)} for longer" if is_known else "needs more time"

@@ -45,6 +45,8 @@ _MOST_WAITING: Final = 16
 """Workers that wait need no CPUs of their own, but memory."""
 _HEAT: Final = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"})
 _BRAKE: Final = frozenset({"hw_power_brake"})
+_OF_TRANSFERS: Final = 0.9
+"""Threads that want to run beside those that compute: those of gloo."""
 _LARGE: Final = 0.25
 """The part of the waits for a CPU from which on its taker is worth a change."""
 
@@ -144,7 +146,7 @@ def _own_cpus(case: Case) -> int:
 
 
 def _has_too_many_threads(case: Case) -> bool:
-    return _has_taken(TakerKind.SELF)(case) and (case.facts.runnable or 0.0) > _own_cpus(case) + 0.5
+    return _has_taken(TakerKind.SELF)(case) and (case.facts.runnable or 0.0) > _own_cpus(case) + _OF_TRANSFERS
 
 
 def _fewer_threads(case: Case) -> str:

@@ -26,6 +26,8 @@ ON_CPU: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, 
 FOR_CPU: Final = frozenset({Activity.CPU_WAIT, Activity.THROTTLED})
 """A thread that computes less also waits less for a CPU."""
 _NEGLIGIBLE: Final = 0.01
+_OF_ONE_RANK: Final = 0.8
+"""A rank with this part of some time is the reason of it."""
 _UNKNOWN: Final = MOMENTS[Position.UNKNOWN][Activity.UNKNOWN]
 
 
@@ -155,6 +157,11 @@ class Job:
         rank to arrive."""
         waits: Floats = self.spent[:, :, ~self.is_own].sum(axis=2).min(axis=0)
         return waits
+
+    def one_of_ranks(self, seconds: Floats) -> int | None:
+        """The rank that has most of some time (s, by rank). None if several have it, or if the job has one rank."""
+        first = int(seconds.argmax())
+        return None if self.alone or seconds[first] < _OF_ONE_RANK * seconds.sum() else self.ranks[first].rank
 
     def index(self, moment: Moment) -> int:
         """The column of a moment."""

@@ -55,12 +55,13 @@ def segments(job: Job) -> Iterator[WhatIf]:
         # the rank that does it longest may be the one for which the others wait
         if float((job.means @ removed[0]).max()) < least:
             continue
-        spent = (job.totals * removed).sum(axis=0)
-        longest = job.moments[max(columns, key=spent.__getitem__)]
+        spent = job.totals * removed
+        longest = job.moments[max(columns, key=spent.sum(axis=0).__getitem__)]
         yield WhatIf(
             cause=CauseName.SEGMENT,
             position=longest.position,
             activity=longest.activity,
+            rank=job.one_of_ranks(spent.sum(axis=1)),
             removed=dict.fromkeys(range(len(job.ranks)), removed),
         )
 

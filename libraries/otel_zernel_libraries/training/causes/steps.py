@@ -46,8 +46,6 @@ _MORE: Final = 1.05
 _SMALL: Final = 0.01
 _RESTARTS: Final = 0.5
 """Workers that start in more than this part of the epochs are not kept from one to the next."""
-_OF_ONE_RANK: Final = 0.8
-"""A rank with this part of the time in slow steps is the reason of them."""
 _NOT_ALL: Final = 1.5
 """Steps from one stop to the next, if not each step has one."""
 _STOPS: Final = (
@@ -158,7 +156,7 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
     often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"
     share = float((seconds * slow).sum() / seconds.sum())
     one = "one step takes" if is_periodic else "they take"
-    rank = _of_one_rank(job, excess)
+    rank = job.one_of_ranks(excess.sum(axis=(1, 2)))
     who = "the thread" if rank is None else f"rank {rank}"
     yield WhatIf(
         cause=CauseName.PERIODIC if is_periodic else CauseName.SLOW_STEPS,
@@ -364,13 +362,6 @@ def _excess(spent: Floats, slow: Flags, columns: Flags) -> Floats:
 def _removed(spent: Floats, excess: Floats) -> dict[int, Floats]:
     part = np.divide(excess, spent, out=np.zeros_like(spent), where=spent > 0)
     return {rank: part[rank] for rank in range(len(spent))}
-
-
-def _of_one_rank(job: Job, excess: Floats) -> int | None:
-    """The rank that has most of the excess; None if several have it."""
-    by_rank = excess.sum(axis=(1, 2))
-    first = int(by_rank.argmax())
-    return None if job.alone or by_rank[first] < _OF_ONE_RANK * by_rank.sum() else job.ranks[first].rank
 
 
 def _largest(job: Job, excess: Floats) -> Moment:
