@@ -20,7 +20,7 @@ from otel_zernel.command import Command, Commands
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.text import quoted, suggestion
 
-_COMMANDS: tuple[Command, ...] = (
+COMMANDS: tuple[Command, ...] = (
     RunCommand(),
     ValidateCommand(),
     ComponentsCommand(),
@@ -54,16 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(words: list[str]) -> argparse.Namespace:
     """The options. Raises `WrongUsage`, or `SystemExit` after `--help` and for mistakes that argparse reports."""
-    core = [command.name for command in _COMMANDS]
+    core = [command.name for command in COMMANDS]
     is_core = bool(words) and words[0] in core
     others = None if is_core else Commands.installed()
     if others and words and not words[0].startswith("-") and words[0] not in others.names:
         raise WrongUsage(f"unknown command {quoted(words[0])}{suggestion(words[0], core + others.names, 'commands')}")
-    commands = [*_COMMANDS, *(others.needed_by(words) if others else [])]
+    commands = [*COMMANDS, *(others.needed_by(words) if others else [])]
     program: list[str] | None = None
     if "--" in words and any(one.name == words[0] and one.starts_program for one in commands):
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
-    parser, known = _parser(commands)
+    parser, known = parser_of(commands)
     if words and words[0] not in known:
         _require_known(words[:1], ("--help", "--version"))
     # Before argparse looks at its value, which may be a wrong PID.
@@ -101,7 +101,7 @@ class _Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
-def _parser(commands: Iterable[Command]) -> tuple[argparse.ArgumentParser, dict[str, list[str]]]:
+def parser_of(commands: Iterable[Command]) -> tuple[argparse.ArgumentParser, dict[str, list[str]]]:
     """The parser, and the long options of each command."""
     parser = _Parser(
         prog="otel-zernel",
