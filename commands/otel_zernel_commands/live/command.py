@@ -8,11 +8,11 @@ from pathlib import Path
 
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
-from otel_zernel.text import quoted
+from otel_zernel_libraries import command_options
 from otel_zernel_libraries.job_choice import JobChoice, add_choice
 
 _PORT = 9095
-_FASTEST = 1000.0
+_INTERVAL = 0.5
 
 _DESCRIPTION = """Serves a page that shows training as it happens: the steps of each rank, the time of each phase, step
 durations, GPUs, stragglers, and the verdict. It watches the training processes and GPUs of this machine, for which it
@@ -31,11 +31,24 @@ class LiveCommand(Command):
         add_choice(parser)
         parser.add_argument("--replay", type=Path, metavar="FILE", help="show a recording of the file exporter")
         parser.add_argument(
-            "--speed", type=_speed, metavar="N", help="with --replay: so many times as fast as recorded (default 1)"
+            "--speed",
+            type=command_options.speed,
+            metavar="N",
+            help="with --replay: so many times as fast as recorded (default 1)",
         )
         parser.add_argument("--loop", action="store_true", help="with --replay: start again at the end")
         parser.add_argument(
-            "--port", type=_port, default=_PORT, help=f"the port of the page on localhost (default {_PORT})"
+            "--interval",
+            type=command_options.duration("100ms", "1m"),
+            default=_INTERVAL,
+            metavar="DURATION",
+            help="time between two updates of the page (default 500ms)",
+        )
+        parser.add_argument(
+            "--port",
+            type=command_options.port,
+            default=_PORT,
+            help=f"the port of the page on localhost (default {_PORT})",
         )
 
     def run(self, options: argparse.Namespace) -> int:
@@ -53,11 +66,16 @@ class LiveCommand(Command):
         installed = Registry.installed()
         if options.replay is None:
             _check_rights()
-            settings = live_settings(options.port, installed, choice)
+            settings = live_settings(options.port, installed, choice, interval=options.interval)
         else:
             require_recording(options.replay)
             settings = replay_settings(
-                options.replay, options.port, installed, speed=options.speed or 1.0, loop=options.loop
+                options.replay,
+                options.port,
+                installed,
+                interval=options.interval,
+                speed=options.speed or 1.0,
+                loop=options.loop,
             )
         try:
             return run(lambda: settings, on_ready=lambda: _print_addresses(options.port), ends_with_terminal=True)
@@ -67,22 +85,6 @@ class LiveCommand(Command):
                     f"another program uses port {options.port}: choose another one with --port N"
                 ) from error
             raise
-
-
-def _speed(text: str) -> float:
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0.01 <= speed <= _FASTEST:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number from 0.01 to {_FASTEST:.0f}")
-    return speed
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a port; use a number from 1 to 65535")
-    return int(text)
 
 
 def _check_rights() -> None:

@@ -13,25 +13,31 @@ from otel_zernel_libraries.training.chosen_jobs import CHOSEN, choosing
 
 _MOST_STEPS = 1000
 """Steps of a process in an interval that have traces. More are merged with their neighbours."""
+_INTERVAL = 0.5
+"""s between two updates of the page."""
 _ROWS = 600
 """Of steps of a process in the time line."""
 
 
-def live_settings(port: int, installed: Registry, choice: JobChoice) -> Settings:
-    """The settings to watch the chosen jobs of this machine."""
+def live_settings(port: int, installed: Registry, choice: JobChoice, *, interval: float = _INTERVAL) -> Settings:
+    """The settings to watch the chosen jobs of this machine. `interval`: s between two updates of the page."""
     receivers = {
         "ebpf": {"interval": "500ms", "rescan_interval": "2s", "stacks": True},
         "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
     }
     installed = installed.including("processors", CHOSEN, choosing(choice))
-    return _settings(receivers, {}, {}, port, installed, before=() if choice.is_all else (CHOSEN,))
+    live = {"push_interval": f"{interval}s"}
+    return _settings(receivers, {}, live, port, installed, before=() if choice.is_all else (CHOSEN,))
 
 
-def replay_settings(path: Path, port: int, installed: Registry, *, speed: float, loop: bool) -> Settings:
+def replay_settings(
+    path: Path, port: int, installed: Registry, *, interval: float = _INTERVAL, speed: float, loop: bool
+) -> Settings:
     """The settings to replay a recording, whose durations and rates stay those of the job at any speed."""
     receivers = replay_receiver(path, speed)
     receivers["otlp_json_file"]["loop"] = loop
-    return _settings(receivers, {"pace": speed}, {"replay": True}, port, installed)
+    live = {"push_interval": f"{interval}s", "replay": True}
+    return _settings(receivers, {"pace": speed}, live, port, installed)
 
 
 def _settings(
@@ -54,7 +60,7 @@ def _settings(
                 **phases,
             },
         },
-        "exporters": {"live": {"push_interval": "500ms", "history": _ROWS, **live}},
+        "exporters": {"live": {"history": _ROWS, **live}},
         "extensions": {"api": {"endpoint": f"localhost:{port}"}},
         "service": {
             "extensions": ["api"],

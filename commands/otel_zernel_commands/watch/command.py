@@ -4,14 +4,13 @@ import argparse
 from pathlib import Path
 
 from otel_zernel.command import Command
-from otel_zernel.text import one_line, quoted
+from otel_zernel_libraries import command_options
 from otel_zernel_libraries.job_choice import JobChoice, add_choice, pid_of
 
 _DESCRIPTION = """Shows a training in the terminal: GPUs, processes, where the time of their steps goes, and the
 verdict. SOURCE is a collector with the extension api (http://HOST:9095), the older WebSocket feed (ws://HOST:9092), a
 recording of the file exporter, or a saved state (.json). Without SOURCE it watches this machine, which needs root and
 no configuration; a pid or --job selects one job there. Press ? for the keys. Without a terminal it prints one table."""
-_SHORTEST, _LONGEST = 0.1, 60.0
 
 
 class WatchCommand(Command):
@@ -27,8 +26,11 @@ class WatchCommand(Command):
         )
         add_choice(parser, has_positional=False)
         parser.add_argument(
+            "--replay", metavar="FILE", help="show a recording of the file exporter: the same as SOURCE"
+        )
+        parser.add_argument(
             "--interval",
-            type=_interval,
+            type=command_options.duration("100ms", "1m"),
             default=1.0,
             metavar="DURATION",
             help="time between two updates of the screen (default 1s)",
@@ -39,15 +41,21 @@ class WatchCommand(Command):
         parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file with the bearer token")
         parser.add_argument("--ca-file", type=Path, metavar="FILE", help="certificates to trust, in PEM")
         parser.add_argument(
-            "--speed", type=_speed, default=1.0, metavar="N", help="pace of a recording: 10 is ten times as fast"
+            "--speed",
+            type=command_options.speed,
+            default=1.0,
+            metavar="N",
+            help="with a recording: so many times as fast as recorded (default 1)",
         )
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.cli.output import WrongUsage
         from otel_zernel_commands.watch.session import ViewOptions, run_watch  # with asyncio and the engine
 
-        source: str | None = options.source
-        if source and source.isdecimal() and not Path(source).exists():
+        if options.source and options.replay:
+            raise WrongUsage("--replay names the source: leave out SOURCE")
+        source: str | None = options.replay or options.source
+        if source and not options.replay and source.isdecimal() and not Path(source).exists():
             try:
                 options.pid, source = pid_of(source), None
             except argparse.ArgumentTypeError as error:
@@ -70,25 +78,3 @@ class WatchCommand(Command):
                 speed=options.speed,
             ),
         )
-
-
-def _interval(text: str) -> float:
-    from otel_zernel.types import parse_duration  # with pydantic, which `--help` does not need
-
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(one_line(error)) from error
-    if not _SHORTEST <= seconds <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not from 100ms to 1m")
-    return seconds
-
-
-def _speed(text: str) -> float:
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = -1.0
-    if not 0 < speed <= 1000:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number from 0 to 1000")
-    return speed

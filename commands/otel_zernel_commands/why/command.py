@@ -5,12 +5,14 @@ import contextlib
 import io
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
-from otel_zernel.text import one_line, quoted
+from otel_zernel.text import quoted
+from otel_zernel_libraries import command_options
 from otel_zernel_libraries.job_choice import JobChoice, add_choice
 
 if TYPE_CHECKING:
@@ -18,11 +20,11 @@ if TYPE_CHECKING:
 
     from otel_zernel.component import Finding
     from otel_zernel_commands.why.findings import WhyReport
+    from otel_zernel_commands.why.rendering import Terminal
     from otel_zernel_commands.why.rendering.as_json import Report
     from otel_zernel_commands.why.watch import Slices, StartedProgram
 
 _SECONDS = 60.0
-_LONGEST = 86_400.0  # a day
 _HUNG = 5
 """The exit status if a job hangs."""
 _TOLERANCE, _MOST_TOLERANCE = 0.05, 100.0
@@ -48,7 +50,7 @@ class WhyCommand(Command):
         parser.add_argument(
             "--for",
             dest="seconds",
-            type=_duration,
+            type=command_options.duration("1s", "24h"),
             metavar="DURATION",
             help="how long to watch after the first step, such as 30s or 5m (default 60s)",
         )
@@ -129,7 +131,6 @@ def _print_report(report: "WhyReport", slices: "Slices | None", options: argpars
     """Writes the files that the options name, and prints the report."""
     from otel_zernel.cli.output import print_result
     from otel_zernel_commands.why.rendering import (
-        Terminal,
         folded,
         page,
         perfetto_trace,
@@ -147,7 +148,7 @@ def _print_report(report: "WhyReport", slices: "Slices | None", options: argpars
         _write(options.folded, folded(report.jobs).encode("utf-8"))
     if options.pprof:
         _write(options.pprof, pprof_file(report.jobs))
-    text = report_json(report) if options.json else report_text(report, Terminal.of(sys.stdout))
+    text = report_json(report) if options.json else report_text(report, _terminal(options))
     for path in filter(None, _files(options)):
         print(f"Wrote {path}", file=errors)
     if (options.folded or options.pprof) and not any(rank.code for job in report.jobs for rank in job.ranks):
@@ -155,6 +156,13 @@ def _print_report(report: "WhyReport", slices: "Slices | None", options: argpars
     if slices and slices.is_full:
         print(f"The trace has the first {MOST_SLICES:,} parts of steps only.", file=errors)
     print_result(text)
+
+
+def _terminal(options: argparse.Namespace) -> "Terminal":
+    from otel_zernel_commands.why.rendering import Terminal
+
+    terminal = Terminal.of(sys.stdout)
+    return replace(terminal, is_coloured=False) if options.no_color else terminal
 
 
 def _files(options: argparse.Namespace) -> tuple[Path | None, ...]:
@@ -175,6 +183,7 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
         "--trace", type=Path, metavar="FILE", help="also write the steps as a trace for ui.perfetto.dev"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--no-color", action="store_true", help="no colours; NO_COLOR does the same")
 
 
 def _check_replay(options: argparse.Namespace) -> None:
@@ -198,10 +207,9 @@ def _print_comparison(before: "Report", after: "Report", options: argparse.Names
     """Prints the comparison, beside a report in JSON to standard error. Returns the exit status."""
     from otel_zernel.cli.output import print_result
     from otel_zernel_commands.why.comparison import compared, comparison_text, status_of
-    from otel_zernel_commands.why.rendering import Terminal
 
     jobs = compared(before, after)
-    text = comparison_text(jobs, options.tolerance, Terminal.of(sys.stdout))
+    text = comparison_text(jobs, options.tolerance, _terminal(options))
     if options.json:
         print(text, end="", file=sys.stderr)
     else:
@@ -238,18 +246,6 @@ def _share(text: str) -> float:
     if not 0 <= share <= _MOST_TOLERANCE:
         raise argparse.ArgumentTypeError(f"{quoted(text)} is not a share from 0 to {_MOST_TOLERANCE:.0f}, such as 0.05")
     return share
-
-
-def _duration(text: str) -> float:
-    from otel_zernel.types import parse_duration  # with pydantic, which `--help` does not need
-
-    try:
-        seconds = float(text) if text.isdecimal() else parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(one_line(error)) from error
-    if not 1 <= seconds <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not from 1s to 24h")
-    return seconds
 
 
 def _check_writable(path: Path) -> None:

@@ -216,7 +216,7 @@ def test_json_is_the_state(run: str) -> None:
         (["0"], 2, '"0" is not a pid'),
         (["run.jsonl", "--job", "x"], 2, "leave out SOURCE"),
         (["--interval", "5h"], 2, "is not from 100ms to 1m"),
-        (["--speed", "0"], 2, "is not a number from 0 to 1000"),
+        (["--speed", "0"], 2, "is not a number from 0.01 to 1000"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(words: list[str], status: int, sentence: str) -> None:
