@@ -1,6 +1,7 @@
 """The examples are valid and complete, and do what their comments promise."""
 
 import io
+import re
 import runpy
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def test_the_quickstart_says_within_ten_seconds_of_data_why_its_job_is_slow() ->
         *("extensions.api.endpoint=localhost:0", "service.telemetry.metrics.level=none"),
     )
     done = finite_run("examples/quickstart.yaml", *overrides, seconds=120)
-    assert "Serving the API on http://127.0.0.1:" in done.stderr
+    assert "The live page is on http://127.0.0.1:" in done.stderr
+    assert re.search(r"^[\d:]{8} pretrain: The other ranks wait for rank 5.* Try: ", done.stdout, re.MULTILINE)
     assert "job pretrain-1 is straggler: The other ranks wait for rank 5" in done.stderr
 
 

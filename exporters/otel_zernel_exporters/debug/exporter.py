@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import TextIOWrapper
 from math import floor
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -16,7 +16,7 @@ from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import invalid_is_permanent
 from otel_zernel_exporters.debug import basic, detailed, normal
-from otel_zernel_exporters.debug.config import DebugConfig
+from otel_zernel_exporters.debug.config import DebugConfig, Verbosity
 
 
 @dataclass(slots=True)
@@ -39,6 +39,15 @@ class BatchSampler:
 
 
 _LAYOUTS = {"basic": basic, "normal": normal, "detailed": detailed}
+
+
+def _layout_of(verbosity: Verbosity) -> Any:
+    """The module that renders."""
+    if verbosity == "jobs":
+        from otel_zernel_exporters.debug import jobs  # takes time and memory
+
+        return jobs
+    return _LAYOUTS[verbosity]
 
 
 class DebugExporter(Exporter):
@@ -88,14 +97,14 @@ class DebugExporter(Exporter):
             stream.close()
 
     def _render(self, batch: Batch) -> Iterator[str]:
-        layout = _LAYOUTS[self.config.verbosity]
+        layout = _layout_of(self.config.verbosity)
         if batch.point_count and (metrics := self._chosen(batch.metrics)).resource_metrics:
             yield from layout.render_metrics(metrics)
         if batch.span_count:
             yield from layout.render_spans(batch.spans)
         if batch.log_record_count:
             yield from layout.render_logs(batch.logs)
-        if batch.count_of("profiles"):
+        if batch.count_of("profiles") and layout in _LAYOUTS.values():
             yield from basic.render_profiles(batch.profiles)
 
     def _chosen(self, metrics: MetricsData) -> MetricsData:

@@ -137,7 +137,8 @@ class ApiExtension(ApiServer):
         )
         self.address = await self._serving.enter_async_context(server)
         self._serving.callback(self._dispatcher.leave_all)
-        self.context.logger.info("Serving the API on %s://%s", "https" if tls else "http", self.address)
+        self.url = f"{'https' if tls else 'http'}://{self.address}"
+        self.context.logger.info("Serving the API on %s", self.url)
         return self
 
     async def __aexit__(

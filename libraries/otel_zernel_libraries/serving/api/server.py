@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 class ApiServer(Extension, ABC):
     """Serves the routes of components on one address."""
 
+    url: str = ""
+    """Where it serves them: `http://127.0.0.1:9095`. Empty until it is entered."""
+
     @abstractmethod
     def serve(self, owner: str, routes: "Iterable[Route]") -> AbstractContextManager[None]:
         """Serves the routes while the context is entered. `owner` is the path of the component.
