@@ -100,18 +100,23 @@ def read_report(path: Path) -> Report:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES)
-        return _report_of(text)
     except OSError as error:
         raise CannotStart(f"cannot read {printable(str(path))}: {error.strerror}") from error
+    return report_of(text, printable(str(path)))
+
+
+def report_of(text: bytes, shown: str) -> Report:
+    """The report in the output of `why --json`. `shown` names it in `CannotStart`."""
+    try:
+        return _parsed(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = visible(one_line(".".join(map(str, first["loc"])))) or "the file"
         reason = visible(one_line(first["msg"]))
-        shown = printable(str(path))
         raise CannotStart(f"{shown} is no output of `otel-zernel why --json`: {where}: {reason}") from error
 
 
-def _report_of(text: bytes) -> Report:
+def _parsed(text: bytes) -> Report:
     """Raises `ValidationError`. A newer release may name causes that this one does not know: they are left out."""
     try:
         return Report.model_validate_json(text)
