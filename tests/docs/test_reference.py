@@ -264,10 +264,23 @@ def test_its_settings_of_the_health_are_those_of_the_code() -> None:
 
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/*/README.md")]
-LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ +(.*?)\s*$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE):
+        text = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", text).replace(" ", "-"))
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_to_a_file(page: Path) -> None:
-    links = LINK.findall(page.read_text("utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def test_every_link_leads_to_a_file_and_every_anchor_to_a_heading(page: Path) -> None:
+    links = LINK.findall(FENCE.sub("", page.read_text("utf-8")))
+    assert [link for link, _ in links if not (page.parent / link).exists()] == []
+    targets = [((page.parent / link) if link else page, anchor) for link, anchor in links if anchor]
+    in_pages = [(path, anchor) for path, anchor in targets if path.suffix == ".md"]
+    assert [f"{path}#{anchor}" for path, anchor in in_pages if anchor not in anchors(path)] == []
