@@ -12,10 +12,11 @@ TORCHES := 2.1.2 2.6.0 2.13.0 2.15.0
 OLD_TORCH := 2.6.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BASE := $(VENV)/.base
 
-.PHONY: run cluster test lint bench gpu-check docs symbols peers torches bpf soak kernels clean
+.PHONY: run cluster test lint bench gpu-check docs site symbols peers torches bpf soak kernels clean
 
-run: $(STAMP)
+run: $(BASE)
 	@$(BIN)/otel-zernel demo
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
 
@@ -65,8 +66,16 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
 	$(BIN)/python -m docs.why_schema
+	$(BIN)/python -m docs.man_page
 	$(BIN)/python -m examples.simulated_job.recording
 	$(BIN)/python -m deploy.grafana
+
+# Builds the documentation site into build/site, and fails for a link or an anchor that leads nowhere.
+site: $(BASE)
+	$(BIN)/pip install --quiet 'mkdocs-material>=9.7'
+	$(BIN)/python -m docs.site build/pages
+	$(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs.yml
+	@echo 'The site is in build/site: open build/site/index.html.'
 
 # Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.
 # Needs Debian's binutils and binutils-aarch64-linux-gnu.
@@ -91,12 +100,19 @@ peers: $(STAMP)
 torches: $(STAMP)
 	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version $(TORCH) || exit 1; done
 
+# What `make run` needs. pip shows what it installs.
+$(BASE): pyproject.toml
+	@echo 'Creating the environment in $(VENV), once.'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --editable .
+	@touch $@
+
 $(STAMP): pyproject.toml
-	@echo 'Creating the environment in $(VENV). This takes a minute, once.'
+	@echo 'Creating the environment in $(VENV) with all extras and the packages of the tests, once.'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --editable '.[all]' --group dev
-	touch $@
+	$(BIN)/pip install --editable '.[all]' --group dev
+	@touch $(BASE) $@
 
 clean:
 	rm -rf .venv .venv-* .torch .torch-* .frameworks .frameworks-* .mypy_cache .pytest_cache .ruff_cache .hypothesis

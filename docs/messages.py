@@ -22,7 +22,7 @@ _OWN_ADVICE = {"configuration", "command line"}
 """Where a message needs no advice."""
 _REMEDY = re.compile(
     r"[;:,] (?:or )?(?:add|allow|ask|check|choose|close|correct|create|give|grant|install|leave|let|lower|make|mount|"
-    r"name|raise|remove|replay|report|restart|run|see|select|send|set|start|stop|update|use|wait|write)\b"
+    r"name|pip|raise|remove|replay|report|restart|run|see|select|send|set|start|stop|update|use|wait|write)\b"
 )
 """What follows in a message is what to do."""
 _SIMILAR = 0.7

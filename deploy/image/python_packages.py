@@ -27,7 +27,7 @@ from otel_zernel.__main__ import main
 
 sys.exit(main())
 """
-EXTRAS: Final = ("sql", "kafka", "remote_write", "query")
+EXTRAS: Final = ("gateway", "kafka", "store")
 """Optional dependencies of every image. `csv` needs pyarrow, which doubles the size."""
 
 

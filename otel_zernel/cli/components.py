@@ -43,7 +43,7 @@ def _entry(registry: "Registry", kind: "Kind", type_: str, aliases: list[str]) -
     try:
         cls = registry.load(kind, type_)
     except ConfigError as error:
-        return f"  - name: {type_}\n    broken: {error}"
+        return f"  - name: {type_}\n    broken: {json.dumps(str(error), ensure_ascii=False)}"
     lines = [
         f"  - name: {type_}",
         f"    description: {json.dumps(cls.description(), ensure_ascii=False)}",
@@ -53,7 +53,7 @@ def _entry(registry: "Registry", kind: "Kind", type_: str, aliases: list[str]) -
     if aliases:
         lines.append(f"    aliases: [{', '.join(aliases)}]")
     if missing := cls.missing():
-        lines.append(f"    missing: {missing}")
+        lines.append(f"    missing: {json.dumps(missing, ensure_ascii=False)}")
     return "\n".join(lines)
 
 

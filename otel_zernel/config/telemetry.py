@@ -1,5 +1,6 @@
 """`service::telemetry`: the collector's own logs and metrics, in the schema of the OpenTelemetry Collector."""
 
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -70,6 +71,12 @@ class OtlpPush(Section):
     insecure: bool = False
     """Whether to send without TLS."""
     headers: dict[str, Secret] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_installed(self) -> Self:
+        if find_spec(f"opentelemetry.exporter.otlp.proto.{self.protocol.partition('/')[0]}") is None:
+            raise ValueError("own metrics by OTLP need opentelemetry-exporter-otlp: pip install 'otel-zernel[gateway]'")
+        return self
 
 
 class PushExporter(Section):

@@ -41,8 +41,8 @@ HOUSES: dict[str, list[set[str]]] = {
         {"serving", "gpu_names", "attributes", "cluster"},
         {"training"},
         {"histograms", "files"},
-        {"conditions", "arrays", "protobuf", "job_choice", "recordings"},
-        {"job_environment", "pid_namespace", "__init__"},
+        {"conditions", "arrays", "protobuf", "job_choice", "recordings", "command_options"},
+        {"job_environment", "pid_namespace", "zstd", "extras", "__init__"},
     ],
     "otel_zernel_libraries.store": [
         {"opening"},
@@ -74,7 +74,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "watching", "doctor", "gpu_slot", "declared"},
+        {"__init__", "receiver", "doctor", "gpu_slot", "declared"},
         {"config"},
         {"gpus"},
         {"readings"},
@@ -82,7 +82,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"driver"},
     ],
     "otel_zernel_commands.why": [
-        {"__init__", "command", "demo", "session", "progress", "comparison"},
+        {"__init__", "command", "demo", "session", "progress", "comparison", "assistant"},
         {"rendering"},
         {"findings"},
         {"watch"},
@@ -162,7 +162,7 @@ HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel_processors.phases": [
         {
             *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "rank_reports"),
-            *("process", "process_phases", "process_steps", "process_registry", "hang_watch", "hosts"),
+            *("process", "process_phases", "process_steps", "process_registry", "hang_watch"),
         },
         {"emit"},
         {"results"},

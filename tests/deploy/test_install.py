@@ -1,20 +1,44 @@
 """The wheel that the README builds has everything, and an sdist installs the same into a clean environment."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from docs.catalogue import ROOT
 from otel_zernel.registry import KINDS, Registry
 from tests.interop.conftest import miss
 
 README = (ROOT / "README.md").read_text("utf-8")
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
+MOST_PACKAGES = 36
+"""Of the base, with pip. docs/benchmarks.md has the number."""
+BASE = """
+receivers: {{otlp_json_file: {{include: [{recording}]}}, otlp: {{protocols: {{http: {{endpoint: localhost:0}}}}}}}}
+processors: {{phases: {{window: 1h, pace: 0}}}}
+exporters: {{debug: {{verbosity: jobs}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines: {{m: {{receivers: [otlp_json_file], processors: [phases], exporters: [debug]}}}}
+"""
+WITH_EXTRAS = """
+receivers: {kafka: , csv: {files: [/data/*.csv], layout: dcgm}}
+processors: {filter: {metrics: {exclude: {match_type: regexp, metric_names: [hw.*]}}}}
+exporters: {kafka: , sql: {url: "postgresql://user@host/database"}, prometheus_remote_write: {endpoint: "http://host/write"}}
+extensions: {basicauth: {htpasswd: {inline: "user:password"}}}
+service:
+  extensions: [basicauth]
+  telemetry: {metrics: {readers: [{periodic: {exporter: {otlp: {endpoint: "http://host:4317"}}}}]}}
+  pipelines: {m: {receivers: [kafka, csv], processors: [filter], exporters: [kafka, sql, prometheus_remote_write]}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +81,31 @@ def test_the_newest_pip_installs_the_sdist_into_a_clean_environment_and_the_whee
     installed = run("pip", "install", "--quiet", "--no-compile", built_sdist(tmp_path))
     assert installed.returncode == 0, installed.stderr
     assert run("pip", "check").returncode == 0
+    distributions = json.loads(run("pip", "list", "--format=json").stdout)
+    assert len(distributions) <= MOST_PACKAGES, distributions
+    assert run("otel_zernel", "--help").returncode == 0
+    for arguments in (("demo",), ("why", "--replay", ROOT / "examples/training_spans.jsonl")):
+        reported = run("otel_zernel", *arguments)
+        assert reported.returncode == 0, reported.stderr
+        assert "Where a step's time goes" in reported.stdout
     config = tmp_path / "config.yaml"
-    config.write_text(
-        """receivers: {otlp: {protocols: {http: }}}
-exporters: {debug: }
-service: {pipelines: {m: {receivers: [otlp], exporters: [debug]}}}
-"""
-    )
-    validated = run("otel_zernel", "validate", config)
-    assert validated.returncode == 0, validated.stderr
-    assert run("otel_zernel", "why", "--help").returncode == 0
+    config.write_text(BASE.format(recording=ROOT / "examples/training_spans.jsonl"))
+    ended = run("otel_zernel", "run", "--exit-when-done", config)
+    assert ended.returncode == 0, ended.stderr
+    assert "this costs" in ended.stdout
+    listed = yaml.safe_load(run("otel_zernel", "components").stdout)
+    described = [component for kind in KINDS for component in listed[kind]]
+    assert [component for component in described if "broken" in component] == []
+    validated = run("otel_zernel", "validate", f"yaml:{WITH_EXTRAS}")
+    assert validated.returncode == 1
+    named = re.findall(r"pip install 'otel-zernel\[(\w+)\]'", validated.stderr)
+    assert sorted(named) == ["csv", "gateway", "gateway", "gateway", "gateway", "kafka", "kafka", "store"]
+    assert set(named) < EXTRAS
+    assert len(validated.stderr.splitlines()) == len(named) + 1, "a sentence each"
     packages = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
+    assert (tmp_path / "venv/share/man/man1/otel-zernel.1").is_file()
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if not name.endswith("/RECORD")]
+        names = [name for name in archive.namelist() if not name.endswith("/RECORD") and ".data/" not in name]
         assert [name for name in names if (packages / name).read_bytes() != archive.read(name)] == []
 
 
@@ -78,6 +114,11 @@ def test_the_readme_promises_no_package_of_an_index() -> None:
     assert promised
     assert [line for line in promised if re.search(r"install ['\"]?otel[-_]zernel", line)] == []
     assert re.search(r"<!-- install -->\n```\npython3 -m pip wheel --no-deps --wheel-dir dist \.", README)
+
+
+def test_the_readme_names_every_extra() -> None:
+    table = README.partition("| extra | for |\n")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == EXTRAS
 
 
 def test_the_wheel_has_the_name_that_the_readme_says(wheel: Path) -> None:
@@ -95,6 +136,8 @@ def test_the_wheel_has_samples_programs_and_types(wheel: Path) -> None:
         assert str(source.relative_to(ROOT / "receivers")) in names
     assert {name for name in names if name.endswith("py.typed")} >= {"otel_zernel/py.typed"}
     assert [name for name in names if name.startswith(("tests/", "docs/", "benchmarks/"))] == []
+    licenses = {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name}
+    assert licenses == {"LICENSE", "GPL-2.0-only.txt", "BSD-2-Clause.txt"}
 
 
 def test_the_installed_wheel_runs_from_any_folder(wheel: Path, tmp_path: Path) -> None:

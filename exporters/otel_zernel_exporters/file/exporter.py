@@ -16,13 +16,12 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-import zstandard
-
 from otel_zernel.batch import STABLE_SIGNALS, Batch, split_batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
 from otel_zernel.otlp.json import to_json
 from otel_zernel_exporters.file.config import FileConfig, RotationConfig
+from otel_zernel_libraries import zstd
 from otel_zernel_libraries.files.writing import append_whole, open_appending
 
 _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
@@ -216,7 +215,7 @@ class FileExporter(Exporter):
     def _frame(self, message: bytes) -> bytes:
         """JSON ends with a newline; binary data begins with its length, 4 bytes big-endian, as in otelcol's files."""
         if self.config.compression == "zstd":
-            message = zstandard.compress(message)
+            message = zstd.compress(message)
         elif self.config.format == "json":
             return message + b"\n"
         return struct.pack(">i", len(message)) + message

@@ -1,7 +1,6 @@
 """The kafka exporter: lays batches out as messages, and returns when the brokers have confirmed them."""
 
 import asyncio
-import importlib.util
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +19,7 @@ from otel_zernel_libraries.clients.kafka.failures import is_correctable, is_retr
 from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage, UndeliveredMessage
 from otel_zernel_libraries.clients.kafka.properties import client_properties
 from otel_zernel_libraries.clients.kafka.tokens import token_source
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, settled_bounds
 from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
@@ -39,9 +39,7 @@ class KafkaExporter(Exporter):
 
     @classmethod
     def missing(cls) -> str | None:
-        if importlib.util.find_spec("confluent_kafka") and importlib.util.find_spec("xxhash"):
-            return None
-        return "the kafka exporter needs confluent-kafka and xxhash: pip install 'otel-zernel[kafka]'"
+        return missing_packages("the kafka exporter", "confluent_kafka", "xxhash")
 
     @classmethod
     def forms(cls, config: KafkaExporterConfig) -> DataForms:

@@ -1,7 +1,6 @@
 """The prometheus_remote_write exporter: one batch after another, so that each series stays in order."""
 
 import asyncio
-import importlib.util
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
@@ -28,6 +27,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol import (
 from otel_zernel_exporters.prometheusremotewrite.server import NoNativeHistograms, OldReceiver, RemoteServer
 from otel_zernel_libraries.clients.addresses import Resolve, resolve
 from otel_zernel_libraries.clients.posting import HttpPosting
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_libraries.histograms.temporality import ToCumulative, settled_bounds
 from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
@@ -253,9 +253,7 @@ class PrometheusRemoteWriteExporter(Exporter):
 
     @classmethod
     def missing(cls) -> str | None:
-        if importlib.util.find_spec("cramjam"):
-            return None
-        return "the prometheus_remote_write exporter needs cramjam: pip install 'otel-zernel[remote_write]'"
+        return missing_packages("the prometheus_remote_write exporter", "cramjam")
 
     def __init__(self, config: PrometheusRemoteWriteConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)

@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import ReadableFile, Secret, Section
+from otel_zernel_libraries.extras import missing_packages
 
 
 class HtpasswdConfig(Section):
@@ -20,6 +21,8 @@ class HtpasswdConfig(Section):
     def _has_users(self) -> Self:
         if not self.file and not self.inline:
             raise ValueError("no users are configured: set file or inline")
+        if sentence := missing_packages("the check of passwords", "passlib", "bcrypt"):
+            raise ValueError(sentence)
         return self
 
 

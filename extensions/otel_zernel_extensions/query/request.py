@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Self, TypeVar
 
-import zstandard
-
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
 from otel_zernel_extensions.query.requests.parameters import ParameterError, Parameters
 from otel_zernel_extensions.query.requests.wanted import wanted_format
+from otel_zernel_libraries import zstd
 from otel_zernel_libraries.serving.access import joined_headers
 from otel_zernel_libraries.serving.api.answers import ApiError, json_bytes, plain_answer
 from otel_zernel_libraries.serving.api.routes import App
@@ -73,7 +72,7 @@ class AnswerConditions:
         await plain_answer(send, body, content_type, 200, headers)
 
     async def _compressed(self, body: bytes) -> bytes:
-        compress = zstandard.ZstdCompressor(3).compress if self.encoding == "zstd" else _gzip
+        compress = zstd.compress if self.encoding == "zstd" else _gzip
         return await run_in_thread(lambda: compress(body)) if len(body) > _LARGE else compress(body)
 
 

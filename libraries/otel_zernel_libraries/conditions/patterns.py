@@ -4,19 +4,20 @@ RE2 needs time in proportion to the length of the text, whatever the expression:
 Python's `re` can need exponential time, and its syntax differs.
 """
 
+import re
 from functools import lru_cache
 from typing import Any
 
-import re2
-
 from otel_zernel.text import quoted
 from otel_zernel_libraries.conditions.errors import InvalidPattern
+from otel_zernel_libraries.extras import missing_packages
 
 LONGEST_TEXT = 65_536
 """Characters of a text that an expression sees. Most expressions need under 1 ms for them; repetitions of hundreds of
 alternatives, such as `(.*a){20}b.{300}`, need up to 100 ms."""
 _CACHED_LENGTH = 200
 _CACHED_TEXTS = 4096
+_REFERENCE = re.compile(r"\$\$|\$\{(\w+)\}|\$(\w+)", re.ASCII)
 
 
 class Pattern:
@@ -62,18 +63,17 @@ def expand(template: str, names: tuple[str, ...], groups: tuple[str, ...]) -> st
     values = {str(number): group for number, group in enumerate(groups)}
     values |= {name: group for name, group in zip(names, groups[1:], strict=True) if name}
 
-    def replaced(match: Any) -> str:
-        return "$" if match.group(0) == "$$" else values.get(match.group(1) or match.group(2) or "", "")
+    def replaced(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else values.get(match[1] or match[2] or "", "")
 
-    return str(_reference().sub(replaced, template))
-
-
-@lru_cache(1)
-def _reference() -> Any:
-    return _compile(r"\$\$|\$\{(\w+)\}|\$(\w+)")
+    return _REFERENCE.sub(replaced, template)
 
 
 def _compile(text: str) -> Any:
+    try:
+        import re2  # takes time
+    except ImportError:
+        raise InvalidPattern(str(missing_packages("a regular expression", "re2"))) from None
     options = re2.Options()
     options.log_errors = False  # otherwise RE2 writes to stderr
     try:

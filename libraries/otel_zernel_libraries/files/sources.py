@@ -13,10 +13,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-import zstandard
-
 from otel_zernel.component import Logger
 from otel_zernel.errors import ZernelError
+from otel_zernel_libraries.zstd import ZstdDecompressor, ZstdError
 
 _MAX_SUBJECTS = 10_000
 
@@ -55,7 +54,7 @@ _PIECE = 4096
 _POLL = 0.1
 """Seconds that a read of a pipe waits for data."""
 
-READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+READ_ERRORS = (OSError, EOFError, zlib.error, ZstdError)
 """The errors that opening and reading may raise."""
 
 
@@ -148,11 +147,11 @@ class _Utf16:
 
 
 class ZstdFrames:
-    """A file of zstd frames. Unlike zstandard's own reader, it detects that the last frame is truncated."""
+    """A file of zstd frames."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._frame = ZstdDecompressor()
 
     def read(self, _size: int) -> bytes:
         """The next bytes, empty at the end. Raises `EOFError` if the last frame is truncated."""
@@ -167,7 +166,7 @@ class ZstdFrames:
         data = b""
         while compressed:
             if self._frame.eof:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
+                self._frame = ZstdDecompressor()
             data += self._frame.decompress(compressed)
             compressed = self._frame.unused_data
         return data

@@ -1,11 +1,11 @@
 """The configuration of a store, for exporters that write and for services that read."""
 
-import importlib.util
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.types import PositiveDuration, ReadableFile, Secret, Section
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_libraries.store.address import DatabaseAddress, PostgresAddress, parse_url
 
 
@@ -53,8 +53,8 @@ class StoreConfig(Section):
     @field_validator("url")
     @classmethod
     def _url_is_a_database(cls, url: str) -> str:
-        if isinstance(parse_url(url), PostgresAddress) and not importlib.util.find_spec("asyncpg"):
-            raise ValueError("PostgreSQL needs asyncpg: pip install 'asyncpg>=0.30'")
+        if isinstance(parse_url(url), PostgresAddress) and (sentence := missing_packages("PostgreSQL", "asyncpg")):
+            raise ValueError(sentence)
         return url
 
     @model_validator(mode="after")

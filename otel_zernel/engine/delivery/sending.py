@@ -6,12 +6,11 @@ An outage, a time in which an exporter delivers nothing, is in its health, and i
 import asyncio
 import math
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from otel_zernel.batch import Batch, ItemCount, Signal
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.batch.mending import mended
 from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.component import Context, Exporter
@@ -108,7 +107,7 @@ def longest_retry(config: RemoteExporterConfig) -> float:
 
 
 MOST_REFUSALS = 16
-"""Refusals of a batch by a server that takes others of its signal in between. After the last one, it is at fault."""
+"""Refusals of a batch by a server that takes others in between. After the last one, the batch is at fault."""
 LAST_ATTEMPT = 1.0
 """Seconds before the deadline of a stop at which a batch is tried for the last time."""
 
@@ -166,8 +165,8 @@ class Sender:
         self._attempts: set[asyncio.Timeout] = set()
         """The running calls of `export`."""
         self._attempt_ended = asyncio.Event()
-        self.delivered: Counter[Signal] = Counter()
-        """Batches that the server has taken, by signal: the endpoint or the rights of one signal may be wrong."""
+        self.delivered = 0
+        """Batches that the server has taken."""
         consumers = config.sending_queue.num_consumers if config.sending_queue.enabled else 1
         self.progress = Progress(consumers, self._clock.monotonic)
 
@@ -221,14 +220,14 @@ class Sender:
         """The error of one attempt; None if the batch is delivered. Raises `Interrupted` as `send` does."""
         error = await self._outcome(batch)
         if error is None:
-            self._count_delivered(batch)
+            self._count_delivered()
             self.progress.settled()
         elif isinstance(error, Retryable):
             self._raise_if_settling()
         return error
 
-    def _count_delivered(self, batch: Batch) -> None:
-        self.delivered.update(batch.signals)
+    def _count_delivered(self) -> None:
+        self.delivered += 1
         self.outages.delivered()
 
     async def _send(
@@ -239,7 +238,7 @@ class Sender:
         on_failure: OnFailure,
     ) -> Failure | None:
         give_up_at = self._clock.monotonic() + self._longest
-        refusals, taken, examined = 0, self._like(batch), False
+        refusals, delivered, examined = 0, self.delivered, False
         for delay in backoff(self._retry):
             error = await self._outcome(batch)
             if isinstance(error, Unwanted):
@@ -250,14 +249,14 @@ class Sender:
                     batch = sound
                     error = await self._outcome(batch)
             if error is None:
-                self._count_delivered(batch)
+                self._count_delivered()
                 return None
             if isinstance(error, Permanent):
                 self.outages.given_up(error)
                 return Failure(error, rejected=True)
             self._raise_if_settling()
-            if isinstance(error, Correctable) and self._like(batch) > taken:
-                refusals, taken = refusals + 1, self._like(batch)
+            if isinstance(error, Correctable) and self.delivered > delivered:
+                refusals, delivered = refusals + 1, self.delivered
                 if refusals >= MOST_REFUSALS:
                     self.outages.given_up(error)
                     return Failure(error, rejected=True)
@@ -272,10 +271,6 @@ class Sender:
             await self._pause(wait)
             self._raise_if_settling()
         raise AssertionError("backoff never ends")
-
-    def _like(self, batch: Batch) -> int:
-        """The batches of the same signals that the server has taken."""
-        return sum(self.delivered[signal] for signal in batch.signals)
 
     def _wait(self, delay: float, after: float) -> float:
         """Seconds until the next attempt. The last one is `LAST_ATTEMPT` s before the deadline of a stop."""

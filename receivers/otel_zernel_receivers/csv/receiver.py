@@ -1,11 +1,11 @@
 """The csv receiver: its contract. The reading of the files is in `reading`, which needs numpy."""
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import Emit, Receiver
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ class CsvReceiver(Receiver):
 
     @classmethod
     def missing(cls) -> str | None:
-        if importlib.util.find_spec("pyarrow"):
-            return None
-        return "the csv receiver needs pyarrow: pip install 'pyarrow>=17'"
+        return missing_packages("the csv receiver", "pyarrow")
 
     async def run(self, emit: Emit) -> None:
         """Emits batches of rows. Raises `CannotStart` for a file that cannot be read.

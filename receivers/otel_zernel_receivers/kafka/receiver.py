@@ -1,7 +1,6 @@
 """The kafka receiver: takes fetches from the thread of its consumer, and offers them to the pipelines."""
 
 import asyncio
-import importlib.util
 import random
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -13,6 +12,7 @@ from otel_zernel.errors import CannotStart, Refused, Rejected
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel_libraries.clients.kafka.properties import Properties, client_properties, milliseconds
 from otel_zernel_libraries.clients.kafka.tokens import token_source
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 from otel_zernel_receivers.kafka.consuming import ConsumerThread
 from otel_zernel_receivers.kafka.consumption import Consumption
@@ -161,9 +161,7 @@ class KafkaReceiver(Receiver):
 
     @classmethod
     def missing(cls) -> str | None:
-        if importlib.util.find_spec("confluent_kafka"):
-            return None
-        return "the kafka receiver needs confluent-kafka: pip install 'otel-zernel[kafka]'"
+        return missing_packages("the kafka receiver", "confluent_kafka")
 
     async def run(self, emit: Emit) -> None:
         """Reads until cancelled."""

@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import zstandard
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -19,6 +18,7 @@ from otel_zernel.batch.thin import thin_type
 from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.json import parse_json
 from otel_zernel_libraries.files.sources import ReadBytes
+from otel_zernel_libraries.zstd import ZstdError, decompressor
 
 # Keys of JSON objects are always field names in OTLP, and quotes inside strings are escaped.
 _SIGNAL_KEY = re.compile(rb'"resource(Metrics|Spans|Logs)"\s*:')
@@ -75,6 +75,7 @@ def _is_plausible(signal: Signal, item: Any) -> bool:
 MAX_RECORD = 32 * 2**20
 """The maximum size of a record in bytes, also decompressed. The file exporter writes 1,000 items in a line."""
 _CHUNK = 256 * 1024
+_WINDOW_LOG = 27
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PREFIX = 4
 _LOOK = 16
@@ -228,10 +229,8 @@ class RecordReader:
         if not data.startswith(_ZSTD):
             return self._record(len(frame), data)
         try:
-            # `decompress(max_output_size=...)` ignores its limit if the frame names its size.
-            reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(data)
-            data = reader.read(MAX_RECORD + 1)
-        except zstandard.ZstdError:
+            data = decompressor(_WINDOW_LOG).decompress(data, MAX_RECORD + 1)
+        except ZstdError:
             return self._record(len(frame), damage="damaged compression")
         return self._record(len(frame), *((b"", "too long") if len(data) > MAX_RECORD else (data, "")))
 

@@ -235,7 +235,7 @@ async def test_a_looping_receiver_that_is_cancelled_returns_and_closes_its_file(
 def test_a_missing_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CsvReceiver.missing() is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'pyarrow>=17'" in str(CsvReceiver.missing())
+    assert "pip install 'otel-zernel[csv]'" in str(CsvReceiver.missing())
 
 
 def test_validation_does_not_load_pyarrow() -> None:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_libraries.serving.api.answers import ApiError, plain_answer
 from otel_zernel_libraries.serving.api.routes import Route
 
@@ -93,4 +94,4 @@ async def _answer(body: bytes, kind: str, tag: bytes, scope: Any, receive: Any, 
 
 
 async def _missing(scope: Any, receive: Any, send: Any) -> None:
-    raise ApiError(404, "Swagger UI is not installed: pip install 'swagger-ui-bundle-v2>=5'; /docs lists the routes")
+    raise ApiError(404, f"{missing_packages('this page', 'swagger_ui_bundle')}; /docs lists the routes")

@@ -4,17 +4,18 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import zstandard
-
 from otel_zernel_libraries.serving.requests.failures import RequestFailure, too_large, undecodable
+from otel_zernel_libraries.zstd import ZstdDecompressor, ZstdError, decompressor
 
-_WINDOW: Final = 8 << 20
-"""The largest window of zstd in bytes: 8 MiB, as RFC 9659 requires for HTTP."""
+_WINDOW_LOG: Final = 23
+"""The largest window of zstd: 8 MiB, as RFC 9659 requires for HTTP."""
+_PIECE: Final = 64 << 10
+"""Bytes of zstd at a time: at the end of each frame, the rest of a piece is copied."""
+_MOST_FRAMES: Final = 10_000
+"""Frames of a zstd body. A new one takes 10 us."""
 
 _MOST_MEMBERS: Final = 100
 """Parts of a gzip body. A million empty ones in 20 MiB would take minutes."""
-_END: Final = zstandard.ZstdCompressor(write_checksum=True).compress(_MARK := b"end of the body")
-"""A frame behind the body. If the body is cut off, zstandard reports no error, but does not find this frame either."""
 
 Decompress = Callable[[bytes, int], bytes]
 """Returns at most the limit of bytes and one more. Raises `_Damaged`."""
@@ -73,17 +74,28 @@ def _zlib(body: bytes, limit: int) -> bytes:
 
 
 def _zstd(body: bytes, limit: int) -> bytes:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-    try:
-        reader = decompressor.stream_reader(body + _END, read_across_frames=True)
-        plain = reader.read(limit + 1 + len(_MARK))
-    except zstandard.ZstdError as error:
-        raise _Damaged(str(error)) from error
-    if len(plain) > limit + len(_MARK):
-        return plain
-    if not plain.endswith(_MARK):
+    parts: list[bytes] = []
+    size = frames = 0
+    frame: ZstdDecompressor | None = None
+    for start in range(0, len(body), _PIECE):
+        piece = body[start : start + _PIECE]
+        while piece:
+            if frame is None or frame.eof:
+                if (frames := frames + 1) > _MOST_FRAMES:
+                    raise _Damaged(f"it has more than {_MOST_FRAMES} frames")
+                frame = decompressor(_WINDOW_LOG)
+            try:
+                part = frame.decompress(piece, limit + 1 - size)
+            except ZstdError as error:
+                raise _Damaged(str(error)) from error
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                return b"".join(parts)
+            piece = frame.unused_data
+    if frame and not frame.eof:
         raise _Damaged("it ends early")
-    return plain[: -len(_MARK)]
+    return b"".join(parts)
 
 
 _DECOMPRESSORS: Final[Mapping[str, Decompress]] = {
