@@ -72,6 +72,21 @@ REAL: Final[Mapping[str, Planted]] = {
         (CauseName.EXTRA_COLLECTIVES,), Position.BACKWARD, "no_sync", ranks=2, steps=240
     ),
     "small collectives": Planted((CauseName.SMALL_COLLECTIVES,), None, "Join them", ranks=2),
+    "garbage collected in each step": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
+    "command in each step": Planted(_SEGMENT, Position.AFTER_STEP, "Start this program less often"),
+    "histograms of the weights": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
+    "copy of the state": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
+    "log to a slow reader": Planted(_SEGMENT, Position.AFTER_STEP, "another thread"),
+    "samples taken one by one": Planted(_SEGMENT, Position.LOAD, "a whole batch"),
+    "many tensors of a batch": Planted(_SEGMENT, Position.LOAD, "one tensor for a whole batch"),
+    "shuffle buffer of workers that stay": Planted((CauseName.FIRST_OF_EPOCH,), Position.LOAD, "buffer", steps=200),
+    "anomaly mode": Planted(_SEGMENT, None, "anomaly mode off"),
+    "many small parameters": Planted(_SEGMENT, Position.OPTIMIZER, "fused=True"),
+    "log on rank 0 every 10 steps": Planted(_PERIODIC, Position.AFTER_STEP, "less often", ranks=2, rank=0),
+    "few collectives": Planted((CauseName.SMALL_COLLECTIVES,), Position.AFTER_STEP, "Join them", ranks=2),
+    "objects gathered in each step": Planted(
+        (CauseName.SMALL_COLLECTIVES, CauseName.SEGMENT), Position.AFTER_STEP, "every few steps", ranks=2
+    ),
     "evaluation on rank 0": Planted(
         (CauseName.EVALUATION,), Position.EVALUATION, "less often", ranks=2, rank=0, steps=300
     ),

@@ -15,6 +15,7 @@ import math
 import os
 import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -26,10 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 BATCH, WIDTH, FEATURES, CLASSES = 2_304, 512, 64, 10
 AND = " and "
@@ -82,6 +84,14 @@ class Places:
     workers: int = 0
     persistent: bool = True
     iterator_per_step: bool = False
+    is_by_sample: bool = False
+    """Whether it takes samples one by one."""
+    pieces: int = 0
+    """The tensors of a batch that workers return; 0 for one of each kind."""
+    fills: Callable[[], None] = lambda: None
+    """What the dataset does before the first batch of an epoch."""
+    is_anomaly: bool = False
+    """Whether autograd looks for anomalies."""
     batches: int = 50
     """Of an epoch."""
     accumulate: int = 1
@@ -211,6 +221,74 @@ def norms(training: Training) -> None:
         [parameter.grad.norm().item() for parameter in training.model.parameters()]
 
 
+def multiply(times: int, *training: Training) -> None:
+    """Runs operators."""
+    values = torch.ones(512, 512)
+    for _ in range(times):
+        values = values @ values * 1e-3
+
+
+def collect(training: Training) -> None:
+    """Runs the garbage collector, in a program that has many objects."""
+    if not training.kept:
+        training.kept = [[number] for number in range(20_000)]
+    gc.collect()
+
+
+def run_command(*_: Training) -> None:
+    subprocess.run(["sh", "-c", "sleep 0.01; echo 12"], capture_output=True, check=True)
+
+
+def histograms(training: Training) -> None:
+    for parameter in training.model.parameters():
+        numpy.histogram(parameter.detach().numpy(), bins=64)
+
+
+def copy_state(training: Training) -> None:
+    for _ in range(4):
+        copy.deepcopy(training.model.state_dict())
+
+
+def few_collectives(*training: Training) -> None:
+    values = [torch.zeros(1) for _ in range(dist.get_world_size())]
+    for _ in range(4):
+        dist.all_gather(values, torch.ones(1))
+
+
+def gather_objects(*_: Training) -> None:
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, {f"metric {number}": float(number) for number in range(5_000)})
+
+
+def slow_reader() -> Work:
+    """Writes a log to a program that reads it slowly."""
+    program = "import sys, time\nwhile sys.stdin.buffer.read1(4_096): time.sleep(0.01)"
+    reader = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+
+    def work(training: Training) -> None:
+        assert reader.stdin
+        reader.stdin.write(b"x" * 4_096)
+        reader.stdin.flush()
+
+    return work
+
+
+class ManyParameters:
+    """Takes a step of an optimizer with many small parameters."""
+
+    def __init__(self, **options: bool) -> None:
+        self._options = options
+        self._optimizer: torch.optim.Optimizer | None = None
+
+    def __call__(self, training: Training) -> None:
+        if self._optimizer is None:
+            parameters = [torch.zeros(32, 32, requires_grad=True) for _ in range(400)]
+            for parameter in parameters:
+                parameter.grad = torch.ones_like(parameter)
+            self._optimizer = torch.optim.AdamW(parameters, **self._options)
+        self._optimizer.step()
+
+
 class Lock:
     """Another thread that runs Python."""
 
@@ -256,9 +334,22 @@ CAUSES: Mapping[str, Callable[[], Change]] = {
     "another Python thread": lambda: {"in_forward": Lock()},
     "sleep on rank 1": lambda: {"in_forward": on_rank(1, partial(sleep, 0.015))},
     "Python on rank 1": lambda: {"before_forward": on_rank(1, partial(count_words, 0.012))},
-    "ranks late in turns": lambda: {"in_forward": in_turns(partial(sleep, 0.03))},
+    "ranks late in turns": lambda: {"in_forward": in_turns(partial(multiply, 12))},
     "gradients exchanged while they accumulate": lambda: {"syncs_all": True},
     "small collectives": lambda: {"after_step": small_reductions},
+    "garbage collected in each step": lambda: {"after_step": collect},
+    "command in each step": lambda: {"after_step": run_command},
+    "histograms of the weights": lambda: {"after_step": histograms},
+    "copy of the state": lambda: {"after_step": copy_state},
+    "log to a slow reader": lambda: {"after_step": slow_reader()},
+    "samples taken one by one": lambda: {"is_by_sample": True},
+    "many tensors of a batch": lambda: {"pieces": 768},
+    "shuffle buffer of workers that stay": lambda: {"fills": partial(time.sleep, 0.5)},
+    "anomaly mode": lambda: {"is_anomaly": True},
+    "many small parameters": lambda: {"before_step": ManyParameters(fused=False)},
+    "log on rank 0 every 10 steps": lambda: {"after_step": on_rank(0, every(10, partial(count_words, 0.15)))},
+    "few collectives": lambda: {"after_step": few_collectives},
+    "objects gathered in each step": lambda: {"after_step": gather_objects},
     "evaluation on rank 0": lambda: {"after_step": on_rank(0, every(50, partial(evaluate, 60)))},
     "checkpoint on rank 0": lambda: {"after_step": on_rank(0, every(20, save))},
 }
@@ -291,24 +382,29 @@ ALWAYS: Mapping[str, Change] = {
     "garbage collection": {"after_step": allocate},
     "workers restarted": {"workers": 2, "batches": 12},
     "iterator per step": {"workers": 2},
-    "ranks late in turns": {"in_forward": partial(sleep, 0.015)},
+    "many tensors of a batch": {"workers": 2},
+    "shuffle buffer of workers that stay": {"workers": 1, "batches": 25},
+    "many small parameters": {"before_step": ManyParameters(fused=True)},
+    "ranks late in turns": {"in_forward": partial(multiply, 6)},
     "gradients exchanged while they accumulate": {"accumulate": 8},
 }
 """What is so with and without a cause."""
 
 
 class Samples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
-    def __init__(self, count: int, prepare: Callable[[], None]) -> None:
-        self._prepare = prepare
-        self._values = torch.rand(count, FEATURES)
-        self._labels = torch.arange(count) % CLASSES
+    def __init__(self, count: int, prepare: Callable[[], None], begin: Callable[[], None] = lambda: None) -> None:
+        self._prepare, self._begin = prepare, begin
+        self.values = torch.rand(count, FEATURES)
+        self.labels = torch.arange(count) % CLASSES
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.labels)
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        if indices[0] == 0:
+            self._begin()
         self._prepare()
-        return self._values[indices[0] : indices[-1] + 1], self._labels[indices[0] : indices[-1] + 1]
+        return self.values[indices[0] : indices[-1] + 1], self.labels[indices[0] : indices[-1] + 1]
 
 
 class Order(Sampler):  # type: ignore[misc]
@@ -340,17 +436,19 @@ class Model(nn.Module):  # type: ignore[misc]
 def batches(places: Places) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Epochs without an end."""
 
-    def collate(samples: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def collate(samples: tuple[Any, torch.Tensor]) -> tuple[Any, torch.Tensor]:
         places.collate()
-        return samples
+        return (samples[0].chunk(places.pieces), samples[1]) if places.pieces else samples
 
-    data = Samples(BATCH * places.batches, places.sample)
+    data: Any = Samples(BATCH * places.batches, places.sample, places.fills)
+    if places.is_by_sample:
+        data = TensorDataset(data.values, data.labels)
     keeps = places.persistent and places.workers > 0
     loader = DataLoader(
         data,
         BATCH,
         sampler=Order(places),
-        collate_fn=collate,
+        collate_fn=None if places.is_by_sample else collate,
         num_workers=places.workers,
         persistent_workers=keeps,
     )
@@ -366,7 +464,9 @@ def steps(training: Training, places: Places) -> Iterator[int]:
     training.places, training.graph = places, 0.0
     training.kept, training.latest = [], deque(maxlen=40)
     (gc.enable if places.collects_garbage else gc.disable)()
+    torch.autograd.set_detect_anomaly(places.is_anomaly)
     for values, labels in batches(places):
+        values = torch.cat(values) if places.pieces else values
         places.before_forward(training)
         updates = training.steps % places.accumulate == places.accumulate - 1
         syncs = updates or places.syncs_all or not dist.is_initialized()
