@@ -103,7 +103,7 @@ static __always_inline int read_word(__u64 address, __u64 *word)
 static __always_inline __u64 python_state(const struct python *python, __u32 tgid)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct python_thread thread = { .id = thread_register(&task->thread) - python->thread_register, .tgid = tgid };
+	struct python_thread thread = { .id = thread_register(task) - python->thread_register, .tgid = tgid };
 	__u64 *state = bpf_map_lookup_elem(&python_threads, &thread), id = 0;
 
 	if (!state || read_word(*state + python->thread_id, &id) || id != thread.id)

@@ -96,23 +96,15 @@ struct thread_struct {
 	unsigned long fsbase;
 } __attribute__((preserve_access_index));
 
-static __always_inline __u64 thread_register(const struct thread_struct *thread)
-{
-	return thread->fsbase;
-}
-
 #elif defined(__TARGET_ARCH_arm64)
 
-struct thread_struct {
-	struct {
-		unsigned long tp_value; /* tpidr_el0, as of the thread's latest switch */
-	} uw;
+struct user_state {
+	unsigned long tp_value; /* tpidr_el0, as of the thread's latest switch */
 } __attribute__((preserve_access_index));
 
-static __always_inline __u64 thread_register(const struct thread_struct *thread)
-{
-	return thread->uw.tp_value;
-}
+struct thread_struct {
+	struct user_state uw;
+} __attribute__((preserve_access_index));
 
 #endif
 
@@ -138,6 +130,15 @@ struct task_struct {
 	struct thread_struct thread;
 } __attribute__((preserve_access_index));
 
+/* The register that points to the thread's data. */
+static __always_inline __u64 thread_register(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return task->thread.fsbase;
+#else
+	return task->thread.uw.tp_value;
+#endif
+}
 
 /* Whether page faults on files are counted: see faults.bpf.c. */
 static __always_inline int knows_file_faults(struct task_struct *task)
