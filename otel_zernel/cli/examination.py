@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from otel_zernel.component import ComponentConfig, Finding, Kind
 from otel_zernel.config.schema import Settings
@@ -46,9 +47,11 @@ class DoctorReport:
 
 
 def examine(registry: Registry, subjects: Iterable[Subject]) -> Iterator[DoctorReport]:
-    """Examines the components one after the other. This may block."""
-    for kind, id_, type_, config in subjects:
-        yield DoctorReport(f"{kind}::{id_}", tuple(_findings(registry, kind, type_, config)))
+    """Examines the components. This may block. All begin before the first one ends: one may work in a thread."""
+    findings = [(f"{kind}::{id_}", _findings(registry, kind, type_, config)) for kind, id_, type_, config in subjects]
+    begun = [(path, list(islice(of_component, 1)), of_component) for path, of_component in findings]
+    for path, first, rest in begun:
+        yield DoctorReport(path, (*first, *rest))
 
 
 def _findings(registry: Registry, kind: Kind, type_: str, config: ComponentConfig | None) -> Iterator[Finding]:

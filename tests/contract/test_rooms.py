@@ -55,7 +55,10 @@ HOUSES: dict[str, list[set[str]]] = {
         {"__init__"},
     ],
     "otel_zernel_receivers.ebpf": [
-        {"__init__", "receiver", "session", "records", "scanning", "probed_files", "probed_file", "doctor"},
+        {
+            *("__init__", "receiver", "opening", "session", "records", "scanning", "probed_files", "probed_file"),
+            "doctor",
+        },
         {"hangs"},
         {"emit"},
         {"budget"},
@@ -86,6 +89,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"rendering"},
         {"findings"},
         {"watch"},
+        {"beginning", "prerequisites", "started_program", "terminal"},
     ],
     "otel_zernel_commands.watch": [
         {"__init__", "command", "session"},

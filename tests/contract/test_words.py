@@ -20,7 +20,8 @@ from otel_zernel.testing import make_context
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.styled import Surface, plain
 from otel_zernel_commands.why.findings import WhyReport
-from otel_zernel_commands.why.rendering import Terminal, page, report_text
+from otel_zernel_commands.why.rendering import page, report_text
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.training import words

@@ -5,7 +5,6 @@ import contextlib
 import io
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from otel_zernel_commands.why.findings import WhyReport
     from otel_zernel_commands.why.rendering import Terminal
     from otel_zernel_commands.why.rendering.as_json import Report
-    from otel_zernel_commands.why.watch import Slices, StartedProgram
+    from otel_zernel_commands.why.started_program import StartedProgram
+    from otel_zernel_commands.why.watch import Slices
 
 _SECONDS = 60.0
 _HUNG = 5
@@ -82,7 +82,7 @@ class WhyCommand(Command):
 
     def outlook(self, findings: "Mapping[str, Sequence[Finding]]") -> str:
         """Whether the jobs of this machine can be watched."""
-        from otel_zernel_commands.why.watch import obstacle_of
+        from otel_zernel_commands.why.prerequisites import obstacle_of
 
         if "receivers::ebpf" not in findings:
             return ""
@@ -91,28 +91,32 @@ class WhyCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.cli.output import fail, require_stdout
-        from otel_zernel_commands.why.comparison import read_report
-        from otel_zernel_commands.why.rendering import report_tree
-        from otel_zernel_commands.why.session import WatchOptions, replayed_report, watched_report
-        from otel_zernel_commands.why.watch import Slices
+        from otel_zernel_commands.why.beginning import begun
 
         require_stdout()
         if options.compare:
             return _compare(options)
         if options.replay:
             _check_replay(options)
-        baseline = read_report(options.baseline) if options.baseline else None
+        baseline = _baseline(options)
         for path in filter(None, _files(options)):
             _check_writable(path)
+        starts_program = options.program is not None
+        choice = JobChoice() if starts_program else JobChoice.of(options, self.name)
         errors = sys.stderr or io.StringIO()
-        with _program_of(options) as program:
-            choice = JobChoice(program.pid) if program else JobChoice.of(options, self.name)
+        beginning = contextlib.nullcontext() if options.replay else begun(starts_program=starts_program)
+        with _program_of(options) as program, beginning as installed:
+            from otel_zernel_commands.why.session import WatchOptions, replayed_report, watched_report
+            from otel_zernel_commands.why.watch import Slices
+
+            choice = JobChoice(program.pid) if program else choice
             slices = Slices() if options.trace else None
             try:
-                if options.replay:
+                if installed is None:
                     report = replayed_report(options.replay, choice.name, slices, errors)
                 else:
-                    report = watched_report(WatchOptions(options.seconds or _SECONDS, choice, program, slices), errors)
+                    watched = WatchOptions(options.seconds or _SECONDS, choice, program, slices)
+                    report = watched_report(watched, installed, errors)
             except CannotStart as error:
                 if program is None or program.is_running or not program.status:
                     raise
@@ -120,7 +124,7 @@ class WhyCommand(Command):
                 return program.status
             _print_report(report, slices, options, errors)
             is_hung = any(job.hang and not job.hang.is_stop for job in report.jobs)
-            compared = _print_comparison(baseline, report_tree(report), options) if baseline else 0
+            compared = _compare_with(baseline, report, options) if baseline else 0
             if program and program.is_running:
                 print("The program runs on, and is not watched any more. Ctrl-C stops it.", file=errors)
             status = program.wait() if program else 0
@@ -130,14 +134,7 @@ class WhyCommand(Command):
 def _print_report(report: "WhyReport", slices: "Slices | None", options: argparse.Namespace, errors: TextIO) -> None:
     """Writes the files that the options name, and prints the report."""
     from otel_zernel.cli.output import print_result
-    from otel_zernel_commands.why.rendering import (
-        folded,
-        page,
-        perfetto_trace,
-        pprof_file,
-        report_json,
-        report_text,
-    )
+    from otel_zernel_commands.why.rendering import folded, page, perfetto_trace, pprof_file, report_text
     from otel_zernel_commands.why.watch import MOST_SLICES
 
     if options.html:
@@ -148,7 +145,7 @@ def _print_report(report: "WhyReport", slices: "Slices | None", options: argpars
         _write(options.folded, folded(report.jobs).encode("utf-8"))
     if options.pprof:
         _write(options.pprof, pprof_file(report.jobs))
-    text = report_json(report) if options.json else report_text(report, _terminal(options))
+    text = _json(report) if options.json else report_text(report, _terminal(options))
     for path in filter(None, _files(options)):
         print(f"Wrote {path}", file=errors)
     if (options.folded or options.pprof) and not any(rank.code for job in report.jobs for rank in job.ranks):
@@ -162,7 +159,13 @@ def _terminal(options: argparse.Namespace) -> "Terminal":
     from otel_zernel_commands.why.rendering import Terminal
 
     terminal = Terminal.of(sys.stdout)
-    return replace(terminal, is_coloured=False) if options.no_color else terminal
+    return terminal.plain() if options.no_color else terminal
+
+
+def _json(report: "WhyReport") -> str:
+    from otel_zernel_commands.why.rendering.as_json import report_json  # its models take 50 ms
+
+    return report_json(report)
 
 
 def _files(options: argparse.Namespace) -> tuple[Path | None, ...]:
@@ -195,6 +198,20 @@ def _check_replay(options: argparse.Namespace) -> None:
     require_recording(options.replay)
 
 
+def _baseline(options: argparse.Namespace) -> "Report | None":
+    if options.baseline is None:
+        return None
+    from otel_zernel_commands.why.comparison import read_report
+
+    return read_report(options.baseline)
+
+
+def _compare_with(baseline: "Report", report: "WhyReport", options: argparse.Namespace) -> int:
+    from otel_zernel_commands.why.rendering.as_json import report_tree
+
+    return _print_comparison(baseline, report_tree(report), options)
+
+
 def _compare(options: argparse.Namespace) -> int:
     """Compares two files."""
     from otel_zernel_commands.why.comparison import read_report
@@ -224,7 +241,7 @@ def _program_of(options: argparse.Namespace) -> "Iterator[StartedProgram | None]
         yield None
         return
     from otel_zernel.cli.output import WrongUsage
-    from otel_zernel_commands.why.watch import StartedProgram
+    from otel_zernel_commands.why.started_program import StartedProgram
 
     if options.pid or options.chosen_pid or options.job:
         raise WrongUsage("a program behind `--` is the job to watch: leave out the pid and --job")

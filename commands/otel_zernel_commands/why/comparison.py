@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, printable, visible
-from otel_zernel_commands.why.rendering import Terminal
 from otel_zernel_commands.why.rendering.as_json import Job, Report
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_commands.why.watch import StepBlock
 from otel_zernel_libraries.training import position_name
 from otel_zernel_libraries.training.amounts import amount, percent

@@ -6,8 +6,9 @@ from typing import TextIO
 
 from otel_zernel.text import printable, visible
 from otel_zernel_commands.why.findings import JobGroup, answer_of, groups_of
-from otel_zernel_commands.why.rendering import Terminal
-from otel_zernel_commands.why.watch import StartedProgram, Watching
+from otel_zernel_commands.why.started_program import StartedProgram
+from otel_zernel_commands.why.terminal import Terminal
+from otel_zernel_commands.why.watch import Watching
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training import script_of
 from otel_zernel_libraries.training.amounts import percent

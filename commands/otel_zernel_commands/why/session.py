@@ -12,15 +12,14 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import printable, quoted
 from otel_zernel_commands.why.findings import Circumstances, JobFindings, WhyReport, groups_of, report_on
+from otel_zernel_commands.why.prerequisites import check_prerequisites, gpu_notes, sentence
 from otel_zernel_commands.why.progress import ReplayProgress, WatchProgress
+from otel_zernel_commands.why.started_program import StartedProgram
 from otel_zernel_commands.why.watch import (
-    Prerequisites,
     Slices,
-    StartedProgram,
     StepBlocks,
     ThreadSampler,
     Watching,
-    check_prerequisites,
     collecting,
     command_of,
     count_processes,
@@ -62,15 +61,15 @@ class WatchOptions:
     """Takes the steps and their parts, if a trace of them is wanted."""
 
 
-def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
-    """Watches, and returns the report. Raises `CannotStart` if the machine cannot be watched or has no such job.
+def watched_report(options: WatchOptions, installed: Registry, progress: TextIO) -> WhyReport:
+    """Watches with the components of `begun`, and returns the report. Raises `CannotStart` if the machine cannot be
+    watched or has no such job.
 
     A program that has been started runs on, unless a signal has ended the watch.
     """
-    installed, started, choice, program = Registry.installed(), time.time_ns(), options.choice, options.program
-    prerequisites = check_prerequisites(installed)
+    started, choice, program = time.time_ns(), options.choice, options.program
     sampler = ThreadSampler(partial(_chosen, options) if choice.pid else programs)
-    if not choice.pid and not prerequisites.finds_framework and not programs():
+    if not choice.pid and not programs() and not check_prerequisites(installed):
         unseen = unseen_processes()
         where = "that are seen" if unseen else "of this machine"
         sentence = (
@@ -96,10 +95,13 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
             watching = watch(settings, options.seconds, following, attached)
     finally:
         following.clear()
+    if watching.obstacle:
+        check_prerequisites(installed)  # it says in one sentence what to do
+        raise CannotStart(f"this machine's processes cannot be watched: {watching.obstacle}")
     if program and watching.ended_by:
         program.stop(watching.ended_by)
     program_ns = program.started_ns if program else 0
-    circumstances = _circumstances(started, prerequisites, watching, sampler)
+    circumstances = _circumstances(started, installed, watching, sampler)
     report = report_on(state, choice, replace(circumstances, program_ns=program_ns, blocks_of=blocks.of))
     if not report.jobs:
         raise CannotStart(_no_job(state, options, watching))
@@ -164,18 +166,16 @@ def _family_shows_steps(pid: int) -> bool:
     return shows_steps(family_of(pid))
 
 
-def _circumstances(
-    started_ns: int, prerequisites: Prerequisites, watching: Watching, sampler: ThreadSampler
-) -> Circumstances:
+def _circumstances(started_ns: int, installed: Registry, watching: Watching, sampler: ThreadSampler) -> Circumstances:
     sampled = sampler.programs()
-    warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `prerequisites` has the same
+    warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `gpu_notes` has the same
     return Circumstances(
         started_ns=started_ns,
         seconds=watching.elapsed or watching.searched,
         is_interrupted=watching.is_interrupted,
         processes=count_processes(),
-        notes=tuple(dict.fromkeys((*prerequisites.notes, *warnings))),
-        gpu_notes=prerequisites.gpu_notes,
+        notes=tuple(map(sentence, warnings)),
+        gpu_notes=gpu_notes(installed),
         sampled=tuple(sampled),
         on_rocm=frozenset(one.pid for one in sampled if uses_rocm(one.pid)),
         runs_mps=runs_mps(),

@@ -18,8 +18,8 @@ from otel_zernel_receivers.ebpf.emit.skipped import skipped_sentence
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.kernel.unavailable import BTF, Unavailable, explain
-from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, UNPRIVILEGED
-from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.ahead import VerifiedAhead
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, too_old_for
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import load
@@ -37,6 +37,7 @@ _OPTIONAL = {
     Capability.CAP_DAC_READ_SEARCH: "for libraries in folders that only the job's user may enter",
     Capability.CAP_CHECKPOINT_RESTORE: "for libraries that were deleted or replaced while a job runs",
 }
+_LIMITS = Limits(max_processes=8, max_series=8)
 _BUSY = 10_000
 """Calls a second for the estimate of the overhead: about the rate of a training process."""
 _LOG_LINES = 12
@@ -47,6 +48,11 @@ _NAMED = 8
 
 def examine(config: EbpfConfig) -> Iterator[Finding]:
     """All findings. Processes are the running ones that the configuration selects."""
+    with VerifiedAhead(_LIMITS) as ahead:
+        yield from _findings(config, ahead)
+
+
+def _findings(config: EbpfConfig, ahead: VerifiedAhead) -> Iterator[Finding]:
     system = os.uname()
     yield Finding("kernel", f"Linux {system.release} on {system.machine}")
     yield from _capabilities()
@@ -55,7 +61,7 @@ def examine(config: EbpfConfig) -> Iterator[Finding]:
     trials: dict[Mode, ProbeCost | _Failure] = {}
     best: ProbeCost | None = None
     for mode in Mode:
-        trials[mode] = trial = _try(mode)
+        trials[mode] = trial = _try(mode, ahead)
         if isinstance(trial, ProbeCost):
             best = trial
             break
@@ -108,10 +114,10 @@ class _Failure(NamedTuple):
         return tuple(line for reason in self.reasons for line in _shortened(reason))
 
 
-def _try(mode: Mode) -> ProbeCost | _Failure:
+def _try(mode: Mode, ahead: VerifiedAhead) -> ProbeCost | _Failure:
     """The cost of a probe in this mode, or why the mode does not work."""
     try:
-        loaded = load(Limits(max_processes=8, max_series=8), (mode,))
+        loaded = load(_LIMITS, (mode,), ahead.verified)
     except Unavailable as problem:
         return _Failure(str(problem), problem.details)
     except OSError as problem:
@@ -140,14 +146,7 @@ def _modes(trials: Mapping[Mode, ProbeCost | _Failure]) -> Iterator[Finding]:
             )
             yield Finding(f"by {mode}", text, ok=True)
         else:
-            yield Finding(f"by {mode}", _too_old_for(mode) or trial.sentence, details=trial.details)
-
-
-def _too_old_for(mode: Mode) -> str | None:
-    needed = {Mode.SESSION: CHEAPEST, Mode.MULTI: UNPRIVILEGED}.get(mode, RUNNING)
-    if needed <= RUNNING:
-        return None
-    return f"needs Linux {'.'.join(map(str, needed))}; this is {os.uname().release}"
+            yield Finding(f"by {mode}", too_old_for(mode) or trial.sentence, details=trial.details)
 
 
 def _nothing_works(failures: Sequence[_Failure]) -> Finding:

@@ -5,7 +5,7 @@ import resource
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from threading import Thread
@@ -17,11 +17,10 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.probed_file import ProbedFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
+from otel_zernel_receivers.ebpf.probes.libraries import AttachPoints
 from otel_zernel_receivers.ebpf.probes.marks import Mark, sentence
-from otel_zernel_receivers.ebpf.probes.search import Find, PlaceSearch, Searched
+from otel_zernel_receivers.ebpf.probes.search import PlaceSearch, Searched, files_to_probe
 from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, as_text
 
@@ -53,14 +52,13 @@ class ProbedFiles:
         bpf: Object,
         mode: Mode,
         context: Context,
-        *,
-        at_any_cost: bool,
-        find: Find = find_attach_points,
+        search: PlaceSearch,
         most: int | None = None,
     ) -> None:
-        """`most` is the number of descriptors that the probes may have, by default `most_descriptors()`."""
+        """Closes `search` at the end. `most` is the number of descriptors that the probes may have, by default
+        `most_descriptors()`."""
         self._bpf, self._mode, self._context = bpf, mode, context
-        self._search = PlaceSearch(at_any_cost=at_any_cost, find=find)
+        self._search = search
         self._most = most_descriptors() if most is None else most
         self._sizes: dict[FileIdentity, int] = {}
         """The descriptors that are reserved for each probed file."""
@@ -83,13 +81,9 @@ class ProbedFiles:
     def update(self, scan: Scan) -> None:
         """Probes the files that the scan found, and takes probes off files that were not found for `KEPT` seconds."""
         now = self._context.clock.monotonic()
-        used_files = [used for process in scan.processes for used in process.files if used.library in PROBES]
+        used_files = files_to_probe(scan)
         self._used_at.update({used.identity: now for used in used_files})
-        for used in used_files:
-            if self._is_new(used.identity) and not self._search.is_full:
-                # If its process has ended, the file is opened through another process, or after the next scan.
-                with suppress(OSError), open_located(used.file) as fd:
-                    self._search.begin(used, fd)
+        self._search.begin_all(used for used in used_files if self._is_new(used.identity))
         for searched in self._search.finished():
             self._add(searched)
         for identity in [one for one, used_at in self._used_at.items() if used_at < now - KEPT]:

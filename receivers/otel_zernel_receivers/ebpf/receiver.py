@@ -2,10 +2,11 @@
 
 import asyncio
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import STABLE_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
@@ -18,6 +19,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 
 if TYPE_CHECKING:  # modules that work on Linux only are imported when the receiver runs
+    from otel_zernel_receivers.ebpf.budget.sampling import Switch
     from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
     from otel_zernel_receivers.ebpf.session import Session
 
@@ -46,6 +48,24 @@ class EbpfReceiver(Receiver):
 
         histograms = {one.duration.name: None for one in OPERATION_FAMILIES.values()}
         return DataForms(emits={"moving_bounds": tuple(histograms), "interval_spans": (semconv.INTERVAL,)})
+
+    @classmethod
+    @contextmanager
+    def prepared(cls, config: EbpfConfig) -> Iterator[type[Self]]:
+        """A class like this one whose `run` with this configuration starts sooner: what takes long has begun, in
+        threads. For programs that have more to do before they run it."""
+        if sys.platform != "linux":
+            yield cls
+            return
+        from otel_zernel_receivers.ebpf.opening import SessionAhead
+
+        with SessionAhead(config) as ahead:
+
+            class Prepared(cls):  # type: ignore[valid-type, misc]  # mypy knows no class that is a variable
+                def __init__(self, config: EbpfConfig, context: Context) -> None:
+                    super().__init__(config, context, ahead.open)
+
+            yield Prepared
 
     @classmethod
     def examine(cls, config: EbpfConfig | None = None) -> Iterable[Finding]:
@@ -82,18 +102,20 @@ class EbpfReceiver(Receiver):
         pending: deque[Batch] = deque()
         rescan_at = clock.monotonic()
         try:
-            with _event_of(session.wakeup) as is_due:
+            with _event_of(session.wakeup) as is_due, _Gathering(session, is_due) as gathering:
                 while True:
                     if clock.monotonic() >= rescan_at:
                         rescan_at = clock.monotonic() + self.config.rescan_interval
-                        await run_in_thread(session.attach)
-                    await self._pass_interval(session, is_due)
-                    await self._read(session, pending, insist)
+                        await gathering.between(session.attach)
+                    await gathering.between(lambda: pending.extend(session.read().batches))
+                    await self._emit_all(pending, insist)  # the first reading says that the probes are on
+                    await self._pass_interval(session, gathering, is_due)
         except asyncio.CancelledError:
-            await self._read(session, pending, emit, is_last=True)
+            await run_in_thread(lambda: pending.extend(session.read(is_last=True).batches))
+            await self._emit_all(pending, emit)
             raise
 
-    async def _pass_interval(self, session: "Session", is_due: asyncio.Event) -> None:
+    async def _pass_interval(self, session: "Session", gathering: "_Gathering", is_due: asyncio.Event) -> None:
         """Waits for the next reading.
 
         With sampling, it switches probes in that time. Without sampling, the wait ends when a process ends, and when
@@ -101,32 +123,19 @@ class EbpfReceiver(Receiver):
         """
         clock, interval = self.context.clock, session.interval
         began = clock.monotonic()
-        switches = session.switches()
+        switches: list[Switch] = []
+        await gathering.between(lambda: switches.extend(session.switches()))
         for switch in switches:
-            await self._wait(switch.delay, session, is_due)
-            await run_in_thread(switch.apply)
+            await clock.sleep(switch.delay)
+            await gathering.between(switch.apply)
         left = began + interval - clock.monotonic()
-        await self._wait(min(SHORTEST_INTERVAL, left), session, is_due)
-        rest = self._wait(left - SHORTEST_INTERVAL, session, is_due)
+        await clock.sleep(max(min(SHORTEST_INTERVAL, left), 0.0))
+        rest = clock.sleep(max(left - SHORTEST_INTERVAL, 0.0))
         await (rest if switches else _first_of(rest, is_due.wait()))
         is_due.clear()
 
-    async def _wait(self, seconds: float, session: "Session", is_due: asyncio.Event) -> None:
-        """Waits. Meanwhile moves events out of the kernel, so that its ring buffer has room.
-
-        Sets `is_due` if a reading is due earlier.
-        """
-        clock = self.context.clock
-        end = clock.monotonic() + seconds
-        while (left := end - clock.monotonic()) > GATHER_INTERVAL:
-            await clock.sleep(GATHER_INTERVAL)
-            if await run_in_thread(session.gather):
-                is_due.set()
-        await clock.sleep(max(left, 0.0))
-
-    async def _read(self, session: "Session", pending: deque[Batch], emit: Emit, *, is_last: bool = False) -> None:
-        """Reads, and emits all that is `pending`. If cancelled, the rest stays in `pending`."""
-        await run_in_thread(lambda: pending.extend(session.read(is_last=is_last).batches))
+    async def _emit_all(self, pending: deque[Batch], emit: Emit) -> None:
+        """Emits all that is `pending`. If cancelled, the rest stays in `pending`."""
         while pending:
             await self._emit(pending[0].copy(), emit)  # the pipelines may edit it, and a cancelled batch comes again
             pending.popleft()
@@ -158,6 +167,48 @@ async def _opened(opening: AbstractContextManager["Session"]) -> "AsyncIterator[
         yield await run_in_thread(lambda: stack.enter_context(opening))
     finally:
         await run_in_thread(stack.close)
+
+
+class _Gathering:
+    """Moves events out of the kernel, so that its ring buffer has room, in a thread of its own: the pipelines may keep
+    the event loop busy for longer than the room lasts."""
+
+    def __init__(self, session: "Session", is_due: asyncio.Event) -> None:
+        """Sets `is_due` if a reading is due earlier."""
+        self._session = session
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._loop, self._is_due = asyncio.get_running_loop(), is_due
+        self._problem: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="ebpf events", daemon=True)
+
+    async def between(self, call: Callable[[], None]) -> None:
+        """Calls something of the session in a thread. Raises what it raises, or what gathering has raised."""
+
+        def locked() -> None:
+            with self._lock:
+                if self._problem:
+                    raise self._problem
+                call()
+
+        await run_in_thread(locked)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._problem and not self._stop.wait(GATHER_INTERVAL):
+            with self._lock:
+                try:
+                    is_due = self._session.gather()
+                except Exception as problem:  # noqa: BLE001  # `between` raises it
+                    self._problem, is_due = problem, True
+            if is_due:
+                self._loop.call_soon_threadsafe(self._is_due.set)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.search import PlaceSearch
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
 from otel_zernel_receivers.ebpf.records import Records
@@ -81,20 +82,20 @@ class Session:
     @classmethod
     @contextmanager
     def open(
-        cls, config: EbpfConfig, context: Context, loader: Callable[[Limits], LoadedProbes] = load
+        cls,
+        config: EbpfConfig,
+        context: Context,
+        loader: Callable[[Limits], LoadedProbes] = load,
+        search: PlaceSearch | None = None,
     ) -> Iterator[Self]:
-        """Loads the programs; at the end takes all probes off and unloads. Raises Unavailable."""
-        limits = Limits(
-            config.max_processes,
-            config.max_series,
-            counted_layout(config.significant_figures),
-            config.long_wait,
-            samples_workers=bool(config.stacks),
-            shortest_wait=(config.stacks or StacksConfig()).off_cpu,  # stacks show positions, too
-        )
-        with closing(loader(limits)) as loaded:
+        """Loads the programs; at the end takes all probes off and unloads. Raises Unavailable.
+
+        `search` has files that are searched already. The session closes it, unless it raises Unavailable.
+        """
+        with closing(loader(limits_of(config))) as loaded:
             _log_mode(loaded, context)
-            files = ProbedFiles(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
+            search = search or PlaceSearch(at_any_cost=config.single_stepped)
+            files = ProbedFiles(loaded.bpf, loaded.mode, context, search)
             with closing(files), closing(Wakeup(loaded.bpf.maps["ring"])) as wakeup:
                 session = cls(config, context, loaded, files, wakeup)
                 with closing(session._sampler):
@@ -171,6 +172,18 @@ class Session:
     def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
             yield self._spans.batch(readings.events, without_runs=without_runs)
+
+
+def limits_of(config: EbpfConfig) -> Limits:
+    """The sizes of the kernel's tables for a configuration."""
+    return Limits(
+        config.max_processes,
+        config.max_series,
+        counted_layout(config.significant_figures),
+        config.long_wait,
+        samples_workers=bool(config.stacks),
+        shortest_wait=(config.stacks or StacksConfig()).off_cpu,  # stacks show positions, too
+    )
 
 
 def _log_mode(loaded: LoadedProbes, context: Context) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from otel_zernel_commands.why.findings import JobFindings
-from otel_zernel_commands.why.rendering import Terminal, report_text
+from otel_zernel_commands.why.rendering import report_text
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, where_text
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, JobAnswer, lead_of
 from otel_zernel_libraries.training.words import CAUSE_WORDS
 from tests.commands.why.answers import healthy_report, slow_report

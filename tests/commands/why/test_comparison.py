@@ -13,7 +13,8 @@ import pytest
 from otel_zernel.errors import CannotStart
 from otel_zernel_commands.why.comparison import SLOWER, UNKNOWN, compared, comparison_text, read_report, status_of
 from otel_zernel_commands.why.findings import JobStart, WhyReport
-from otel_zernel_commands.why.rendering import Terminal, report_json, report_tree
+from otel_zernel_commands.why.rendering.as_json import report_json, report_tree
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_commands.why.watch import StepBlock
 from tests.commands.why.answers import slow_report
 from tests.libraries.training.causes.made_answers import LATE, SLOW, TOKENIZES

@@ -11,7 +11,9 @@ from docs.why_schema import PATH
 from otel_zernel.batch import Batch
 from otel_zernel_commands.why.findings import Circumstances, WhyReport, report_on
 from otel_zernel_commands.why.progress import WatchProgress
-from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text
+from otel_zernel_commands.why.rendering import page, report_text
+from otel_zernel_commands.why.rendering.as_json import report_json
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_commands.why.watch import watched_state
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.state import TrainingState

@@ -9,7 +9,7 @@ import pytest
 
 from docs.why_schema import PATH, schema
 from otel_zernel_commands.why.findings import WhyReport
-from otel_zernel_commands.why.rendering import report_json
+from otel_zernel_commands.why.rendering.as_json import report_json
 from otel_zernel_libraries.job_choice import JobChoice
 from tests.commands.why import test_text
 from tests.commands.why.answers import healthy_report, slow_report

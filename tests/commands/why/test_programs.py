@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from otel_zernel_commands.why.findings import WhyReport, report_on
-from otel_zernel_commands.why.rendering import Terminal, page, report_json, report_text
+from otel_zernel_commands.why.rendering import page, report_text
+from otel_zernel_commands.why.rendering.as_json import report_json
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_commands.why.watch import SampledProgram, SampledThread, watched_state
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.frameworks import Framework

@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
+from otel_zernel_commands.why.rendering import report_text
+from otel_zernel_commands.why.rendering.as_json import report_json
+from otel_zernel_commands.why.terminal import Terminal
 from tests.commands.why.answers import slow_report
 from tests.commands.why.recorded_runs import report
 

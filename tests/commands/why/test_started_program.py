@@ -15,7 +15,7 @@ import pytest
 
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
-from otel_zernel_commands.why.watch import StartedProgram
+from otel_zernel_commands.why.started_program import StartedProgram
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def test_sudo_starts_it_as_its_caller_but_a_shell_of_root_does_not(
     if os.geteuid():
         pytest.skip("needs root, to become another user")
     source = (
-        "import sys; from otel_zernel_commands.why.watch import StartedProgram;"
+        "import sys; from otel_zernel_commands.why.started_program import StartedProgram;"
         "program = StartedProgram(('id', '-u'), sys.stdout); program.release(); program.wait();"
         "print(program.user, file=sys.stderr)"
     )

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_commands.why.findings import GpuRow, WhyReport, report_on
-from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
+from otel_zernel_commands.why.rendering import report_text
+from otel_zernel_commands.why.rendering.as_json import report_json
 from otel_zernel_commands.why.rendering.text import gpu_texts
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer, Unknown

@@ -7,8 +7,9 @@ import pytest
 from benchmarks.training.runs import RECORDED
 from otel_zernel_commands.why.findings import report_on
 from otel_zernel_commands.why.findings.times import device_time, position_times
-from otel_zernel_commands.why.rendering import Terminal, report_text
+from otel_zernel_commands.why.rendering import report_text
 from otel_zernel_commands.why.rendering.times import device_rows
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.state import SeenProcess
 from tests.commands.why.recorded_runs import circumstances, first_process, report, seen

@@ -14,10 +14,10 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_commands.why import DemoCommand, WhyCommand
+from otel_zernel_commands.why.prerequisites import check_prerequisites, gpu_notes
 from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.watch import (
     Watching,
-    check_prerequisites,
     collecting,
     is_reading,
     watch_settings,
@@ -109,6 +109,14 @@ async def test_a_started_program_begins_when_the_probes_are_in_place() -> None:
     attached.set()
     await pacing
     assert follower.begun_at == 0
+
+
+async def test_an_obstacle_to_the_probes_ends_the_watch_before_it_begins() -> None:
+    follower, stop, watching = Follower(starts_program=True), asyncio.Event(), Watching(10)
+    await pace(watching, follower, stop, FakeClock(), threading.Event(), lambda: "eBPF needs CAP_BPF")
+    assert stop.is_set()
+    assert watching.obstacle == "eBPF needs CAP_BPF"
+    assert follower.begun_at is None
 
 
 async def test_a_watch_that_costs_too_much_ends_early_and_says_so() -> None:
@@ -280,15 +288,13 @@ def test_doctor_ends_with_whether_why_can_run(finding: Finding, line: str) -> No
     assert DemoCommand().outlook({"receivers::ebpf": [finding]}) == ""
 
 
-def test_what_cannot_be_seen_is_a_sentence_each() -> None:
+def test_what_cannot_be_seen_of_gpus_is_a_sentence_each() -> None:
     ebpf = [Finding("libtorch_cpu.so", "53 functions", ok=True), Finding("skipped", "Cannot inspect 3 processes")]
     nvml = [Finding("driver", "libnvidia-ml.so.1 was not found", ok=False)]
-    found = check_prerequisites(registry(ebpf, nvml), user=0)
-    assert found.finds_framework
-    assert found.notes == ("Cannot inspect 3 processes.",)
-    assert found.gpu_notes == ("GPU utilisation and throttling: libnvidia-ml.so.1 was not found.",)
+    assert check_prerequisites(registry(ebpf, nvml), user=0)
+    assert gpu_notes(registry(ebpf, nvml)) == ("GPU utilisation and throttling: libnvidia-ml.so.1 was not found.",)
 
 
 def test_a_machine_without_pytorch_is_known_before_the_watch() -> None:
     findings = [Finding("processes", "no running process uses CUDA, NCCL or PyTorch")]
-    assert not check_prerequisites(registry(findings), user=0).finds_framework
+    assert not check_prerequisites(registry(findings), user=0)

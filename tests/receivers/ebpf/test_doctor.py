@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.kernel import libbpf_calls
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, Verify, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
@@ -134,7 +134,7 @@ def test_a_refusal_is_one_sentence_and_has_the_end_of_the_verifier_s_log_as_deta
         (*(f"{line}: (b7) r0 = 0" for line in range(500)), "R2 type=mem expected=fp", "failed to load: -13")
     )
 
-    def refuse(limits: Limits, modes: tuple[Mode, ...]) -> LoadedProbes:
+    def refuse(limits: Limits, modes: tuple[Mode, ...], verify: Verify) -> LoadedProbes:
         raise Unavailable("Linux 5.10 is too old", [f"{modes[0]} (classic): loading the BPF programs: EACCES\n{log}"])
 
     monkeypatch.setattr(doctor, "load", refuse)
@@ -151,10 +151,10 @@ def test_a_refusal_is_one_sentence_and_has_the_end_of_the_verifier_s_log_as_deta
 def test_a_mode_that_does_not_work_has_its_log_though_another_mode_works(
     loadable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_multi(limits: Limits, modes: tuple[Mode, ...]) -> LoadedProbes:
+    def only_multi(limits: Limits, modes: tuple[Mode, ...], verify: Verify) -> LoadedProbes:
         if modes != (Mode.MULTI,):
             raise Unavailable("no", ["no\nEINVAL of the kernel"])
-        return load(limits, modes)
+        return load(limits, modes, verify)
 
     monkeypatch.setattr(doctor, "load", only_multi)
     findings = list(examine(EbpfConfig()))

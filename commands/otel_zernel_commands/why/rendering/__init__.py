@@ -1,10 +1,9 @@
-"""The report as text, as JSON and as a page."""
+"""The report as text and as a page, and its stacks and steps as files. `as_json` has it as JSON."""
 
-from otel_zernel_commands.why.rendering.as_json import report_json, report_tree
 from otel_zernel_commands.why.rendering.flames import folded, pprof_file
 from otel_zernel_commands.why.rendering.page import page
 from otel_zernel_commands.why.rendering.perfetto import perfetto_trace
-from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import report_text
+from otel_zernel_commands.why.terminal import Terminal
 
-__all__ = ["Terminal", "folded", "page", "perfetto_trace", "pprof_file", "report_json", "report_text", "report_tree"]
+__all__ = ["Terminal", "folded", "page", "perfetto_trace", "pprof_file", "report_text"]

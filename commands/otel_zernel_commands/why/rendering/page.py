@@ -14,7 +14,6 @@ from otel_zernel_commands.why.findings import JobFindings, RankRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.drawing import drawing_json
 from otel_zernel_commands.why.rendering.flames import code_rows
-from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.text import (
     cost_text,
     gpu_texts,
@@ -24,6 +23,7 @@ from otel_zernel_commands.why.rendering.text import (
     thread_text,
 )
 from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer

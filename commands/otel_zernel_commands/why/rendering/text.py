@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from otel_zernel.text import printable
 from otel_zernel_commands.why.findings import GpuRow, JobFindings, JobStart, RankRow, ThreadRow, WhyReport
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
-from otel_zernel_commands.why.rendering.style import Terminal
 from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
+from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_libraries.training import (
     PHASE_WORDS,
     PHASES,

@@ -18,28 +18,23 @@ from otel_zernel_commands.why.watch.host_processes import (
     uses_rocm,
 )
 from otel_zernel_commands.why.watch.nccl_ras import nccl_notes
-from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites, obstacle_of
 from otel_zernel_commands.why.watch.py_spy import py_spy_code
 from otel_zernel_commands.why.watch.slices import MOST_SLICES, Slice, Slices
-from otel_zernel_commands.why.watch.started_program import StartedProgram
 from otel_zernel_commands.why.watch.step_blocks import StepBlock, StepBlocks
 from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
 from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, replay, watch
 
 __all__ = [
     "MOST_SLICES",
-    "Prerequisites",
     "SampledProgram",
     "SampledThread",
     "Slice",
     "Slices",
-    "StartedProgram",
     "StepBlock",
     "StepBlocks",
     "ThreadSampler",
     "WatchFollower",
     "Watching",
-    "check_prerequisites",
     "collecting",
     "command_of",
     "count_processes",
@@ -47,7 +42,6 @@ __all__ = [
     "is_reading",
     "is_running",
     "nccl_notes",
-    "obstacle_of",
     "programs",
     "py_spy_code",
     "replay",

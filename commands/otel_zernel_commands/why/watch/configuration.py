@@ -2,6 +2,7 @@
 it gets."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,15 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
 from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.registry import ComponentClass, Registry
+from otel_zernel_commands.why.beginning import ebpf_settings
 from otel_zernel_libraries.recordings import has_results, replay_receiver
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _COLLECTOR = "why"
 """The type of the exporter. It exists in this process only."""
-_SHORT = 20.0
-"""Seconds. A shorter watch has an interval of 1 s, so that it has several intervals."""
-_MAX_OVERHEAD = 0.1
-"""The ratio of a CPU that probes may take: a watch is short, and sampled operators would cost the answer."""
-_SAMPLES = 49
-"""A second: a watch lasts some seconds only."""
+_PACES = (5.0, "500ms", "500ms"), (20.0, "1s", "1s"), (math.inf, "2s", "1s")
+"""The interval and the lateness of a watch that is shorter than so many seconds: its first steps are known soon."""
 _TRACED = 300
 """Steps of a process in an interval that the time line shows in detail. More are merged with their neighbours."""
 _PHASES = {
@@ -72,19 +70,14 @@ def is_reading(batch: Batch) -> bool:
 def watch_settings(
     seconds: float, collector: ComponentClass, installed: Registry, *, starts_program: bool = False
 ) -> Settings:
-    """The settings to watch for `seconds`: the causes are those of the whole time. `starts_program`: the libraries of
-    a program must be found before its first step."""
+    """The settings to watch for `seconds`: the causes are those of the whole time. `starts_program` as in
+    `ebpf_settings`."""
     receivers = {
-        "ebpf": {
-            "interval": "500ms",
-            "rescan_interval": "500ms" if starts_program else "2s",
-            "sampler_frequency": _SAMPLES,
-            "stacks": True,
-            "max_overhead": _MAX_OVERHEAD,
-        },
+        "ebpf": ebpf_settings(starts_program=starts_program),
         "nvml": {"collection_interval": "1s", "initial_delay": "0s", "earlier_xids": "1h"},
     }
-    phases = {"interval": "1s" if seconds < _SHORT else "2s", "window": f"{seconds + 60:g}s"}
+    interval, lateness = next(pace for limit, *pace in _PACES if seconds < limit)
+    phases = {"interval": interval, "lateness": lateness, "window": f"{seconds + 60:g}s"}
     return _settings(receivers, {"phases": {**_PHASES, **phases}}, collector, installed)
 
 

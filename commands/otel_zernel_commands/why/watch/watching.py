@@ -32,8 +32,11 @@ MOST_COST = 0.15
 """The share of a job's time that the watch may take. Probes are sampled from two thirds of it on."""
 _FIRST_COST = 10.0
 """Seconds until that is known."""
-_LOOK = 0.1
+_SILENT = 0.5
+"""Seconds at the start in which an obstacle to the probes may be found, and nothing is shown."""
+_LOOK = 0.05
 """Seconds between two looks whether they are."""
+_EBPF = "receivers::ebpf"
 _TICK = 0.5
 """Seconds between two looks at the progress."""
 
@@ -54,6 +57,8 @@ class Watching:
     """The number of the signal that ended it, if one did."""
     warnings: list[str] = field(default_factory=list)
     """What components warned of, each once."""
+    obstacle: str = ""
+    """Why no probes could be put in place, if so. Then nothing was watched."""
 
     @property
     def is_interrupted(self) -> bool:
@@ -161,10 +166,15 @@ async def _replay(settings: Settings, watching: Watching, progress: Callable[[],
 async def _run(
     settings: Settings, watching: Watching, followed: WatchFollower, attached: threading.Event | None, clock: Clock
 ) -> None:
+    service = Service(settings, clock)
+
+    def obstacle() -> str:
+        return service.graph.health.problems.get(_EBPF, "")
+
     with _ended_by_signals(watching) as stop:
-        pacing = asyncio.create_task(pace(watching, followed, stop, clock, attached), name="pacing")
+        pacing = asyncio.create_task(pace(watching, followed, stop, clock, attached, obstacle), name="pacing")
         try:
-            await Service(settings, clock).run(stop)
+            await service.run(stop)
         finally:
             pacing.cancel()
             await asyncio.gather(pacing, return_exceptions=True)
@@ -196,11 +206,17 @@ async def pace(
     stop: asyncio.Event,
     clock: Clock,
     attached: threading.Event | None = None,
+    obstacle: Callable[[], str] = lambda: "",
 ) -> None:
-    """Sets `stop` when the time is over, when all jobs have ended, or when there will be no steps."""
-    until = clock.monotonic() + _LONGEST_START
+    """Sets `stop` when the time is over, when all jobs have ended, or when there will be no steps. An `obstacle` to the
+    probes ends the watch before it begins."""
+    silent_until, until = clock.monotonic() + _SILENT, clock.monotonic() + _LONGEST_START
     while attached and not attached.is_set() and clock.monotonic() < until and not stop.is_set():
-        if not followed.starts_program:
+        if problem := obstacle():
+            watching.obstacle = problem
+            stop.set()
+            return
+        if not followed.starts_program and clock.monotonic() >= silent_until:
             followed.show(watching)
         await clock.sleep(_LOOK)
     followed.begin()

@@ -301,6 +301,14 @@ class Object:
         libbpf().check(libbpf().call.bpf_object__load(self._handle), "loading the BPF programs")
         libbpf().give_back_memory()
 
+    def try_to_load(self) -> bool:
+        """The same, without the messages of libbpf: it calls Python for each, which a busy interpreter delays. Returns
+        whether the kernel accepts the programs; else the object is of no use."""
+        with libbpf().silenced():
+            is_loaded = int(libbpf().call.bpf_object__load(self._handle)) >= 0
+        libbpf().give_back_memory()
+        return is_loaded
+
     def __enter__(self) -> Self:
         return self
 

@@ -3,6 +3,8 @@
 import ctypes
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from otel_zernel_receivers.ebpf.kernel.system_calls import BPF_NUMBERS
@@ -77,6 +79,15 @@ class LibbpfLibrary:
             self._log.append(message.value.decode(errors="replace").rstrip()[-_LOG_LAST:])
             del self._log[:-_LOG_LINES]
         return 0
+
+    @contextmanager
+    def silenced(self) -> Iterator[None]:
+        """Meanwhile all messages are dropped, those of other threads, too."""
+        self.call.libbpf_set_print(_PrintFn())
+        try:
+            yield
+        finally:
+            self.call.libbpf_set_print(self._print)
 
     def error(self, tried: str, code: int = 0) -> BpfError:
         """The error of a call that returned `code` (-errno), or 0 if it set errno. Empties the log."""

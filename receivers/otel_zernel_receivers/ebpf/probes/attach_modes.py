@@ -4,12 +4,14 @@ A session is one program for entry and return, and costs least. uprobe.multi nee
 system calls per function, and are slow to detach.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object, attach_multi, attach_session
+from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, UNPRIVILEGED, Version
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
 
@@ -19,6 +21,17 @@ class Mode(StrEnum):
     SESSION = "session"
     MULTI = "multi"
     PERF = "perf"
+
+
+NEEDED: Mapping[Mode, Version] = {Mode.SESSION: CHEAPEST, Mode.MULTI: UNPRIVILEGED, Mode.PERF: (0,)}
+"""The Linux version that each mode needs, beside what all of them need."""
+
+
+def too_old_for(mode: Mode) -> str | None:
+    """`needs Linux 6.13; this is 6.1.0-13-amd64`; None if this kernel is new enough."""
+    if NEEDED[mode] <= RUNNING:
+        return None
+    return f"needs Linux {'.'.join(map(str, NEEDED[mode]))}; this is {platform.release()}"
 
 
 TRACEPOINTS = (

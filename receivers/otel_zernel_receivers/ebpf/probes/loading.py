@@ -5,7 +5,7 @@ Each mode is tried on a function of the collector itself.
 
 import errno
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,15 +91,20 @@ class NotLoaded(BpfError):
     """The kernel refused the programs. It may accept fewer of them."""
 
 
-def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> LoadedProbes:
-    """Loads with the first of the modes that counts trial calls exactly. Raises Unavailable."""
+Verify = Callable[[Limits, Mode, str, Sequence[str]], Object]
+"""`verified`."""
+
+
+def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode), verify: Verify | None = None) -> LoadedProbes:
+    """Loads with the first of the modes that counts trial calls exactly. Raises Unavailable. `verify` replaces
+    `verified`."""
     if sentence := missing():
         raise Unavailable(sentence)
     reasons: list[str] = []
     for mode in modes:
         for variant in variants(mode):
             try:
-                loaded = load_variant(limits, mode, variant)
+                loaded = load_variant(limits, mode, variant, verify=verify or verified)
                 return replace(loaded, reasons=(*reasons, *loaded.reasons))
             except OSError as error:
                 reasons.append(f"{mode} ({variant}): {error}")
@@ -114,24 +119,36 @@ def variants(mode: Mode) -> tuple[str, ...]:
     return likely[::-1] if RUNNING >= SESSION_CONTEXT else likely
 
 
-def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _OMITTED) -> LoadedProbes:
+def load_variant(
+    limits: Limits,
+    mode: Mode,
+    variant: str,
+    trials: Sequence[Sequence[str]] = _OMITTED,
+    verify: Verify | None = None,
+) -> LoadedProbes:
     """Loads one object with as many of its programs as this kernel accepts.
 
     Each of `trials` names the programs that it leaves out. Raises the OSError of the last trial, which leaves out the
     most programs.
     """
     refused: list[str] = []
-    different = list(dict.fromkeys(tuple(name for name in trial if _has(variant, name)) for trial in trials))
+    different = omissions(variant, trials)
+    verify = verify or verified
     for omitted in different[:-1]:
         try:
-            loaded = _load(limits, mode, variant, omitted)
+            loaded = _load(limits, mode, variant, omitted, verify)
         except NotLoaded as error:
             if error.errno == errno.EPERM:  # the kernel would refuse every program
                 raise
             refused.append(f"{mode} ({variant}, without {', '.join(omitted) or 'none'}): {error}")
         else:
             return replace(loaded, reasons=tuple(refused) if loaded.refused else ())
-    return replace(_load(limits, mode, variant, different[-1]), reasons=tuple(refused))
+    return replace(_load(limits, mode, variant, different[-1], verify), reasons=tuple(refused))
+
+
+def omissions(variant: str, trials: Sequence[Sequence[str]] = _OMITTED) -> list[tuple[str, ...]]:
+    """The programs of the object that each different trial leaves out."""
+    return list(dict.fromkeys(tuple(name for name in trial if _has(variant, name)) for trial in trials))
 
 
 def _has(variant: str, program: str) -> bool:
@@ -139,7 +156,19 @@ def _has(variant: str, program: str) -> bool:
     return program != "sched_switch_old" or variant == "classic"
 
 
-def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> LoadedProbes:
+def verified(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> Object:
+    """The object without some of its programs, verified by the kernel. Raises BpfError, NotLoaded if it is refused."""
+    bpf = opened(limits, mode, variant, omitted)
+    try:
+        bpf.load()
+    except BpfError as error:
+        bpf.close()
+        raise NotLoaded(*error.args) from error
+    return bpf
+
+
+def opened(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> Object:
+    """The same, not yet loaded. Raises BpfError."""
     bpf = Object(Path(__file__).parents[1] / "objects" / platform.machine() / f"{variant}.bpf.o")
     try:
         limits.apply(bpf.maps)
@@ -161,12 +190,17 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
         for name in bpf.programs.keys() & set(omitted):
             bpf.programs.pop(name).skip()
         prepare(bpf, mode)
-        try:
-            bpf.load()
-        except BpfError as error:
-            raise NotLoaded(*error.args) from error
-        tables = Tables(bpf.maps, layout)
-        cost = _calibrate(bpf, mode, tables, layout)
+    except BaseException:
+        bpf.close()
+        raise
+    return bpf
+
+
+def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str], verify: Verify) -> LoadedProbes:
+    bpf = verify(limits, mode, variant, omitted)
+    try:
+        tables = Tables(bpf.maps, limits.layout)
+        cost = _calibrate(bpf, mode, tables, limits.layout)
         _forget_collector(tables)
         other = _SCHEDULER[0 if RUNNING < FOUR_ARGUMENTS and _SCHEDULER[1] in bpf.programs else 1]
         refused = tuple(name for name in omitted if name != other)

@@ -1,13 +1,16 @@
 """Searches files for places to probe, in a thread of its own: the files of other users may be made to be slow."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.files.used_files import UsedFile
+from otel_zernel_receivers.ebpf.processes.scanner import Scan
 
 PATIENCE = 2.0
 """Seconds to wait for a search. The largest library of PyTorch takes 0.15 s."""
@@ -28,6 +31,11 @@ class Searched:
     result: Callable[[], AttachPoints]
 
 
+def files_to_probe(scan: Scan) -> list[UsedFile]:
+    """The files of all processes that may have functions to probe."""
+    return [used for process in scan.processes for used in process.files if used.library in PROBES]
+
+
 class PlaceSearch:
     """The files that are being searched. One thread at a time may use it."""
 
@@ -45,15 +53,29 @@ class PlaceSearch:
         """Whether no further search can begin before another one is finished."""
         return len(self._pending) >= MOST
 
+    def begin_all(self, files: Iterable[UsedFile]) -> None:
+        """Searches the files that are not being searched, as long as there is room.
+
+        If a file's process has ended, it is opened through another process, or after the next scan.
+        """
+        for used in files:
+            if used.identity not in self and not self.is_full:
+                with suppress(OSError), open_located(used.file) as fd:
+                    self.begin(used, fd)
+
     def begin(self, used: UsedFile, fd: int) -> None:
         """Searches the open file, which the caller may close. Raises OSError."""
         own = os.dup(fd)
         future = self._thread.submit(self._find, own, PROBES[used.library], at_any_cost=self._at_any_cost)
         self._pending[used.identity] = used, own, future
 
+    def settle(self, patience: float = PATIENCE) -> None:
+        """Waits until all searches have finished, but at most `patience` s."""
+        wait((future for _, _, future in self._pending.values()), patience)
+
     def finished(self, patience: float = PATIENCE) -> Iterator[Searched]:
         """The finished searches. Waits up to `patience` s for the others; what is not finished then, comes later."""
-        wait((future for _, _, future in self._pending.values()), patience)
+        self.settle(patience)
         for identity, (used, fd, future) in list(self._pending.items()):
             if future.done():
                 del self._pending[identity]

@@ -17,6 +17,7 @@ from otel_zernel_receivers.ebpf.budget.sampling import Sampling
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.loading import load
+from otel_zernel_receivers.ebpf.probes.search import PlaceSearch
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
@@ -59,7 +60,7 @@ def test_a_group_that_cannot_be_put_on_again_counts_as_off(
 
     with (
         closing(load(Limits())) as loaded,
-        closing(ProbedFiles(loaded.bpf, loaded.mode, context, at_any_cost=False)) as files,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, context, PlaceSearch(at_any_cost=False))) as files,
         standin.start() as program,
         caplog.at_level(logging.WARNING),
     ):

@@ -17,6 +17,7 @@ from otel_zernel_receivers.ebpf.probed_files import KEPT, ProbedFiles
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.libraries import AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import load
+from otel_zernel_receivers.ebpf.probes.search import PlaceSearch
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, Scanner, Selection
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
@@ -27,7 +28,9 @@ def test_a_library_is_probed_although_its_first_user_ended_before(loadable: None
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
-        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)) as files,
+        closing(
+            ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), PlaceSearch(at_any_cost=False))
+        ) as files,
     ):
         with standin.start() as first:
             first.do("load libcudart.so.12")
@@ -49,7 +52,9 @@ def test_a_call_in_progress_while_its_probe_is_detached_hides_no_later_call(load
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
-        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)) as files,
+        closing(
+            ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), PlaceSearch(at_any_cost=False))
+        ) as files,
         standin.start() as program,
     ):
         for library in ("libcudart.so.12", "libcuda.so.1"):
@@ -73,7 +78,9 @@ def test_probes_are_detached_from_a_file_that_is_unused_for_long(loadable: None,
     clock, counted = FakeClock(), []
     with (
         closing(load(Limits())) as loaded,
-        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=clock), at_any_cost=False)) as files,
+        closing(
+            ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=clock), PlaceSearch(at_any_cost=False))
+        ) as files,
         standin.start() as program,
     ):
         program.do("load libcudart.so.12")
@@ -133,10 +140,12 @@ def test_copies_of_a_library_without_room_leave_the_probes_of_other_jobs_on(
     with closing(load(Limits())) as loaded, standin.start() as program:
         program.do("load libcudart.so.12")
         program.do("load libcuda.so.1")
-        with closing(ProbedFiles(loaded.bpf, loaded.mode, context, at_any_cost=False, most=1 << 20)) as alone:
+        with closing(ProbedFiles(loaded.bpf, loaded.mode, context, PlaceSearch(at_any_cost=False), 1 << 20)) as alone:
             alone.update(scanner.scan())
             needed = alone.descriptors
-        with closing(ProbedFiles(loaded.bpf, loaded.mode, context, at_any_cost=False, most=2 * needed)) as files:
+        with closing(
+            ProbedFiles(loaded.bpf, loaded.mode, context, PlaceSearch(at_any_cost=False), 2 * needed)
+        ) as files:
             update()
             with crowd(standin, tmp_path, others):
                 for _ in range(3):
@@ -167,7 +176,7 @@ def test_a_file_that_takes_long_to_search_delays_no_other(loadable: None, standi
     context = make_context(clock=SystemClock())
     with (
         closing(load(Limits())) as loaded,
-        closing(ProbedFiles(loaded.bpf, loaded.mode, context, at_any_cost=False, find=find)) as files,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, context, PlaceSearch(at_any_cost=False, find=find))) as files,
         standin.start() as program,
     ):
         program.do("load libcudart.so.12")

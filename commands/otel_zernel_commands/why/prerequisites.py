@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from otel_zernel.component import Finding
@@ -14,36 +13,26 @@ _RIGHTS = ("bpf", "perfmon", "sys_ptrace", "dac_read_search", "checkpoint_restor
 """The capabilities, in the words of setpriv(1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prerequisites:
-    """What the components found before the watch."""
-
-    finds_framework: bool
-    """Whether a running process uses CUDA, NCCL, PyTorch or another known framework."""
-    notes: tuple[str, ...]
-    """What cannot be seen and why, a sentence each."""
-    gpu_notes: tuple[str, ...] = ()
-    """The same about GPUs: they concern jobs that use one."""
-
-
-def check_prerequisites(registry: Registry, user: int | None = None) -> Prerequisites:
-    """Examines the machine for about a second. `user` is the effective user id, by default that of this process.
+def check_prerequisites(registry: Registry, user: int | None = None) -> bool:
+    """Examines the machine for about a second. The result is whether a running process uses CUDA, NCCL, PyTorch or
+    another known framework. `user` is the effective user id, by default that of this process.
 
     Raises `CannotStart` with one sentence if processes cannot be watched.
     """
     ebpf = list(registry.load("receivers", "ebpf").examine())
     if obstacle := obstacle_of(ebpf, os.geteuid() if user is None else user):
         raise CannotStart(obstacle)
-    nvml = [one for one in registry.load("receivers", "nvml").examine() if one.ok is False]
-    skipped = [one.text for one in ebpf if one.topic == "skipped"]
-    return Prerequisites(
-        finds_framework=not any(one.topic == "processes" for one in ebpf),
-        notes=tuple(map(_sentence, skipped)),
-        gpu_notes=tuple(_sentence(f"GPU utilisation and throttling: {one.text}") for one in nvml),
-    )
+    return not any(one.topic == "processes" for one in ebpf)
 
 
-def _sentence(note: str) -> str:
+def gpu_notes(registry: Registry) -> tuple[str, ...]:
+    """What cannot be seen of GPUs and why, a sentence each: they concern jobs that use one."""
+    lacking = [one.text for one in registry.load("receivers", "nvml").examine() if one.ok is False]
+    return tuple(sentence(f"GPU utilisation and throttling: {text}") for text in lacking)
+
+
+def sentence(note: str) -> str:
+    """The note with a full stop."""
     return note if note.endswith(".") else f"{note}."
 
 

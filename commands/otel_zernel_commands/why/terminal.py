@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, TextIO
 
 _PIPED = 100
@@ -31,6 +31,10 @@ class Terminal:
         return cls(
             max(_NARROWEST, min(columns, _WIDEST)), is_terminal and not dumb and not environ.get("NO_COLOR"), unicode
         )
+
+    def plain(self) -> Self:
+        """The same without colours."""
+        return replace(self, is_coloured=False)
 
     def coloured(self, text: str, code: str) -> str:
         """The text in a colour or style, if the output has them."""

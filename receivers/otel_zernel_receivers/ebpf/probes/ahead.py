@@ -1,0 +1,72 @@
+"""Has the kernel verify the programs before they are needed, in a thread: it takes half a second, and no Python."""
+
+import threading
+from collections.abc import Sequence
+from typing import Self
+
+from otel_zernel_receivers.ebpf.kernel.libbpf import Object
+from otel_zernel_receivers.ebpf.kernel.libbpf_calls import BpfError, missing
+from otel_zernel_receivers.ebpf.kernel.versions import RUNNING
+from otel_zernel_receivers.ebpf.probes.attach_modes import NEEDED, Mode
+from otel_zernel_receivers.ebpf.probes.loading import omissions, opened, variants, verified
+from otel_zernel_receivers.ebpf.tables.tables import Limits
+
+
+class VerifiedAhead:
+    """The object that this kernel most likely accepts, from its construction on. Close it if it may not be used."""
+
+    def __init__(self, limits: Limits) -> None:
+        mode = next(mode for mode in Mode if NEEDED[mode] <= RUNNING)
+        variant = variants(mode)[0]
+        self._key = limits, mode, variant, omissions(variant)[0]
+        self._bpf: Object | None = None
+        self._is_verified = self._is_closed = False
+        self._lock = threading.Lock()
+        """Held while these three change."""
+        self._thread = threading.Thread(target=self._load, name="zernel-verify", daemon=True)
+        if not missing():
+            try:
+                self._bpf = opened(*self._key)
+            except BpfError:
+                return
+            self._thread.start()
+
+    def verified(self, limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> Object:
+        """This object if it is the one, else another. It is given once, and the caller closes it. Raises BpfError."""
+        if self._key == (limits, mode, variant, tuple(omitted)) and (bpf := self._take()):
+            return bpf
+        return verified(limits, mode, variant, omitted)
+
+    def close(self) -> None:
+        """Unloads the object if nobody has taken it, as soon as the kernel has verified it."""
+        with self._lock:
+            self._is_closed = True
+            bpf = self._bpf if self._is_verified else None
+            self._bpf = None
+        if bpf:
+            bpf.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self) -> Object | None:
+        if self._thread.ident is not None:
+            self._thread.join()
+        with self._lock:
+            bpf, self._bpf = self._bpf, None
+        return bpf
+
+    def _load(self) -> None:
+        bpf = self._bpf
+        if bpf is None:
+            return
+        is_accepted = bpf.try_to_load()
+        with self._lock:
+            self._is_verified = True
+            if is_accepted and not self._is_closed:
+                return
+            self._bpf = None
+        bpf.close()
