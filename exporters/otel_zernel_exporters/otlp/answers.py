@@ -38,7 +38,8 @@ _NO_SUCH_PATH = frozenset({404, 405})
 _UNAUTHENTICATED = frozenset({401, 403})
 _NO_PATH = (
     "; this path does not accept OTLP: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
-    " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana"
+    " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana,"
+    " http://host:8428/opentelemetry for VictoriaMetrics"
 )
 _OUT_OF_ORDER = re.compile(r"out.of.order (native )?(sample|histogram)|sample.out.of.order", re.IGNORECASE)
 _TOO_OLD = re.compile(r"too old sample|sample.timestamp.too.old", re.IGNORECASE)  # with out_of_order_time_window

@@ -16,6 +16,11 @@ _NO_COMPRESSION: Final = re.compile(
     r"|compression algorithm \S+ is disabled",
     re.IGNORECASE,
 )
+_UNKNOWN_PATH: Final = re.compile(
+    r'(remoteAddr: "[^"]*"; requestURI: \S*; )?unsupported path requested|\W*(error\W+)?no handler found for uri',
+    re.IGNORECASE,
+)
+"""The words of VictoriaMetrics and Elasticsearch, which answer 400 in place of 404."""
 _EXPECTS_CERTIFICATE: Final = re.compile(r"no required SSL certificate|SSL certificate error", re.IGNORECASE)
 """The words of nginx."""
 _PAGE: Final = "the web page"
@@ -67,7 +72,12 @@ def is_setting(status: int, message: str) -> bool:
 
     A server of telemetry sends no page for people, whose title is in the message.
     """
-    return status == 400 and (_is_title(message) or refuses_compression(message) or _expects_tls(message))
+    return status == 400 and (
+        _is_title(message)
+        or refuses_compression(message)
+        or _expects_tls(message)
+        or _UNKNOWN_PATH.match(message) is not None
+    )
 
 
 def status_advice(status: int, message: str, *, no_path: str) -> str:

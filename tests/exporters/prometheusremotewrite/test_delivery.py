@@ -164,6 +164,7 @@ NO_CERTIFICATE = "<html><head><title>400 No required SSL certificate was sent</t
         (400, NO_CERTIFICATE, "No required SSL certificate.*set tls::cert_file and tls::key_file"),
         (400, "<html><title>Blocked</title></html>", 'the web page "Blocked"; this path does not accept remote write'),
         (400, "Client sent an HTTP request to an HTTPS server.", "write https:// in the endpoint"),
+        (400, 'unsupported path requested: "/api/v1/wrte"', "this path does not accept remote write"),
         (400, "unsupported Content-Encoding: snappy", "this path does not accept remote write"),
     ],
 )

@@ -65,9 +65,25 @@ async def test_a_400_about_a_setting_keeps_the_batch(words: str, advice: str) ->
 @pytest.mark.parametrize(
     "words",
     [
+        'unsupported path requested: "/v1/metrics"',  # VictoriaMetrics 1.151
+        'remoteAddr: "127.0.0.1:57758"; requestURI: /v1/metrics; unsupported path requested: "/v1/metrics"',  # 1.79
+        '{"error":"no handler found for uri [/v1/metrics] and method [POST]"}',  # Elasticsearch
+    ],
+)
+@pytest.mark.parametrize("type_", ["text/plain", "application/json"])
+async def test_a_400_about_the_path_keeps_the_batch(words: str, type_: str) -> None:
+    async with exporting(answering(Response(words, 400, media_type=type_))) as exporter:
+        with pytest.raises(Correctable, match="this path does not accept OTLP: set the endpoint"):
+            await exporter.export(metrics_batch())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         'out of order exemplar: {__name__="zstd_decompress_bytes_bucket", path="/find"}',
         'invalid label value: {__name__="x", help="unsupported compression: zstd"}',
         'too old sample: {__name__="content_encoding_unsupported_total"}',
+        'bad value: {text="unsupported path requested: no handler found for uri"}',
         'bad value: {text="Client sent an HTTP request to an HTTPS server."}',
     ],
 )

@@ -9,6 +9,9 @@ from deploy.grafana.boards import DASHBOARDS
 from deploy.grafana.boards.collectives import COLLECTIVES
 from deploy.grafana.panels import by_quantile
 from otel_zernel.batch import Batch
+from otel_zernel.errors import Correctable
+from otel_zernel.testing import make_context
+from otel_zernel_exporters.otlp import OtlpHttpExporter
 from tests.deploy.grafana.test_queries import QUERIES, resolved
 from tests.exporters.prometheusremotewrite.exporting import exporter
 from tests.interop.victoria_metrics import RELEASES, find_victoria_metrics, victoria
@@ -49,6 +52,20 @@ async def test_exponential_histograms_have_quantiles(
         [calls] = [one for one in queries if one.histograms == "classic" and "_count" in one.expression]
         text = calls.expression.replace("$__rate_interval", "1m").replace("$job", "llm")
         assert await server.value(text) == pytest.approx(3, rel=0.2)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_wrong_path_keeps_the_batch(tmp_path: Path, unused_tcp_port: int, release: str) -> None:
+    batch = Batch(data(gauge("g", number(1.0, time=now())), resource=RESOURCE))
+    async with victoria(find_victoria_metrics(release), tmp_path, unused_tcp_port):
+        async with exporter(f"http://127.0.0.1:{unused_tcp_port}/api/v1/wrte") as (writer, dropped):
+            with pytest.raises(Correctable, match="this path does not accept remote write"):
+                await writer.export(batch)
+            assert dropped.counts == {}
+        settings = OtlpHttpExporter.Config.model_validate({"endpoint": f"http://127.0.0.1:{unused_tcp_port}"})
+        async with OtlpHttpExporter(settings, make_context("exporters", "otlp_http")) as sender:
+            with pytest.raises(Correctable, match="http://host:8428/opentelemetry for VictoriaMetrics"):
+                await sender.export(batch)
 
 
 @pytest.mark.parametrize("release", RELEASES)
