@@ -35,6 +35,7 @@ struct device_work {
 	__u64 window; /* the begin of the current one, ns */
 	__u64 from, until; /* the latest time that is known to be busy without a break, ns */
 	__u32 busy[BINS]; /* ns */
+	__u8 shares[BINS]; /* of the latest window that was sent; the verifier of Linux 6.1 wants no loop around an event */
 };
 
 /* The devices of one process count as one: it is busy while any of them is. */
@@ -70,16 +71,17 @@ __noinline int send_window(const struct device_key *key, struct device_work *wor
 
 	if (!key || !work || !work->window)
 		return 0;
-	event = new_device_event(key, work->window, work->window + WINDOW_NS);
 	for (__u32 bin = 0; bin < BINS; bin++) {
 		__u64 share = (__u64)work->busy[bin] * WHOLE_BIN / BIN_NS;
 
-		if (event)
-			event->facts.name[bin] = (char)(share < WHOLE_BIN ? share : WHOLE_BIN);
+		work->shares[bin] = share < WHOLE_BIN ? share : WHOLE_BIN;
 		work->busy[bin] = 0;
 	}
-	if (event)
-		emit(event);
+	event = new_device_event(key, work->window, work->window + WINDOW_NS);
+	if (!event)
+		return 0;
+	__builtin_memcpy(event->facts.name, work->shares, BINS);
+	emit(event);
 	return 0;
 }
 
