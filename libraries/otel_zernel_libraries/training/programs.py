@@ -16,6 +16,8 @@ _LONG_WITH_VALUE: Final = ("--check-hash-based-pycs", "--jit")
 """The long options of CPython and PyPy with a value: the next word."""
 _SHORT_WITH_VALUE: Final = re.compile(r"-(?!-)[^cmWX]*([cmWX])(.*)", re.DOTALL)
 """A short option with a value, behind others in the same word: `-uc`. The value is its rest, or the next word."""
+_MULTIPROCESSING: Final = "from multiprocessing."
+"""The source text of Python's own processes: `from multiprocessing.spawn import spawn_main; ...`."""
 
 
 def title_of(process: Mapping[str, AttributeValue], script: str = "") -> str:
@@ -30,7 +32,8 @@ def title_of(process: Mapping[str, AttributeValue], script: str = "") -> str:
 def script_of(command: Sequence[str]) -> str:
     """The program in a command line: `train.py` of `python -u /srv/train.py`, `pkg.train` of `python -m pkg.train`.
 
-    Empty for an empty command line. The source text after `-c` never becomes part of the name: it may have secrets.
+    Empty for an empty command line, and for that of a process that multiprocessing has started: it does not name the
+    program. The source text after `-c` never becomes part of the name: it may have secrets.
     """
     if len(command) == 1 and _is_python(command[0].partition(" ")[0]):
         command = command[0].split(" ")  # a process title, such as one by setproctitle
@@ -51,9 +54,9 @@ def script_of(command: Sequence[str]) -> str:
             return PurePath(word).name
         elif option := _SHORT_WITH_VALUE.match(word):
             letter, attached = option.groups()
-            if letter == "c":
-                return "python -c"
             value = attached or next(rest, "")
+            if letter == "c":
+                return "" if value.startswith(_MULTIPROCESSING) else "python -c"
             if letter == "m":
                 return value
     return interpreter

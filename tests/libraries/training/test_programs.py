@@ -35,6 +35,10 @@ def test_the_program_is_the_script_or_the_module(command: str, script: str) -> N
     assert script_of(command.split()) == script
 
 
+def test_processes_of_multiprocessing_do_not_name_their_program() -> None:
+    assert script_of(["python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)"]) == ""
+
+
 def test_an_empty_value_of_an_option_is_a_word() -> None:
     assert script_of(["python", "-W", "", "train.py"]) == "train.py"
 

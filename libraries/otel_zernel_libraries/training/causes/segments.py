@@ -57,23 +57,35 @@ def segments(job: Job) -> Iterator[WhatIf]:
             continue
         spent = job.totals * removed
         longest = job.moments[max(columns, key=spent.sum(axis=0).__getitem__)]
+        of_child = any(job.moments[at].activity is Activity.CHILD for at in columns)
         yield WhatIf(
             cause=CauseName.SEGMENT,
             position=longest.position,
-            activity=longest.activity,
+            activity=Activity.CHILD if of_child else longest.activity,
             rank=job.one_of_ranks(spent.sum(axis=1)),
             removed=dict.fromkeys(range(len(job.ranks)), removed),
         )
 
 
 def _together(job: Job) -> list[list[int]]:
-    """The columns of each cause. Outside passes, all that a thread computes in a position is one."""
+    """The columns of each cause. Outside passes, all that a thread computes in a position is one. Where it waits for
+    the ends of child processes, it waits for what they write, too."""
     by_cause: dict[tuple[Position, Activity], list[int]] = {}
+    waits = [
+        one.position for at, one in enumerate(job.moments) if one.activity is Activity.CHILD and _is_usual(job, at)
+    ]
     for at, moment in enumerate(job.moments):
         if job.is_own[at] and moment.activity not in OF_OTHER_CAUSES and moment.position not in OF_OTHER_POSITIONS:
             is_computing = moment.activity in ON_CPU and moment.position not in PASSES
-            by_cause.setdefault((moment.position, Activity.PYTHON if is_computing else moment.activity), []).append(at)
+            of_child = moment.activity is Activity.PIPE and moment.position in waits
+            activity = Activity.PYTHON if is_computing else Activity.CHILD if of_child else moment.activity
+            by_cause.setdefault((moment.position, activity), []).append(at)
     return list(by_cause.values())
+
+
+def _is_usual(job: Job, at: int) -> bool:
+    """Whether most steps have some time of a moment."""
+    return bool((job.spent[:, :, at] > 0).any(axis=0).mean() > _MOST_OF_THEM)
 
 
 def seen_in_segment(job: Job, left_out: LeftOut) -> tuple[Evidence, ...]:

@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as ReadOnlyDict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -50,6 +51,8 @@ class Reason(StrEnum):
     """Training processes whose Python interpreter cannot be read."""
 
 
+_GENERATIONS = 4
+"""From a process to the one whose script it runs: one of a forkserver is a grandchild."""
 _LONGEST_PROGRAM = 128
 """Characters of the name of a program."""
 MOST_FILES = 32
@@ -189,16 +192,23 @@ def read_process(folder: ProcessFolder, own_pid: int, variables: Collection[str]
         parent=folder.parent(),
         name=as_text(folder.name),
         executable=as_text(folder.executable.rpartition("/")[2]),
-        program=_program(folder.command_line),
+        program=_program(folder),
         cgroups=folder.cgroups,
         environment=folder.environment(variables, own_pid),
         files=(),
     )
 
 
-def _program(command_line: bytes) -> str:
-    words = command_line.rstrip(b"\0").split(b"\0")  # an empty word may be the value of an option
-    return script_of([word.decode(errors="replace") for word in words])[:_LONGEST_PROGRAM]
+def _program(folder: ProcessFolder) -> str:
+    """The script of a process. A process that multiprocessing has started runs that of the process that started it."""
+    with suppress(OSError, ValueError):
+        for _ in range(_GENERATIONS):
+            words = folder.command_line.rstrip(b"\0").split(b"\0")  # an empty word may be the value of an option
+            script = script_of([word.decode(errors="replace") for word in words])
+            if script or words == [b""]:
+                return script[:_LONGEST_PROGRAM]
+            folder = ProcessFolder(folder.path.parent, folder.parent())
+    return ""
 
 
 def as_text(name: str) -> str:

@@ -629,6 +629,17 @@ def test_collectives_of_unknown_size_are_small_if_they_are_short(transfer: float
     assert answer.causes[0].cause is cause
 
 
+def test_the_output_of_a_child_process_is_waited_for_with_its_end() -> None:
+    """`subprocess.run(..., capture_output=True)` reads a pipe, and then waits for the end."""
+    reads, ends = (
+        Part(Position.AFTER_STEP, one, part) for one, part in ((Activity.PIPE, 0.02), (Activity.CHILD, 1e-4))
+    )
+    (cause,) = answer_on(simulated(Plan((*HEALTHY, reads, ends)))).causes
+    assert cause.activity is Activity.CHILD
+    assert cause.gain == pytest.approx(0.0201, rel=0.05)
+    assert cause.advice[0].startswith("Start this program less often")
+
+
 @pytest.mark.parametrize(("left", "says"), [(4 * 2**30, "in 3 h 20 min"), (None, "1.2 GiB an hour")])
 def test_memory_that_grows_is_named_without_a_gain(left: float | None, says: str) -> None:
     facts = Facts(memory_growth=1.2 * 2**30 / 3600, memory_left=left)

@@ -83,6 +83,16 @@ def test_the_program_is_known_and_its_source_text_is_not(proc: FakeProc, command
     assert process.program == program
 
 
+@pytest.mark.parametrize(("has_parent", "program"), [(True, "train.py"), (False, "")])
+def test_a_spawned_process_runs_the_program_of_its_parent(proc: FakeProc, has_parent: bool, program: str) -> None:
+    spawned = b"python3\0-c\0from multiprocessing.spawn import spawn_main; spawn_main(7)\0--multiprocessing-fork\0"
+    proc.add(7, [CUDART], command_line=spawned)  # its parent is process 4
+    if has_parent:
+        proc.add(4)
+    (process,) = Scanner(proc.root).scan().processes
+    assert process.program == program
+
+
 def test_control_groups_of_every_hierarchy_count(proc: FakeProc) -> None:
     proc.add(7, [CUDART])
     (proc.root / "7/cgroup").write_text("9:name=systemd:/\n4:memory:/docker/abc\n2:cpu:/fast\n0::/\n")
