@@ -5,7 +5,7 @@ An error is printed to stderr as `Error: …`. The exit status is 2 for a wrong 
 
 import argparse
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from otel_zernel import __version__
@@ -64,26 +64,15 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     if "--" in words and any(one.name == words[0] and one.starts_program for one in commands):
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     parser, known = parser_of(commands)
-    if words and words[0] not in known:
-        _require_known(words[:1], ("--help", "--version"))
-    # Before argparse looks at its value, which may be a wrong PID.
-    _require_known(words[1:], known.get(words[0], ()) if words else ())
-    options, unknown = parser.parse_known_args(words, argparse.Namespace(program=program))
+    valid = known.get(words[0], ["--help", "--version"]) if words else []
+    # A mistyped option first: argparse may take its value for something else, such as a PID.
+    unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in (*valid, "--")]
+    if not unknown:
+        options, unknown = parser.parse_known_args(words, argparse.Namespace(program=program))
     if unknown:
-        raise _unknown(unknown[0], options.known)
+        option = unknown[0].partition("=")[0]
+        raise WrongUsage(f"unknown argument {quoted(option)}{suggestion(option, valid, 'options')}")
     return options
-
-
-def _require_known(words: Iterable[str], options: Collection[str]) -> None:
-    """Raises `WrongUsage` if one of the words is an option, and not one of these."""
-    for word in words:
-        if word.startswith("--") and word != "--" and word.partition("=")[0] not in options:
-            raise _unknown(word, options)
-
-
-def _unknown(word: str, options: Collection[str]) -> WrongUsage:
-    option = word.partition("=")[0]
-    return WrongUsage(f"unknown argument {quoted(option)}{suggestion(option, options, 'options')}")
 
 
 class _Parser(argparse.ArgumentParser):
