@@ -96,6 +96,17 @@ struct {
 	__uint(max_entries, 1 << 22);
 } ring SEC(".maps");
 
+/* Counts a lost event. The end of a process has no beginning that says when something was lost. */
+static __always_inline void lose_event(struct process *process, __u32 interval, __u64 begin, __u64 end)
+{
+	__u64 from = interval == INTERVAL_PROCESS || interval == INTERVAL_WORKER ? end : begin;
+
+	__sync_fetch_and_add(&process->lost_events, 1);
+	if (!process->lost_from || from < process->lost_from)
+		process->lost_from = from;
+	process->lost_until = end;
+}
+
 /* A record to fill in and pass to `emit`. Null if the ring buffer is full, which is counted. */
 static __always_inline struct event *new_event_of(__u32 row, struct process *process, __u32 tid, __u32 interval,
 						  __u64 begin, __u64 end)
@@ -103,7 +114,7 @@ static __always_inline struct event *new_event_of(__u32 row, struct process *pro
 	struct event *event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
 
 	if (!event) {
-		__sync_fetch_and_add(&process->lost_events, 1);
+		lose_event(process, interval, begin, end);
 		return 0;
 	}
 	__builtin_memset(event, 0, offsetof(struct event, snapshot_begin));

@@ -333,7 +333,17 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 
 	if (!process)
 		return 0;
-	__sync_fetch_and_add(&process->operator_hits, 1);
+	switch (KIND_OF(flags)) {
+	case IN_PLACE:
+		__sync_fetch_and_add(&process->in_place_hits, 1);
+		break;
+	case OPERATOR:
+	case LOSS:
+	case REDUCTION:
+	case SAMPLE:
+	case UPDATE:
+		__sync_fetch_and_add(&process->operator_hits, 1);
+	}
 	now = bpf_ktime_get_ns();
 	joins = join_run(thread, process, KIND_OF(flags), now);
 	if (!is_of_batch(run_kind_of(KIND_OF(flags))) && KIND_OF(flags) != AUTOCAST) {

@@ -26,6 +26,8 @@ struct process {
 	__u32 phase_thread;
 	__u64 phase_since; /* ns; 0 if it has never been in a phase */
 	__u64 lost_events;
+	__u64 lost_from; /* the earliest beginning of an event lost since user space has set this to 0, ns */
+	__u64 lost_until; /* the latest end of one, ns */
 	__u32 world_size;	   /* of its job, from user space; 0 if not known */
 	__u32 collectives;	   /* enqueued so far; see collectives.bpf.c */
 	__u32 collectives_settled; /* as of the last wait */
@@ -35,6 +37,7 @@ struct process {
 	__u64 hits; /* of probes on functions whose return is probed, too, whether or not the call is counted */
 	__u64 entry_hits; /* of the other probes */
 	__u64 operator_hits; /* those of them on model operators */
+	__u64 in_place_hits; /* and those on operators that change one tensor */
 	__u64 off_cpu; /* ns, the sum over its threads that make probed calls */
 	__u64 io_wait;
 	__u64 last_burst; /* ns that a thread ran until it went to sleep */

@@ -87,8 +87,9 @@ def _limit(config: EbpfConfig, cost: ProbeCost | None) -> Finding:
     hits = f", or {config.max_overhead / paid * 1e9:,.0f} calls/s," if paid else ""
     return Finding(
         "max_overhead",
-        f"above {config.max_overhead:.1%} of a CPU{hits} in one process, launches are sampled first, then operators of "
-        f"models, then copies, waits for the GPU and collectives; never sampled: {NEVER_SAMPLED}",
+        f"above {config.max_overhead:.1%} of a CPU{hits} in one process, launches are sampled first, then operators on "
+        "one tensor, then operators of models, then copies, waits for the GPU and collectives; never sampled: "
+        f"{NEVER_SAMPLED}",
     )
 
 

@@ -53,7 +53,7 @@ class Session:
         self._tables = loaded.tables
         self._identities = Identities(loaded.tables.rows, loaded.tables.workers, selection_of(config))
         self._scanning = Scanning(config, files, self._identities, context.logger)
-        self._was_without_runs = False
+        self._sampled_before: frozenset[Group] = frozenset()
         self._sampler = Sampler(
             loaded.bpf,
             loaded.tables,
@@ -140,18 +140,18 @@ class Session:
         self._number += 1
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
-        without_runs = Group.OPERATORS in coverage.shares
-        missing = self._scanning.missing_marks(without_runs=without_runs)
+        sampled = frozenset(coverage.shares)
+        missing = self._scanning.missing_marks(without_runs=Group.OPERATORS in sampled)
         workers = self._workers.read()
         limits = self._identities.limits()
-        of_cpu = limits, self._identities.cpu_taker
-        info = ReadingInfo(self._number, period, coverage, self._scanning.skipped, missing, workers, ends, *of_cpu)
+        others = workers, ends, limits, self._identities.cpu_taker, self._spans.offset_ns
+        info = ReadingInfo(self._number, period, coverage, self._scanning.skipped, missing, *others)
         metrics = self._metrics.batches(readings, info)
         live = {process.pid for process in self.processes()} | missing.keys()
         staleness = self._staleness.due(live, self._since_ns)
         # A run that began before the probes were on again is emitted with the next reading.
-        spans = self._spans_of(readings, without_runs=without_runs or self._was_without_runs)
-        self._was_without_runs = without_runs
+        spans = self._spans_of(readings, sampled | self._sampled_before)
+        self._sampled_before = sampled
         records = self._records.batches(readings, ends, self._since_ns, is_last=is_last)
         return EncodedReading(self._number, (*metrics, *spans, *records, *staleness))
 
@@ -167,11 +167,11 @@ class Session:
         if calls := sum(int(one.counts.sum()) for one in unknown):
             self._context.drop(calls, "unknown_process")
         if readings.lost_events:
-            self._context.drop(sum(readings.lost_events.values()), "ring_full")
+            self._context.drop(sum(lost.number for lost in readings.lost_events.values()), "ring_full")
 
-    def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
+    def _spans_of(self, readings: TableReadings, incomplete: frozenset[Group]) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
-            yield self._spans.batch(readings.events, without_runs=without_runs)
+            yield self._spans.batch(readings.events, incomplete)
 
 
 def limits_of(config: EbpfConfig) -> Limits:

@@ -188,15 +188,16 @@ def histogram_points(batch: Batch, name: str, **attributes: object) -> list[Hist
 
 def numbers(batch: Batch, name: str, **attributes: object) -> list[int]:
     """The integer values of the points of a sum or gauge with these attributes."""
-    return [point.as_int for point in _number_points(batch, name, attributes)]
+    return [point.as_int for point in number_points(batch, name, attributes)]
 
 
 def doubles(batch: Batch, name: str, **attributes: object) -> list[float]:
     """The floating-point values of the points of a sum or gauge with these attributes."""
-    return [point.as_double for point in _number_points(batch, name, attributes)]
+    return [point.as_double for point in number_points(batch, name, attributes)]
 
 
-def _number_points(batch: Batch, name: str, attributes: dict[str, object]) -> list[NumberDataPoint]:
+def number_points(batch: Batch, name: str, attributes: dict[str, object]) -> list[NumberDataPoint]:
+    """The points of a sum or gauge with these attributes."""
     metric = metrics_of(batch).get(name)
     points = getattr(metric, str(metric.WhichOneof("data"))).data_points if metric else []
     return [point for point in points if attributes.items() <= attributes_of(point).items()]

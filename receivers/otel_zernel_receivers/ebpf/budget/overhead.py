@@ -38,10 +38,15 @@ class Group(StrEnum):
     COLLECTIVE = "collective"
     OPERATORS = "operators"
     """Operators of models. While they are sampled, no run of operators is complete, so none is reported."""
+    IN_PLACE = "in_place"
+    """Operators that change one tensor: an optimizer may call some for each parameter. While they are sampled, no run
+    of them is reported."""
 
 
-_FIRST = (Group.LAUNCH, Group.OPERATORS)
+_FIRST = (Group.LAUNCH, Group.IN_PLACE, Group.OPERATORS)
 """The groups that are sampled first, in this order. Launches can be scaled, operators cannot."""
+_ENTRY_ONLY = frozenset({Group.IN_PLACE, Group.OPERATORS})
+"""The groups whose probes have no return."""
 
 
 NEVER_SAMPLED = "allocations and frees, devices and contexts, communicators and groups, scopes and waits of PyTorch"
@@ -51,6 +56,7 @@ GROUP_KINDS = {
     Group.COPY_SYNC: (CallKind.WAIT, CallKind.COPY),
     Group.COLLECTIVE: (CallKind.COLLECTIVE,),
     Group.OPERATORS: (CallKind.OPERATOR, CallKind.LOSS, CallKind.REDUCTION, CallKind.SAMPLE, CallKind.UPDATE),
+    Group.IN_PLACE: (CallKind.IN_PLACE,),
 }
 """The kinds of calls of each group. All probes of these kinds are in the group."""
 _BY_KIND = {kind: group for group, kinds in GROUP_KINDS.items() for kind in kinds}
@@ -107,11 +113,12 @@ def hits_of(
 
 
 def _divide(process: WatchedProcess, count: HitCount, expected: Counter[Group]) -> Hits:
-    if count.operators:
-        expected[Group.OPERATORS] = count.operators
+    for group, hits in ((Group.OPERATORS, count.operators), (Group.IN_PLACE, count.in_place)):
+        if hits:
+            expected[group] = hits
     total = expected.total()  # 0 for a series that changed after its calls had been read
     part = min(1.0, count.all / total) if total else 1.0
-    sampled = {group: hits * part for group, hits in expected.items()}
+    sampled = {group: number * part for group, number in expected.items()}
     return Hits(process, sampled, count.all - sum(sampled.values()))
 
 
@@ -143,7 +150,7 @@ class _Window:
         others = self.others[process] / self.seconds if self.seconds else 0.0
         sampler = self.sampler_s[process] / self.seconds if self.seconds else 0.0
         cost = cost.at(sum(rates.values()) + others)
-        hit_s = {group: (cost.entry_ns if group is Group.OPERATORS else cost.call_ns) / 1e9 for group in rates}
+        hit_s = {group: (cost.entry_ns if group in _ENTRY_ONLY else cost.call_ns) / 1e9 for group in rates}
         return _Load(
             {group: rate * hit_s[group] for group, rate in rates.items() if hit_s[group] > 0},
             sum(self.sampled[process][group] * hit_s[group] for group in rates),
@@ -231,8 +238,8 @@ class Overhead:
             self.excess = max(map(self._excess_of, loads), default=0.0)
 
     def _shares_of(self, load: _Load) -> dict[Group, float]:
-        """The shares that bring a process down to the aim. Launches are reduced first, then operators, then the most
-        expensive of the others."""
+        """The shares that bring a process down to the aim. Launches are reduced first, then operators on one tensor,
+        then those of models, then the most expensive of the others."""
         rates = load.rates
         too_much = sum(rates.values()) + load.others - self._limit
         if not self.shares and too_much <= 0:

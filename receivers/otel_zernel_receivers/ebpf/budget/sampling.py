@@ -25,10 +25,14 @@ CYCLE = 1.0
 UNKNOWN_WITHOUT_OPERATORS = "forward passes without a DataLoader, losses, evaluation, inference"
 """The positions in a training loop that only operators show."""
 
+UNKNOWN_WITHOUT_IN_PLACE = "averages of weights, optimizers without a class"
+"""The positions that only operators on one tensor show."""
+
 _NAMES = {
     Group.LAUNCH: "launches",
     Group.COPY_SYNC: "copies and waits for the GPU",
     Group.COLLECTIVE: "collectives",
+    Group.IN_PLACE: f"operators on one tensor (meanwhile unknown: {UNKNOWN_WITHOUT_IN_PLACE})",
     Group.OPERATORS: f"operators of models (meanwhile unknown: {UNKNOWN_WITHOUT_OPERATORS})",
 }
 

@@ -73,7 +73,13 @@ from otel_zernel_receivers.ebpf.processes.scanner import Reason
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, LimitsReading, TakersReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import (
+    CpuReading,
+    LimitsReading,
+    LostEvents,
+    TakersReading,
+    WatchedProcess,
+)
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
@@ -109,6 +115,8 @@ class ReadingInfo:
     limits: Sequence[LimitsReading] = ()
     taker_of: Callable[[WatchedProcess, int], tuple[TakerKind, str]] = lambda *_: (TakerKind.OTHER, "")
     """What a process is to a watched one, and the control group that limits its CPU time, by its pid."""
+    offset_ns: int = 0
+    """From CLOCK_MONOTONIC to Unix time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +275,13 @@ class BatchPoints:
             family = WORKER_ENDS if is_worker else PROCESS_ENDS
             self._add_number(service_resource(service), family, encoded, count)
 
-    def add_lost_events(self, process: WatchedProcess, count: int) -> None:
-        self._add_number_of(process, LOST_EVENTS, of_process(process.pid), count)
+    def add_lost_events(self, process: WatchedProcess, lost: LostEvents) -> None:
+        """The point covers the time in which events were lost."""
+        resource, attributes = self._resource_of(process), of_process(process.pid)
+        self._on_series(process.pid, resource, LOST_EVENTS, attributes)
+        offset_ns = self._info.offset_ns
+        period = Period(lost.begin + offset_ns, lost.end + offset_ns) if lost.begin else self._period
+        self._points[resource][LOST_EVENTS].append(encode_number_point(attributes, lost.number, period))
 
     def batch(self) -> Batch:
         encoded = encode_resources(self._points)

@@ -8,6 +8,7 @@ import os
 import struct
 import time
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,6 +25,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import encode_attributes, encode_resource
 from otel_zernel.protobuf import delimited
 from otel_zernel_libraries.training import semconv
+from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.emit.event_spans import (
     EventFields,
     device_span_of,
@@ -32,7 +34,7 @@ from otel_zernel_receivers.ebpf.emit.event_spans import (
     span_of,
     status_of,
 )
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import SNAPSHOT, Interval
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import SNAPSHOT, Interval, RunKind
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
@@ -79,13 +81,15 @@ class SpanEncoder:
     _scopes: dict[WatchedProcess, set[bytes]] = field(default_factory=dict)
     """The names of each process's own scopes."""
 
-    def batch(self, events: NDArray[Any], *, without_runs: bool = False) -> Batch:
+    def batch(self, events: NDArray[Any], incomplete: Collection[Group] = ()) -> Batch:
         """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process.
 
-        `without_runs` leaves out runs of model operators, which are not complete if operators are sampled.
+        Runs of operators of the groups `incomplete` are left out: they are not complete if the operators are sampled.
         """
-        if without_runs:
+        if Group.OPERATORS in incomplete:
             events = events[events["interval"] != Interval.OPERATORS]
+        elif Group.IN_PLACE in incomplete:
+            events = events[(events["interval"] != Interval.OPERATORS) | ~_is_in_place(events)]
         edges = _edges_of_runs(events)
         if edges:
             events = events[(events["interval"] != Interval.OPERATORS) | (events["operation"] == 0)]
@@ -140,6 +144,12 @@ class SpanEncoder:
     def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
         """Encodes a run of operators, which few other runs equal."""
         return run_of(fields, edges).to_span().SerializeToString()
+
+
+def _is_in_place(events: NDArray[Any]) -> NDArray[np.bool_]:
+    """For events of runs: whether they are runs of operators on one tensor, which have no parts."""
+    is_in_place = (events["facts"]["run"]["kind"] == RunKind.OF_IN_PLACE) & (events["operation"] == 0)
+    return np.asarray(is_in_place, np.bool_)
 
 
 def _edges_of_runs(events: NDArray[Any]) -> dict[tuple[int, int], bytes]:

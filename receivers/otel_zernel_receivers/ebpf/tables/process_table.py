@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, PROCESS, UNUSED, WORKER, State
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
-_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read", "entry_hits", "operator_hits"]
-_HITS = ["hits", "entry_hits", "operator_hits"]
+_HITS = ["hits", "entry_hits", "operator_hits", "in_place_hits"]
+_CPU = [*_HITS, "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read"]
 _SERVED = ["worker_cpu", "worker_io_wait", "worker_reads", "worker_bytes_read"]
 
 
@@ -41,6 +41,8 @@ class HitCount(NamedTuple):
     """On the others."""
     operators: int = 0
     """The part of `entries` on operators of models."""
+    in_place: int = 0
+    """The part of `entries` on operators that change one tensor."""
 
     @property
     def all(self) -> int:
@@ -254,6 +256,15 @@ class ProcessRows:
         return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))
 
 
+class LostEvents(NamedTuple):
+    """Events of a process that the ring buffer had no room for. Times are those of CLOCK_MONOTONIC, ns."""
+
+    number: int
+    begin: int
+    """The earliest beginning of one; 0 if it is not known."""
+    end: int
+
+
 class UsageTable:
     """What the processes use: CPU time, hits of probes, room in the ring buffer."""
 
@@ -285,16 +296,19 @@ class UsageTable:
         columns = ((self._rows.array[name][rows] - self._hits_before[name][rows]).tolist() for name in _HITS)
         return dict(zip(self._rows.processes(rows), map(HitCount, *columns), strict=True))
 
-    def lost_events(self) -> dict[WatchedProcess, int]:
+    def lost_events(self) -> dict[WatchedProcess, LostEvents]:
         """The events of each process that the ring buffer had no room for, since the last call."""
-        lost = self._rows.array["lost_events"] - self._lost_events_read
+        array = self._rows.array
+        lost = array["lost_events"] - self._lost_events_read
         self._lost_events_read += lost
         rows = np.flatnonzero(lost)
-        return dict(zip(self._rows.processes(rows), lost[rows].tolist(), strict=True))
+        columns = lost[rows].tolist(), array["lost_from"][rows].tolist(), array["lost_until"][rows].tolist()
+        array["lost_from"][rows] = 0
+        return dict(zip(self._rows.processes(rows), map(LostEvents, *columns), strict=True))
 
     def free(self, row: int) -> None:
         """Forgets the use of the row's process, before the row is free for another one."""
-        self._rows.array[row]["lost_events"] = self._lost_events_read[row] = 0
+        self._rows.array[row]["lost_events"] = self._rows.array[row]["lost_from"] = self._lost_events_read[row] = 0
         self._cpu_read[row] = self._rows.array[row][_CPU]
         self._hits_before[row] = self._rows.array[row][_HITS]
 

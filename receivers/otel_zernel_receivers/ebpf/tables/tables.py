@@ -23,6 +23,7 @@ from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.tables.process_table import (
     CpuReading,
     HitCount,
+    LostEvents,
     ProcessRows,
     TakersReading,
     UsageTable,
@@ -93,7 +94,7 @@ class TableReadings:
     failures: list[FailureReading]
     losses: dict[Loss, int]
     """Calls and objects that could not be recorded, by reason."""
-    lost_events: dict[WatchedProcess, int]
+    lost_events: dict[WatchedProcess, LostEvents]
     """Events of each process that the ring buffer had no room for."""
     events: NDArray[Any]
     """Records of `kernel_structs.EVENT`."""

@@ -9,7 +9,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
-from otel_zernel_receivers.ebpf.budget.overhead import AVERAGED, LEAST, STEADY, Group, Hits, Overhead, group_of, hits_of
+from otel_zernel_receivers.ebpf.budget.overhead import (
+    AVERAGED,
+    GROUP_KINDS,
+    LEAST,
+    STEADY,
+    Group,
+    Hits,
+    Overhead,
+    group_of,
+    hits_of,
+)
 from otel_zernel_receivers.ebpf.budget.scaling import Activity, SpeedRatio
 from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
@@ -174,12 +184,19 @@ def test_hits_are_divided_among_groups_by_their_calls() -> None:
 
 def test_hits_of_operators_are_counted_by_the_kernel() -> None:
     assert hits_of({}, {JOB: HitCount(20, 80, 70)}) == [Hits(JOB, {Group.OPERATORS: 70.0}, 30.0)]
+    shares = {Group.OPERATORS: 30.0, Group.IN_PLACE: 40.0}
+    assert hits_of({}, {JOB: HitCount(20, 80, 30, 40)}) == [Hits(JOB, shares, 30.0)]
 
 
 def test_operators_are_sampled_after_launches() -> None:
     """A part of the operators is useless, while a part of the launches can be scaled."""
     assert decide(Overhead(LIMIT, COST), launch=0.014, operators=0.018).keys() == {Group.LAUNCH}
     assert decide(Overhead(LIMIT, COST), launch=0.01, operators=0.08).keys() == {Group.LAUNCH, Group.OPERATORS}
+
+
+def test_operators_on_one_tensor_are_sampled_before_those_of_models() -> None:
+    """The first show averages of weights only, the second all passes."""
+    assert decide(Overhead(LIMIT, COST), in_place=0.03, operators=0.01).keys() == {Group.IN_PLACE}
 
 
 def test_operators_are_sampled_before_waits() -> None:
@@ -198,7 +215,7 @@ def test_a_series_without_new_counts_has_no_hits() -> None:
 
 def test_calls_that_change_a_state_are_never_sampled() -> None:
     never = {probe.kind for probe in chain(*PROBES.values()) if group_of(probe) is None}
-    operators = {CallKind.OPERATOR, CallKind.LOSS, CallKind.REDUCTION, CallKind.SAMPLE, CallKind.UPDATE}
+    operators = {*GROUP_KINDS[Group.OPERATORS], *GROUP_KINDS[Group.IN_PLACE]}
     assert never == set(CallKind) - {CallKind.CALL, CallKind.COPY, CallKind.WAIT, CallKind.COLLECTIVE} - operators
 
 

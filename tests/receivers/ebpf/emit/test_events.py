@@ -1,6 +1,7 @@
 """Every event in the ring buffer is read, or counted as lost."""
 
 import asyncio
+import time
 from contextlib import closing
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from otel_zernel_receivers.ebpf.kernel.ring import KEPT
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.session import Session
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import Watch, attributes_of, calls, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, number_points, numbers, spans_of
 
 RING = (1 << 22) // (EVENT.itemsize + 8)
 """The number of events that fit into the ring buffer."""
@@ -33,8 +34,12 @@ def test_events_that_a_full_ring_buffer_loses_are_counted(every_wait: EbpfConfig
         program.do(f"cudaDeviceSynchronize times={2 * RING}")
         batch = watch.read()
     (lost,) = numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid)
-    assert len(spans_of(batch, program.pid)) + lost == 2 * RING
+    spans = spans_of(batch, program.pid)
+    assert len(spans) + lost == 2 * RING
     assert lost > 0
+    (point,) = number_points(batch, "zernel.ebpf.lost_events", {"process_pid": program.pid})
+    assert point.start_time_unix_nano >= max(span.end_time_unix_nano for span in spans), "the first events found room"
+    assert point.start_time_unix_nano < point.time_unix_nano <= time.time_ns()
     assert isinstance(context.drop, Dropped)
     assert context.drop.counts["ring_full"] >= lost
 

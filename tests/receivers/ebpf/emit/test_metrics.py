@@ -24,7 +24,13 @@ from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, TakersReading, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import (
+    CpuReading,
+    HitCount,
+    LostEvents,
+    TakersReading,
+    WatchedProcess,
+)
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
@@ -49,7 +55,7 @@ READINGS = TableReadings(
     [ThreadsReading(process, {"gpu_wait": 8, "on_cpu": 2}, {"gpu_wait": 5}) for process in PROCESSES],
     [FailureReading(process, 0, 2, 1) for process in PROCESSES],
     {},
-    {PROCESSES[0]: 1},
+    {PROCESSES[0]: LostEvents(1, 0, 0)},
     np.empty(0),
 )
 
@@ -208,5 +214,5 @@ def test_states_of_threads_are_marked_while_calls_that_show_them_are_sampled(gro
     of_states = [point for name in ("thread", "lead_thread") for point in points(made[f"zernel.cuda.{name}.time"])]
     assert of_states
     assert {attributes_of(point).get("zernel_sampled") for point in of_states} == {
-        None if group is Group.OPERATORS else True
+        None if group in (Group.OPERATORS, Group.IN_PLACE) else True
     }

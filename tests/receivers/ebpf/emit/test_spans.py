@@ -5,14 +5,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Attributes
 from otel_zernel_libraries.training.ledger import STATES, Snapshot, read_snapshots
 from otel_zernel_libraries.training.ledger.snapshots import FRAME_POSITIONS, LAYOUT, SAMPLED
+from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.kernel import kernel_structs
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, SNAPSHOT, Code, Interval, ThreadState
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, SNAPSHOT, Code, Interval, RunKind, ThreadState
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from tests.receivers.ebpf.watching import attributes_of
@@ -51,10 +53,13 @@ def scopes(*names: str, pid: int = 7, at: int = 0) -> np.ndarray:
     return events
 
 
+def all_spans(batch: Batch) -> list[Span]:
+    return [span for resource in batch.spans.resource_spans for span in resource.scope_spans[0].spans]
+
+
 def spans_in(batch: Batch) -> list[tuple[str, str, bytes]]:
     """Name, scope's name and trace of each span."""
-    spans = [span for resource in batch.spans.resource_spans for span in resource.scope_spans[0].spans]
-    return [(span.name, str(attributes_of(span)["zernel_scope_name"]), span.trace_id) for span in spans]
+    return [(span.name, str(attributes_of(span)["zernel_scope_name"]), span.trace_id) for span in all_spans(batch)]
 
 
 def test_a_scope_of_the_program_has_its_name_in_an_attribute() -> None:
@@ -73,6 +78,24 @@ def test_a_program_that_makes_up_names_gets_200_of_them() -> None:
     assert len(counted) == 201
     assert counted["other"] == 800
     assert {name for _, name, _ in spans_in(encoding.batch(scopes("another", pid=8)))} == {"another"}
+
+
+def test_runs_of_operators_that_are_sampled_are_left_out() -> None:
+    events = np.zeros(3, EVENT)
+    events["pid"] = events["row"] = 7
+    events["interval"] = Interval.OPERATORS, Interval.OPERATORS, Interval.BACKWARD
+    events["facts"]["run"]["kind"] = RunKind.OF_MODEL, RunKind.OF_IN_PLACE, 0
+    kinds = {
+        incomplete: [
+            attributes_of(span).get("zernel_operators_kind") for span in all_spans(encoder().batch(events, incomplete))
+        ]
+        for incomplete in ((), (Group.IN_PLACE,), (Group.OPERATORS,))
+    }
+    assert kinds == {
+        (): ["model", "in_place", None],
+        (Group.IN_PLACE,): ["model", None],
+        (Group.OPERATORS,): [None],
+    }
 
 
 def test_spans_of_a_process_in_one_minute_share_a_trace() -> None:

@@ -27,7 +27,7 @@ from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, HitCount, LostEvents, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
@@ -135,7 +135,7 @@ class ReceiverToPage:
             [ThreadsReading(process, {"gpu_wait": 5}, {"gpu_wait": 5}) for process in live],
             [FailureReading(process, 0, 2, 1) for process in live],
             {},
-            dict.fromkeys(live, 1),
+            dict.fromkeys(live, LostEvents(1, 0, 0)),
             np.empty(0),
         )
         batches = self.encoder.batches(readings, ReadingInfo(1, Period(1, 2), Coverage(1.0)))
