@@ -388,7 +388,7 @@ class Consumers:
         """Whether an attempt failed that began when the server had already taken others since an earlier failure."""
         if request in self._suspects:
             return True
-        delivered = self._sender.delivered
+        delivered = self._sender.delivered.total()
         if delivered > self._delivered_before.setdefault(request, delivered):
             self._suspects.add(request)
         return False

@@ -6,11 +6,12 @@ An outage, a time in which an exporter delivers nothing, is in its health, and i
 import asyncio
 import math
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from otel_zernel.batch import Batch, ItemCount
+from otel_zernel.batch import Batch, ItemCount, Signal
 from otel_zernel.batch.mending import mended
 from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.component import Context, Exporter
@@ -107,7 +108,7 @@ def longest_retry(config: RemoteExporterConfig) -> float:
 
 
 MOST_REFUSALS = 16
-"""Refusals of a batch by a server that takes others in between. After the last one, the batch is at fault."""
+"""Refusals of a batch by a server that takes others of its signal in between. After the last one, it is at fault."""
 LAST_ATTEMPT = 1.0
 """Seconds before the deadline of a stop at which a batch is tried for the last time."""
 
@@ -165,8 +166,8 @@ class Sender:
         self._attempts: set[asyncio.Timeout] = set()
         """The running calls of `export`."""
         self._attempt_ended = asyncio.Event()
-        self.delivered = 0
-        """Batches that the server has taken."""
+        self.delivered: Counter[Signal] = Counter()
+        """Batches that the server has taken, by signal: the endpoint or the rights of one signal may be wrong."""
         consumers = config.sending_queue.num_consumers if config.sending_queue.enabled else 1
         self.progress = Progress(consumers, self._clock.monotonic)
 
@@ -220,14 +221,14 @@ class Sender:
         """The error of one attempt; None if the batch is delivered. Raises `Interrupted` as `send` does."""
         error = await self._outcome(batch)
         if error is None:
-            self._count_delivered()
+            self._count_delivered(batch)
             self.progress.settled()
         elif isinstance(error, Retryable):
             self._raise_if_settling()
         return error
 
-    def _count_delivered(self) -> None:
-        self.delivered += 1
+    def _count_delivered(self, batch: Batch) -> None:
+        self.delivered.update(batch.signals)
         self.outages.delivered()
 
     async def _send(
@@ -238,7 +239,7 @@ class Sender:
         on_failure: OnFailure,
     ) -> Failure | None:
         give_up_at = self._clock.monotonic() + self._longest
-        refusals, delivered, examined = 0, self.delivered, False
+        refusals, taken, examined = 0, self._like(batch), False
         for delay in backoff(self._retry):
             error = await self._outcome(batch)
             if isinstance(error, Unwanted):
@@ -249,14 +250,14 @@ class Sender:
                     batch = sound
                     error = await self._outcome(batch)
             if error is None:
-                self._count_delivered()
+                self._count_delivered(batch)
                 return None
             if isinstance(error, Permanent):
                 self.outages.given_up(error)
                 return Failure(error, rejected=True)
             self._raise_if_settling()
-            if isinstance(error, Correctable) and self.delivered > delivered:
-                refusals, delivered = refusals + 1, self.delivered
+            if isinstance(error, Correctable) and self._like(batch) > taken:
+                refusals, taken = refusals + 1, self._like(batch)
                 if refusals >= MOST_REFUSALS:
                     self.outages.given_up(error)
                     return Failure(error, rejected=True)
@@ -271,6 +272,10 @@ class Sender:
             await self._pause(wait)
             self._raise_if_settling()
         raise AssertionError("backoff never ends")
+
+    def _like(self, batch: Batch) -> int:
+        """The batches of the same signals that the server has taken."""
+        return sum(self.delivered[signal] for signal in batch.signals)
 
     def _wait(self, delay: float, after: float) -> float:
         """Seconds until the next attempt. The last one is `LAST_ATTEMPT` s before the deadline of a stop."""

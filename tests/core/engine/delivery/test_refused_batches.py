@@ -77,7 +77,7 @@ async def test_batches_that_are_refused_hold_up_no_others_and_are_dropped_alone(
         assert [value for value in delivered(backend) if value < 100] == good
         while delivery.lost < len(bad):
             assert clock.now < 3600
-            delivery.queue.put(spans())
+            delivery.queue.put(metrics_of(101.0, target="another node"))
             await clock.run_until(clock.now + 10)
         assert delivery.lost == len(bad)
 
@@ -94,6 +94,24 @@ async def test_metrics_that_are_refused_hold_up_no_spans(durable: bool) -> None:
             await clock.run_until(number / 10)
         await eventually(clock, lambda: len(backend.batches) == 600, before=120)
         assert not any(batch.has_metrics for batch in backend.batches)
+
+
+async def test_a_signal_whose_endpoint_or_right_is_wrong_is_kept_until_somebody_corrects_it() -> None:
+    """The server takes spans all the time."""
+    is_wrong = True
+
+    def judge(batch: Batch, _: float) -> Exception | None:
+        return Correctable("404: no such path", "404") if batch.has_metrics and is_wrong else None
+
+    async with judging(judge, durable=True) as (delivery, backend, clock):
+        for number in range(5):
+            delivery.queue.put(metrics_of(float(number)))
+        while clock.now < 3600:
+            delivery.queue.put(spans())
+            await clock.run_until(clock.now + 10)
+        assert not delivery.lost
+        is_wrong = False
+        await eventually(clock, lambda: delivered(backend) == [0.0, 1.0, 2.0, 3.0, 4.0], before=clock.now + 120)
 
 
 async def test_refused_spans_of_an_exporter_without_order_hold_up_no_metrics() -> None:
