@@ -77,7 +77,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "doctor", "gpu_slot", "declared"},
+        {"__init__", "receiver", "watching", "doctor", "gpu_slot", "declared"},
         {"config"},
         {"gpus"},
         {"readings"},
@@ -166,7 +166,7 @@ HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel_processors.phases": [
         {
             *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "rank_reports"),
-            *("process", "process_phases", "process_steps", "process_registry", "hang_watch"),
+            *("process", "process_phases", "process_steps", "process_registry", "hang_watch", "hosts"),
         },
         {"emit"},
         {"results"},

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
@@ -16,12 +16,12 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.text import visible, without_secrets
 from otel_zernel_exporters.live.config import LiveConfig
 from otel_zernel_exporters.live.declared import SLOW_CLIENTS
-from otel_zernel_exporters.live.live_state import LiveState
-from otel_zernel_exporters.live.page import page_routes
-from otel_zernel_exporters.live.streaming import LiveStream
 from otel_zernel_libraries.serving.api.live import LiveSource
 from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel_libraries.serving.api.server import api_server
+
+if TYPE_CHECKING:  # a list of components does without these modules
+    from otel_zernel_exporters.live.live_state import LiveState
 
 _KEPT = "state"
 
@@ -35,6 +35,8 @@ class LiveExporter(Exporter, LiveSource):
 
     def __init__(self, config: LiveConfig, context: Context) -> None:
         super().__init__(config, context)
+        from otel_zernel_exporters.live.streaming import LiveStream
+
         self._host = ""
         self._state = self._kept_state() or self._new_state()
         self._malformed = Repeated(context.clock.monotonic)
@@ -92,12 +94,16 @@ class LiveExporter(Exporter, LiveSource):
         """The settings that a state keeps for its life."""
         return self.config.history, self.config.expiration
 
-    def _kept_state(self) -> LiveState | None:
+    def _kept_state(self) -> "LiveState | None":
         """The state of the exporter before a reload, if it has the same settings."""
+        from otel_zernel_exporters.live.live_state import LiveState
+
         kind, state = self.context.kept.get(_KEPT, (None, None))
         return state if kind == self._kind_of_state and isinstance(state, LiveState) else None
 
-    def _new_state(self) -> LiveState:
+    def _new_state(self) -> "LiveState":
+        from otel_zernel_exporters.live.live_state import LiveState
+
         history, expiration = self._kind_of_state
         return LiveState(self.context.clock, history=history, expiration=expiration)
 
@@ -106,6 +112,8 @@ class LiveExporter(Exporter, LiveSource):
         self.context.logger.error("The live state could not be sent because of a bug: %s", name, exc_info=error)
 
     def _routes(self) -> list[Route]:
+        from otel_zernel_exporters.live.page import page_routes
+
         return [
             *page_routes(),
             Route("/api/live", self._stream.answer_state, summary="The live state of the training."),

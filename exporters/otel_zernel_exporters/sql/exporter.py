@@ -10,7 +10,6 @@ from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Retryable, invalid_is_permanent
 from otel_zernel_exporters.sql.config import SqlConfig
 from otel_zernel_exporters.sql.declared import REPEATED, STORED
-from otel_zernel_libraries.store.opening import writer_for
 from otel_zernel_libraries.store.writer import WriterOptions, Written
 
 _MAINTENANCE: Final = 3600.0
@@ -39,6 +38,8 @@ class SqlExporter(Exporter):
 
     def __init__(self, config: SqlConfig, context: Context) -> None:
         super().__init__(config, context)
+        from otel_zernel_libraries.store.opening import writer_for  # a list of components does without it
+
         self._store = writer_for(config, _options(config, context.path))
         self._maintaining: asyncio.Task[None] | None = None
         self._stored = context.meter.create_counter(*STORED.counter)

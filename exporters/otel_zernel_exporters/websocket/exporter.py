@@ -19,7 +19,6 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.types import Address
 from otel_zernel_exporters.websocket.config import WebSocketConfig
 from otel_zernel_exporters.websocket.declared import SKIPPED_MESSAGES, SLOW_CLIENTS
-from otel_zernel_exporters.websocket.readers import Feed, FeedReaders
 from otel_zernel_libraries.serving.access import joined_headers
 from otel_zernel_libraries.serving.cors import Cors, CorsConfig
 from otel_zernel_libraries.serving.limits import ServerLimits
@@ -48,6 +47,8 @@ class WebSocketExporter(Exporter):
 
     def __init__(self, config: WebSocketConfig, context: Context) -> None:
         super().__init__(config, context)
+        from otel_zernel_exporters.websocket.readers import Feed, FeedReaders  # a list of components does without it
+
         self.address: Address = config.endpoint
         """The address to listen on. For port 0, the assigned port once the exporter runs."""
         self._feed = Feed(context.clock, config.expiration)

@@ -6,11 +6,7 @@ from typing import Self
 
 from otel_zernel.component import Context, Extension
 from otel_zernel_extensions.query.config import QueryConfig
-from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
-from otel_zernel_extensions.query.routes import QueryRoutes
-from otel_zernel_extensions.query.swagger.routes import swagger_routes
 from otel_zernel_libraries.serving.api.server import api_server
-from otel_zernel_libraries.store.opening import reader_for
 
 
 class QueryExtension(Extension):
@@ -26,6 +22,12 @@ class QueryExtension(Extension):
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        # A list of components does without these modules.
+        from otel_zernel_extensions.query.open_store import OpenStore, StoreUnavailable
+        from otel_zernel_extensions.query.routes import QueryRoutes
+        from otel_zernel_extensions.query.swagger.routes import swagger_routes
+        from otel_zernel_libraries.store.opening import reader_for
+
         context, config = self.context, self._config
         server = api_server(config.api, context, f"{context.path}::api")
         async with AsyncExitStack() as stack:

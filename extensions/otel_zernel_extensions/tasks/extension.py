@@ -7,22 +7,17 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.component import Context, Extension, Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel_extensions.tasks.api.routes import TaskRoutes
 from otel_zernel_extensions.tasks.config import TasksConfig
-from otel_zernel_extensions.tasks.engines.engine import Engine
-from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesEngine
-from otel_zernel_extensions.tasks.engines.local import LocalEngine
-from otel_zernel_extensions.tasks.engines.local.limits import limits_found
-from otel_zernel_extensions.tasks.engines.slurm import SlurmEngine
-from otel_zernel_extensions.tasks.states.store import TaskStore, UnknownSchema
-from otel_zernel_extensions.tasks.supervisor import Supervisor
 from otel_zernel_libraries.serving.api.server import api_server
+
+if TYPE_CHECKING:  # a list of components does without these modules
+    from otel_zernel_extensions.tasks.engines.engine import Engine
 
 
 class TasksExtension(Extension):
@@ -33,11 +28,16 @@ class TasksExtension(Extension):
 
     def __init__(self, config: TasksConfig, context: Context) -> None:
         super().__init__(config, context)
+        from otel_zernel_extensions.tasks.states.store import TaskStore
+        from otel_zernel_extensions.tasks.supervisor import Supervisor
+
         self._stack = AsyncExitStack()
         self._engine = _engine(config, context)
         self._supervisor = Supervisor(config, context, TaskStore(config.directory / "tasks.sqlite"), self._engine)
 
     async def __aenter__(self) -> Self:
+        from otel_zernel_extensions.tasks.api.routes import TaskRoutes
+
         server = api_server(self.config.api, self.context, f"{self.context.path}::api")
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._supervisor.close)
@@ -61,9 +61,13 @@ class TasksExtension(Extension):
         if config and not directory.parent.is_dir():
             yield Finding("directory", f"{directory.parent} does not exist; create it", ok=False)
         if config and config.engine == "local":
+            from otel_zernel_extensions.tasks.engines.local.limits import limits_found
+
             yield limits_found(config.local.cgroup)
 
     async def _open_store(self) -> None:
+        from otel_zernel_extensions.tasks.states.store import UnknownSchema
+
         directory, where = self.config.directory, f"{self.context.path}::directory"
         try:
             await run_in_thread(lambda: _make_private(directory, where))
@@ -87,9 +91,15 @@ def _make_private(directory: Path, where: str) -> None:
         )
 
 
-def _engine(config: TasksConfig, context: Context) -> Engine:
+def _engine(config: TasksConfig, context: Context) -> "Engine":
     if config.engine == "kubernetes":
+        from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesEngine
+
         return KubernetesEngine(config.kubernetes, context)
     if config.engine == "slurm" and config.slurm:
+        from otel_zernel_extensions.tasks.engines.slurm import SlurmEngine
+
         return SlurmEngine(config.slurm, context)
+    from otel_zernel_extensions.tasks.engines.local import LocalEngine
+
     return LocalEngine(config.local, context, config.directory / "local")

@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 from collections import Counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.types import Address
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.declared import CLIENTS, HEARTBEATS, REFUSED
-from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
+
+if TYPE_CHECKING:  # a list of components does without it
+    from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 
 _SWEEP: Final = 1.0
 """Seconds between two checks for silent workers. A check of 10,000 takes 1 ms."""
@@ -51,8 +53,10 @@ class HeartbeatReceiver(Receiver):
                 for running in serving:
                     group.create_task(running(), name="heartbeat routes")
 
-    def _fleet(self) -> Fleet:
+    def _fleet(self) -> "Fleet":
         """The workers of the instance before a reload, or none."""
+        from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
+
         kept: Any = self.context.kept.get(_KEPT)
         if isinstance(kept, Fleet):
             kept.resume(self.config)
@@ -60,7 +64,7 @@ class HeartbeatReceiver(Receiver):
         fleet = self.context.kept[_KEPT] = Fleet(self.config, self.context.clock)
         return fleet
 
-    def _serve_routes(self, fleet: Fleet, stack: contextlib.AsyncExitStack) -> list[Any]:
+    def _serve_routes(self, fleet: "Fleet", stack: contextlib.AsyncExitStack) -> list[Any]:
         """Serves the routes while the stack is open. Returns the tasks to run meanwhile."""
         if self.config.api is None:
             return []
@@ -85,7 +89,7 @@ class HeartbeatReceiver(Receiver):
         stack.enter_context(server.serve(self.context.path, api.routes()))
         return [feed.run, telemetry.run, listed.run]
 
-    async def _sweep(self, fleet: Fleet, counts: Any) -> None:
+    async def _sweep(self, fleet: "Fleet", counts: Any) -> None:
         while True:
             await self.context.clock.sleep(_SWEEP)
             while fleet.sweep():
@@ -97,7 +101,7 @@ class HeartbeatReceiver(Receiver):
             await self.context.clock.sleep(self.config.collection_interval)
             await emission.emit(emit)
 
-    def _count(self, fleet: Fleet, counts: Any) -> None:
+    def _count(self, fleet: "Fleet", counts: Any) -> None:
         for reason, count in fleet.take_dropped().items():
             self.context.drop(count, reason)
             if reason not in self._warned:

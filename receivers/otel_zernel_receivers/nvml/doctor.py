@@ -5,7 +5,6 @@ from pathlib import Path
 
 from otel_zernel.component import Finding
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
-from otel_zernel_receivers.nvml.gpus.gpu import count_gpus
 
 _NO_GPU = "this machine has no NVIDIA GPU"
 _NVIDIA = "0x10de"
@@ -38,6 +37,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _examine_driver(library: NvmlLibrary) -> Iterator[Finding]:
+    from otel_zernel_receivers.nvml.gpus.gpu import count_gpus  # a machine without a driver does without it
+
     version, cuda = library.driver_version or "of unknown version", library.cuda_version or "of unknown version"
     yield Finding("driver", f"{version}, supports CUDA up to {cuda}", ok=True)
     gpus = count_gpus(library)

@@ -211,7 +211,7 @@ def test_data_without_a_host_name_stays_on_one_host(names: list[str]) -> None:
         if not name:
             (unnamed,) = (
                 host
-                for host in processor._hosts.values()
+                for host in processor._hosts.by_name.values()
                 for process in host.processes.values()
                 if process.resource == with_service(resource)
             )

@@ -58,7 +58,7 @@ def test_a_host_with_only_spans_without_the_attribute_is_not_followed() -> None:
     del span.attributes[:]
     processor = make()
     assert spans_of(processor.process(batch_of([span]))) == [span]
-    assert not processor._hosts
+    assert not processor._hosts.by_name
 
 
 def test_traces_of_another_phases_processor_pass_unchanged() -> None:
@@ -69,7 +69,7 @@ def test_traces_of_another_phases_processor_pass_unchanged() -> None:
     assert any(span.name == "cudaStreamSynchronize" for span in spans_of(traces))
     processor = make()
     assert spans_of(out for batch in traces for out in processor.process(batch)) == spans_of(traces)
-    assert not processor._hosts
+    assert not processor._hosts.by_name
 
 
 def sequence(at: float, number: int) -> Batch:

@@ -7,7 +7,7 @@ from opentelemetry.metrics import NoOpMeter
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Downstream, until
-from otel_zernel_receivers.nvml.receiver import GpuScraping
+from otel_zernel_receivers.nvml.watching import GpuScraping
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics
 from tests.receivers.nvml.running import Host

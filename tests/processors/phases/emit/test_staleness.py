@@ -131,7 +131,7 @@ def test_a_host_with_data_is_kept_without_processes() -> None:
     for at, batch in enumerate(power):
         list(processor.process(batch))
         list(processor.tick(START + at * 1000 * MS))
-    assert list(processor._hosts) == ["node"]
+    assert list(processor._hosts.by_name) == ["node"]
 
 
 def _end(batch: Batch) -> int:

@@ -107,7 +107,7 @@ def test_a_rank_knows_how_many_of_its_launcher_are_beside_it() -> None:
         batch.edit_metrics().resource_metrics[0].resource.MergeFrom(resource_of(pid, **of_rank))  # type: ignore[arg-type]
         list(processor.process(batch))
     list(processor.process(gauge_batch("hw.power", [(9000, 1.0)])))
-    (host,) = processor._hosts.values()
+    (host,) = processor._hosts.by_name.values()
     beside = {process.identity.pid: process.measured.facts.ranks_here for process in host.reported}
     assert beside == {1: 3, 2: 3, 3: 3, 4: 1}
 
