@@ -47,12 +47,41 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 #define INFERENCE 2
 #define DEEPEST_INFERENCE 64
 
+/* torch.autograd.Function.apply switches gradients off while the forward function runs, but makes its results a part of the pass
+ * with gradients. Compiled models and activation checkpoints are such functions. */
+static __always_inline void begin_function(struct hit *hit)
+{
+	struct thread *thread = hit->thread;
+
+	if (thread->function_sp <= hit->regs->sp)
+		thread->function_sp = BEGINS_FUNCTION;
+}
+
+/* Whether a change of the mode belongs to a custom function. Its begin and its end come from one frame, also if an exception ends
+ * it, and all changes between them from frames below. */
+static __always_inline int is_of_function(struct thread *thread, __u64 sp, __u32 is_enabled)
+{
+	__u64 function_sp = thread->function_sp;
+
+	if (function_sp > sp)
+		return 1;
+	thread->function_sp = 0;
+	if (function_sp == sp)
+		return 1;
+	if (function_sp != BEGINS_FUNCTION || is_enabled || thread->is_without_grad)
+		return 0;
+	thread->function_sp = sp;
+	return 1;
+}
+
 /* c10::GradMode::set_enabled(enabled) */
 static __always_inline void set_grad_mode(struct hit *hit)
 {
 	__u32 others = hit->thread->is_without_grad & ~GRAD_MODE_OFF;
+	__u32 is_enabled = argument(hit->regs, 1) & 1;
 
-	change_grad(hit->thread, argument(hit->regs, 1) & 1 ? others : others | GRAD_MODE_OFF);
+	if (!is_of_function(hit->thread, hit->regs->sp, is_enabled))
+		change_grad(hit->thread, is_enabled ? others : others | GRAD_MODE_OFF);
 }
 
 /* torch.inference_mode */

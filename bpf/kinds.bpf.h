@@ -51,7 +51,8 @@
 	ENTRY_ONLY(ACTIVITIES, begin_activities) \
 	ENTRY_ONLY(KERNEL_RECORD, begin_kernel_record) \
 	ENTRY_ONLY(CORRELATION, begin_correlation) \
-	ENTRY_ONLY(PROCESS_GROUP, note_group)
+	ENTRY_ONLY(PROCESS_GROUP, note_group) \
+	ENTRY_ONLY(FUNCTION, begin_function)
 
 #define NAME_OF_ROW(kind, ...) kind,
 

@@ -62,6 +62,7 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 	snapshot->writing = thread->writing;
 	snapshot->forks = thread->forks;
 	snapshot->hits = thread->hits;
+	snapshot->giving = thread->giving;
 	snapshot->backward_blocked = thread->backward.blocked;
 	snapshot->backward_first_launch = thread->backward.first;
 	snapshot->backward_last_launch = thread->backward.last;

@@ -272,7 +272,7 @@ static __always_inline int admits_batch(const struct thread *thread, __u64 now)
 {
 	const struct run *run = &thread->run;
 
-	if (thread->is_without_grad)
+	if (thread->is_without_grad || thread->function_sp > BEGINS_FUNCTION)
 		return 0;
 	if (!run->first)
 		return !thread->phase;

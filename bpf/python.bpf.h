@@ -67,7 +67,8 @@ struct stack {
 	__u32 depth;
 	__u32 is_cut;	 /* it has more frames */
 	__u32 is_broken; /* a frame could not be read */
-	__u32 position;	 /* enum frame_position, of the innermost frame that shows one */
+	__u16 position;	 /* enum frame_position, of the innermost frame that shows one */
+	__u16 gives;	 /* a frame shows FRAMES_OF_GIVING */
 	struct place places[PLACES];
 };
 
@@ -154,9 +155,11 @@ static __always_inline __u64 collect(const struct python *python, __u64 frame, s
 
 	stack->is_broken = 0;
 	stack->position = FRAMES_OF_ELSE;
+	stack->gives = 0;
 	for (depth = 0; depth < PLACES && frame; depth++) {
 		struct place *place = &stack->places[depth & (PLACES - 1)];
 		__u64 code, instruction, called = frame;
+		__u32 position;
 
 		if (read_word(called + python->code, &code) || read_word(called + python->instruction, &instruction) ||
 		    read_word(called + python->previous, &frame)) {
@@ -168,8 +171,11 @@ static __always_inline __u64 collect(const struct python *python, __u64 frame, s
 		instruction &= mask;
 		place->code = code;
 		place->instruction = instruction;
-		if (stack->position == FRAMES_OF_ELSE)
-			stack->position = position_of_code(code, tgid);
+		position = position_of_code(code, tgid);
+		if (position == FRAMES_OF_GIVING)
+			stack->gives = 1;
+		else if (stack->position == FRAMES_OF_ELSE)
+			stack->position = position;
 		hash = hashed(hashed(hash, code), instruction);
 	}
 	stack->depth = depth;
@@ -203,4 +209,11 @@ static __always_inline __u32 position_of_stack(__u64 hash, __u32 collector)
 	struct stack *stack = bpf_map_lookup_elem(&collected, &collector);
 
 	return hash && stack ? stack->position & (FRAME_POSITIONS - 1) : FRAMES_OF_ELSE;
+}
+
+static __always_inline int gives_in_stack(__u64 hash, __u32 collector)
+{
+	struct stack *stack = bpf_map_lookup_elem(&collected, &collector);
+
+	return hash && stack && stack->gives;
 }

@@ -271,6 +271,8 @@ __noinline int count_wait(void)
 	key.state = thread->off_state;
 	key.stack = python_stack(tgid, COLLECTS_AFTER_WAIT);
 	thread->frame_times[position_of_stack(key.stack, COLLECTS_AFTER_WAIT)] += waited / 1000;
+	if (key.state == THREAD_LOCK && gives_in_stack(key.stack, COLLECTS_AFTER_WAIT))
+		thread->giving += waited;
 	count_sample(&key, began, waited);
 	return 0;
 }

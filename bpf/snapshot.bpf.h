@@ -43,14 +43,16 @@ enum code {
 
 #define CODES 4 /* that a thread has samples of; a power of two */
 
-/* The positions in the loop that Python frames show. */
+/* What Python frames show: positions in the loop, and the direction of a wait for another thread. */
 enum frame_position {
 	FRAMES_OF_ELSE,
 	FRAMES_OF_CHECKPOINT,
 	FRAMES_OF_COMPILE,
 	FRAMES_OF_ENVIRONMENT,
-	FRAME_POSITIONS, /* a power of two */
+	FRAMES_OF_GIVING, /* hands something to another thread, or waits for its end: no position */
 };
+
+#define FRAME_POSITIONS 4 /* a power of two */
 
 struct snapshot {
 	__u64 time; /* CLOCK_MONOTONIC, ns */
@@ -78,6 +80,7 @@ struct snapshot {
 	__u32 backward_launches;
 	__u32 forks; /* processes that the thread has started */
 	__u64 hits; /* of probes */
+	__u64 giving; /* ns in waits for a lock whose frames show FRAMES_OF_GIVING */
 };
 
 /* Launches by autograd's threads for a backward pass that another thread has begun. */

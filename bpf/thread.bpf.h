@@ -86,6 +86,7 @@ struct run {
 	__u16 edges[2 * MERGED_PARTS]; /* of its parts, us since `first` */
 };
 
+#define BEGINS_FUNCTION 1 /* `function_sp` until the custom function switches gradients off */
 #define FRAMES 4 /* a power of two */
 
 struct thread {
@@ -121,6 +122,7 @@ struct thread {
 	__u32 is_in_closure;   /* gradients are on inside an optimizer's step */
 	__u32 is_own;	       /* it has computed outside backward passes */
 	__u32 is_autograd;     /* one of autograd's own threads */
+	__u64 function_sp;     /* the stack pointer of the custom function that it is in; 0 if none: see grad_mode.bpf.c */
 	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
 	__u64 marked_blocked;  /* its `blocked` at its latest mark, and in waits for results since then */
 	__u64 received;	       /* bytes, from sockets; see reads.bpf.c */
@@ -130,6 +132,7 @@ struct thread {
 	__u32 has_shared_fault; /* it has waited for shared memory, and the kind of this wait is not settled */
 	struct other_launches backward; /* of its backward passes that are over */
 	__u64 writing;	       /* ns off the CPU in system calls that write, the sum so far */
+	__u64 giving;	       /* ns in waits for a lock, to hand something to another thread; see sampler.bpf.c */
 	__u32 is_off_writing;  /* whether it left the CPU in one */
 	__u32 forks;
 	__u64 hits; /* of probes, as those of its process */

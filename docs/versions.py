@@ -19,7 +19,7 @@ _PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
 _WORDS = {TrapCost.EMULATED: "emulated", TrapCost.STEPPED: "stepped"}
 _ALL = (*TORCH_CPU, *TORCH_PYTHON, *C10)
 _OPERATORS = tuple(probe for probe in _ALL if probe.function.startswith("at::_ops::"))
-_UNSTORED = (CallKind.WORK_NUMBER, CallKind.WORK_FINISH)
+_UNSTORED = (CallKind.WORK_NUMBER, CallKind.WORK_FINISH, CallKind.FUNCTION)
 """Their functions are not among the stored symbols. Tests in tests/receivers/ebpf/probes name them."""
 _PROBES = tuple(probe for probe in _ALL if probe not in _OPERATORS and probe.kind not in _UNSTORED)
 

@@ -1,4 +1,4 @@
-"""The functions that show the position of a thread in its loop, because no mark does."""
+"""The functions that show the position of a thread in its loop, because no mark does, and for what it waits."""
 
 import re
 from functools import lru_cache
@@ -56,6 +56,16 @@ _RULES: Final = (
     _Rule(_ENVIRONMENT, "/(vec_env|envs?|environments?)/[^/]+[.]py", "(async_)?(step|reset)(_.*)?"),
     _Rule(_ENVIRONMENT, "/([a-z0-9_]+_)?env(ironment)?s?[.]py", "step|reset"),
 )
+_GIVES: Final = re.compile(
+    r".*/(?:"
+    r"queue[.]py:(?:put|join)"
+    r"|threading[.]py:join"
+    r"|multiprocessing/(?:queues|pool)[.]py:(?:put|join|join_thread)"
+    r"|concurrent/futures/(?:thread|process)[.]py:shutdown"
+    r"|logging/[a-z_]+[.]py:.*"
+    r")"
+)
+"""FILE:FUNCTION of Python's standard library."""
 _PYTORCH: Final = "torch/"
 _PATTERNS: Final = [
     (
@@ -80,3 +90,10 @@ def _position_of(file: str, path: str, function: str) -> Position | None:
         if names.fullmatch(name) and (files.fullmatch(path) or files.fullmatch(file)):
             return position
     return None
+
+
+@lru_cache(maxsize=8_192)
+def gives(file: str, function: str) -> bool:
+    """Whether a thread in this function hands something to another thread, or waits for its end: it gets no data."""
+    path, name = file.replace("\\", "/"), function.rpartition(".")[2]
+    return _GIVES.fullmatch(f"{path}:{name}") is not None

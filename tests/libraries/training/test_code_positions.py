@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_zernel_libraries.training.code_positions import position_of
+from otel_zernel_libraries.training.code_positions import gives, position_of
 from otel_zernel_libraries.training.ledger import Position
 from otel_zernel_libraries.training.stacks import CodeLine
 
@@ -71,3 +71,20 @@ def test_before_python_3_11_the_name_has_no_class() -> None:
 def test_a_checkout_of_pytorch_has_the_positions_of_pytorch() -> None:
     line = CodeLine("/srv/torch/serialization.py", "save", 1, "torch/serialization.py")
     assert position_of(line) is CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "is_given"),
+    [
+        ("/usr/lib/python3.11/queue.py", "Queue.put", True),
+        ("/usr/lib/python3.11/queue.py", "Queue.join", True),
+        ("/usr/lib/python3.11/queue.py", "Queue.get", False),
+        ("/usr/lib/python3.11/threading.py", "Thread.join", True),
+        ("/usr/lib/python3.11/threading.py", "Condition.wait", False),
+        ("/usr/lib/python3.11/logging/__init__.py", "Handler.acquire", True),
+        ("/usr/lib/python3.11/concurrent/futures/_base.py", "Future.result", False),
+        ("/srv/train.py", "put", False),
+    ],
+)
+def test_functions_that_hand_something_to_another_thread_get_no_data(file: str, name: str, is_given: bool) -> None:
+    assert gives(file, name) is is_given

@@ -19,6 +19,7 @@ from otel_zernel_libraries.training import PHASES, bar_of
 from otel_zernel_libraries.training.interval_spans import (
     THREAD_KINDS,
     CollectiveSpan,
+    DeviceSpan,
     Ending,
     Evidence,
     IntervalSpan,
@@ -70,7 +71,7 @@ SNAPSHOT = st.builds(
     st.tuples(*[U32] * len(FRAME_POSITIONS)),
     *[U64] * 5,
     *[U32] * 2,
-    U64,
+    *[U64] * 2,
 )
 SNAPSHOTS = st.just(b"") | st.builds(lambda begin, end: begin.to_bytes() + end.to_bytes(), SNAPSHOT, SNAPSHOT)
 COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
@@ -192,7 +193,7 @@ TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "
 SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
 ENDING = {"process.exit.code", "process.signal"}
 ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
-BOTH = Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(8))).to_bytes() * 2
+BOTH = Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(9))).to_bytes() * 2
 SNAPS = {"zernel.snapshot.begin", "zernel.snapshot.end"}
 KINDS: dict[str, Kind] = {
     "data_loading": Kind(
@@ -251,6 +252,7 @@ KINDS: dict[str, Kind] = {
     "worker that executes": Kind(
         WorkerSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE, *ENDING})
     ),
+    "device": Kind(DeviceSpan(1, 2, 3, b"\xff", "unknown"), frozenset({PHASE})),
     "step": Kind(
         StepSpan(
             start_ns=1,

@@ -40,7 +40,7 @@ SAMPLED: Final = (None, Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 """The activities of `Snapshot.samples`. The first, in a call of CUDA or NCCL, is known by its state."""
 FRAME_POSITIONS: Final = (None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT)
 """The positions of `Snapshot.frame_times`. They have no marks; Python frames show them. The first is any other."""
-LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2IQ")
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2I2Q")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
 _SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
@@ -110,6 +110,9 @@ class Snapshot(NamedTuple):
     """Processes that the thread has started."""
     hits: int = 0
     """Hits of the receiver's probes in the thread, as `zernel.probe.hits` counts them."""
+    giving: int = 0
+    """ns in waits for a lock by functions that hand something to another thread, or wait for its end. They also count
+    in `times`."""
 
     def since(self, earlier: "Snapshot") -> tuple[int, ...] | None:
         """The time (ns) in each of `STATES` since an earlier snapshot.
@@ -165,7 +168,8 @@ class Snapshot(NamedTuple):
                 between(self.frame_times, later.frame_times, COUNTS),
                 *between(self[_WRITTEN:_BACKWARD_FIRST], later[_WRITTEN:_BACKWARD_FIRST]),  # type: ignore[arg-type]
                 *(later.backward_first_launch, later.backward_last_launch),
-                *between(self[_BACKWARD:], later[_BACKWARD:], COUNTS),  # type: ignore[arg-type]
+                *between(self[_BACKWARD:_GIVING], later[_BACKWARD:_GIVING], COUNTS),  # type: ignore[arg-type]
+                *between((self.giving,), (later.giving,)),
             )
         )
 
@@ -232,6 +236,7 @@ def read_snapshots(joined: bytes) -> list[Snapshot]:
 _FIRST_COUNT, _KNOWN = Snapshot._fields.index("operators"), Snapshot._fields.index("known")
 _LISTS, _WRITTEN = Snapshot._fields.index("samples"), Snapshot._fields.index("written")
 _BACKWARD_FIRST, _BACKWARD = (Snapshot._fields.index(name) for name in ("backward_first_launch", "backward_launches"))
+_GIVING = Snapshot._fields.index("giving")
 _COUNTERS = 1 + len(STATES)
 _SAMPLES = _COUNTERS + _LISTS - 2
 _FRAMES = _SAMPLES + len(SAMPLED)

@@ -2,9 +2,10 @@
 
 Only facts decide. Data moves in reads, in page faults on mapped files, and in copies to the device. A log moves it in
 the other direction, so a thread that loads reads more than it writes. Files of /proc have no data. A
-wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself. A
-read from a pipe is a wait for a process that prepares them, unless the thread has just started one: then it is a
-command. Sleeps, waits for a child, and writes move no data. docs/phases.md has the limits.
+wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself, and
+does not hand something to that thread. A read from a pipe is a wait for a process that prepares them, unless the thread
+has just started one: then it is a command. Sleeps, waits for a child, and writes move no data. docs/phases.md has the
+limits.
 """
 
 from collections.abc import Sequence
@@ -135,13 +136,14 @@ def _part_of_load(
     """The ns of a gap in each state that belong to its load; None without a load."""
     spent = list(map(sub, last.times, first.times))
     reading = _without_writes(spent, last.writing - first.writing)
+    reading[_LOCK] -= min(max(last.giving - first.giving, 0), reading[_LOCK])
     if _reads(first, last, reading):
         states = _ALL - _IDLE
     elif last.copied - first.copied >= _BATCH or _maps_files(
         _faults(first, last), 0 if few else last.time - first.time
     ):
         states = _ALL - _IDLE - _TRANSFERS
-    elif has_feeder and spent[_LOCK] >= _SHORTEST_NS:
+    elif has_feeder and reading[_LOCK] >= _SHORTEST_NS:
         states = frozenset({_LOCK, _CPU_WAIT})
     elif takes_pipes and reading[_PIPE] >= _SHORTEST_NS and last.read > first.read and first.forks == last.forks:
         states = frozenset({_PIPE, _CPU_WAIT})

@@ -203,6 +203,7 @@ SNAPSHOT = np.dtype(
         ("backward_launches", "<u4"),
         ("forks", "<u4"),
         ("hits", "<u8"),
+        ("giving", "<u8"),
     ]
 )
 
@@ -280,12 +281,13 @@ EXECUTABLE = np.dtype([("count", "<u4"), ("reserved", "<u4"), ("ranges", CODE_RA
 
 
 class FramePosition(IntEnum):
-    """The position in the loop that Python frames show."""
+    """What Python frames show: a position in the loop, or that a wait for a lock is no load."""
 
     ELSE = 0
     CHECKPOINT = 1
     COMPILE = 2
     ENVIRONMENT = 3
+    GIVING = 4
 
 
 SAMPLE_KEY = np.dtype(
@@ -321,7 +323,14 @@ PYTHON_THREAD = np.dtype([("id", "<u8"), ("tgid", "<u4"), ("reserved", "<u4")])
 PLACES = 32
 PLACE = np.dtype([("code", "<u8"), ("instruction", "<u8")])
 STACK = np.dtype(
-    [("depth", "<u4"), ("is_cut", "<u4"), ("is_broken", "<u4"), ("position", "<u4"), ("places", PLACE, (PLACES,))]
+    [
+        ("depth", "<u4"),
+        ("is_cut", "<u4"),
+        ("is_broken", "<u4"),
+        ("position", "<u2"),
+        ("gives", "<u2"),
+        ("places", PLACE, (PLACES,)),
+    ]
 )
 
 SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8"), ("waited", "<u8")])

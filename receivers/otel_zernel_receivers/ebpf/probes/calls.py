@@ -98,6 +98,7 @@ class CallKind(IntEnum):
     KERNEL_RECORD = 40
     CORRELATION = 41
     PROCESS_GROUP = 42
+    FUNCTION = 43
 
 
 class Flag(IntFlag):
@@ -144,6 +145,7 @@ ENTRY_ONLY = (
     CallKind.KERNEL_RECORD,
     CallKind.CORRELATION,
     CallKind.PROCESS_GROUP,
+    CallKind.FUNCTION,
 )
 """Kinds of calls whose return is not probed."""
 

@@ -240,6 +240,15 @@ _INFERENCE_MODE = (
 
 The C++ functions below it are no substitute: autograd calls them twice for each node of a backward pass.
 """
+# torch.autograd.Function.apply runs the forward function of a custom function, and models that are compiled.
+_FUNCTION = replace(
+    _python(
+        "THPFunction_apply",
+        CallKind.FUNCTION,
+        *("_Z17THPFunction_applyP", "_ZL17THPFunction_applyP", "_ZN12_GLOBAL__N_117THPFunction_applyEP"),
+    ),
+    is_optional=True,
+)
 # CPython calls THPEngine_run_backward for loss.backward(). It catches every exception. torch.mm and torch.bmm are
 # probed as functions of Python, since backward calls their operators for every layer.
 TORCH_PYTHON = (
@@ -255,6 +264,7 @@ TORCH_PYTHON = (
         f"{_INFERENCE_MODE}RKNS_6objectE",
         f"{_INFERENCE_MODE}NS_6objectE",
     ),
+    _FUNCTION,
 )
 C10 = (_torch("c10::GradMode::set_enabled", CallKind.GRAD_MODE),)
 

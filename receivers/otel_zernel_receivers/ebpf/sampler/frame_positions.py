@@ -1,4 +1,4 @@
-"""Gives the kernel the functions that show a position in the loop, once a stack had them."""
+"""Tells the kernel which functions show a position in the loop, or the direction of a wait, once a stack had them."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from otel_zernel_libraries.training.code_positions import position_of
+from otel_zernel_libraries.training.code_positions import gives, position_of
 from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import CODE_KEY, NUMBER, FramePosition
@@ -53,8 +53,7 @@ class FramePositions:
                 known.codes[address] = self._put(tgid, address, code, folders)
 
     def _put(self, tgid: int, address: int, code: CodeObject | None, folders: LibraryFolders) -> FramePosition:
-        shown = position_of(CodeLine(*code, 0, folders.path_of(code.file))) if code else None
-        position = FramePosition[shown.name] if shown else FramePosition.ELSE
+        position = _shown_by(code, folders) if code else FramePosition.ELSE
         if position is not FramePosition.ELSE:
             with suppress(OSError):  # the table is full
                 self._table.put(_key(tgid, address), NUMBER.pack(position))
@@ -66,6 +65,12 @@ class FramePositions:
         for address, position in known.codes.items():
             if position is not FramePosition.ELSE:
                 self._table.delete(_key(tgid, address))
+
+
+def _shown_by(code: CodeObject, folders: LibraryFolders) -> FramePosition:
+    if shown := position_of(CodeLine(*code, 0, folders.path_of(code.file))):
+        return FramePosition[shown.name]
+    return FramePosition.GIVING if gives(code.file, code.name) else FramePosition.ELSE
 
 
 def _key(tgid: int, address: int) -> bytes:

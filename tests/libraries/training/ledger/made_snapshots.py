@@ -5,7 +5,7 @@ from typing import Any
 from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot
 
 _NONE = (0,) * 4
-NOTHING = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, _NONE, _NONE, *[0] * 8))._replace(known=7)
+NOTHING = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, _NONE, _NONE, *[0] * 9))._replace(known=7)
 
 
 def after(before: Snapshot, on_cpu: int = 0, *, waits: dict[Activity, int] | None = None, **counted: int) -> Snapshot:

@@ -11,7 +11,7 @@ from otel_zernel_libraries.training.ledger import (
 from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
 
 SNAPSHOT = Snapshot._make(
-    (1, tuple(range(len(STATES))), *range(2, 15), (1, 2, 3, 65_535), (1, 2, 3, 2**32 - 1), *range(15, 23))
+    (1, tuple(range(len(STATES))), *range(2, 15), (1, 2, 3, 65_535), (1, 2, 3, 2**32 - 1), *range(15, 24))
 )
 LATER = SNAPSHOT._replace(time=2)
 
@@ -34,21 +34,22 @@ def test_a_span_with_a_piece_of_a_snapshot_has_none() -> None:
     whole, piece = SNAPSHOT.to_bytes(), SNAPSHOT.to_bytes()[:207]
     assert joined_snapshots(whole, piece) == joined_snapshots(piece, whole) == b""
     assert read_snapshots(b"") == []
-    assert LAYOUT.size == 288
+    assert LAYOUT.size == 296
 
 
 def test_a_snapshot_of_an_earlier_version_has_only_the_fields_of_that() -> None:
     nothing = (0, 0, 0, 0)
-    third = SNAPSHOT._replace(hits=0)
-    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 8))
+    fourth = SNAPSHOT._replace(giving=0)
+    third = fourth._replace(hits=0)
+    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 9))
     first = second._replace(samples=nothing, frame_times=nothing)
-    for version, length in ((first, 208), (second, 232), (third, 280)):
+    for version, length in ((first, 208), (second, 232), (third, 280), (fourth, 288)):
         data = SNAPSHOT.to_bytes()[:length]
         assert read_snapshots(joined_snapshots(data, data)) == [version, version]
 
 
 def test_packed_snapshots_are_those_of_each_span_without_their_zeros() -> None:
-    nothing = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4, *[0] * 8))
+    nothing = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4, *[0] * 9))
     spans = [(SNAPSHOT, LATER), (nothing, nothing), (nothing._replace(time=2**63), nothing._replace(hits=1))]
     pieces = [joined_snapshots(begin.to_bytes(), end.to_bytes()) for begin, end in spans]
     packed = packed_snapshots(pieces)

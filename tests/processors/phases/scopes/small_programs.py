@@ -44,14 +44,16 @@ class Program:
         operators: int = 0,
         compiled: int = 0,
         writes: float = 0,
+        gives: float = 0,
         **counted: int,
     ) -> None:
         """Spends about these times on a CPU and in waits. Compiled operators are not counted. `writes` is the part
-        of the waits in system calls that write."""
+        of the waits in system calls that write, `gives` that for a lock to hand something to another thread."""
         scale = self.random.uniform(0.7, 1.5)
         waits = {name: time * scale for name, time in waits.items()}
         start = START + self.thread.snapshot.time
-        self.thread.spend(on_cpu * scale, waits, operators=operators, writing=round(writes * scale * MS), **counted)
+        writing, giving = (round(part * scale * MS) for part in (writes, gives))
+        self.thread.spend(on_cpu * scale, waits, operators=operators, writing=writing, giving=giving, **counted)
         computes = operators or compiled or position is Position.BACKWARD
         spent = {Activity.OPERATOR if computes else Activity.PYTHON: round(on_cpu * scale * MS)}
         spent |= {Activity(name): round(time * MS) for name, time in waits.items()}
@@ -111,6 +113,7 @@ def after_step(
     *,
     loads: bool = False,
     writes: float = 0,
+    gives: float = 0,
     **counted: int,
 ) -> Step:
     """The loop does something after its update. It has a DataLoader if it `loads`."""
@@ -120,7 +123,7 @@ def after_step(
             program.load()
         program.forward()
         program.learn()
-        program.part(Position.AFTER_STEP, on_cpu, waits, writes=writes, **counted)
+        program.part(Position.AFTER_STEP, on_cpu, waits, writes=writes, gives=gives, **counted)
 
     return step
 
@@ -199,6 +202,14 @@ def log_before_features(program: Program) -> None:
     program.learn()
     program.part(Position.AFTER_STEP, 0.05, {"file": 12}, writes=12, written=100)
     program.part(Position.LOAD, 0.05, {"socket": 9}, read=4_000)
+
+
+def full_queue_before_a_batch(program: Program) -> None:
+    """The queue of a logger's thread is full after the step. Then a batch comes from another thread."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 0.05, {"lock": 11}, gives=11)
+    program.part(Position.LOAD, 0.05, {"lock": 8})
 
 
 def log_before_files(program: Program) -> None:
@@ -343,6 +354,9 @@ PROGRAMS: Mapping[str, Step] = {
     "sleeping_logger": after_step(0.1, {"timer": 14}),
     # A logger of another thread is flushed.
     "flushing_logger": after_step(1.2, {"lock": 16, "gil": 0.5}),
+    # The queue of a logger's thread is full.
+    "full_queue": after_step(0.1, {"lock": 14}, gives=14),
+    "full_queue_before_a_batch": full_queue_before_a_batch,
     # A new learning rate is computed, and copied to the device.
     "copied_learning_rate": after_step(12, {"copy": 0.02}, copies=1, copied=4),
     # A command runs. Its output of 100 bytes comes through a pipe.

@@ -71,6 +71,22 @@ def test_a_region_inside_a_pass_with_gradients_belongs_to_it(watch: Watch, stand
     assert set(found) <= {Run(5), Run(2, grad=False, end="region"), Run(3)}, "the machine may pause the program there"
 
 
+@pytest.mark.parametrize("inside", ["", " null=1"])
+def test_the_forward_function_of_a_custom_function_is_a_pass_with_gradients(
+    watch: Watch, standin: Standin, inside: str
+) -> None:
+    """So is a compiled model. Its random numbers are no batch. Activation checkpoints switch gradients off twice."""
+    function = f"Function.apply count=4{inside}"
+    teacher = [GRAD_OFF, "addmm", "spin work=20000000", GRAD_ON]
+    assert runs(watch, standin, function, "mean", BACKWARD, *teacher, function, function, "mean", BACKWARD) == [
+        Run(5),
+        Run(1, grad=False, end="region"),
+        Run(9),
+    ]
+    in_region = [GRAD_OFF, "addmm", function, "spin work=20000000", GRAD_ON]
+    assert runs(watch, standin, *in_region) == [Run(5, grad=False, end="region")]
+
+
 def test_changes_of_the_grad_mode_inside_backward_do_not_count(watch: Watch, standin: Standin) -> None:
     """Autograd switches gradients off without a call that is seen, and code in backward restores that."""
     backward = f"{BACKWARD} count=1"

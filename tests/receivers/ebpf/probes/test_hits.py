@@ -54,6 +54,7 @@ CASES = [
     (CallKind.NOISE, TORCH_CPU, "normal_", 1),
     (CallKind.IN_PLACE, TORCH_CPU, "mul_", 1),
     (CallKind.AUTOCAST, TORCH_CPU, "autocast.__enter__", 1),
+    (CallKind.FUNCTION, TORCH_PYTHON, "Function.apply", 1),
 ]
 
 

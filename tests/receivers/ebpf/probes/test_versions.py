@@ -44,6 +44,7 @@ UNSTORED = {
     "c10d::ProcessGroup::getBackend",
     "c10d::ProcessGroupGloo::send",
     "at::autocast::increment_nesting",
+    "THPFunction_apply",
     *(
         f"at::_ops::{name}::call"
         for name in ("embedding_bag_padding_idx", *operators.BATCHES, *operators.NOISES, *operators.IN_PLACE)

@@ -28,8 +28,8 @@ from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading, spans_of
 from tests.waiting import measured
 
-JOB, DEEP_JOB, WAITING_JOB = (
-    str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py", "waiting_job.py")
+JOB, DEEP_JOB, WAITING_JOB, QUEUE_JOB = (
+    str(Path(__file__).with_name(name)) for name in ("job.py", "deep_job.py", "waiting_job.py", "queue_job.py")
 )
 CONFIG = EbpfConfig(sampler_frequency=997, max_overhead=0)
 """997 is prime: the clock does not beat with the job. Without a limit, a busy machine has no probes sampled."""
@@ -90,11 +90,11 @@ class Job(NamedTuple):
         return next((one.stacks for one in readings if one.process.pid == self.process.pid), {})
 
 
-def told(process: "subprocess.Popen[str]") -> str:
+def told(process: "subprocess.Popen[str]", order: str = "next") -> str:
     """The next line of a job, after a line to it."""
     assert process.stdin
     assert process.stdout
-    process.stdin.write("next\n")
+    process.stdin.write(f"{order}\n")
     process.stdin.flush()
     return process.stdout.readline()
 
@@ -221,6 +221,31 @@ def test_a_stack_of_a_wait_is_read_after_off_cpu(loadable: None, standin: Standi
         waited = sum(count.waited_ns for count in waits) / 1e9
         assert waited > 1, "short waits are added up"
         assert sum(count.samples for count in waits) * 0.01 <= waited
+
+
+def test_a_wait_to_hand_something_to_another_thread_is_told_from_one_to_get_something(
+    loadable: None, python: str
+) -> None:
+    """The kernel knows the functions from 0.2 s after their first stack on."""
+    with training(python, QUEUE_JOB) as job:
+        waits = measured(lambda: waits_for_a_queue(job, "put"), is_all_to_put, attempts=10)
+        assert is_all_to_put(waits), waits
+        assert waits_for_a_queue(job, "get")[0] == 0
+
+
+def is_all_to_put(waits: tuple[int, int]) -> bool:
+    put, locked = waits
+    return 0.9 * locked < put < 1.1 * locked
+
+
+def waits_for_a_queue(job: Job, order: str) -> tuple[int, int]:
+    """The ns that a job waits to hand something to another thread, and that it waits for any lock, in some steps."""
+    job.watch.taken()
+    with reading(job.watch):
+        assert told(job.process, order) == "trained\n"
+    spans = [span for span in spans_of(job.watch.read(), job.process.pid) if span.name == "backward"]
+    first, *_, last = (snapshots_of(span)[1] for span in sorted(spans, key=lambda span: span.end_time_unix_nano))
+    return last.giving - first.giving, last.times[ThreadState.LOCK] - first.times[ThreadState.LOCK]
 
 
 def test_nothing_is_sampled_without_a_frequency(loadable: None, standin: Standin) -> None:

@@ -234,7 +234,7 @@ def compile_all(folder: Path, prologue: Prologue, machine: str, command: str) ->
     _library(cc, standin.nccl, ["nccl.c", "runtime.c"], "{ global: nccl*; pnccl*; local: *; };")
     for name, exported in (
         ("libtorch_cpu.so", "_Z*;"),
-        ("libtorch_python.so", "backward; during_backward; inference_mode;"),
+        ("libtorch_python.so", "apply; backward; during_backward; inference_mode;"),
     ):
         _library(cc, folder / name, ["torch.c"], f"{{ global: {exported} local: *; }};")
     _library(cc, folder / "libc10.so", ["c10.c"], "{ global: _Z*; local: *; };")

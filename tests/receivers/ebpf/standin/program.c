@@ -20,6 +20,8 @@
  * `spin work=N` computes for N ns of CPU time. `set_grad_enabled count=0` switches gradients off.
  * `THPEngine_run_backward count=N size=M work=W` calls N operators on a thread of autograd, M on the calling thread, and switches
  * gradients off, as backward does. With work, the thread of autograd then launches N kernels. Without count, it calls nothing.
+ * `Function.apply count=N` draws random numbers and calls N operators in the forward function of a custom function. With null=1, it
+ * also switches gradients off before them, and ends its region before the last one. Without count, it calls nothing.
  *
  * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
  * work (ns on the device), stream, event, comm, context (any numbers; stream 0 is the default stream), size, kind,
@@ -580,9 +582,11 @@ PYTORCH(enter_autocast, "_ZN2at8autocast17increment_nestingEv")
 PYTORCH(scale, "_ZN2at4_ops11mul__Tensor4callERNS_6TensorERKS2_")
 PYTORCH(foreach_add, "_ZN2at4_ops18_foreach_add__List4callEN3c108ArrayRefINS_6TensorEEES5_RKNS2_6ScalarE")
 
+static change_mode *grad_mode(void) { return MANGLED("_ZN3c108GradMode11set_enabledEb", change_mode *); }
+
 static void set_grad_enabled(const struct options *o, struct record *r)
 {
-    int (*f)(int) = MANGLED("_ZN3c108GradMode11set_enabledEb", int (*)(int));
+    change_mode *f = grad_mode();
     r->start = now();
     f(o->count);
     r->end = now();
@@ -632,7 +636,7 @@ static void compute_gradients(void)
         fail("cannot start", "a thread of autograd");
     pthread_join(thread, NULL);
     call_operators((void *)of_backward->size);
-    MANGLED("_ZN3c108GradMode11set_enabledEb", int (*)(int))(0);
+    grad_mode()(0);
 }
 
 static void run_backward(const struct options *o, struct record *r)
@@ -641,6 +645,26 @@ static void run_backward(const struct options *o, struct record *r)
     if (o->count)
         *(void (**)(void))symbol("during_backward") = compute_gradients;
     CALL(r, backward);
+}
+
+static const struct options *of_function;
+
+static void compute_forward(void)
+{
+    struct record unused;
+    draw(NULL, &unused);
+    if (of_function->null) {
+        grad_mode()(0);
+        call_operators((void *)(of_function->count - 1));
+        grad_mode()(0); /* as before */
+    }
+    call_operators((void *)(of_function->null ? 1 : of_function->count));
+}
+
+static void apply_function(const struct options *o, struct record *r)
+{
+    of_function = o;
+    CALL(r, apply, o->count ? grad_mode() : NULL, o->count ? compute_forward : NULL);
 }
 
 /* The script */
@@ -719,6 +743,7 @@ static const struct { const char *name; function *call; } functions[] = {
     {"mul_", scale},
     {"_foreach_add_", foreach_add},
     {"set_grad_enabled", set_grad_enabled},
+    {"Function.apply", apply_function},
     {"inference_mode.__enter__", enter_inference_mode},
     {"inference_mode.__exit__", exit_inference_mode},
     {"spin", spin},

@@ -123,7 +123,10 @@ cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned flags);
 struct string { const char *text; size_t length; char own[16]; };
 struct scope_object { void *object; void *unused[2]; /* too large for registers: the real one may not be in registers either */ };
 
+typedef int change_mode(int is_enabled);
+
 int backward(void);
+int apply(change_mode *set_enabled, void (*forward)(void));
 int inference_mode(int begins);
 
 /* NCCL */

@@ -33,6 +33,8 @@ int scale(void *tensor) SYMBOL("_ZN2at4_ops11mul__Tensor4callERNS_6TensorERKS2_"
 int foreach_add(void *tensors)
     SYMBOL("_ZN2at4_ops18_foreach_add__List4callEN3c108ArrayRefINS_6TensorEEES5_RKNS2_6ScalarE");
 static int run_backward(void *self) SYMBOL("_ZL22THPEngine_run_backwardP7_objectS0_S0_");
+static int call_function(change_mode *set_enabled, void (*forward)(void))
+    SYMBOL("_ZN12_GLOBAL__N_117THPFunction_applyEP7_objectS1_S1_");
 
 #define INFERENCE_MODE                                                                                            \
     "_ZZN8pybind1112cpp_function10initializeIZN5torch4impl29py_context_manager_DEPRECATEDIN3c1013InferenceModeEJbEEEvR" \
@@ -173,5 +175,16 @@ AS_IT_IS static int exit_inference(void *call)
     return 7;
 }
 
+AS_IT_IS static int call_function(change_mode *set_enabled, void (*forward)(void))
+{
+    if (forward) {
+        set_enabled(0);
+        forward();
+        set_enabled(1);
+    }
+    return 15;
+}
+
+int apply(change_mode *set_enabled, void (*forward)(void)) { return call_function(set_enabled, forward); }
 int inference_mode(int begins) { return begins ? enter_inference(NULL) : exit_inference(NULL); }
 int backward(void) { return run_backward(NULL); }

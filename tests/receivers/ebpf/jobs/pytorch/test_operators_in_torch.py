@@ -22,7 +22,8 @@ SCRIPT = Path(__file__).with_name("train_operators.py")
 NAMES = {"backward": "backward", "optimizer": "step", "zero_grad": "zero"}
 CASES = (
     *("nano", "rollout", "policy_gradient", "greedy", "closure", "lbfgs", "generation", "validation", "keras"),
-    *("another_thread", "recomputed", "evaluation", "failing", "recurrent", "graph", "products", "convolutional"),
+    *("another_thread", "recomputed", "functions", "evaluation", "failing"),
+    *("recurrent", "graph", "products", "convolutional"),
 )
 
 

@@ -233,6 +233,38 @@ def recomputed() -> None:
         note(FORWARD, BACKWARD)
 
 
+class Product(torch.autograd.Function):  # type: ignore[misc]
+    """A product with a weight. Without one it fails."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor | None) -> Tensor:
+        if weight is None:
+            raise ValueError("no weight")
+        context.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = context.saved_tensors
+        return gradient @ weight.T, x.T @ gradient
+
+
+def functions() -> None:
+    """A pass of custom functions, as a compiled model is one, after a teacher without gradients."""
+    block, weight = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32)), nn.Parameter(torch.randn(32, 32))
+    for _ in range(STEPS):
+        x: Any = torch.randn(4, 32, requires_grad=True)
+        with contextlib.suppress(ValueError):
+            Product.apply(x, None)
+        with torch.no_grad():
+            block(x)
+            computes(0.005)
+        for _ in range(3):
+            x = checkpoint(block, x, use_reentrant=True)
+        Product.apply(x, weight).sum().backward()
+        note(WITHOUT_GRAD, FORWARD, BACKWARD)
+
+
 def evaluation() -> None:
     """Evaluation with gradients off for good, in which nothing but operators is a mark."""
     with torch.no_grad():
@@ -277,7 +309,7 @@ CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
     for case in (
         *(nano, rollout, policy_gradient, greedy, closure, lbfgs, generation, validation, keras, another_thread),
-        *(recomputed, evaluation, failing),
+        *(recomputed, functions, evaluation, failing),
     )
 } | {
     "recurrent": trained(Recurrent(), 5, 4, 8),
