@@ -105,7 +105,10 @@ def phases_of(batches: Iterable[Batch]) -> dict[int, ReportedPhases]:
     found: dict[int, ReportedPhases] = defaultdict(ReportedPhases)
     for batch in [*made, *processor.flush()]:
         for resource in batch.spans.resource_spans if batch.spans else ():
-            reported = found[_value(resource.resource.attributes, "process.pid").int_value]
+            pid = _value(resource.resource.attributes, "process.pid").int_value
+            if not pid:  # a job of several ranks
+                continue
+            reported = found[pid]
             for scope in resource.scope_spans:
                 if scope.scope.name == SCOPE.name:  # spans of the ends of processes come from the receiver
                     _read(reported, scope.spans)
@@ -114,12 +117,13 @@ def phases_of(batches: Iterable[Batch]) -> dict[int, ReportedPhases]:
     return found
 
 
-def _read(reported: ReportedPhases, spans: Iterable[Span]) -> None:
-    """Adds the steps among the spans, each before its pieces."""
+def _read(reported: ReportedPhases, spans: Sequence[Span]) -> None:
+    """Adds the steps among the spans, each before its pieces. Their parents are the steps of the job, if any."""
     short: dict[bytes, int] = {}
+    own = {span.span_id for span in spans}
     for span in spans:
         start, end = span.start_time_unix_nano, span.end_time_unix_nano
-        if not span.parent_span_id:
+        if span.parent_span_id not in own:
             short[span.span_id] = end - start
             reported.hidden_ns += round(_value(span.attributes, "zernel.collective.overlap").double_value * 1e9)
         elif span.parent_span_id in short:
@@ -131,7 +135,8 @@ def _read(reported: ReportedPhases, spans: Iterable[Span]) -> None:
 
 
 def _value(attributes: Iterable[KeyValue], key: str) -> AnyValue:
-    return next(attribute.value for attribute in attributes if attribute.key == key)
+    """The value of an attribute; an empty one without it."""
+    return next((attribute.value for attribute in attributes if attribute.key == key), AnyValue())
 
 
 def score(reported: ReportedPhases, truth: Truth, expected: dict[str, set[str]]) -> Score:
