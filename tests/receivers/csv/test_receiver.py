@@ -130,7 +130,7 @@ async def test_the_files_of_a_glob_are_read_in_order_and_each_has_its_own_header
         (b"a,b\n", "the header of {path} has no column 't' and no column 'k' and no column 'm' and no column 'v'"),
         (b'"t,k,m,v\n', "the header of {path} is not valid CSV (broken quote)"),
         (b"\x1f\x8bnonsense", "cannot read {path}: Unknown compression method"),
-        (b"\x28\xb5\x2f\xfdnonsense", "cannot read {path}: zstd decompressor error"),
+        (b"\x28\xb5\x2f\xfdnonsense", "cannot read {path}: Unable to decompress Zstandard data"),
     ],
 )
 async def test_a_file_that_cannot_be_read_is_an_error_before_the_first_batch(
