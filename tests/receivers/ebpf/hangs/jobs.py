@@ -3,13 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.stacks import THREADS, ProcessThreads
+from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
 from tests.receivers.ebpf.watching import Watch, attributes_of
 from tests.waiting import wait_for
 
@@ -48,11 +48,12 @@ class Job:
 
 
 @contextmanager
-def hanging_job(kind: str, folder: Path, ranks: int = 2, python: str = sys.executable) -> Iterator[Job]:
-    """A job whose ranks have trained some steps. `ranks.py` lists the kinds."""
+def hanging_job(kind: str, folder: Path, ranks: int = 2, python: str = "") -> Iterator[Job]:
+    """A job whose ranks have trained some steps. `ranks.py` lists the kinds. Skips the test without PyTorch."""
+    interpreter = python or python_of(OWN)
     processes = [
         subprocess.Popen(
-            [python, str(PROGRAM), kind, str(folder / "store"), str(rank), str(ranks)],
+            [interpreter, str(PROGRAM), kind, str(folder / "store"), str(rank), str(ranks)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
