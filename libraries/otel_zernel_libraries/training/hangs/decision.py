@@ -58,7 +58,7 @@ _ENDS_ALONE: Final = frozenset(
 _LOCKS: Final = frozenset({Activity.LOCK, Activity.GIL, Activity.COLLECTIVE})
 _TRANSFERS: Final = frozenset(Activity) - _LOCKS - RUNS - _ENDS_ALONE
 _IN_COLLECTIVE: Final = _LOCKS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
-"""What a thread does that waits in a collective of which its stack says nothing."""
+"""What a thread may do while it waits in a collective that its stack does not show."""
 _BACKWARD: Final = "backward"
 """The operation of a stack in a backward pass, which waits for collectives, or computes."""
 _TERMINAL: Final = ("/dev/pts/", "/dev/tty", "/dev/console")

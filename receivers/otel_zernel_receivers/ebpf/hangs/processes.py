@@ -214,7 +214,7 @@ class ProcessReader:
         return False
 
     def _living_ranks(self, one: ProcessFolder, job: "_Job", deadline: float) -> int:
-        """The ranks of a job that live, whoever has started them; 0 if that is not known. `one` is one of them."""
+        """The number of live ranks of the job of `one`, whichever process started them; 0 if it is not known."""
         now = self._monotonic()
         counted, living = self._living.get(job, (-_LOOKS_FOR_RANKS, 0))
         if now - counted < _LOOKS_FOR_RANKS:
