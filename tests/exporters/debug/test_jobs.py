@@ -1,12 +1,14 @@
 """The verbosity `jobs` prints one line for each answer on a job, and nothing else."""
 
+from dataclasses import replace
+
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.causes import Cause, CauseName, JobAnswer
+from otel_zernel_libraries.training.causes import Cause, CauseName, JobAnswer, Unknown
 from otel_zernel_libraries.training.hangs import HANG, HungRank, HungRole, JobHang
 from tests.exporters.debug.showing import NOON, log_records, node, one_span, shown
 
@@ -43,6 +45,14 @@ async def test_an_answer_is_one_line_with_what_to_try() -> None:
     assert line.startswith("12:00:00 pretrain: The other ranks wait for rank 5")
     assert line.endswith("(4 of 8 ranks seen) Try: Look at\\x1b[2J its GPU.\n")
     assert "10.0 ms of each 40.0 ms step" in line
+
+
+async def test_a_rank_without_an_answer_is_silent_and_a_job_without_one_is_not() -> None:
+    unknown = JobAnswer(step=0.04, steps=3, best=0.04, unknown=Unknown.FEW_STEPS)
+    rank = replace(unknown, ranks_expected=8)
+    assert await shown(record(semconv.JOB_CAUSES, rank.to_body(), **{"process.pid": 8}), "jobs") == ""
+    line = await shown(record(semconv.JOB_CAUSES, unknown.to_body(), **{"process.pid": 8}), "jobs")
+    assert "No cause can be named" in line
 
 
 async def test_a_hang_is_one_line() -> None:
