@@ -123,7 +123,7 @@ def run(names: Sequence[str] = ()) -> list[BenchmarkRow]:
     """A row for each part and job."""
     if reason := why_not():
         return [BenchmarkRow("eBPF: CPU time of probes", f"skipped: {reason}")]
-    with closing(load(Limits())) as loaded, _first_in_line(), ExitStack() as stack:
+    with closing(load(Limits())) as loaded, first_in_line(), ExitStack() as stack:
         jobs = {
             name: stack.enter_context(training(one.width, one.batch, one.steps, one.layers))
             for name, one in MODELS.items()
@@ -134,8 +134,8 @@ def run(names: Sequence[str] = ()) -> list[BenchmarkRow]:
 
 
 @contextmanager
-def _first_in_line() -> Iterator[None]:
-    """Real-time priority for this process and its jobs, if it may have that."""
+def first_in_line() -> Iterator[None]:
+    """Gives this process and its jobs real-time priority, if it may have that."""
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:

@@ -7,6 +7,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
+from otel_zernel_exporters.prometheus.config import PrometheusConfig
+from otel_zernel_libraries.prometheus import Format, Page
 from tests.receivers.nvml.running import Boot, Running, gpu, mentions, running
 
 
@@ -27,7 +29,7 @@ async def test_a_gpu_that_is_lost_from_the_start_is_shown_in_health(driver: Boot
 
 
 async def test_a_gpu_that_is_lost_from_the_start_has_failed_by_its_index_until_it_is_found(driver: Boot) -> None:
-    """So that the alert GpuFailed fires."""
+    """So that the alert GpuFailed fires: `hw_status{hw_state="failed"} == 1`."""
     controls = driver("h100x8")
     controls.apply("gpu 6", "lost = !15")
     async with running() as nvml:
@@ -36,6 +38,12 @@ async def test_a_gpu_that_is_lost_from_the_start_has_failed_by_its_index_until_i
         (resource,) = batch.metrics.resource_metrics
         attributes = {one.key: one.value.string_value or one.value.int_value for one in resource.resource.attributes}
         assert (attributes["hw.id"], attributes["zernel.gpu.index"]) == ("6", 6)
+        page = Page(PrometheusConfig().options)
+        page.update(batch.metrics, 0)
+        lines = page.render(Format(), 0).decode().splitlines()
+        (failed,) = (line for line in lines if line.startswith("hw_status{") and 'hw_state="failed"' in line)
+        assert 'zernel_gpu_index="6"' in failed
+        assert failed.endswith(" 1.0")
         controls.apply("gpu 6", "lost -")
         await nvml.scraped(gpu(6))
         await until(lambda: any(has_no_value(one) for one in status_of_index(nvml, "6")))
