@@ -504,12 +504,18 @@ def gains(training: Training, whole: Places, left: Places, block: int) -> list[f
     return measured
 
 
-def main(name: str, count: int, folder: Path) -> None:
+def begin() -> Training:
+    """The model of this process, with the other ranks of its launcher."""
     torch.set_num_threads(1)
     gc.disable()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("gloo")
-    causes = [] if name in HEALTHY else name.split(AND)
+    return Training()
+
+
+def places_of(name: str) -> Callable[[str], Places]:
+    """The loop of this name without one of its causes. No cause has the name "": that is the loop with all of them."""
+    causes = _causes(name)
     common = HEALTHY.get(name) or {key: value for one in causes for key, value in ALWAYS.get(one, {}).items()}
     changes = {cause: CAUSES[cause]() for cause in causes}
 
@@ -517,7 +523,21 @@ def main(name: str, count: int, folder: Path) -> None:
         planted = [change for cause, change in changes.items() if cause != left_out]
         return replace(Places(**common), **{key: value for change in planted for key, value in change.items()})
 
-    training = Training()
+    return without
+
+
+def block_of(name: str) -> int:
+    """The steps of a block, which has all parts of each cause."""
+    period = math.lcm(*(PERIODS.get(cause, 1) for cause in _causes(name)))
+    return period * math.ceil(BLOCK / period)
+
+
+def _causes(name: str) -> list[str]:
+    return [] if name in HEALTHY else name.split(AND)
+
+
+def main(name: str, count: int, folder: Path) -> None:
+    training, without, causes = begin(), places_of(name), _causes(name)
     warming = steps(training, without([*causes, ""][0]))
     while True:
         next(warming)
@@ -533,9 +553,7 @@ def main(name: str, count: int, folder: Path) -> None:
         gained = {name: [1 - mean_step(ends) / mean_step(loop) for ends in (before, after)]}
     else:
         loop = ends_of(training, without(""), count)
-        period = math.lcm(*(PERIODS.get(cause, 1) for cause in causes))
-        block = period * math.ceil(BLOCK / period)
-        whole = without("")
+        whole, block = without(""), block_of(name)
         gained = {cause: gains(training, whole, without(cause), block) for cause in causes or [name]}
     rank = int(os.environ.get("RANK", "0"))
     truth = {"pid": os.getpid(), "loop": loop, "marks": [], "rank": rank, "gains": gained}
