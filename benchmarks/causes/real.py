@@ -113,7 +113,7 @@ HEALTHY: Final = {
     "nothing, clipping": 1,
 }
 """The ranks of jobs without a cause."""
-_OF_MACHINE: Final = frozenset({CauseName.CPU_TAKEN, CauseName.THREADS})
+OF_MACHINE: Final = frozenset({CauseName.CPU_TAKEN, CauseName.THREADS})
 """True causes of a healthy job: other programs, or its ranks, want to run on its CPUs."""
 _AND: Final = " and "
 _ALIKE: Final = 0.01
@@ -152,7 +152,7 @@ class Result:
     def lead_is_right(self) -> bool:
         """Whether the first cause is a planted one, and the larger one of two."""
         if self.answer and self.name in HEALTHY:
-            return all(cause.cause in _OF_MACHINE for cause in self.answer.causes)
+            return all(cause.cause in OF_MACHINE for cause in self.answer.causes)
         if self.answer is None or not self.answer.causes:
             return False
         largest = max(self.truths.values())
@@ -206,8 +206,8 @@ def run() -> Iterator[BenchmarkRow]:
 
 def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
     """The results of the named jobs."""
-    if _python() is None or os.geteuid() != 0:
-        yield BenchmarkRow("causes: real jobs", "needs `make torches` and root")
+    if missing := needs():
+        yield BenchmarkRow("causes: real jobs", missing)
         return
     results = []
     for name in names:
@@ -233,6 +233,11 @@ def watched_plant(name: str) -> Run:
     ranks = max((one.ranks for one in plants), default=HEALTHY.get(name, 1))
     steps = max((one.steps for one in plants), default=160)
     return live_planted(name, steps, ranks, str(_python()))
+
+
+def needs() -> str:
+    """What real jobs need; empty if it is there."""
+    return "needs `make torches` and root" if _python() is None or os.geteuid() != 0 else ""
 
 
 def _python() -> Path | None:
