@@ -11,21 +11,24 @@ from dataclasses import replace
 
 from benchmarks import BenchmarkRow
 from benchmarks.causes import error_rows
-from otel_zernel_libraries.training.causes import JobAnswer, answer_on
+from otel_zernel_libraries.training.causes import Job, JobAnswer, answer_on
 from otel_zernel_libraries.training.device import device_use
 from otel_zernel_libraries.training.ledger import Position
+from otel_zernel_processors.phases.config import PhasesConfig
+from otel_zernel_processors.phases.emit.answers import ANSWERS_NS
 from tests.libraries.training.causes.planted import Planted, draw
 from tests.libraries.training.causes.simulated import HEALTHY, Plan, job_on_device, simulated, step_of, with_operators
 from tests.libraries.training.device.simulated import drawn, simulate
 
 DRAWS, SEED = 8, 28
-HEALTHY_JOBS = 10
+HEALTHY_JOBS, RUNS = 10, 5
 LOOPS = 16
 RANKS, SECONDS, STEP, LIMIT = 8, 60.0, 0.04, 0.5
+RANKS_IN_RUN, LIMIT_IN_RUN = (1, 8), 0.002
 
 
 def run() -> list[BenchmarkRow]:
-    return [*_simulated(), *_on_devices(), *_healthy(), _cost()]
+    return [*_simulated(), *_on_devices(), *_healthy(), _cost(), *map(_cost_in_run, RANKS_IN_RUN)]
 
 
 def _simulated() -> Iterator[BenchmarkRow]:
@@ -98,3 +101,15 @@ def _cost() -> BenchmarkRow:
     answer_on(job)
     cost = time.thread_time() - began
     return BenchmarkRow("causes: 60 s of 8 ranks, CPU time", f"{cost:.2f} s", f"< {LIMIT} s", cost < LIMIT)
+
+
+def _cost_in_run(ranks: int) -> BenchmarkRow:
+    """The answers of `phases` in a collector: a new one every few seconds, on the steps of its window."""
+    seen = simulated(Plan(HEALTHY, ranks=ranks, steps=round(PhasesConfig().window / STEP), transfer=0.001))
+    began = time.thread_time()
+    for _ in range(RUNS):
+        answer_on(Job(seen.ranks, seen.times, seen.expected))
+    share = (time.thread_time() - began) / RUNS / (ANSWERS_NS / 1e9) / ranks
+    name = f"causes: answers in run, {ranks} rank{'s' * (ranks > 1)}"
+    value, bar = f"{share:.3%} of a core a rank", f"< {LIMIT_IN_RUN:.1%}"
+    return BenchmarkRow(name, value, bar, share < LIMIT_IN_RUN)

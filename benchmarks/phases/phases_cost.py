@@ -1,4 +1,5 @@
-"""The cost of the phases processor on recorded training loops: CPU time per span, and memory of a span that waits.
+"""The cost of the phases processor on recorded training loops: CPU time per span and of a report with its answer, and
+memory of a span that waits.
 
 Garbage collection of imported modules does not count. `BASELINE=FOLDER python -m benchmarks phases_cost` compares with
 the sources in another folder, for example a `git worktree`: both run in turns, so that drift affects both equally.
@@ -29,6 +30,8 @@ RECORDED = ROOT / "tests/processors/phases/recorded"
 SPANS = 10_000
 SCENARIOS = ("AdamW", "gloo_DDP")
 RUNS, PAIRS = 5, 3
+FEW_REPORTS = {"interval": "1h", "window": "1h"}
+"""One report at the end: the cost of spans does not depend on how long a step takes."""
 RANKS = 32
 MOST_HELD = 600
 """Bytes of a span that waits."""
@@ -118,11 +121,22 @@ def encoded_spans(origin: ResourceSpans, spans: list[Span]) -> bytes:
 
 def span_cost_us(encoded: bytes) -> float:
     """CPU time per span from the batch to the last report, us. Other programs only add time: the best run counts."""
-    return min(_cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
+    return min(_cpu_s(encoded, **FEW_REPORTS) for _ in range(RUNS)) / SPANS * 1e6
 
 
-def _cpu_s(encoded: bytes) -> float:
-    processor, batch = _processor(), Batch.from_bytes(spans=encoded)
+def report_cost() -> BenchmarkRow:
+    """CPU time of a report, which the default configuration makes every 10 s with a new answer."""
+    encoded = spans_of("AdamW")
+    ends = [span.end_time_unix_nano for span in TracesData.FromString(encoded).resource_spans[0].scope_spans[0].spans]
+    reports = (max(ends) - min(ends)) / 1e9 / PhasesProcessor.Config().interval
+    few, many = (min(_cpu_s(encoded, **settings) for _ in range(RUNS)) for settings in (FEW_REPORTS, {}))
+    return BenchmarkRow(
+        "phases: CPU time of a report with an answer", f"{(many - few) / reports * 1e3:.1f} ms, every 10 s"
+    )
+
+
+def _cpu_s(encoded: bytes, **config: object) -> float:
+    processor, batch = _processor(**config), Batch.from_bytes(spans=encoded)
     began = time.thread_time()
     for _ in processor.process(batch):
         pass
@@ -186,7 +200,7 @@ def run() -> list[BenchmarkRow]:
         BenchmarkRow(f"phases: memory, {name}", f"{size:.0f} bytes/span", f"<= {MOST_HELD} bytes", size <= MOST_HELD)
         for name, size in held.items()
     )
-    return [*rows_of(batches.items()), *memory]
+    return [*rows_of(batches.items()), report_cost(), *memory]
 
 
 if __name__ == "__main__":
