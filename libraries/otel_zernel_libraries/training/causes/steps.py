@@ -97,6 +97,7 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     )
     steps = np.maximum(job.trained, 1)
     spent = job.spent / steps[None, :, None]
+    spent[:, job.is_lossy] = np.median(spent[:, ~job.is_lossy], axis=1, keepdims=True)  # nothing is known about these
     growth = list(_growth(job, spent, columns))
     yield from growth
     if growth:
@@ -153,7 +154,8 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
         return  # waits differ: one that takes long in all steps is one cause, not two
     seconds = spent.sum(axis=2).max(axis=0)
     longest = _middle(seconds[slow])
-    often = f"Every {usual} steps," if is_periodic else f"{percent(float(slow.mean()))} of the steps are slow:"
+    part = float(slow.sum() / np.count_nonzero(~job.is_lossy))
+    often = f"Every {usual} steps," if is_periodic else f"{percent(part)} of the steps are slow:"
     share = float((seconds * slow).sum() / seconds.sum())
     one = "one step takes" if is_periodic else "they take"
     rank = job.one_of_ranks(excess.sum(axis=(1, 2)))
