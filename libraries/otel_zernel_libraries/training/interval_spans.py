@@ -28,6 +28,8 @@ _MOST_PARTS: Final = 4096
 COLLECTIVE: Final = "collective"
 OPERATORS: Final = "operators"
 """The values of `zernel.interval` of collectives and of runs of operators."""
+SHORT_STEP_NS: Final = 5_000_000
+"""Shorter steps may be left out if there are many."""
 _new = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
 _INTERVAL, _PHASE, _THREAD_ID = semconv.INTERVAL, semconv.PHASE, semconv.THREAD_ID
@@ -422,14 +424,46 @@ class DeviceSpan:
         return cls(thread, span.start_time_unix_nano, span.end_time_unix_nano, busy[:_MOST_PARTS], phase)
 
 
-IntervalSpan = ThreadSpan | CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan
+@dataclass(frozen=True, slots=True)
+class SkippedSpan:
+    """Steps of a thread in a row that have no spans, each of less than `SHORT_STEP_NS`. The last one ends with the next
+    load or, without a loader, with the next optimizer's step, which has a span and ends when this one does."""
+
+    kind: ClassVar = "skipped"
+
+    thread: int
+    start_ns: int
+    end_ns: int
+    steps: int
+    phase: str = ""
+
+    def to_span(self) -> Span:
+        attributes = {**_common(self.thread, self.phase, self.kind), semconv.STEPS_COUNT: self.steps}
+        return span_of(self.kind, self.start_ns, self.end_ns, attributes)
+
+    @classmethod
+    def from_span(cls, span: Span) -> Self:
+        """Raises `MalformedSpan`."""
+        return _read_as(cls, span)
+
+    @classmethod
+    def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
+        steps = SpanAttributes(pairs).integer(semconv.STEPS_COUNT)
+        if steps < 1:
+            raise MalformedSpan(semconv.STEPS_COUNT)
+        return cls(thread, span.start_time_unix_nano, span.end_time_unix_nano, steps, phase)
+
+
+IntervalSpan = ThreadSpan | CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan | SkippedSpan
 _Kind = TypeVar("_Kind", bound=IntervalSpan)
-_DETAILED: Final[dict[str, type[CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan]]] = {
+_Detailed = CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan | SkippedSpan
+_DETAILED: Final[dict[str, type[_Detailed]]] = {
     COLLECTIVE: CollectiveSpan,
     OPERATORS: OperatorsSpan,
     ProcessSpan.kind: ProcessSpan,
     WorkerSpan.kind: WorkerSpan,
     DeviceSpan.kind: DeviceSpan,
+    SkippedSpan.kind: SkippedSpan,
 }
 """By the value of `zernel.interval`: the kinds with required attributes of their own."""
 

@@ -118,6 +118,7 @@ class ProcessPhases:
         for closed in steps:
             self.totals.add_step(closed)
             self._history.add(closed.attribution.segments)
-            self.device.add_step(closed)
+            if closed.step.kind != "skipped":
+                self.device.add_step(closed)
             added.append(closed)
         return added

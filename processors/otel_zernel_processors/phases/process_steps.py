@@ -33,7 +33,7 @@ class ProcessSteps:
     ) -> None:
         """`seed` identifies the process. `drop` counts steps and spans beyond the limits. `measured` takes the steps of
         the first thread that trains, and `signs` all training steps."""
-        self._pid = pid
+        self._seed, self._pid = seed, pid
         self._config = config.traces
         self._max_steps = config.max_spans
         self._drop = drop
@@ -54,6 +54,9 @@ class ProcessSteps:
     def add(self, closed: ClosedStep, rank: int | None) -> None:
         """Adds the next step. `rank` is that of the process in a job of several ranks, else None."""
         step = closed.step
+        if step.kind == "skipped":
+            self._add_skipped(closed)
+            return
         self._durations.add(step.kind, step.end - step.start, is_lossy=step.lossy)
         if step.trains and step.kind != "unfinished":
             self._signs.add_step(step.end / 1e9, (step.end - step.start) / 1e9, step.thread)
@@ -69,6 +72,18 @@ class ProcessSteps:
             self._new.append(numbered)
         elif is_rank:
             self._drop(1, "max_steps")
+
+    def _add_skipped(self, closed: ClosedStep) -> None:
+        """Adds steps without intervals. None of them is a trace of its own."""
+        step = closed.step
+        for kind, lasted, count in closed.repeated.durations:
+            self._durations.add(kind, lasted, count)
+        steps = self._by_thread[step.thread]
+        number = steps.skip(step.skipped)
+        if steps is next(iter(self._by_thread.values())):
+            self._measured.add_skipped(step, closed.attribution.segments, number)
+        if self._merger:
+            self._merger.add(TraceCandidate(number, closed, f"{self._seed} {step.start} {number}"))
 
     def end_interval(self) -> StepDurations:
         """The durations of the steps of the interval that ends, whose traces are chosen now."""

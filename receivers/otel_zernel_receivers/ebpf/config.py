@@ -81,6 +81,10 @@ class EbpfConfig(ComponentConfig):
     """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, probes are sampled, those of
     launches first."""
 
+    max_step_rate: Annotated[float, Field(ge=0)] = 500.0
+    """Steps a second of all processes that are read one by one; 0 means no limit. Above it, whole steps of less than
+    5 ms are left out, evenly, and count like the others. Of ranks and on GPUs, all steps are read."""
+
     @property
     def clock_frequency(self) -> int:
         """Ticks a second of the sampler's clock on each CPU; 0 for none."""

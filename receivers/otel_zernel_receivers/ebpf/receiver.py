@@ -202,13 +202,22 @@ class _Gathering:
 
     def _run(self) -> None:
         while not self._problem and not self._stop.wait(GATHER_INTERVAL):
-            with self._lock:
-                try:
-                    is_due = self._session.gather()
-                except Exception as problem:  # noqa: BLE001  # `between` raises it
-                    self._problem, is_due = problem, True
+            try:
+                is_due = self._gather()
+            except Exception as problem:  # noqa: BLE001  # `between` raises it
+                self._problem, is_due = problem, True
             if is_due:
                 self._loop.call_soon_threadsafe(self._is_due.set)
+
+    def _gather(self) -> bool:
+        """Returns whether a reading is due. A reading or a scan may last longer than the kernel's room."""
+        is_due = self._session.make_room()
+        if self._lock.acquire(blocking=False):
+            try:
+                is_due |= self._session.gather()
+            finally:
+                self._lock.release()
+        return is_due
 
 
 @contextmanager

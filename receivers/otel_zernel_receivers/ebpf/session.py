@@ -9,6 +9,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import Period
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
+from otel_zernel_receivers.ebpf.budget.step_sample import StepSample
 from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
@@ -40,7 +41,7 @@ class EncodedReading(NamedTuple):
 class Session:
     """Attaches, reads and switches probes. Made by `Session.open`.
 
-    One thread at a time may use it. Every call may block.
+    One thread at a time may use it, and another one may call `make_room` meanwhile. Every call may block.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Session:
         )
         self._metrics = MetricEncoder(encoding, identities.is_selected)
         self._spans = SpanEncoder(identities)
+        self._steps = StepSample(config.max_step_rate, config.interval)
         self._workers = WorkerUsage(loaded.tables.rows, loaded.tables.workers, identities.folder)
         self._records = Records(config, context, loaded.tables, identities, self._sampler, self._spans.offset_ns)
         self._number = 0
@@ -116,15 +118,17 @@ class Session:
         """The changes of probes that are due in the next interval."""
         return self._sampling.switches(self.interval)
 
-    def gather(self) -> bool:
-        """Moves events out of the kernel between two readings, so that its ring buffer has room.
+    def make_room(self) -> bool:
+        """Moves events out of the kernel between two readings, so that its ring buffer has room. Returns whether a
+        reading is due, because a process has ended."""
+        return self._tables.ring.gather()
 
-        Takes probes off if they cost more than `max_overhead`. Returns whether a reading is due: after that, and when a
-        process has ended.
-        """
+    def gather(self) -> bool:
+        """Reads what must not wait for a reading. Takes probes off if they cost more than `max_overhead`; returns
+        whether it did: then a reading is due."""
         has_acted = self._sampling.act()
         self._sampler.gather()
-        return self._tables.ring.gather() or has_acted
+        return has_acted
 
     def read(self, *, is_last: bool = False) -> EncodedReading:
         """Everything counted since the last reading. `is_last`: also what other readings add up for some time."""
@@ -171,7 +175,8 @@ class Session:
 
     def _spans_of(self, readings: TableReadings, incomplete: frozenset[Group]) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
-            yield self._spans.batch(readings.events, incomplete)
+            events, skipped = self._steps.take(readings.events)
+            yield self._spans.batch(events, incomplete, skipped)
 
 
 def limits_of(config: EbpfConfig) -> Limits:

@@ -147,6 +147,16 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
         assert (tab.complaints, tab.requests) == ([], [])
 
 
+@pytest.mark.soak
+async def test_a_job_of_two_thousand_steps_a_second_gets_an_answer() -> None:
+    async with training(str(JOBS / "short_steps.py")) as pid:
+        status, output, errors = await why(str(pid), "--for", WATCH, "--json")
+    assert status == 0, errors
+    [job] = json.loads(output)["jobs"]
+    assert job["verdict"] != "lost_events"
+    assert job["causes"] or job["best"]
+
+
 def is_of_sleeps(row: Mapping[str, object]) -> bool:
     return (row["position"], row["activity"]) == ("load", "timer")
 

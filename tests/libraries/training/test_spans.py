@@ -26,6 +26,7 @@ from otel_zernel_libraries.training.interval_spans import (
     OperatorKind,
     OperatorsSpan,
     ProcessSpan,
+    SkippedSpan,
     ThreadSpan,
     WorkerSpan,
     interval_of,
@@ -253,6 +254,7 @@ KINDS: dict[str, Kind] = {
         WorkerSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE, *ENDING})
     ),
     "device": Kind(DeviceSpan(1, 2, 3, b"\xff", "unknown"), frozenset({PHASE})),
+    "skipped": Kind(SkippedSpan(1, 2, 3, 4, "unknown"), frozenset({PHASE})),
     "step": Kind(
         StepSpan(
             start_ns=1,

@@ -11,6 +11,7 @@ from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.processing import run
 from tests.processors.phases.results.test_device import spans_of_thread, trained
+from tests.processors.phases.short_steps import fast_loop, without_some
 from tests.processors.phases.synchronous import Job
 from tests.processors.phases.training import Loop, attributes_of, batch_of, gauge_batch, resource_of
 
@@ -38,7 +39,8 @@ def emitted() -> Iterator[tuple[str, str, set[str]]]:
     losses = gauge_batch("zernel.ebpf.lost_events", [(0, 0.0), (500, 3.0)], process_pid=42)
     of_process = run(losses, batch_of(Loop().steps(60).spans))[1:]  # the first one is that of the losses
     on_gpu = run(batch_of(spans_of_thread(trained())))
-    for batch in (*run(*(job.batch(rank) for rank in range(2))), *of_process, *on_gpu):
+    short = run(batch_of(without_some(fast_loop(300).spans, "data_loading", every=2)))
+    for batch in (*run(*(job.batch(rank) for rank in range(2))), *of_process, *on_gpu, *short):
         yield from described(batch)
 
 

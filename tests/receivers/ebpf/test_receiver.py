@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -51,6 +52,9 @@ class CountingSession:
 
     def attach(self) -> None:
         pass
+
+    def make_room(self) -> bool:
+        return False
 
     def gather(self) -> bool:
         return False
@@ -150,3 +154,30 @@ async def test_a_rejected_batch_is_logged_and_not_offered_again(
     await asyncio.wait([running])
     assert offered == sorted(set(offered))
     assert caplog.text.count("Downstream rejected a batch of 1 items: no") == 1
+
+
+class SlowSession(CountingSession):
+    """A reading lasts until room was made twice meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rooms = 0
+
+    def make_room(self) -> bool:
+        self.rooms += 1
+        return False
+
+    def read(self, *, is_last: bool = False) -> EncodedReading:
+        before = self.rooms
+        while not is_last and self.rooms < before + 2:
+            time.sleep(0.001)
+        return super().read(is_last=is_last)
+
+
+async def test_events_leave_the_kernel_while_a_reading_lasts() -> None:
+    session = SlowSession()
+    running = asyncio.create_task(receiver_of(session, make_context(clock=SystemClock())).run(Downstream()))
+    await until(lambda: len(session.readings) > 1)
+    running.cancel()
+    await asyncio.wait([running])
+    assert session.rooms >= 4

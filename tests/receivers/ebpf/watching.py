@@ -50,7 +50,8 @@ class Watch:
         self.session.attach()
 
     def gather(self) -> bool:
-        return self.session.gather()
+        is_due = self.session.make_room()
+        return self.session.gather() or is_due
 
     def processes(self) -> list[WatchedProcess]:
         return self.session.processes()

@@ -260,6 +260,9 @@ def _notes(group: JobGroup) -> Iterable[str]:
         others = "their time is in part unknown"
         result = others if group.is_lossy else f"{others}, and the causes and step times are those of the others"
         yield f"Events were lost in {lossy} of {steps} training steps ({percent(lossy / max(steps, 1))}); {result}."
+    if skipped := sum(one.trained_skipped for one in group.processes):
+        share = percent(skipped / max(steps, 1))
+        yield f"Its steps are so short that {share} of them were not read one by one: they count like the others."
     drawn = sum(
         bar.steps for one in group.processes for bar in one.bars.bars if bar.kind in ("training", "accumulation")
     )

@@ -194,6 +194,8 @@ class SeenProcess:
     """By kind and boundary: the number of steps."""
     lossy_steps: SeriesSums[str] = field(default_factory=SeriesSums)
     """By kind: the number of steps in which events were lost."""
+    skipped_steps: SeriesSums[str] = field(default_factory=SeriesSums)
+    """By kind: the number of steps that were not read one by one."""
     step_rate: float | None = None
     """Steps a second in the window of `phases`."""
     jitter: float | None = None
@@ -267,6 +269,11 @@ class SeenProcess:
     def trained(self) -> int:
         """The number of steps with a backward pass."""
         return int(sum(count for (kind, _), count in self.steps.items() if kind in TRAINED))
+
+    @property
+    def trained_skipped(self) -> int:
+        """The training steps and accumulations that were not read one by one."""
+        return int(sum(count for kind, count in self.skipped_steps.items() if kind in TRAINED))
 
     @property
     def trained_lossy(self) -> int:
@@ -412,6 +419,7 @@ DETAIL_READERS: Final[Mapping[str, Callable[[SeenProcess, SeenValue], None]]] = 
     semconv.PHASE_DETAIL_TIME: _sum("details", *_DETAIL),
     semconv.PHASE_LOSSY_TIME: _sum("lossy_details", *_DETAIL),
     semconv.STEPS_LOSSY: _sum("lossy_steps", semconv.STEP_KIND),
+    semconv.STEPS_SKIPPED: _sum("skipped_steps", semconv.STEP_KIND),
     semconv.LEDGER_TIME: _sum("ledger", semconv.POSITION, semconv.ACTIVITY),
     semconv.STEP_EVENTS: _sum("events", *_EVENT),
     semconv.GPU_STARVED_TIME: _sum("gpu_starved", semconv.POSITION, semconv.ACTIVITY),

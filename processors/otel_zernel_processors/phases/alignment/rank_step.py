@@ -62,6 +62,12 @@ class RankSteps:
             self._is_lossy = True
         return step
 
+    def skip(self, count: int) -> int:
+        """Numbers so many steps that nothing else is known about; returns the number of the first one."""
+        first, self._steps = self._steps + 1, self._steps + count
+        self._is_lossy = True
+        return first
+
     def _meet(self, step: RankStep, closed: ClosedStep) -> None:
         """Adds the time of the step to its path, up to its last wait for a collective."""
         segments, spent = closed.attribution.segments, self._since

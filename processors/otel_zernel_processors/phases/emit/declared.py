@@ -85,6 +85,14 @@ METRICS = by_name(
         _SOURCE,
     ),
     _sum(semconv.STEPS_LOSSY, "{step}", "Steps in which events were lost.", _SCOPES, semconv.STEP_KIND, _SOURCE),
+    _sum(
+        semconv.STEPS_SKIPPED,
+        "{step}",
+        "The part of the steps that were not read one by one: they count like those that were.",
+        "for processes with PyTorch's scopes that take too many short steps",
+        semconv.STEP_KIND,
+        _SOURCE,
+    ),
     _sum(semconv.EPOCHS, "{epoch}", "Times that the training loader reached the end of its data.", _SCOPES, _SOURCE),
     _gauge(
         semconv.CAUSE_GAIN,

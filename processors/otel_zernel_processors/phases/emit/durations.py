@@ -36,10 +36,10 @@ class StepHistogram:
     min_ns: int = 2**63
     max_ns: int = 0
 
-    def add(self, duration_ns: int) -> None:
-        """Counts one duration."""
-        self.counts[_LAYOUT.index_of(min(duration_ns, LARGEST))] += 1
-        self.sum_ns += duration_ns
+    def add(self, duration_ns: int, count: int = 1) -> None:
+        """Counts a duration, so many times."""
+        self.counts[_LAYOUT.index_of(min(duration_ns, LARGEST))] += count
+        self.sum_ns += count * duration_ns
         self.min_ns = min(self.min_ns, duration_ns)
         self.max_ns = max(self.max_ns, duration_ns)
 
@@ -65,9 +65,9 @@ class StepDurations:
     def __init__(self) -> None:
         self._histograms: defaultdict[tuple[str, bool], StepHistogram] = defaultdict(StepHistogram)
 
-    def add(self, kind: str, duration_ns: int, *, is_lossy: bool = False) -> None:
-        """Counts a step. `is_lossy`: whether events were lost in it."""
-        self._histograms[kind, is_lossy].add(duration_ns)
+    def add(self, kind: str, duration_ns: int, count: int = 1, *, is_lossy: bool = False) -> None:
+        """Counts so many steps. `is_lossy`: whether events were lost in them."""
+        self._histograms[kind, is_lossy].add(duration_ns, count)
 
     def metric(self, traced: Iterable[TraceCandidate], common: Labels, start_ns: int, now_ns: int) -> Metric:
         """The metric. Its exemplars are the steps with a trace. `common` are attributes of every point."""

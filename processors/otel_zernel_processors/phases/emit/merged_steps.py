@@ -26,10 +26,14 @@ class _MergedSteps:
     phase_ns: Counter[str] = field(default_factory=Counter)
 
     def add(self, candidate: TraceCandidate) -> None:
-        step = candidate.closed.step
+        step, kind = candidate.closed.step, _kind_of(candidate)
         self.end = max(self.end, step.end)
-        self.kind = step.kind if step.kind == "training" else self.kind
-        self.durations_ns.append(candidate.duration_ns)
+        self.kind = kind if kind == "training" else self.kind
+        if step.kind == "skipped":
+            each, more = divmod(step.end - step.start, step.skipped)
+            self.durations_ns += [each + (at < more) for at in range(step.skipped)]
+        else:
+            self.durations_ns.append(candidate.duration_ns)
         self.phase_ns.update(candidate.closed.attribution.phase_ns())
 
     def span(self, pid: int) -> Span:
@@ -60,11 +64,11 @@ class StepMerger:
 
     def add(self, candidate: TraceCandidate) -> None:
         """Adds the next step of a thread."""
-        step = candidate.closed.step
-        at = step.thread, "trained" if step.kind in TRAINED else step.kind
+        step, kind = candidate.closed.step, _kind_of(candidate)
+        at = step.thread, "trained" if kind in TRAINED else kind
         newest = self._newest.get(at)
         if newest is None or not self._fits(newest, step.end):
-            newest = self._newest[at] = _MergedSteps(candidate, step.end, step.kind)
+            newest = self._newest[at] = _MergedSteps(candidate, step.end, kind)
             self._merged.append(newest)
         newest.add(candidate)
 
@@ -75,3 +79,13 @@ class StepMerger:
 
     def _fits(self, merged: _MergedSteps, end: int) -> bool:
         return end - merged.first.closed.step.start <= self._longest_ns and len(merged.durations_ns) < _MOST
+
+
+def _kind_of(candidate: TraceCandidate) -> str:
+    """The kind of a step, or the most frequent one of steps without intervals."""
+    if candidate.closed.step.kind != "skipped":
+        return candidate.closed.step.kind
+    counts = Counter[str]()
+    for (kind, _), count in candidate.closed.repeated.steps.items():
+        counts[kind] += count
+    return counts.most_common(1)[0][0]

@@ -123,6 +123,10 @@ class ProcessReport:
             ({semconv.STEP_KIND: kind, **_BY_SCOPES}, n) for kind, n in sorted(totals.lossy_steps.items())
         ]
         writer.sum(semconv.STEPS_LOSSY, "{step}", lossy)
+        skipped: list[Value] = [
+            ({semconv.STEP_KIND: kind, **_BY_SCOPES}, n) for kind, n in sorted(totals.skipped_steps.items())
+        ]
+        writer.sum(semconv.STEPS_SKIPPED, "{step}", skipped)
         lossy_times: list[Value] = [
             ({semconv.PHASE: phase, semconv.PHASE_DETAIL: detail, **_BY_SCOPES}, spent / 1e9)
             for (phase, detail), spent in sorted(totals.lossy_detail_ns.items())

@@ -19,6 +19,7 @@ from otel_zernel_libraries.training.interval_spans import (
     Evidence,
     OperatorsSpan,
     ProcessSpan,
+    SkippedSpan,
     Snapshots,
     ThreadSpan,
     WorkerSpan,
@@ -45,6 +46,8 @@ NOISE: Final = "noise"
 """The kinds of runs of random numbers, with which the program makes a batch. After a loader, noise begins a pass."""
 IN_PLACE: Final = "in_place"
 """The kind of a run of operators without gradients. Each operator changes one tensor."""
+SKIPPED: Final = SkippedSpan.kind
+"""The kind of steps that have no intervals of their own."""
 
 _SNAPSHOTS = (semconv.SNAPSHOT_BEGIN, semconv.SNAPSHOT_END)
 _new = tuple.__new__
@@ -92,7 +95,8 @@ class ThreadInterval(NamedTuple):
     operators: Operators | None = None
     """For a run of operators: its attributes."""
     issued: int = 0
-    """For a load or an optimizer: `zernel.collective.issued`; 0 if unknown."""
+    """For a load or an optimizer: `zernel.collective.issued`; 0 if unknown. Of steps without intervals: their
+    number."""
     collective: CollectiveSpan | None = None
     """For a collective: its attributes."""
     snapshots: bytes = b""
@@ -162,6 +166,8 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
             read.invalid += 1
         elif isinstance(interval, DeviceSpan):
             read.devices.append(interval)
+        elif isinstance(interval, SkippedSpan):
+            intervals.append(_skipped(interval))
         elif isinstance(interval, CollectiveSpan):
             intervals.append(_collective(interval, span))
         elif isinstance(interval, OperatorsSpan):
@@ -185,6 +191,10 @@ def _collective(read: CollectiveSpan, span: Span) -> ThreadInterval:
     kept = _copy_of(span, read.snapshots)
     snapshots, read = read.snapshots, read._replace(snapshots=b"")
     return _new(ThreadInterval, (end, start, thread, COLLECTIVE, operation, in_flight, kept, None, 0, read, snapshots))
+
+
+def _skipped(read: SkippedSpan) -> ThreadInterval:
+    return ThreadInterval(read.end_ns, read.start_ns, read.thread, SKIPPED, SKIPPED, issued=read.steps)
 
 
 def _run(read: OperatorsSpan) -> ThreadInterval:

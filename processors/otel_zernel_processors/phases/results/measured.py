@@ -2,7 +2,7 @@
 
 import operator
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -21,10 +21,11 @@ from otel_zernel_libraries.training.causes import (
 )
 from otel_zernel_libraries.training.cpu_takers import CpuTaker
 from otel_zernel_libraries.training.device.streams import Integers
-from otel_zernel_libraries.training.ledger import Position, StepEvent
+from otel_zernel_libraries.training.ledger import Position, Segment, StepEvent
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.code import CodeHistory
 from otel_zernel_processors.phases.results.device import DeviceTimes
+from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _MOST: Final = 128
@@ -145,6 +146,11 @@ class MeasuredProcess:
         self._uses_nccl = self._uses_nccl or any(one.collective for one in closed.collectives)
         if not self._optimizer or not self._has_loader:
             self._name(closed)
+
+    def add_skipped(self, step: Step, segments: Sequence[Segment], number: int) -> None:
+        """Adds steps without intervals, the first of them with its number: they say nothing about causes."""
+        self.steps.add((step.start, step.end), (), {}, StepFlags.LOSSY, number)
+        self.code.add_step(step, segments)
 
     def add_point(self, point: InputPoint) -> None:
         """Adds a fact."""

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel_libraries.training import FEWEST_STEPS, PHASES
+from otel_zernel_libraries.training import FEWEST_STEPS, PHASES, TRAINED
 from otel_zernel_libraries.training.ledger import Moment, StepEvent
 from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
@@ -70,6 +70,8 @@ class Totals:
         self.steps: Counter[tuple[str, str]] = Counter()
         """By kind and boundary."""
         self.epochs = 0
+        self.skipped_steps: Counter[str] = Counter()
+        """By kind: the part of these that have no intervals of their own."""
         self.lossy_steps: Counter[str] = Counter()
         """By kind: the steps in which events were lost."""
         self.transitions: Counter[str] = Counter()
@@ -101,6 +103,9 @@ class Totals:
         step, attribution = closed.step, closed.attribution
         self._add_segments(closed)
         self.overlap_ns += attribution.overlap_ns
+        if step.kind == "skipped":
+            self._add_skipped(closed)
+            return
         self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
         for event, count in closed.events.items():
@@ -113,6 +118,23 @@ class Totals:
             duration = step.end - step.start - attribution.inference_ns()
             self._interval.duration_ns += duration
             self._interval.duration_squares += duration**2
+
+    def _add_skipped(self, closed: ClosedStep) -> None:
+        repeated = closed.repeated
+        self.steps.update(repeated.steps)
+        self.events.update(repeated.events)
+        self.epochs += repeated.epochs
+        counts: Counter[str] = Counter()
+        for (kind, _), count in repeated.steps.items():
+            counts[kind] += count
+        self.skipped_steps.update(counts)
+        if not self._is_whole(closed):
+            return
+        self._interval.steps.update(counts)
+        for kind, lasted, count in repeated.durations:
+            if kind in TRAINED:
+                self._interval.duration_ns += count * lasted
+                self._interval.duration_squares += count * lasted**2
 
     def add_period(self, start: int, end: int, phase: str) -> None:
         """Adds a period (ns) in one phase by signals. A change of the phase counts as a transition."""

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from statistics import median
 
-from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, WORK, ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import RUNS, SKIPPED, UPDATES, WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.updates import with_updates
 
@@ -56,7 +56,7 @@ class LoadCutter:
             elif kind in RUNS:
                 step.has_runs = True
         if kind != "data_loading":
-            return ()
+            return self._skip(interval) if kind == SKIPPED else ()
         self.backwards = 0
         self._open = Step(interval.end, interval.end, opened_by=interval)
         if step is None:
@@ -84,6 +84,19 @@ class LoadCutter:
         rest = self._open and Step(self._open.end, self._open.end)
         yield from self.end()
         self._open = rest
+
+    def _skip(self, skipped: ThreadInterval) -> list[Step]:
+        """The steps up to some that have no intervals. The next load ends these."""
+        rest, held, self._held = self._open, self._held, None
+        steps = self._settled([self._classified(held, Step(skipped.start, skipped.start))]) if held else []
+        steps += self._unsettled or ()
+        self._unsettled = self._unsettled and []
+        if rest and rest.start < skipped.start:
+            rest.kind, rest.end = "unfinished", skipped.start
+            steps.append(rest)
+        self._open = Step(skipped.start, skipped.end, "skipped", [skipped], skipped=skipped.issued)
+        self.pending = 1
+        return steps
 
     def count_updates(self) -> int:
         """Number of updates of the weights since the last load."""

@@ -10,7 +10,7 @@ generation of text.
 
 from dataclasses import dataclass
 
-from otel_zernel_processors.phases.intake.intervals import IN_PLACE, UPDATES, ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import IN_PLACE, SKIPPED, UPDATES, ThreadInterval
 from otel_zernel_processors.phases.scopes.periods import Signature
 from otel_zernel_processors.phases.scopes.steps import Boundary, Step, StepKind
 from otel_zernel_processors.phases.scopes.units import Units, with_batch
@@ -75,6 +75,13 @@ class PassCutter:
         of a loop."""
         self._has_updates = self._has_backwards = self._by_backward = self._has_optimizer = False
         self._units = Units()
+        self._skipped: ThreadInterval | None = None
+        """Steps without intervals that the next interval ends."""
+
+    @property
+    def is_skipping(self) -> bool:
+        """Whether the next interval ends steps that have none."""
+        return self._skipped is not None
 
     @property
     def pending(self) -> int:
@@ -94,6 +101,10 @@ class PassCutter:
 
     def feed(self, interval: ThreadInterval) -> list[Step]:
         """Adds an interval; returns the steps that it completes."""
+        if self._skipped:
+            return [self._end_skipped(self._skipped, interval)]
+        if interval.kind == SKIPPED:
+            return self._skip(interval)
         steps: list[Step] = []
         if interval.kind in _TOKENS:
             token = self._token(interval)
@@ -118,7 +129,22 @@ class PassCutter:
             if end > self._start:
                 steps.append(self._take(end, "unfinished"))
         self._intervals, self._tokens, self._start, self._is_stretch = [], [], None, True
+        self._skipped = None
         return steps
+
+    def _skip(self, skipped: ThreadInterval) -> list[Step]:
+        """The steps up to some that have no intervals."""
+        self._intervals = [one for one in self._intervals if one.end <= skipped.start]
+        self._tokens = [one for one in self._tokens if one.end <= skipped.start]
+        steps = self.end()
+        self._intervals, self._start, self._skipped = [skipped], skipped.start, skipped
+        return steps
+
+    def _end_skipped(self, skipped: ThreadInterval, last: ThreadInterval) -> Step:
+        """These steps. `last`: the interval that ends the last of them."""
+        self._intervals, self._skipped = [], None
+        self._start, self._is_start_known = last.end, True
+        return Step(skipped.start, last.end, "skipped", [last], boundary=self._boundary, skipped=skipped.issued)
 
     def cut(self) -> list[Step]:
         """The steps held so far. The last one is unfinished."""

@@ -8,11 +8,11 @@ from otel_zernel_libraries.training.ledger import TimedSnapshot
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange
 
-StepKind = Literal["training", "accumulation", "evaluation", "inference", "between", "unfinished"]
+StepKind = Literal["training", "accumulation", "evaluation", "inference", "between", "unfinished", "skipped"]
 """`training`: an optimizer ran. `accumulation`: only a backward pass ran. `evaluation`: neither ran. `inference`:
 passes without gradients that no loader feeds, for example a rollout or the generation of text. `between`: the time from
 the end of a loop to the next batch. `unfinished`: the step was cut off, because the process ended, the collector
-attached within it, or it had too many intervals."""
+attached within it, or it had too many intervals. `skipped`: several steps in a row that have no intervals."""
 Boundary = Literal["loader", "optimizer", "backward", ""]
 """What divides the steps of a thread: returns of its DataLoader, its optimizer, or its backward passes. Empty if it
 does not train."""
@@ -54,6 +54,9 @@ class Step:
     """Whether another thread of the process loads data."""
     snapshots: list[TimedSnapshot] = field(default_factory=list)
     """The snapshots of its intervals, and the last one of the thread before it."""
+
+    skipped: int = 0
+    """Of the kind `skipped`: the number of steps."""
 
     @property
     def lossy(self) -> bool:

@@ -112,7 +112,7 @@ class ThreadCutter:
             if kind in _WORKS:
                 self._loads_alone = 0
             return self._by_passes.feed(interval)
-        if self._by_passes.has_cut and not self._has_loader():
+        if self._by_passes.is_skipping or (self._by_passes.has_cut and not self._has_loader()):
             return self._by_passes.feed(interval)
         steps = self._by_passes.end() if self._by_passes.has_cut else []
         self.by_loads, self._by_passes = LoadCutter(self._bridge_ns), PassCutter(self._bridge_ns)

@@ -21,6 +21,7 @@ from otel_zernel_processors.phases.scopes.compilation import FirstSteps
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.gaps import times_between_passes
 from otel_zernel_processors.phases.scopes.probe_time import ProbeTime
+from otel_zernel_processors.phases.scopes.short_steps import Repeated, ShortSteps
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.structure import events_of
 from otel_zernel_processors.phases.scopes.throttling import Throttling
@@ -57,26 +58,42 @@ class ClosedStep:
     """For how long quotas stopped the process."""
     probe_time: ProbeTime | None = field(default=None, compare=False)
     """What the receiver's probes cost the process."""
+    short_steps: ShortSteps | None = field(default=None, compare=False)
+    """The short steps of its thread before it."""
+    _repeated: Repeated | None = None
     _attribution: Attribution | None = None
     _events: Mapping[StepEvent, int] | None = None
 
     @property
     def attribution(self) -> Attribution:
         """The phases of the step, computed once, in the order of the steps."""
+        if self.step.kind == "skipped":
+            return self.repeated.attribution
         if self._attribution is None:
             of_hit = self.probe_time.of_hit if self.probe_time else 0.0
             segments, overlap_ns = attribute(self.step, self.in_flight, self.bridge_ns, self.samples, of_hit)
             if self.throttling:
                 segments = self.throttling.divided(segments)
             self._attribution = Attribution(segments, overlap_ns)
+            if self.short_steps:
+                self.short_steps.add(self.step, self._attribution, self.events)
         return self._attribution
 
     @property
     def events(self) -> Mapping[StepEvent, int]:
         """What happens how often in the step, counted once."""
+        if self.step.kind == "skipped":
+            return self.repeated.events
         if self._events is None:
             self._events = events_of(self.step, self.collectives, self.attribution.segments)
         return self._events
+
+    @property
+    def repeated(self) -> Repeated:
+        """Of the kind `skipped`: what its steps count as, computed once."""
+        if self._repeated is None:
+            self._repeated = (self.short_steps or ShortSteps()).repeated(self.step)
+        return self._repeated
 
 
 class Timeline:
@@ -107,6 +124,8 @@ class Timeline:
         self._snapshots: dict[int, TimedSnapshot] = {}
         """By thread: the last snapshot of its steps so far."""
         self._samples: dict[int, ThreadSamples] = {}
+        """By thread."""
+        self._short_steps: dict[int, ShortSteps] = {}
         """By thread."""
         self._environments: dict[int, deque[int]] = {}
         """By thread: the latest times (ns) between two passes without gradients."""
@@ -253,8 +272,10 @@ class Timeline:
         return self._made(step, began, in_flight)
 
     def _made(self, step: Step, began: list[ThreadInterval], in_flight: list[TimeRange]) -> ClosedStep:
-        samples = self._samples.get(step.thread)
-        return ClosedStep(step, began, in_flight, self._bridge_ns, samples, self._throttling, self._probe_time)
+        samples, short = self._samples.get(step.thread), self._short_steps.get(step.thread)
+        if short is None and len(self._short_steps) < _THREADS:
+            short = self._short_steps[step.thread] = ShortSteps()
+        return ClosedStep(step, began, in_flight, self._bridge_ns, samples, self._throttling, self._probe_time, short)
 
     def _add_environments(self, step: Step) -> None:
         times = times_between_passes(step.intervals, self._bridge_ns)

@@ -8,7 +8,7 @@ import os
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -25,7 +25,9 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import encode_attributes, encode_resource
 from otel_zernel.protobuf import delimited
 from otel_zernel_libraries.training import semconv
+from otel_zernel_libraries.training.interval_spans import SkippedSpan
 from otel_zernel_receivers.ebpf.budget.overhead import Group
+from otel_zernel_receivers.ebpf.budget.step_sample import Skipped
 from otel_zernel_receivers.ebpf.emit.event_spans import (
     EventFields,
     device_span_of,
@@ -81,8 +83,9 @@ class SpanEncoder:
     _scopes: dict[WatchedProcess, set[bytes]] = field(default_factory=dict)
     """The names of each process's own scopes."""
 
-    def batch(self, events: NDArray[Any], incomplete: Collection[Group] = ()) -> Batch:
-        """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process.
+    def batch(self, events: NDArray[Any], incomplete: Collection[Group] = (), skipped: Iterable[Skipped] = ()) -> Batch:
+        """The spans of `events` (records of `kernel_structs.EVENT`) and of steps that were left out, with one resource
+        for each process.
 
         Runs of operators of the groups `incomplete` are left out: they are not complete if the operators are sampled.
         """
@@ -120,6 +123,9 @@ class SpanEncoder:
                 if key not in traces:
                     traces[key] = _trace_id(*self.identities.origin(process), key[1])
                 by_process[process].append(_encode_span(traces[key], common, begin, end))
+        for one in skipped:
+            if self.identities.is_selected(one.process):
+                by_process[one.process].append(self._encode_skipped(one))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded("traces", encoded, sum(map(len, by_process.values())))
 
@@ -140,6 +146,12 @@ class SpanEncoder:
     def _encode_resource(self, process: WatchedProcess, spans: list[bytes]) -> bytes:
         resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
+
+    def _encode_skipped(self, skipped: Skipped) -> bytes:
+        begin, end = skipped.begin + self.offset_ns, skipped.end + self.offset_ns
+        trace = _trace_id(*self.identities.origin(skipped.process), begin // _WINDOW_NS)
+        common = SkippedSpan(skipped.thread, 0, 0, skipped.steps).to_span().SerializeToString()
+        return _encode_span(trace, common, begin, end)
 
     def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
         """Encodes a run of operators, which few other runs equal."""

@@ -8,6 +8,7 @@ the collector too.
 
 import mmap
 import select
+import threading
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, Interval
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
 KEPT = 1 << 15
-"""Events that `gather` keeps between two readings, about 17 MB.
+"""Events that `gather` keeps between two readings, about 23 MB.
 
 Further events stay in the kernel, which counts those that find no room.
 """
@@ -49,7 +50,7 @@ class Wakeup:
 
 
 class RingBuffer:
-    """The events of a loaded object. One thread at a time may read it."""
+    """The events of a loaded object. A thread may gather events while another one reads them."""
 
     def __init__(self, ring: Map) -> None:
         size = ring.max_entries
@@ -59,23 +60,25 @@ class RingBuffer:
         self._written_until = np.frombuffer(readable, "<u8", 1)
         self._data = np.frombuffer(readable, np.uint8, offset=mmap.PAGESIZE)
         self._gathered: list[NDArray[Any]] = []
+        self._lock = threading.Lock()
 
     def gather(self) -> bool:
         """Moves new events out of the kernel for the next `read`: all processes share the room there.
 
         Returns whether a process has ended. Its wakeup is lost if its event is moved before the wakeup is handled.
         """
-        if sum(map(len, self._gathered)) >= KEPT:
-            return False
-        events = self._read_new()
-        self._gathered.append(events)
+        with self._lock:
+            if sum(map(len, self._gathered)) >= KEPT:
+                return False
+            events = self._read_new()
+            self._gathered.append(events)
         return bool((events["interval"] == Interval.PROCESS).any())
 
     def read(self) -> NDArray[Any]:
         """The events since the last call, as records of `EVENT`, in the order in which they were reserved."""
-        events = np.concatenate([*self._gathered, self._read_new()])
-        self._gathered.clear()
-        return events
+        with self._lock:
+            gathered, self._gathered = [*self._gathered, self._read_new()], []
+        return np.concatenate(gathered)
 
     def _read_new(self) -> NDArray[Any]:
         start, end = int(self._read_until[0]), int(self._written_until[0])
