@@ -53,6 +53,7 @@ _MODULE: Final = "<module>"
 _WORKER_LOOP: Final = "_worker_loop"
 _WORKERS: Final = "torch/utils/data/_utils/worker.py"
 _FETCH: Final = "torch/utils/data/_utils/fetch.py"
+_ONE_BY_ONE: Final = (_FETCH, "torch/utils/data/sampler.py")
 _TRACES: Final = "torch/fx/traceback.py"
 _TOP: Final = "torch/__init__.py"
 _CHECKPOINTS: Final = "torch/utils/checkpoint.py"
@@ -141,8 +142,8 @@ def waits_for_python(stack: Sequence[CodeLine]) -> bool:
 def takes_one_by_one(stack: Sequence[CodeLine]) -> bool:
     """Whether a DataLoader takes samples that are ready, one by one, or joins them into a batch: without code of the
     user's."""
-    fetch = next((at for at, one in enumerate(stack) if path_in_library(one) == _FETCH), 0)
-    return fetch > 0 and all(tier_of(one) is not Tier.USER for one in stack[:fetch])
+    fetch = next((at for at, one in enumerate(stack) if path_in_library(one) in _ONE_BY_ONE), None)
+    return fetch is not None and all(tier_of(one) is not Tier.USER for one in stack[:fetch])
 
 
 def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:

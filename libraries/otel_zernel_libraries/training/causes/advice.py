@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.causes.cause import CauseName
 from otel_zernel_libraries.training.causes.facts import TORCH_OPTIMIZERS, UNPACKING, Facts
+from otel_zernel_libraries.training.causes.library_calls import LibraryCall
 from otel_zernel_libraries.training.cpu_takers import OF_JOB, TakerKind
 from otel_zernel_libraries.training.ledger import Activity, Position
 
@@ -23,6 +24,8 @@ class Case(NamedTuple):
     """Its seconds."""
     load: float
     """Seconds of a step in which the thread loads data, for any cause, without waits for a CPU. Workers wait, too."""
+    call: LibraryCall | None = None
+    """The library in whose calls most of the time is, if it is a known one."""
 
 
 class Advice(NamedTuple):
@@ -33,14 +36,22 @@ class Advice(NamedTuple):
 
 
 _COMPUTES: Final = frozenset({Activity.PYTHON, Activity.NATIVE, Activity.OPERATOR})
+_OF_PROGRAM: Final = frozenset({Activity.PYTHON, Activity.NATIVE})
+_WORKS: Final = _COMPUTES | {Activity.UNKNOWN}
+_TRANSFERS: Final = frozenset({Activity.SOCKET, Activity.FILE, Activity.PIPE})
 _WAITS_OF_WORKERS: Final = frozenset({Activity.FILE, Activity.SOCKET, Activity.TIMER})
 """Waits that workers have in place of the training thread, without CPUs of their own."""
 _PASSES: Final = frozenset({Position.FORWARD, Position.BACKWARD, Position.INFERENCE})
 _AFTER: Final = frozenset({Position.CLIP, Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN})
+_BESIDE: Final = frozenset({Position.AFTER_STEP, Position.BETWEEN, Position.UNKNOWN})
+"""Where a program without a DataLoader of PyTorch may also make its next batch."""
 _OWN: Final = frozenset({CauseName.SEGMENT})
 _LATE: Final = frozenset({CauseName.SEGMENT, CauseName.PERIODIC, CauseName.SLOW_STEPS})
 """Causes whose position and activity say what to change."""
+_NOT_EVERY: Final = frozenset({CauseName.SEGMENT, CauseName.SLOW_STEPS})
 _WORKERS: Final = frozenset({CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW})
+_WITH_CALLS: Final = _LATE | _WORKERS | {CauseName.STRAGGLER}
+"""Causes of calls of the program."""
 _MOST_WAITING: Final = 16
 """Workers that wait need no CPUs of their own, but memory."""
 _HEAT: Final = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"})
@@ -64,13 +75,34 @@ def _at(
     return fits
 
 
-def _elsewhere(*positions: Position, doing: frozenset[Activity]) -> Callable[[Case], bool]:
+def _elsewhere(
+    *positions: Position, doing: frozenset[Activity], causes: frozenset[CauseName] = _LATE
+) -> Callable[[Case], bool]:
     """In any position but these."""
-    return lambda case: _at(doing=doing)(case) and case.position not in positions
+    return lambda case: _at(doing=doing, causes=causes)(case) and case.position not in positions
 
 
 def _is(*causes: CauseName) -> Callable[[Case], bool]:
     return lambda case: case.cause in causes
+
+
+# calls of libraries
+
+
+def _on_call(case: Case) -> str:
+    """The advice on the library in whose calls the time is; empty if there is no better one than on the activity."""
+    if case.call is None:
+        return ""
+    if case.cause is CauseName.GROWTH:
+        return case.call.growing
+    is_loading = case.position is Position.LOAD or case.cause in _WORKERS
+    return case.call.loading if is_loading else case.call.beside
+
+
+def _comes_first(case: Case) -> bool:
+    """Whether the library decides what to change. Else the cause, or the environment, does."""
+    is_own = case.cause in (CauseName.SEGMENT, CauseName.SLOW_STEPS) and case.position is not Position.ENVIRONMENT
+    return is_own or case.cause is CauseName.GROWTH or _workers_compute(case)
 
 
 # workers
@@ -125,7 +157,7 @@ def _has_taken(kind: TakerKind) -> Callable[[Case], bool]:
         is_late = case.cause is CauseName.STRAGGLER and case.activity is Activity.CPU_WAIT
         if case.cause is CauseName.CPU_TAKEN or not (is_late or case.cause is CauseName.THREADS):
             return case.cause is CauseName.CPU_TAKEN and kind is TakerKind.OTHER
-        kinds = frozenset(TakerKind) if is_late else OF_JOB
+        kinds = frozenset(TakerKind) - {TakerKind.COLLECTOR} if is_late else OF_JOB
         takers = [(taker.kind, seconds) for taker, seconds in case.facts.takers.items() if taker.kind in kinds]
         total = sum(seconds for _, seconds in takers)
         if not total:
@@ -160,9 +192,14 @@ def _grows_in_workers(case: Case) -> bool:
 
 
 def _grows_in_lists(case: Case) -> bool:
+    is_elsewhere = case.position is Position.LOAD or case.activity in _TRANSFERS or _updates_on_cpu(case)
+    return case.cause is CauseName.GROWTH and not is_elsewhere
+
+
+def _updates_on_cpu(case: Case) -> bool:
     """An optimizer of PyTorch keeps nothing of each step, but its operators may become slower."""
     is_of_optimizer = case.position is Position.OPTIMIZER and case.activity is Activity.OPERATOR
-    return case.cause is CauseName.GROWTH and case.activity in _COMPUTES and not is_of_optimizer
+    return is_of_optimizer and not case.facts.has_device
 
 
 def _is_lowered_by(case: Case, reasons: frozenset[str]) -> bool:
@@ -175,13 +212,14 @@ def _is_lowered_by(case: Case, reasons: frozenset[str]) -> bool:
 _ADVICE: Final = (
     # loading
     Advice(_with_workers, _loads_itself),
+    Advice(_on_call, lambda case: _comes_first(case) and _on_call(case) != ""),
     Advice(
         "Do this work once, before training, and store its result.",
-        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and not case.facts.workers,
+        lambda case: _at(Position.LOAD, doing=_WORKS)(case) and not case.facts.workers,
     ),
     Advice(
         "Do this work in the workers: in the dataset, or in `collate_fn`.",
-        lambda case: _at(Position.LOAD, doing=_COMPUTES)(case) and bool(case.facts.workers),
+        lambda case: _at(Position.LOAD, doing=_WORKS | _WAITS_OF_WORKERS)(case) and bool(case.facts.workers),
     ),
     Advice(
         "Let workers return one tensor for a whole batch: the main process unpacks each tensor that they return.",
@@ -198,12 +236,14 @@ _ADVICE: Final = (
         ),
     ),
     Advice(
-        "Look at the thread that makes the batches: it is slower than training. `py-spy dump` shows what it does.",
-        lambda case: _at(Position.LOAD, doing=frozenset({Activity.LOCK}))(case) and not case.facts.workers,
+        "Make batches in several threads, or in worker processes: the thread that makes the batches is slower than "
+        "training.",
+        _at(Position.LOAD, doing=frozenset({Activity.LOCK})),
     ),
+    Advice("`py-spy dump` shows what the other thread does.", _at(Position.LOAD, doing=frozenset({Activity.LOCK}))),
     Advice(
-        "Look at the program at the other end of the pipe: it is slower than training.",
-        lambda case: _at(Position.LOAD, doing=frozenset({Activity.PIPE}))(case) and not case.facts.workers,
+        "Make batches in several programs: the one at the other end of the pipe is slower than training.",
+        _at(Position.LOAD, doing=frozenset({Activity.PIPE})),
     ),
     Advice(_more_workers, _is(CauseName.WORKERS_TOO_FEW)),
     Advice("Do less for each sample in the workers: they compute all the time, and no CPU is free.", _workers_compute),
@@ -211,6 +251,10 @@ _ADVICE: Final = (
     Advice(
         "Try more workers: these wait, and use little CPU. If a step gets no shorter, they wait for each other.",
         _workers_idle,
+    ),
+    Advice(
+        "Do less for each sample in the workers, or use more of them if CPUs are free.",
+        lambda case: case.cause is CauseName.WORKERS_SLOW and case.facts.are_workers_busy is None,
     ),
     Advice(
         "Find what the workers wait for: `py-spy dump --pid PID`, with the pid of a worker, shows it.",
@@ -233,10 +277,18 @@ _ADVICE: Final = (
     ),
     # the step
     Advice(
-        "Move this Python code out of the pass, or do it in worker processes or for fewer steps.",
-        _at(*_PASSES, doing=frozenset({Activity.PYTHON, Activity.NATIVE}), causes=_OWN),
+        "Do this work less often, or in another thread or process.",
+        lambda case: case.cause is CauseName.PERIODIC and case.position is not Position.LOAD,
     ),
-    Advice("Remove the sleep, or wait in another thread.", _at(doing=frozenset({Activity.TIMER}), causes=_OWN)),
+    Advice(
+        "Move this Python code out of the pass, or do it in worker processes or for fewer steps.",
+        _at(*_PASSES, doing=_OF_PROGRAM, causes=_OWN),
+    ),
+    Advice("Remove the sleep, or wait in another thread.", _at(doing=frozenset({Activity.TIMER}), causes=_NOT_EVERY)),
+    Advice(
+        "Do not wait for the other thread in each step: take its result some steps later, or give it less to do.",
+        _elsewhere(Position.LOAD, doing=frozenset({Activity.LOCK})),
+    ),
     Advice(
         "Find the thread that holds the lock for so long: `py-spy dump` shows what each thread does.",
         _elsewhere(Position.LOAD, doing=frozenset({Activity.LOCK})),
@@ -256,15 +308,14 @@ _ADVICE: Final = (
     Advice(
         "Take the step in an optimizer of PyTorch with `foreach=True`: this one runs Python for each parameter.",
         lambda case: (
-            _at(Position.OPTIMIZER, doing=frozenset({Activity.PYTHON}), causes=_OWN)(case)
+            _at(Position.OPTIMIZER, doing=_OF_PROGRAM, causes=_OWN)(case)
             and case.facts.optimizer not in TORCH_OPTIMIZERS
         ),
     ),
     Advice(
         "Look for hooks and callbacks in the optimizer's step: PyTorch's own code does not take so long.",
         lambda case: (
-            _at(Position.OPTIMIZER, doing=frozenset({Activity.PYTHON}), causes=_OWN)(case)
-            and case.facts.optimizer in TORCH_OPTIMIZERS
+            _at(Position.OPTIMIZER, doing=_OF_PROGRAM, causes=_OWN)(case) and case.facts.optimizer in TORCH_OPTIMIZERS
         ),
     ),
     Advice(
@@ -272,18 +323,31 @@ _ADVICE: Final = (
         _at(Position.OPTIMIZER, doing=frozenset({Activity.OPERATOR}), causes=_OWN),
     ),
     Advice(
+        "Clear gradients with `optimizer.zero_grad(set_to_none=True)`, without a loop or hooks of your own.",
+        _at(Position.ZERO_GRAD, doing=_COMPUTES, causes=_OWN),
+    ),
+    Advice(
         "Update the average with `torch._foreach_lerp_`, or every few steps only.",
         _at(Position.AVERAGE, causes=_OWN),
     ),
     Advice(
-        "Do it every few steps: metrics and logging need not follow every step.",
-        _at(*_AFTER, doing=_COMPUTES, causes=_OWN),
+        "If this makes batches, make them in worker processes (`DataLoader`) or in another thread. If not, do it every "
+        "few steps: metrics, logging and `gc.collect()` need not follow every step.",
+        lambda case: _at(*_BESIDE, doing=_WORKS, causes=_OWN)(case) and not case.facts.has_loader,
+    ),
+    Advice(
+        "Do it every few steps: metrics, logging and `gc.collect()` need not follow every step.",
+        lambda case: (
+            _at(*_AFTER, doing=_WORKS, causes=_OWN)(case) and (case.facts.has_loader or case.position not in _BESIDE)
+        ),
     ),
     Advice(
         "Read, write or send it in another thread, or every few steps only.",
-        _elsewhere(
-            *(Position.LOAD, Position.ENVIRONMENT), doing=frozenset({Activity.SOCKET, Activity.FILE, Activity.PIPE})
-        ),
+        _elsewhere(*(Position.LOAD, Position.ENVIRONMENT), doing=_TRANSFERS, causes=_NOT_EVERY),
+    ),
+    Advice(
+        "Write many values, then wait for the disk once: each `fsync` and each commit of a database waits for it.",
+        _elsewhere(*(Position.LOAD, Position.ENVIRONMENT), doing=frozenset({Activity.FILE})),
     ),
     Advice(
         "Run several environments at once, in processes of their own (vectorized environments).",
@@ -300,16 +364,30 @@ _ADVICE: Final = (
         _is(CauseName.COMPILE),
     ),
     Advice(
-        "Do this work less often, or in another thread or process.",
-        lambda case: case.cause is CauseName.PERIODIC and case.position is not Position.LOAD,
+        "If it is the garbage collector: `gc.freeze()` after the start, and `gc.collect()` at a time of your choice.",
+        lambda case: (
+            case.cause in (CauseName.PERIODIC, CauseName.SLOW_STEPS)
+            and case.activity is Activity.PYTHON
+            and case.call is None
+        ),
     ),
     Advice(
-        "If it is the garbage collector: `gc.freeze()` after the start, and `gc.collect()` at a time of your choice.",
-        lambda case: case.cause in (CauseName.PERIODIC, CauseName.SLOW_STEPS) and case.activity is Activity.PYTHON,
+        "Do this work less often, or in another thread or process.",
+        lambda case: case.cause is CauseName.SLOW_STEPS and case.position is not Position.LOAD,
     ),
     Advice(
         "Look for a list that keeps results of every step: keep numbers (`loss.item()`), not tensors with their graph.",
         lambda case: (case.cause is CauseName.MEMORY_GROWTH and not _grows_in_workers(case)) or _grows_in_lists(case),
+    ),
+    Advice(
+        "Look for a list, a file or a table that the program searches from its beginning for each batch.",
+        lambda case: case.cause is CauseName.GROWTH and case.position is Position.LOAD,
+    ),
+    Advice(
+        "Write or send only what is new: to write all old results again takes longer in each step.",
+        lambda case: (
+            case.cause is CauseName.GROWTH and case.position is not Position.LOAD and case.activity in _TRANSFERS
+        ),
     ),
     Advice(
         "Look at what the dataset keeps: its copy in each worker grows with each sample that the worker loads.",
@@ -318,7 +396,7 @@ _ADVICE: Final = (
     Advice(
         "Call `torch.set_flush_denormal(True)` before training: averages of an optimizer that become almost 0 "
         "(denormal numbers) make its operators several times slower.",
-        lambda case: case.cause is CauseName.GROWTH and not _grows_in_lists(case) and not case.facts.has_device,
+        lambda case: case.cause is CauseName.GROWTH and _updates_on_cpu(case),
     ),
     # ranks
     Advice(
@@ -356,12 +434,22 @@ _ADVICE: Final = (
         "Exchange less: larger batches, gradients in bfloat16, or gradient accumulation under `no_sync()`.",
         lambda case: case.cause is CauseName.SLOW_LINK and case.position in (None, Position.BACKWARD),
     ),
+    Advice(
+        "Exchange fewer bytes, or less often: even the last rank waits until they have arrived.",
+        lambda case: case.cause is CauseName.SLOW_LINK and case.position not in (None, Position.BACKWARD),
+    ),
     # CPUs
     Advice(
         "Raise the CPU limit of the container, or use fewer threads than it allows.",
         lambda case: case.cause is CauseName.CPU_QUOTA or case.activity is Activity.THROTTLED,
     ),
     Advice(_fewer_threads, _has_too_many_threads),
+    Advice(
+        "Give the job more CPUs, or let fewer of its threads run at the same time: loaders, loggers, watchers.",
+        lambda case: (
+            case.cause is CauseName.THREADS and _has_taken(TakerKind.SELF)(case) and not _has_too_many_threads(case)
+        ),
+    ),
     Advice(
         "Start fewer workers or other processes beside training: they take the CPUs that it needs.",
         _has_taken(TakerKind.CHILD),
@@ -398,10 +486,11 @@ _ADVICE: Final = (
         'Launch less: `torch.compile(mode="reduce-overhead")` or CUDA graphs, or larger batches.',
         _is(CauseName.SMALL_LAUNCHES),
     ),
+    Advice(_on_call, lambda case: case.cause in _WITH_CALLS and not _comes_first(case) and _on_call(case) != ""),
 )
 
 
 def advice_on(case: Case) -> tuple[str, ...]:
     """The sentences that fit, in the order in which to try them."""
     fitting = [advice.text for advice in _ADVICE if advice.fits(case)]
-    return tuple(text if isinstance(text, str) else text(case) for text in fitting)
+    return tuple(dict.fromkeys(text if isinstance(text, str) else text(case) for text in fitting))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from otel_zernel_libraries.training.causes.advice import Case, advice_on
+from otel_zernel_libraries.training.causes.advice import Case
 from otel_zernel_libraries.training.causes.cause import WORTH, Cause, CauseName, DeviceTime, Hidden, JobAnswer, Unknown
 from otel_zernel_libraries.training.causes.code import with_code
 from otel_zernel_libraries.training.causes.devices import slow_devices, small_launches
@@ -70,8 +70,8 @@ _UNSURE: Final = 0.1
 """If something may save so much of a step, but is not certain, and nothing else is named, too little is known: it is
 wrong to say that nothing is worth changing."""
 _STAYS: Final = 0.005
-"""A cause that was named before stays named with a share, and with a lower bound, that is smaller by so much of a step
-than that of a new one."""
+"""A cause that was named before stays named with a share, and with a share without noise, that is smaller by so much of
+a step than that of a new one."""
 _LEADS: Final = 0.01
 """A cause takes the first place of another if its gain is larger by this share of a step."""
 _MOST: Final = 16
@@ -116,9 +116,9 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer:
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
     for names in _ORDER:
         left = [claimed.rest(replays, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
-        for (_, one), cause in zip(left, _causes(replays, left), strict=True):
-            if _is_worth(job, cause, is_known=cause.key in known) or cause.cause is CauseName.MEMORY_GROWTH:
-                named.append(with_code(job, cause, one))
+        for (_, one), (cause, certain) in zip(left, _causes(replays, left), strict=True):
+            if _is_worth(cause, certain, is_known=cause.key in known):
+                named.append(with_code(job, cause, _case(job, cause), one))
                 claimed.add(one)
             else:
                 others.append(cause)
@@ -164,12 +164,12 @@ def _device(job: Job) -> DeviceTime | None:
     )
 
 
-def _is_worth(job: Job, cause: Cause, *, is_known: bool) -> bool:
-    """Whether a cause is named. `is_known`: whether it was named before."""
-    least = 0.0 if is_known else _STAYS
-    if cause.cause in _FACTS:
-        return cause.share >= WORTH - _STAYS + least
-    return cause.share >= WORTH and cause.gain_low > least * job.step
+def _is_worth(cause: Cause, certain: float, *, is_known: bool) -> bool:
+    """Whether a cause is named. `certain`: its gain without the noise of the steps, by the step. `is_known`: whether it
+    was named before."""
+    more = 0.0 if is_known else _STAYS
+    is_certain = cause.cause in _FACTS or certain > more
+    return cause.cause is CauseName.MEMORY_GROWTH or (cause.share >= WORTH - _STAYS + more and is_certain)
 
 
 def _waits(job: Job) -> float:
@@ -224,7 +224,8 @@ class _Claimed(NamedTuple):
         return what_if, left
 
 
-def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> list[Cause]:
+def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> list[tuple[Cause, float]]:
+    """The causes, and the gain of each without the noise of the steps, by the step."""
     if not what_ifs:
         return []
     job = replays.job
@@ -234,11 +235,12 @@ def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> lis
     blocks = min(int((~job.is_lossy).sum()), _BLOCKS)
     wider = 1.0 + _FEW_BLOCKS / max(blocks - 1, 1)
     low, high = means + (np.percentile(_drawn(job, gains), _BOUNDS, axis=0) - means) * wider
+    certain = low / job.step
     of_model = np.where(means > 0, np.maximum(_MODEL_OF_STEP * job.step, _MODEL_OF_GAIN * means), 0.0)
     low, high = low - of_model, high + of_model
     low[[what_if.is_bound for what_if, _ in what_ifs]] = 0.0
     return [
-        _cause(job, what_if, float(means[at]), float(low[at]), float(high[at]))
+        (_cause(job, what_if, float(means[at]), float(low[at]), float(high[at])), float(certain[at]))
         for at, (what_if, _) in enumerate(what_ifs)
     ]
 
@@ -262,8 +264,6 @@ def _drawn(job: Job, gains: Floats) -> Floats:
 
 def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> Cause:
     position, activity = what_if.position, what_if.activity
-    rank = next((at for at, one in enumerate(job.ranks) if one.rank == what_if.rank), 0)
-    case = Case(what_if.cause, position, activity, job.ranks[rank].facts, gain, job.step, _load(job, rank))
     return Cause(
         cause=what_if.cause,
         phase=phase_of(position, activity) if position and activity else "",
@@ -275,8 +275,14 @@ def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> C
         gain_high=min(max(high, gain), max(job.step, gain)),
         share=gain / job.step,
         evidence=what_if.evidence,
-        advice=advice_on(case),
     )
+
+
+def _case(job: Job, cause: Cause) -> Case:
+    """What decides on the advice."""
+    rank = next((at for at, one in enumerate(job.ranks) if one.rank == cause.rank), 0)
+    facts, load = job.ranks[rank].facts, _load(job, rank)
+    return Case(cause.cause, cause.position, cause.activity, facts, cause.gain, job.step, load)
 
 
 def _load(job: Job, rank: int) -> float:

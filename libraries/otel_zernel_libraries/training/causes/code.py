@@ -12,8 +12,10 @@ import numpy as np
 
 from otel_zernel.text import printable
 from otel_zernel_libraries.training.amounts import amount
+from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.cause import Cause, CauseName, CodeTime, Evidence
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job
+from otel_zernel_libraries.training.causes.library_calls import LibraryCall, library_call
 from otel_zernel_libraries.training.causes.replays import LeftOut
 from otel_zernel_libraries.training.code_paths import (
     Place,
@@ -24,6 +26,7 @@ from otel_zernel_libraries.training.code_paths import (
     in_recomputation,
     in_translation,
     line_text,
+    of_worker,
     place_text,
     short_function,
     takes_one_by_one,
@@ -39,7 +42,7 @@ _SHOWN: Final = 3
 _SMALL: Final = 0.02
 """A line with less of the time of its cause is not worth a line."""
 _MOST_OF_IT: Final = 0.5
-"""A line with this part of the gain is the place to look at, if nothing better is advised."""
+"""A line, a sign or a library with this part of the gain is its reason."""
 _SEVERAL: Final = 3
 """Steps with a compilation. The first ones of a program compile its functions."""
 _NOTHING: Final = 1e-12
@@ -144,6 +147,8 @@ class _Entries:
         self.by_key: defaultdict[PlaceKey, _Entry] = defaultdict(_Entry)
         self.signs: Counter[_Sign] = Counter()
         """The seconds a step of stacks with these signs."""
+        self.calls: Counter[LibraryCall] = Counter()
+        """The seconds a step in calls of known libraries."""
 
     @property
     def seconds(self) -> float:
@@ -162,21 +167,29 @@ class _Entries:
             for sign in _SIGNS:
                 if sign.is_in(one.lines):
                     self.signs[sign] += one.seconds * scale  # type: ignore[assignment]  # a float
+            if call := library_call(of_worker(one.lines)[0]):
+                self.calls[call] += one.seconds * scale  # type: ignore[assignment]  # a float
 
     def join(self, other: "_Entries") -> None:
         """Adds the places of others."""
         for key, entry in other.by_key.items():
             self.by_key[key].join(entry)
         self.signs.update(other.signs)
+        self.calls.update(other.calls)
 
     def longest(self, gain: float) -> Sequence[_Entry]:
         """The longest ones, without those that matter little for a gain."""
         ranked = sorted(self.by_key.values(), key=attrgetter("seconds"), reverse=True)
         return [one for one in ranked[:_SHOWN] if one.seconds >= _SMALL * gain]
 
+    def call(self, gain: float) -> LibraryCall | None:
+        """The known library in whose calls most of a gain is."""
+        return next((call for call, seconds in self.calls.items() if seconds >= _MOST_OF_IT * gain), None)
 
-def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
-    """A cause with its lines, and what they say. `left_out`: what its what-if leaves out."""
+
+def with_code(job: Job, cause: Cause, case: Case, left_out: LeftOut) -> Cause:
+    """A cause with its advice, its lines, and what they say. `left_out`: what its what-if leaves out."""
+    cause = replace(cause, advice=advice_on(case))
     seen = [at for at, one in enumerate(job.ranks) if one.code and cause.rank in (None, one.rank)]
     if cause.cause in _OF_OTHER_PROGRAMS or not seen:
         return cause
@@ -188,7 +201,8 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
     longest, folder = entries.longest(cause.gain), job.ranks[rank].code.folder
     if not longest:
         return cause
-    first, evidence, advice = longest[0], cause.evidence, cause.advice
+    first, evidence = longest[0], cause.evidence
+    advice = advice_on(case._replace(call=entries.call(cause.gain)))
     place, function = place_text(first.line, folder), printable(short_function(first.line.function))
     is_module = function == _MODULE
     if is_late:
@@ -197,7 +211,7 @@ def with_code(job: Job, cause: Cause, left_out: LeftOut) -> Cause:
         evidence = (*evidence, Evidence(text, first.seconds, "s"))
     if first.seconds >= _MOST_OF_IT * cause.gain:
         look = f"Look at {place}: {'this line' if is_module else function} takes {amount(first.seconds)} of each step."
-        advice = tuple(dict.fromkeys(look if _OTHER_TOOL in text else text for text in advice)) or (look,)
+        advice = tuple(dict.fromkeys(look if _OTHER_TOOL in text else text for text in advice))
     for sign, seconds in entries.signs.items():
         if seconds >= _MOST_OF_IT * cause.gain:
             evidence = (*evidence, Evidence(sign.text.format(amount(seconds)), seconds, "s"))
@@ -281,4 +295,6 @@ def _excess(job: Job, rank: int, gone: Floats) -> _Entries:
     for key, entry in own.by_key.items():
         usual = median(each.by_key[key].seconds for each in others)
         entry.seconds = max(entry.seconds - usual, 0.0)
+    for call in own.calls:
+        own.calls[call] -= median(each.calls[call] for each in others)  # type: ignore[assignment]  # a float
     return own

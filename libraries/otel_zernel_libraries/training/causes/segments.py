@@ -5,6 +5,7 @@ parameters. So are the first microseconds of Python, or of a wait for
 another of their threads, around each of them, and the first millisecond for each batch that workers have made.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Final
@@ -17,6 +18,7 @@ from otel_zernel_libraries.training.causes.facts import FUSED_OPTIMIZERS, PASSES
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.replays import LeftOut
 from otel_zernel_libraries.training.code_paths import in_clipping
+from otel_zernel_libraries.training.code_times import PlaceKey
 from otel_zernel_libraries.training.device.streams import Flags
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
@@ -27,6 +29,13 @@ _UPDATES: Final = frozenset({Position.OPTIMIZER, Position.ZERO_GRAD})
 THE_WORK: Final = frozenset({Activity.OPERATOR, Activity.UNKNOWN})
 """In a pass, these activities are the work itself. Without snapshots, nothing more is known."""
 _AROUND_OPERATORS: Final = frozenset({Activity.PYTHON, Activity.LOCK, Activity.NATIVE, Activity.FAULT})
+_WAITS: Final = frozenset(
+    {
+        *(Activity.FILE, Activity.SOCKET, Activity.PIPE, Activity.CHILD),
+        *(Activity.TIMER, Activity.FAULT, Activity.SWAP),
+    }
+)
+"""Waits of a call that also computes: of a database, of an encoder of images."""
 OF_OTHER_CAUSES: Final = FOR_CPU | {Activity.GIL, Activity.PROBE}
 """Activities that are causes of their own, wherever they are. The collector's own is none."""
 OF_OTHER_POSITIONS: Final = frozenset({Position.EVALUATION, Position.CHECKPOINT, Position.COMPILE})
@@ -68,19 +77,46 @@ def segments(job: Job) -> Iterator[WhatIf]:
 
 
 def _together(job: Job) -> list[list[int]]:
-    """The columns of each cause. Outside passes, all that a thread computes in a position is one. Where it waits for
-    the ends of child processes, it waits for what they write, too."""
+    """The columns of each cause. Outside passes, all that a thread computes in a position is one, with the waits in the
+    same function of the program. Where it waits for the ends of child processes, it waits for what they write, too."""
     by_cause: dict[tuple[Position, Activity], list[int]] = {}
-    waits = [
+    with_child = {
         one.position for at, one in enumerate(job.moments) if one.activity is Activity.CHILD and _is_usual(job, at)
-    ]
+    }
+    beside = _beside(job)
     for at, moment in enumerate(job.moments):
-        if job.is_own[at] and moment.activity not in OF_OTHER_CAUSES and moment.position not in OF_OTHER_POSITIONS:
-            is_computing = moment.activity in ON_CPU and moment.position not in PASSES
-            of_child = moment.activity is Activity.PIPE and moment.position in waits
-            activity = Activity.PYTHON if is_computing else Activity.CHILD if of_child else moment.activity
-            by_cause.setdefault((moment.position, activity), []).append(at)
+        position, activity = moment.position, moment.activity
+        if job.is_own[at] and activity not in OF_OTHER_CAUSES and position not in OF_OTHER_POSITIONS:
+            is_together = (activity in ON_CPU and position not in PASSES) or (position, activity) in beside
+            is_of_child = activity is Activity.PIPE or (is_together and (position, Activity.CHILD) in beside)
+            if position in with_child and is_of_child:
+                activity = Activity.CHILD
+            elif is_together and activity is not Activity.CHILD:
+                activity = Activity.PYTHON
+            by_cause.setdefault((position, activity), []).append(at)
     return list(by_cause.values())
+
+
+def _beside(job: Job) -> set[tuple[Position, Activity]]:
+    """Outside passes: the positions and waits whose longest function of the program computes longest there, too, by the
+    stacks."""
+    times: dict[tuple[Position, Activity], Counter[PlaceKey]] = defaultdict(Counter)
+    for rank in job.ranks:
+        for (position, activity), stacks in rank.code.own.items():
+            of_moment = times[position, Activity.PYTHON if activity in ON_CPU else activity]
+            for one, place in stacks if position not in PASSES else ():
+                of_moment[rank.code.key(place)] += one.seconds  # type: ignore[assignment]  # a float
+    longest = {
+        moment: place
+        for moment, places in times.items()
+        for place, seconds in places.most_common(1)
+        if seconds >= _MOST_OF_THEM * places.total()
+    }
+    return {
+        (position, activity)
+        for (position, activity), place in longest.items()
+        if activity in _WAITS and longest.get((position, Activity.PYTHON)) == place
+    }
 
 
 def _is_usual(job: Job, at: int) -> bool:

@@ -69,11 +69,35 @@ def test_a_segment_has_the_lines_of_its_activity_the_longest_first() -> None:
     assert not any("data/text.py" in text for text in cause.advice), "the line is there; the advice says what to do"
 
 
-def test_without_an_advice_of_its_own_a_cause_says_where_to_look() -> None:
-    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.UNKNOWN, 0.010)))
-    stack = PlacedStack(0.010, Activity.UNKNOWN, (CALLS, TOKENIZE, LOOP, MAIN), Position.AFTER_STEP)
-    (advice,) = named(answered(plan, [stack])).advice
-    assert re.fullmatch(r"Look at data/text\.py:42: tokenize takes (9|10)\.\d+ ms of each step\.", advice)
+def test_what_to_do_comes_before_the_place_to_look_at() -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.LOCK, 0.010)))
+    stack = PlacedStack(0.010, Activity.LOCK, (TOKENIZE, LOOP, MAIN), Position.AFTER_STEP)
+    first, look = named(answered(plan, [stack])).advice
+    assert first.startswith("Do not wait for the other thread in each step")
+    assert re.fullmatch(r"Look at data/text\.py:42: tokenize takes (9|10)\.\d+ ms of each step\.", look)
+
+
+def test_the_library_that_the_program_calls_decides_what_to_do_first() -> None:
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.PYTHON, 0.010)))
+    images = CodeLine(f"{PACKAGES}/PIL/Image.py", "Image.resize", 2300)
+    stack = PlacedStack(0.010, Activity.PYTHON, (images, TOKENIZE, LOOP, MAIN), Position.AFTER_STEP)
+    assert named(answered(plan, [stack])).advice[0].startswith("Prepare images in worker processes")
+    own = PlacedStack(0.006, Activity.PYTHON, (TOKENIZE, LOOP, MAIN), Position.AFTER_STEP)
+    mostly_own = named(answered(plan, [own, stack._replace(seconds=0.004)]))
+    assert not any("images" in text for text in mostly_own.advice)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_call_that_computes_and_waits_is_one_cause(is_same: bool) -> None:
+    """A database takes time of the CPU and of its disk."""
+    parts = [Part(Position.AFTER_STEP, activity, 0.0009) for activity in (Activity.PYTHON, Activity.FILE)]
+    stacks = [
+        PlacedStack(0.0009, activity, (inner, LOOP, MAIN), Position.AFTER_STEP)
+        for activity, inner in ((Activity.PYTHON, TOKENIZE), (Activity.FILE, TOKENIZE if is_same else line(3, "log")))
+    ]
+    causes = answered(Plan((*HEALTHY, *parts)), stacks)
+    usual = 0.0002
+    assert [one.gain for one in causes] == ([pytest.approx(0.0018 + usual, rel=0.05)] if is_same else [])
 
 
 def test_the_lines_of_a_function_are_one_place_but_those_of_the_loop_are_not() -> None:
@@ -171,10 +195,10 @@ def test_a_wait_for_pythons_lock_has_the_lines_of_its_holder() -> None:
     ],
 )
 def test_an_advice_names_any_file_and_function(file: str, function: str, advice: str) -> None:
-    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.UNKNOWN, 0.010)))
-    stack = PlacedStack(0.010, Activity.UNKNOWN, (line(3, function, file), MAIN), Position.AFTER_STEP)
+    plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.LOCK, 0.010)))
+    stack = PlacedStack(0.010, Activity.LOCK, (line(3, function, file), MAIN), Position.AFTER_STEP)
     cause = named(answered(plan, [stack]))
-    assert cause.advice[0].startswith(advice)
+    assert cause.advice[1].startswith(advice)
     assert cause.code[0].isprintable()
 
 
