@@ -364,7 +364,8 @@ _ADVICE: Final = (
         _is(CauseName.COMPILE),
     ),
     Advice(
-        "If it is the garbage collector: `gc.freeze()` after the start, and `gc.collect()` at a time of your choice.",
+        "If it is the garbage collector: `gc.freeze()` and `gc.disable()` after the start, and `gc.collect()` every "
+        "few hundred steps.",
         lambda case: (
             case.cause in (CauseName.PERIODIC, CauseName.SLOW_STEPS)
             and case.activity is Activity.PYTHON

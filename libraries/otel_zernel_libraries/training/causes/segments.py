@@ -6,7 +6,7 @@ another of their threads, around each of them, and the first millisecond for eac
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from operator import itemgetter
 from typing import Final
 
@@ -21,6 +21,8 @@ from otel_zernel_libraries.training.code_paths import in_clipping
 from otel_zernel_libraries.training.code_times import PlaceKey
 from otel_zernel_libraries.training.device.streams import Flags
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
+from otel_zernel_libraries.training.library_folders import is_of_pytorch
+from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
 _COUNTED: Final = frozenset({Position.FORWARD, Position.EVALUATION, Position.INFERENCE})
@@ -176,7 +178,8 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return 1.0
     operators, known = _operators(job, position)
     spent = float(job.spent[:, :, at][known].sum())
-    return max(1.0 - _python_for(job, operators, known) / spent, 0.0) if spent else 0.0
+    beside = max(1.0 - _python_for(job, operators, known) / spent, 0.0) if spent else 0.0
+    return min(beside, 1.0 - _called_by_pytorch(job, position)) if activity is Activity.NATIVE else beside
 
 
 def _beside_batches(job: Job) -> float:
@@ -200,14 +203,27 @@ def _operators(job: Job, position: Position) -> tuple[float, Flags]:
 def _of_clipping(job: Job) -> float:
     """The part, 0 to 1, of the computing between the passes and the optimizer in which PyTorch clips gradients, by the
     stacks: that is the work itself. Its operators are not counted."""
-    stacks = [
-        one
+    return _of_stacks(job, Position.CLIP, ON_CPU, in_clipping)
+
+
+def _called_by_pytorch(job: Job, position: Position) -> float:
+    """The part, 0 to 1, of native code that a function of PyTorch has called, by the stacks: its operators run code
+    that is no library's, such as the kernels that oneDNN writes."""
+    return _of_stacks(job, position, {Activity.NATIVE}, lambda lines: is_of_pytorch(lines[0]))
+
+
+def _of_stacks(
+    job: Job, position: Position, activities: Set[Activity], fits: Callable[[Sequence[CodeLine]], bool]
+) -> float:
+    """The part, 0 to 1, of the time of these activities in a position whose stacks fit."""
+    times = [
+        (one.seconds, fits(one.lines))
         for rank in job.ranks
-        for (position, activity), some in rank.code.own.items()
-        for one, _ in (some if position is Position.CLIP and activity in ON_CPU else ())
+        for activity in activities
+        for one, _ in rank.code.own.get((position, activity), ())
     ]
-    spent = sum(one.seconds for one in stacks)
-    return sum(one.seconds for one in stacks if in_clipping(one.lines)) / spent if spent else 0.0
+    spent = sum(seconds for seconds, _ in times)
+    return sum(seconds for seconds, does_fit in times if does_fit) / spent if spent else 0.0
 
 
 def _of_hooks(job: Job, at: int) -> float:

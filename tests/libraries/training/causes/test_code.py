@@ -279,6 +279,23 @@ def test_clipping_by_pytorch_is_the_work_itself_and_what_the_program_does_beside
     assert gains == ([] if share == 1.0 else [pytest.approx(0.010 * (1 - share), rel=0.05)])
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_native_code_that_a_function_of_pytorch_has_called_in_a_pass_is_the_work_itself(share: float) -> None:
+    lstm = CodeLine(f"{PACKAGES}/torch/nn/modules/rnn.py", "LSTM.forward", 1123)
+    numpy = CodeLine(f"{PACKAGES}/numpy/linalg/_linalg.py", "svd", 1796)
+    plan = Plan((*HEALTHY, Part(Position.FORWARD, Activity.NATIVE, 0.010)))
+    stacks = [
+        PlacedStack(0.010 * part, Activity.NATIVE, lines, Position.FORWARD)
+        for part, lines in (
+            (share, (lstm, line(8, "Model.forward"), MAIN)),
+            (1 - share, (numpy, line(9, "Model.forward"), MAIN)),
+        )
+        if part
+    ]
+    gains = [one.gain for one in answered(plan, stacks)]
+    assert gains == ([] if share == 1.0 else [pytest.approx(0.010 * (1 - share), rel=0.1)])
+
+
 CONVERT = CodeLine(f"{PACKAGES}/torch/_dynamo/convert_frame.py", "_compile", 1700)
 SYMBOLS = CodeLine(f"{PACKAGES}/torch/_dynamo/symbolic_convert.py", "InstructionTranslator.run", 1500)
 INDUCTOR = CodeLine(f"{PACKAGES}/torch/_inductor/compile_fx.py", "compile_fx", 700)
