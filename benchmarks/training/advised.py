@@ -37,8 +37,10 @@ from benchmarks.training.planted import (
     steps,
 )
 
-FEW = 10
-"""The steps of "every few steps"."""
+FEW, FEW_HUNDRED = 10, 200
+"""The steps of "every few steps", and of "every few hundred steps"."""
+ROUNDS = 3
+"""Of the pairs."""
 WORKS = ("before_forward", "in_forward", "before_backward", "before_step", "after_step")
 WARM = 10
 Followed = Callable[[Places, str], Places]
@@ -107,17 +109,19 @@ def in_background(places: Places, _: str) -> Places:
 
 
 def with_freeze(places: Places, _: str) -> Places:
-    """`gc.freeze()` once the objects are there that live as long as the program."""
+    """Without automatic collections once the objects are there that live as long as the program."""
     work = places.after_step
 
-    def freeze(training: Training) -> None:
+    def collect(training: Training) -> None:
         is_first = not training.kept
         work(training)
         if is_first:
-            gc.collect()
             gc.freeze()
+            gc.disable()
+        if training.steps % FEW_HUNDRED == 0:
+            gc.collect()
 
-    return replace(places, after_step=freeze)
+    return replace(places, after_step=collect)
 
 
 def joined(places: Places, _: str) -> Places:
@@ -159,7 +163,8 @@ def main(name: str, advice: str, folder: Path) -> None:
     running = steps(training, places)
     for _ in range(WARM):
         next(running)
-    gained = gains(training, places, followed(places, advice), block_of(name))
+    after = followed(places, advice)
+    gained = [gain for _ in range(ROUNDS) for gain in gains(training, places, after, block_of(name))]
     if os.environ.get("RANK", "0") == "0":
         (folder / "gains.json").write_text(json.dumps(gained))
     os._exit(0)  # workers and daemons need no end
