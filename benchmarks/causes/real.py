@@ -118,6 +118,8 @@ OF_MACHINE: Final = frozenset({CauseName.CPU_TAKEN, CauseName.THREADS})
 _AND: Final = " and "
 _ALIKE: Final = 0.01
 """Gains of two causes that differ by less may come in either order."""
+_DEVIATION, _ERROR_OF_MEDIAN = 1.4826, 1.2533
+"""Of normal errors: the standard deviation by the median deviation, and the error of a median by that of a mean."""
 _VISIBLE: Final = 0.03
 """Smaller causes are not named."""
 
@@ -260,9 +262,16 @@ def result_of(name: str, batches: Iterable[Batch], truths: Sequence[Truth]) -> R
         one.answer for one in (state.processes if alone else state.jobs) if one.answer and not one.answer.unknown
     ]
     measured: Mapping[str, Sequence[float]] = truths[0]["gains"]
-    gains = {planted: statistics.fmean(of_pairs) for planted, of_pairs in measured.items()}
-    noise = max(statistics.stdev(of_pairs) / len(of_pairs) ** 0.5 for of_pairs in measured.values())
+    gains = {planted: statistics.median(of_pairs) for planted, of_pairs in measured.items()}
+    noise = max(_noise(of_pairs) for of_pairs in measured.values())
     return Result(name, answers[0] if answers else None, gains, noise)
+
+
+def _noise(of_pairs: Sequence[float]) -> float:
+    """The standard error of the median of pairs. One pause of the machine is no noise."""
+    middle = statistics.median(of_pairs)
+    spread = statistics.median(abs(one - middle) for one in of_pairs)
+    return _ERROR_OF_MEDIAN * _DEVIATION * spread / len(of_pairs) ** 0.5
 
 
 if __name__ == "__main__":

@@ -195,10 +195,12 @@ def grow_list(training: Training) -> None:
     sum(training.kept)
 
 
-def grow_graph(training: Training) -> None:
-    """Keeps a sum with the graph of every step, and walks all of them in each backward pass."""
+def sum_graph(keeps: bool, training: Training) -> None:
+    """Keeps a sum with the graph of every step, and walks all of them in each backward pass; or of this step only."""
     if not training.kept:
         training.kept.append(torch.zeros((), requires_grad=True))
+    if not keeps:
+        training.graph = 0.0
     for _ in range(20):
         training.graph = training.graph + training.kept[0] * 0.0
 
@@ -328,7 +330,7 @@ CAUSES: Mapping[str, Callable[[], Change]] = {
     "garbage collection": lambda: {"collects_garbage": True},
     "average of the weights": lambda: {"after_step": average},
     "growing list": lambda: {"after_step": grow_list},
-    "growing graph": lambda: {"before_backward": grow_graph},
+    "growing graph": lambda: {"before_backward": partial(sum_graph, True)},
     "first batch of an epoch": lambda: {"order": partial(time.sleep, 0.4), "batches": 25},
     "workers restarted": lambda: {"persistent": False},
     "iterator per step": lambda: {"iterator_per_step": True, "persistent": False},
@@ -383,6 +385,7 @@ PERIODS: Mapping[str, int] = {
 ALWAYS: Mapping[str, Change] = {
     "first batch of an epoch": {"batches": 25},
     "garbage collection": {"after_step": allocate},
+    "growing graph": {"before_backward": partial(sum_graph, False)},
     "workers restarted": {"workers": 2, "batches": 12},
     "iterator per step": {"workers": 2},
     "many tensors of a batch": {"workers": 2},

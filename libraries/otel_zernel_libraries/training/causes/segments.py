@@ -52,7 +52,9 @@ about five of the 13 that Adam calls for each parameter. With 240 parameters of 
 in place of 1.6 ms."""
 _MOST_OF_CALLS: Final = 0.85
 _MOST_OF_THEM: Final = 0.5
-"""An interval with fewer operators, by the median one, lacks some."""
+_WHOLE: Final = 90
+"""An interval with less than this part of the operators of a whole one lacks some. A whole one is at this percentile:
+probes that are off for a part of the time cut most of the others."""
 _SMALL: Final = 0.01
 """Less of a step is not worth a replay."""
 
@@ -196,7 +198,9 @@ def _operators(job: Job, position: Position) -> tuple[float, Flags]:
     nothing = np.zeros_like(job.seconds)
     operators = np.stack([one.get(position, nothing) for one in job.operators])
     seen = operators[operators > 0]
-    known: Flags = operators >= _MOST_OF_THEM * np.median(seen) if len(seen) else np.zeros_like(operators, dtype=bool)
+    known: Flags = (
+        operators >= _MOST_OF_THEM * np.percentile(seen, _WHOLE) if len(seen) else np.zeros_like(operators, dtype=bool)
+    )
     return float(operators[known].sum()), known
 
 

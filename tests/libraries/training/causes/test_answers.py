@@ -712,6 +712,16 @@ def test_the_calls_of_an_optimizer_for_many_small_parameters_are_not_its_arithme
     assert all(one.advice[0].startswith("Give the optimizer `fused=True`") for one in causes)
 
 
+def test_steps_of_which_probes_have_seen_a_part_of_the_operators_do_not_count_as_whole() -> None:
+    takes = Part(Position.OPTIMIZER, Activity.OPERATOR, 0.010)
+    facts = Facts(optimizer="AdamW")
+    job = simulated(Plan((*(one for one in HEALTHY if one.position is not Position.OPTIMIZER), takes), facts=facts))
+    operators = np.where(np.arange(len(job.seconds)) % 4 == 0, 1_000.0, 400.0)
+    job.operators = [{Position.OPTIMIZER: operators}]
+    (cause,) = answer_on(job).causes
+    assert cause.gain == pytest.approx(1_000 * 7e-6, rel=0.05)
+
+
 @pytest.mark.parametrize("growth", [None, 0.0, 1_000.0])
 def test_memory_that_hardly_grows_is_no_cause(growth: float | None) -> None:
     answer = answer_on(simulated(Plan(HEALTHY, facts=Facts(memory_growth=growth, memory_left=1e6))))
