@@ -5,6 +5,7 @@ Their truth is their own clock, in pairs of neighbouring blocks of steps with an
 quiet: a row shows the standard error of the truth.
 """
 
+import math
 import os
 import statistics
 import sys
@@ -271,7 +272,7 @@ def _noise(of_pairs: Sequence[float]) -> float:
     """The standard error of the median of pairs. One pause of the machine is no noise."""
     middle = statistics.median(of_pairs)
     spread = statistics.median(abs(one - middle) for one in of_pairs)
-    return _ERROR_OF_MEDIAN * _DEVIATION * spread / len(of_pairs) ** 0.5
+    return _ERROR_OF_MEDIAN * _DEVIATION * spread / math.sqrt(len(of_pairs))
 
 
 if __name__ == "__main__":
