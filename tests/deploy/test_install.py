@@ -31,7 +31,7 @@ service:
 """
 WITH_EXTRAS = """
 receivers: {kafka: , csv: {files: [/data/*.csv], layout: dcgm}}
-processors: {filter: {metrics: {exclude: {match_type: regexp, metric_names: [hw.*]}}}}
+processors: {filter: {metrics: {exclude: {match_type: regexp, metric_names: ["(hw.+)+"]}}}}
 exporters: {kafka: , sql: {url: "postgresql://user@host/database"}, prometheus_remote_write: {endpoint: "http://host/write"}}
 extensions: {basicauth: {htpasswd: {inline: "user:password"}}}
 service:

@@ -13,7 +13,7 @@ class InvalidCondition(ValueError):
 
 
 class InvalidPattern(ValueError):
-    """A regular expression that RE2 does not accept. The message names it and the reason."""
+    """A regular expression that RE2, or Python's `re` in its place, does not accept. The message says why."""
 
 
 class ConditionFailed(ZernelError):

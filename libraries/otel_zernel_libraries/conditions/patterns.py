@@ -1,7 +1,7 @@
 """Regular expressions in the syntax of RE2, which is that of the OpenTelemetry Collector.
 
 RE2 needs time in proportion to the length of the text, whatever the expression: `(x+x+)+y` cannot stop the event loop.
-Python's `re` can need exponential time, and its syntax differs.
+Where it is not installed, Python's `re` takes its place for the expressions that are safe there.
 """
 
 import re
@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from otel_zernel.text import quoted
+from otel_zernel_libraries.conditions.backtracking import MalformedPattern, PatternNeedsRe2, bounded
 from otel_zernel_libraries.conditions.errors import InvalidPattern
 from otel_zernel_libraries.extras import missing_packages
 
@@ -21,14 +22,14 @@ _REFERENCE = re.compile(r"\$\$|\$\{(\w+)\}|\$(\w+)", re.ASCII)
 
 
 class Pattern:
-    """A compiled regular expression. It sees the first 65,536 characters of a text."""
+    """A compiled regular expression. It sees the first 65,536 characters of a text, and fewer without RE2."""
 
-    __slots__ = ("_cached", "_regexp", "names", "text")
+    __slots__ = ("_cached", "_longest", "_regexp", "names", "text")
 
     def __init__(self, text: str) -> None:
         """Raises `InvalidPattern`."""
         self.text = text
-        self._regexp = _compile(text)
+        self._regexp, self._longest = _compile(text)
         self.names: tuple[str, ...] = _group_names(self._regexp)
         """The name of each group, from 1 on; empty for a group without a name."""
         self._cached = lru_cache(_CACHED_TEXTS)(self._search)
@@ -38,16 +39,16 @@ class Pattern:
         return self._cached(text) if len(text) <= _CACHED_LENGTH else self._search(text)
 
     def _search(self, text: str) -> bool:
-        return self._regexp.search(text[:LONGEST_TEXT]) is not None
+        return self._regexp.search(text[: self._longest]) is not None
 
     def groups_in(self, text: str) -> tuple[str, ...] | None:
         """The first match: the whole and then each group. A group that took no part is empty. None without a match."""
-        match = self._regexp.search(text[:LONGEST_TEXT])
+        match = self._regexp.search(text[: self._longest])
         return (match.group(0), *(group or "" for group in match.groups())) if match else None
 
     def replace_in(self, text: str, replacement: str) -> str:
         """The text with every match replaced. `$1` and `${name}` are the groups of the match, as in Go."""
-        if len(text) > LONGEST_TEXT or not self.is_found_in(text):
+        if len(text) > self._longest or not self.is_found_in(text):
             return text
         return str(self._regexp.sub(lambda match: self._expand(match, replacement), text))
 
@@ -69,17 +70,32 @@ def expand(template: str, names: tuple[str, ...], groups: tuple[str, ...]) -> st
     return _REFERENCE.sub(replaced, template)
 
 
-def _compile(text: str) -> Any:
+def _compile(text: str) -> tuple[Any, int]:
+    """The expression, and how many characters of a text it sees."""
     try:
         import re2  # takes time
     except ImportError:
-        raise InvalidPattern(str(missing_packages("a regular expression", "re2"))) from None
+        return _compiled_without_re2(text)
     options = re2.Options()
     options.log_errors = False  # otherwise RE2 writes to stderr
     try:
-        return re2.compile(text, options)
+        return re2.compile(text, options), LONGEST_TEXT
     except re2.error as error:
-        raise InvalidPattern(f"not a regular expression of RE2: {quoted(text)}: {_reason(error)}") from None
+        raise _invalid(text, _reason(error)) from None
+
+
+def _compiled_without_re2(text: str) -> tuple[Any, int]:
+    try:
+        return bounded(text, LONGEST_TEXT)
+    except MalformedPattern as error:
+        raise _invalid(text, str(error)) from None
+    except PatternNeedsRe2 as error:
+        needs = missing_packages(f"the regular expression {quoted(text)}", "re2")
+        raise InvalidPattern(f"{needs} ({error})") from None
+
+
+def _invalid(text: str, reason: str) -> InvalidPattern:
+    return InvalidPattern(f"not a regular expression of RE2: {quoted(text)}: {reason}")
 
 
 def _reason(error: Exception) -> str:
