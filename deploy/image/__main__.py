@@ -18,7 +18,7 @@ from typing import Final
 
 from deploy.image.debian import unpack_debian
 from deploy.image.python_packages import EXTRAS, PROJECT, install, version
-from deploy.image.sbom import write_sbom
+from deploy.image.sbom import sbom_path, write_sbom
 
 _ARCHITECTURES: Final = ("amd64", "arm64")
 _CAPABILITIES: Final = (2, 19, 21, 38, 39, 40)
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("SOURCE_DATE_EPOCH", _last_commit())
     with tempfile.TemporaryDirectory(prefix="otel-zernel-image-") as folder:
         build(Path(folder), options.architecture, (*EXTRAS, *options.extra), options.output)
-        write_sbom(programs["syft"], options.output)
+        write_sbom(programs["syft"], f"oci-archive:{options.output}", sbom_path(options.output))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The SBOM of the image: a list of its packages with versions and licenses, as CycloneDX in JSON."""
+"""The SBOM of an image or a release: its packages with versions and licenses, as CycloneDX in JSON."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ def sbom_path(image: Path) -> Path:
     return image.with_suffix(".cdx.json")
 
 
-def write_sbom(syft: str, image: Path) -> None:
-    """Reads the packages from the finished OCI archive. `syft` is the path of the program.
+def write_sbom(syft: str, source: str, sbom: Path) -> None:
+    """Lists the packages of a source as syft names it, such as `oci-archive:FILE`. `syft` is the path of the program.
 
-    Raises CalledProcessError if the archive cannot be read.
+    Raises CalledProcessError if the source cannot be read.
     """
     named = ["--source-name=otel-zernel", f"--source-version={version()}"]
-    written = f"--output=cyclonedx-json={sbom_path(image)}"
-    command = [syft, "scan", f"oci-archive:{image}", "--quiet", *named, written]
+    written = f"--output=cyclonedx-json={sbom}"
+    command = [syft, "scan", source, "--quiet", *named, written]
     offline = {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"}
     subprocess.run(command, check=True, env=offline)

@@ -41,12 +41,16 @@ service:
 """
 
 
+REPOSITORY = "https://repository.example/owner/otel-zernel"
+PUBLISHED = os.environ | {"OTEL_ZERNEL_REPOSITORY": REPOSITORY}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built by the README's first command, in another folder."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), "."]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=PUBLISHED, capture_output=True, text=True, check=False)
     if "hatchling" in done.stderr and done.returncode:
         miss(f"pip cannot get hatchling, which builds the wheel: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
@@ -56,7 +60,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built_sdist(folder: Path) -> Path:
     command = [sys.executable, "-m", "build", "--quiet", "--sdist", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=PUBLISHED, capture_output=True, text=True, check=False)
     if "hatchling" in done.stdout and done.returncode:
         miss(f"pip cannot get hatchling, which builds the sdist: {done.stdout.splitlines()[-1]}")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,7 +72,7 @@ def test_the_newest_pip_installs_the_sdist_into_a_clean_environment_and_the_whee
     wheel: Path, tmp_path: Path
 ) -> None:
     python = tmp_path / "venv" / "bin" / "python"
-    environ = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    environ = {name: value for name, value in PUBLISHED.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
 
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         command = [python, "-m", *arguments]
@@ -107,6 +111,27 @@ def test_the_newest_pip_installs_the_sdist_into_a_clean_environment_and_the_whee
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/RECORD") and ".data/" not in name]
         assert [name for name in names if (packages / name).read_bytes() != archive.read(name)] == []
+
+
+def test_the_page_of_the_package_has_addresses_that_an_index_can_follow(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode("utf-8")
+    headers, _, page = text.partition("\n\n")
+    version = re.findall(r"^Version: (.*)$", headers, re.MULTILINE)[0]
+    urls = dict(re.findall(r"^Project-URL: (\w+), (.*)$", headers, re.MULTILINE))
+    assert urls == {
+        "Documentation": f"{REPOSITORY}/blob/v{version}/docs/tutorial.md",
+        "Changelog": f"{REPOSITORY}/blob/v{version}/CHANGELOG.md",
+        "Source": REPOSITORY,
+        "Issues": f"{REPOSITORY}/issues",
+    }
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page)]
+    assert links
+    ours = [link for link in links if link.startswith(f"{REPOSITORY}/")]
+    assert [link for link in links if not link.startswith(("https://", "http://")) and link] == []
+    files = [re.sub(rf"^{REPOSITORY}/(blob|raw)/v{version}/", "", link) for link in ours]
+    assert [file for file in files if not (ROOT / file).exists()] == []
 
 
 def test_the_readme_promises_no_package_of_an_index() -> None:
