@@ -41,7 +41,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"serving", "gpu_names", "attributes", "cluster"},
         {"training"},
         {"histograms", "files"},
-        {"conditions", "arrays", "protobuf", "job_choice", "recordings", "command_options"},
+        {"conditions", "arrays", "protobuf", "job_choice", "recordings", "command_options", "output_files"},
         {"job_environment", "pid_namespace", "zstd", "extras", "__init__"},
     ],
     "otel_zernel_libraries.store": [

@@ -10,6 +10,7 @@ from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
 from otel_zernel_libraries import command_options
 from otel_zernel_libraries.job_choice import JobChoice, add_choice
+from otel_zernel_libraries.output_files import check_writable
 
 _PORT = 9095
 _INTERVAL = 0.5
@@ -45,6 +46,12 @@ class LiveCommand(Command):
             help="time between two updates of the page (default 500ms)",
         )
         parser.add_argument(
+            "--html",
+            type=Path,
+            metavar="FILE",
+            help="at the end, also write the page with what it shows then, in one file",
+        )
+        parser.add_argument(
             "--port",
             type=command_options.port,
             default=_PORT,
@@ -63,10 +70,12 @@ class LiveCommand(Command):
         choice = JobChoice.of(options, self.name)
         if options.replay is not None and not choice.is_all:
             raise WrongUsage("a pid and --job select running jobs: leave them out with --replay")
+        if options.html:
+            check_writable(options.html)
         installed = Registry.installed()
         if options.replay is None:
             _check_rights()
-            settings = live_settings(options.port, installed, choice, interval=options.interval)
+            settings = live_settings(options.port, installed, choice, interval=options.interval, html=options.html)
         else:
             require_recording(options.replay)
             settings = replay_settings(
@@ -76,6 +85,7 @@ class LiveCommand(Command):
                 interval=options.interval,
                 speed=options.speed or 1.0,
                 loop=options.loop,
+                html=options.html,
             )
         try:
             return run(lambda: settings, on_ready=lambda: _print_addresses(options.port), ends_with_terminal=True)

@@ -19,25 +19,39 @@ _ROWS = 600
 """Of steps of a process in the time line."""
 
 
-def live_settings(port: int, installed: Registry, choice: JobChoice, *, interval: float = _INTERVAL) -> Settings:
-    """The settings to watch the chosen jobs of this machine. `interval`: s between two updates of the page."""
+def live_settings(
+    port: int, installed: Registry, choice: JobChoice, *, interval: float = _INTERVAL, html: Path | None = None
+) -> Settings:
+    """The settings to watch the chosen jobs of this machine. `interval`: s between two updates of the page. `html`: a
+    file for the page with the last state."""
     receivers = {
         "ebpf": {"interval": "500ms", "rescan_interval": "2s", "stacks": True},
         "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
     }
     installed = installed.including("processors", CHOSEN, choosing(choice))
-    live = {"push_interval": f"{interval}s"}
+    live = {"push_interval": f"{interval}s", **_saved(html)}
     return _settings(receivers, {}, live, port, installed, before=() if choice.is_all else (CHOSEN,))
 
 
 def replay_settings(
-    path: Path, port: int, installed: Registry, *, interval: float = _INTERVAL, speed: float, loop: bool
+    path: Path,
+    port: int,
+    installed: Registry,
+    *,
+    interval: float = _INTERVAL,
+    speed: float,
+    loop: bool,
+    html: Path | None = None,
 ) -> Settings:
     """The settings to replay a recording, whose durations and rates stay those of the job at any speed."""
     receivers = replay_receiver(path, speed)
     receivers["otlp_json_file"]["loop"] = loop
-    live = {"push_interval": f"{interval}s", "replay": True}
+    live = {"push_interval": f"{interval}s", "replay": True, **_saved(html)}
     return _settings(receivers, {"pace": speed}, live, port, installed)
+
+
+def _saved(html: Path | None) -> Mapping[str, Any]:
+    return {"html": str(html.absolute()).replace("$", "$$")} if html else {}
 
 
 def _settings(

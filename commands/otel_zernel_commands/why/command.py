@@ -13,6 +13,7 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.text import quoted
 from otel_zernel_libraries import command_options
 from otel_zernel_libraries.job_choice import JobChoice, add_choice
+from otel_zernel_libraries.output_files import check_writable, write_for_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +101,7 @@ class WhyCommand(Command):
             _check_replay(options)
         baseline = _baseline(options)
         for path in filter(None, _files(options)):
-            _check_writable(path)
+            check_writable(path)
         starts_program = options.program is not None
         choice = JobChoice() if starts_program else JobChoice.of(options, self.name)
         errors = sys.stderr or io.StringIO()
@@ -265,22 +266,9 @@ def _share(text: str) -> float:
     return share
 
 
-def _check_writable(path: Path) -> None:
-    """Raises `CannotStart` now, and not after the watch."""
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise CannotStart(
-            f"cannot write {path}: {folder} is not a folder that can be written to, or {path} is a folder"
-        )
-
-
 def _write(path: Path, content: bytes) -> None:
-    """Writes the page or the trace. Under sudo it belongs to the user who has called it."""
+    """Writes the page or the trace."""
     try:
-        path.write_bytes(content)
+        write_for_caller(path, content)
     except OSError as error:
         raise CannotStart(f"cannot write {path}: {error.strerror}") from error
-    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
-        with contextlib.suppress(OSError):
-            os.chown(path, int(user), int(group), follow_symlinks=False)

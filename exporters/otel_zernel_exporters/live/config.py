@@ -1,5 +1,6 @@
 """The configuration of the live exporter."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -25,3 +26,5 @@ class LiveConfig(ComponentConfig):
     """Whether the data is a replay, whose times are unrelated to the clock."""
     expiration: PositiveDuration = 300.0
     """Seconds without data after which a rank, a GPU or a job leaves the state."""
+    html: Path | None = None
+    """A file for the page with the last state, in one file, written when the exporter ends. None writes nothing."""

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +17,7 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.text import visible, without_secrets
 from otel_zernel_exporters.live.config import LiveConfig
 from otel_zernel_exporters.live.declared import SLOW_CLIENTS
+from otel_zernel_libraries.output_files import write_for_caller
 from otel_zernel_libraries.serving.api.live import LiveSource
 from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel_libraries.serving.api.server import api_server
@@ -73,6 +75,8 @@ class LiveExporter(Exporter, LiveSource):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+        if self.config.html:
+            await self._save(self.config.html)
 
     async def export(self, batch: Batch) -> None:
         """Adds a batch to the state, in the exporter's thread."""
@@ -106,6 +110,15 @@ class LiveExporter(Exporter, LiveSource):
 
         history, expiration = self._kind_of_state
         return LiveState(self.context.clock, history=history, expiration=expiration)
+
+    async def _save(self, path: Path) -> None:
+        from otel_zernel_exporters.live.page import saved_page
+
+        state = self.snapshot()
+        try:
+            await asyncio.to_thread(lambda: write_for_caller(path, saved_page(state).encode("utf-8")))
+        except OSError as error:
+            self.context.logger.error("Cannot write the page to %s: %s", path, error.strerror)
 
     def _push_failed(self, error: Exception) -> None:
         name = type(error).__name__

@@ -1,6 +1,7 @@
 """`otel-zernel live`: a recorded run is there whole at any speed, and wrong options have one sentence."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -58,14 +59,18 @@ def is_whole(rank: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_fast_replay_has_all_steps_and_ends_by_ctrl_c_or_with_its_terminal(
-    number: signal.Signals, unused_tcp_port: int
+    number: signal.Signals, unused_tcp_port: int, tmp_path: Path
 ) -> None:
-    with running("--replay", str(RECORDING), "--speed", "100", port=unused_tcp_port) as process:
+    saved = tmp_path / "$ page.html"
+    with running("--replay", str(RECORDING), "--speed", "100", "--html", str(saved), port=unused_tcp_port) as process:
         state = state_when_all_steps_are_there(unused_tcp_port)
         process.send_signal(number)
         _, printed = process.communicate(timeout=60)
     assert not state["collector"]["dropped"]
     assert process.returncode == 0
+    block = re.search(r'<script type="application/json" id="state">(.*?)</script>', saved.read_text("utf-8"))
+    assert block
+    assert json.loads(block[1])["timeline"].keys() == state["timeline"].keys()
     first, second = printed.splitlines()[:2]
     assert first == f"Live page: http://localhost:{unused_tcp_port}/"
     assert f"ssh -N -L {unused_tcp_port}:localhost:{unused_tcp_port} " in second
@@ -89,6 +94,11 @@ def test_a_recorded_run_opens_in_the_page(tmp_path: Path, unused_tcp_port: int) 
     ("options", "status", "sentence"),
     [
         (["--replay", "/nowhere/run.jsonl"], 1, "cannot replay /nowhere/run.jsonl: it is not a file"),
+        (
+            ["--replay", str(RECORDING), "--html", "/nowhere/page.html"],
+            1,
+            "cannot write /nowhere/page.html: /nowhere is",
+        ),
         (["--loop"], 2, "--speed and --loop need --replay FILE"),
         (["--replay", str(RECORDING), "--job", "x"], 2, "leave them out with --replay"),
         (["--replay", str(RECORDING), "--speed", "0"], 2, '"0" is not a number from 0.01 to 1000'),

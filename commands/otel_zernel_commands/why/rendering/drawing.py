@@ -6,6 +6,7 @@ from typing import Any
 
 from otel_zernel_commands.why.findings import JobFindings, RankRow
 from otel_zernel_commands.why.rendering.flames import flames_of
+from otel_zernel_libraries.output_files import inline_json
 from otel_zernel_libraries.training import PHASES, StepBar, detail_name, phase_name
 from otel_zernel_libraries.training.state import merged
 
@@ -26,8 +27,7 @@ def drawing_json(jobs: Sequence[JobFindings]) -> str:
     segments = sum(len(bar.segments) for bars in drawn.values() for bar in bars)
     trees = [_job(job, drawn, with_segments=segments <= MOST_SEGMENTS) for job in jobs]
     tree = {"phases": PHASES, "names": [*map(phase_name, PHASES)], "jobs": trees}
-    text = json.dumps(tree, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return inline_json(json.dumps(tree, separators=(",", ":")))
 
 
 def _job(job: JobFindings, drawn: dict[int, list[StepBar]], *, with_segments: bool) -> dict[str, Any]:

@@ -4,8 +4,6 @@ Every text in it is escaped, because names of jobs and processes are untrusted. 
 draws the time line, the heat map and the flame graph from a block of JSON.
 """
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
@@ -24,6 +22,7 @@ from otel_zernel_commands.why.rendering.text import (
 )
 from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
 from otel_zernel_commands.why.terminal import Terminal
+from otel_zernel_libraries.output_files import inline_hash
 from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer
@@ -44,7 +43,7 @@ def page(report: WhyReport) -> str:
     style, script = phases_css() + _file("page.css"), _file("page.js")
     parts = {
         "policy": "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"style-src {_hash(style)}; script-src {_hash(script)}",
+        f"style-src {inline_hash(style)}; script-src {inline_hash(script)}",
         "title": escape(f"why: {report.jobs[0].title}" if report.jobs else "why"),
         "style": style,
         "body": "\n".join(_body(report)),
@@ -57,12 +56,6 @@ def page(report: WhyReport) -> str:
 
 def _file(name: str) -> str:
     return (files(__package__) / name).read_text("utf-8")
-
-
-def _hash(text: str) -> str:
-    """The source expression of Content-Security-Policy that allows this inline text."""
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
 
 
 def _body(report: WhyReport) -> Iterator[str]:

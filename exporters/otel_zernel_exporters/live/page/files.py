@@ -28,17 +28,21 @@ _POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_DOCUMENT: Final = "index.html"
+DOCUMENT: Final = "index.html"
+
+
+def page_texts() -> dict[str, bytes]:
+    """The files by name."""
+    texts = {file.name: file.read_bytes() for file in files(__package__).iterdir() if file.name.endswith((*_TYPES,))}
+    return texts | {"table.js": _table().encode(), "phases.css": phases_css().encode()}
 
 
 def page_routes() -> Iterator[Route]:
     """The document at `/`, and its other files below `/live/`."""
-    texts = {file.name: file.read_bytes() for file in files(__package__).iterdir() if file.name.endswith((*_TYPES,))}
-    texts |= {"table.js": _table().encode(), "phases.css": phases_css().encode()}
-    for name, text in sorted(texts.items()):
+    for name, text in sorted(page_texts().items()):
         type_ = _TYPES[name.rpartition(".")[2]]
         answer = partial(_answer, text, f"{type_}; charset=utf-8")
-        if name == _DOCUMENT:
+        if name == DOCUMENT:
             yield Route("/", answer, summary="The live page.", content_type=type_)
         else:
             yield Route(f"/live/{name}", answer, content_type=type_, listed=False)

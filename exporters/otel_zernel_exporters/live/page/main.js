@@ -24,6 +24,7 @@ class Page {
     this.state = null;  // the newest one
     this.frozen = null;  // the one that is shown while the page is frozen
     this.skew = 0;  // ms that this clock is ahead of the collector's
+    this.isSaved = false;
     this.link = { kind: "loading", sentence: "", next: 0, since: Date.now() };
     this.job = null;  // the id of the job that is shown
     this.selected = null;  // the id of a rank
@@ -45,7 +46,15 @@ class Page {
   }
 
   get now() {
-    return Date.now() - this.skew;
+    return this.isSaved ? this.state.time : Date.now() - this.skew;
+  }
+
+  // Shows a state that was saved in this file, and that nothing changes.
+  open(state) {
+    this.isSaved = true;
+    this.state = state;
+    find("#freeze").hidden = true;
+    this.draw();
   }
 
   connect() {
@@ -90,6 +99,7 @@ class Page {
   }
 
   freeze() {
+    if (this.isSaved) return;
     this.frozen = this.frozen || !this.state ? null : structuredClone(this.state);
     find("#freeze").setAttribute("aria-pressed", String(Boolean(this.frozen)));
     this.tell();
@@ -255,8 +265,9 @@ class Page {
     const status = find("#status"), banner = find("#banner"), { kind, sentence, next, since } = this.link;
     const age = this.state ? ago((this.now - this.state.time) / 1000) : "", left = ago((next - Date.now()) / 1000);
     const problems = Object.keys(this.state?.collector?.problems ?? {}).length;
-    status.dataset.kind = this.frozen ? "frozen" : kind;
-    if (this.frozen) setText(status, `Frozen at ${clockTime(this.frozen.time)}`);
+    status.dataset.kind = this.frozen || this.isSaved ? "frozen" : kind;
+    if (this.isSaved) setText(status, `Saved on ${new Date(this.state.time).toLocaleString()}`);
+    else if (this.frozen) setText(status, `Frozen at ${clockTime(this.frozen.time)}`);
     else if (kind === "live") setText(status, this.state ? `Live, last change ${age} ago` : "Loading");
     else setText(status, kind === "waiting" ? "Not connected" : "Connecting");
     setClass(banner, kind === "waiting" ? "stale" : "");
@@ -299,5 +310,6 @@ function stored(key) {
   }
 }
 
-const page = new Page();
-page.connect();
+const page = new Page(), saved = document.querySelector("#state");
+if (saved) page.open(JSON.parse(saved.textContent));
+else page.connect();
