@@ -67,6 +67,7 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.messages
 	$(BIN)/python -m docs.why_schema
 	$(BIN)/python -m docs.man_page
+	$(BIN)/python -m docs.terminal_session
 	$(BIN)/python -m examples.simulated_job.recording
 	$(BIN)/python -m deploy.grafana
 

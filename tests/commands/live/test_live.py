@@ -97,7 +97,7 @@ def test_a_recorded_run_opens_in_the_page(tmp_path: Path, unused_tcp_port: int) 
         (
             ["--replay", str(RECORDING), "--html", "/nowhere/page.html"],
             1,
-            "cannot write /nowhere/page.html: /nowhere is",
+            "cannot write /nowhere/page.html: ",
         ),
         (["--loop"], 2, "--speed and --loop need --replay FILE"),
         (["--replay", str(RECORDING), "--job", "x"], 2, "leave them out with --replay"),
