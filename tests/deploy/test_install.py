@@ -16,9 +16,18 @@ import yaml
 from docs.catalogue import ROOT
 from otel_zernel.registry import KINDS, Registry
 from tests.interop.conftest import miss
+from tests.receivers.ebpf.sampler.pythons import python_of
 
 README = (ROOT / "README.md").read_text("utf-8")
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
+NEWER = (12, 13, 14)
+"""Versions 3.x of Python that are supported beside that of the tests."""
+PLATFORMS = {
+    "arm64": ("manylinux2014_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64"),
+    "musl": ("musllinux_1_1_x86_64", "musllinux_1_2_x86_64"),
+    "musl-arm64": ("musllinux_1_1_aarch64", "musllinux_1_2_aarch64"),
+    "macos": ("macosx_14_0_arm64", "macosx_11_0_arm64", "macosx_11_0_universal2", "macosx_10_9_universal2"),
+}
 MOST_PACKAGES = 36
 """Of the base, with pip. docs/benchmarks.md has the number."""
 BASE = """
@@ -68,49 +77,103 @@ def built_sdist(folder: Path) -> Path:
     return built
 
 
+class CleanEnvironment:
+    """A new environment of an interpreter, without packages of any other."""
+
+    def __init__(self, interpreter: str, folder: Path) -> None:
+        self.folder = folder / "venv"
+        self._python = self.folder / "bin" / "python"
+        self._work = folder
+        subprocess.run([interpreter, "-m", "venv", self.folder], check=True)
+
+    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Runs a module."""
+        environ = {name: value for name, value in PUBLISHED.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+        command = [self._python, "-m", *arguments]
+        return subprocess.run(command, cwd=self._work, env=environ, capture_output=True, text=True, check=False)
+
+    def install(self, package: Path) -> None:
+        installed = self.run("pip", "install", "--quiet", "--no-compile", package)
+        assert installed.returncode == 0, installed.stderr
+
+    def assert_base_works(self) -> None:
+        """Without extras: the answer on recordings, and a collector."""
+        assert self.run("pip", "check").returncode == 0
+        assert self.run("otel_zernel", "why", "--help").returncode == 0
+        for arguments in (("demo",), ("why", "--replay", ROOT / "examples/training_spans.jsonl")):
+            reported = self.run("otel_zernel", *arguments)
+            assert reported.returncode == 0, reported.stderr
+            assert "Where a step's time goes" in reported.stdout
+        config = self._work / "config.yaml"
+        config.write_text(BASE.format(recording=ROOT / "examples/training_spans.jsonl"))
+        ended = self.run("otel_zernel", "run", "--exit-when-done", config)
+        assert ended.returncode == 0, ended.stderr
+        assert "this costs" in ended.stdout
+
+    def assert_quickstart_runs(self) -> None:
+        """Until it has said why the recorded job is slow."""
+        free = ("exporters.prometheus", "extensions.api", "extensions.health_check")
+        ports = [f"--set={component}.endpoint=localhost:0" for component in free]
+        options = [*ports, "--set=service.telemetry.metrics.level=none"]
+        command = [str(self.folder / "bin" / "otel-zernel"), "run", "examples/quickstart.yaml", *options]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            assert process.stdout
+            assert any("this costs" in line for line in process.stdout)
+            process.terminate()
+            process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
 def test_the_newest_pip_installs_the_sdist_into_a_clean_environment_and_the_wheel_is_the_same(
     wheel: Path, tmp_path: Path
 ) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    environ = {name: value for name, value in PUBLISHED.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
-
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [python, "-m", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    upgraded = run("pip", "install", "--quiet", "--upgrade", "pip")
+    environment = CleanEnvironment(sys.executable, tmp_path)
+    upgraded = environment.run("pip", "install", "--quiet", "--upgrade", "pip")
     if upgraded.returncode:
         miss(f"pip cannot get packages: {upgraded.stderr.splitlines()[-1]}")
-    installed = run("pip", "install", "--quiet", "--no-compile", built_sdist(tmp_path))
-    assert installed.returncode == 0, installed.stderr
-    assert run("pip", "check").returncode == 0
-    distributions = json.loads(run("pip", "list", "--format=json").stdout)
+    environment.install(built_sdist(tmp_path))
+    distributions = json.loads(environment.run("pip", "list", "--format=json").stdout)
     assert len(distributions) <= MOST_PACKAGES, distributions
-    assert run("otel_zernel", "--help").returncode == 0
-    for arguments in (("demo",), ("why", "--replay", ROOT / "examples/training_spans.jsonl")):
-        reported = run("otel_zernel", *arguments)
-        assert reported.returncode == 0, reported.stderr
-        assert "Where a step's time goes" in reported.stdout
-    config = tmp_path / "config.yaml"
-    config.write_text(BASE.format(recording=ROOT / "examples/training_spans.jsonl"))
-    ended = run("otel_zernel", "run", "--exit-when-done", config)
-    assert ended.returncode == 0, ended.stderr
-    assert "this costs" in ended.stdout
-    listed = yaml.safe_load(run("otel_zernel", "components").stdout)
+    environment.assert_base_works()
+    listed = yaml.safe_load(environment.run("otel_zernel", "components").stdout)
     described = [component for kind in KINDS for component in listed[kind]]
     assert [component for component in described if "broken" in component] == []
-    validated = run("otel_zernel", "validate", f"yaml:{WITH_EXTRAS}")
+    validated = environment.run("otel_zernel", "validate", f"yaml:{WITH_EXTRAS}")
     assert validated.returncode == 1
     named = re.findall(r"pip install 'otel-zernel\[(\w+)\]'", validated.stderr)
     assert sorted(named) == ["csv", "gateway", "gateway", "gateway", "gateway", "kafka", "kafka", "store"]
     assert set(named) < EXTRAS
     assert len(validated.stderr.splitlines()) == len(named) + 1, "a sentence each"
-    packages = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
-    assert (tmp_path / "venv/share/man/man1/otel-zernel.1").is_file()
+    packages = next((environment.folder / "lib").glob("python*/site-packages"))
+    assert (environment.folder / "share/man/man1/otel-zernel.1").is_file()
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/RECORD") and ".data/" not in name]
         assert [name for name in names if (packages / name).read_bytes() != archive.read(name)] == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("minor", NEWER)
+def test_the_wheel_works_on_each_newer_python(minor: int, wheel: Path, tmp_path: Path) -> None:
+    environment = CleanEnvironment(python_of(minor), tmp_path)
+    environment.install(wheel)
+    environment.assert_base_works()
+    environment.assert_quickstart_runs()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("platforms", PLATFORMS.values(), ids=PLATFORMS)
+@pytest.mark.parametrize("minor", [11, *NEWER[:-1]])
+def test_every_package_of_the_base_has_a_wheel_for_other_machines(
+    minor: int, platforms: tuple[str, ...], wheel: Path, tmp_path: Path
+) -> None:
+    """Nothing has to be compiled there. pip uses the markers of this Python, which do not fit 3.14."""
+    chosen = [f"--platform={platform}" for platform in platforms]
+    options = ["--only-binary=:all:", f"--python-version=3.{minor}", "--dry-run", "--ignore-installed", "--quiet"]
+    command = [sys.executable, "-m", "pip", "install", "--target", str(tmp_path), *options, *chosen, str(wheel)]
+    resolved = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert resolved.returncode == 0, resolved.stderr
 
 
 def test_the_page_of_the_package_has_addresses_that_an_index_can_follow(wheel: Path) -> None:
