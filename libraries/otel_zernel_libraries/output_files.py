@@ -12,10 +12,12 @@ from otel_zernel.errors import CannotStart
 def check_writable(path: Path) -> None:
     """Raises `CannotStart` now, and not after the work."""
     folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise CannotStart(
-            f"cannot write {path}: {folder} is not a folder that can be written to, or {path} is a folder"
-        )
+    if path.is_dir():
+        raise CannotStart(f"cannot write {path}: it is a folder; name a file in it")
+    if not folder.is_dir():
+        raise CannotStart(f"cannot write {path}: there is no folder {folder}; create it, or name another file")
+    if not os.access(folder, os.W_OK):
+        raise CannotStart(f"cannot write {path}: this user may not write into {folder}; name a file in another folder")
 
 
 def write_for_caller(path: Path, content: bytes) -> None:

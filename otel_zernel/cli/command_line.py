@@ -33,8 +33,10 @@ COMMANDS: tuple[Command, ...] = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. Without `arguments`, it uses the arguments of the process."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0].startswith(("--config", "--set")):
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if words[0] == "help":
+        words = [*words[1:2], "--help"]
+    if words[0].startswith(("--config", "--set")):
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
     try:
         options = _parsed(words)
@@ -94,8 +96,8 @@ def parser_of(commands: Iterable[Command]) -> tuple[argparse.ArgumentParser, dic
     """The parser, and the long options of each command."""
     parser = _Parser(
         prog="otel-zernel",
-        description="An OpenTelemetry collector for machine-learning training.",
-        epilog="Example: otel-zernel run --config config.yaml",
+        description="Says why machine-learning training is slow. It is also an OpenTelemetry collector.",
+        epilog="Start with `otel-zernel demo`. As a collector: otel-zernel run --config config.yaml",
     )
     parser.add_argument("-v", "--version", action="version", version=f"otel-zernel version {__version__}")
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -253,6 +253,14 @@ def test_a_closed_output_is_one_sentence() -> None:
     assert (ended.returncode, ended.stderr) == (1, sentence)
 
 
+@pytest.mark.parametrize(("words", "shown"), [([], "usage: otel-zernel"), (["help", "run"], "usage: otel-zernel run")])
+def test_no_command_and_help_print_the_help(words: list[str], shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(shown)
+
+
 def test_a_configuration_needs_no_option(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", good, "--set", f"receivers.csv.files=[{good}]"]) == 0
     assert capsys.readouterr() == ("", "")
