@@ -81,7 +81,8 @@ def _section(name: str, metrics: list[DeclaredMetric]) -> str:
 def _row(metric: DeclaredMetric, of_all: Sequence[str], usual: str) -> tuple[str, ...]:
     kind = {"up_down": "up-down sum"}.get(metric.kind, metric.kind)
     attributes = _names(name for name in metric.attributes if name not in of_all)
-    when = "" if metric.when == usual else metric.when.replace(f", and {usual}", "")
+    when = metric.when.replace(f", and {usual}", "") if usual else metric.when
+    when = "" if when == usual else when
     return f"`{metric.name}`", kind, metric.unit, attributes, metric.description, when
 
 

@@ -1,27 +1,24 @@
-"""The tables of the README list every metric with its unit and attributes."""
+"""Every metric is declared with its unit and attributes, which docs/metrics.md shows."""
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import otel_zernel_processors.phases
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import make_context
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases import PhasesProcessor
+from otel_zernel_processors.phases.emit.declared import METRICS
 from tests.processors.phases.processing import run
 from tests.processors.phases.results.test_device import spans_of_thread, trained
 from tests.processors.phases.short_steps import fast_loop, without_some
 from tests.processors.phases.synchronous import Job
 from tests.processors.phases.training import Loop, attributes_of, batch_of, gauge_batch, resource_of
 
-README = Path(otel_zernel_processors.phases.__file__).with_name("README.md")
-ROW = re.compile(r"^\| `(zernel\.[a-z_.]+)` \| ([^|]+) \|([^|]*)\|[^|]+\|$", re.MULTILINE)
-STATES = {"total", "ml"}
-"""Values in the tables that are not names of attributes."""
 OF_GROUPS = ("zernel.job.", "zernel.scheduler.", "zernel.step.critical_path.")
 """The beginnings of the names of metrics of jobs and hosts."""
-OF_ALL = {"process.pid", "zernel.phase.source"}
+OF_SOME = {semconv.RANK, semconv.POSITION, semconv.ACTIVITY, semconv.PHASE_SOURCE}
+"""Attributes that some points of a metric lack: a cause of no rank, or the verdict on a job."""
+PID = "process.pid"
+"""An attribute of every point of a process, which is not declared."""
 
 
 def emitted() -> Iterator[tuple[str, str, set[str]]]:
@@ -51,20 +48,15 @@ def described(batch: Batch) -> Iterator[tuple[str, str, set[str]]]:
                 yield metric.name, metric.unit, set().union(*(attributes_of(one.attributes) for one in points(metric)))
 
 
-def test_every_metric_is_in_the_tables_with_its_unit_and_attributes() -> None:
-    rows = {
-        name: (kind, set(re.findall("`([a-z_.]+)`", attributes)))
-        for name, kind, attributes in ROW.findall(README.read_text())
-    }
+def test_every_metric_is_declared_with_its_unit_and_attributes() -> None:
+    declared = {name: metric for name, metric in METRICS.items() if not metric.own}
     seen: dict[tuple[str, str], set[str]] = {}
     for name, unit, attributes in emitted():
         seen.setdefault((name, unit), set()).update(attributes)
-    assert {name for name, _ in seen} == set(rows)
+    assert {name for name, _ in seen} == set(declared)
     for (name, unit), attributes in seen.items():
-        kind, further = rows[name]
-        assert kind.endswith(f", {unit}") or (not unit and "," not in kind), name
-        of_process = set() if name.startswith(OF_GROUPS) else OF_ALL
-        if name == semconv.JOB_HUNG:  # of a job, or of a process that trains alone
-            of_process = attributes & OF_ALL
-        assert attributes - of_process == further - STATES, name
-        assert of_process <= attributes
+        assert unit == declared[name].unit, name
+        assert set(declared[name].attributes) - attributes <= OF_SOME, name
+        assert attributes - set(declared[name].attributes) <= {PID}, name
+        if not name.startswith(OF_GROUPS):
+            assert PID in attributes, name

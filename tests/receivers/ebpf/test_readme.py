@@ -8,21 +8,24 @@ import yaml
 from otel_zernel.otlp.points import Descriptor
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit import families
+from otel_zernel_receivers.ebpf.emit.declared import METRICS
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
 TEXT = (Path(families.__file__).parents[1] / "README.md").read_text("utf-8")
 
 
-def test_the_table_of_metrics_agrees_with_the_code() -> None:
-    documented = set()
-    for names, kinds in re.findall(r"^\| (`zernel\.[^|]*) \| ([^|]*) \|", TEXT, re.MULTILINE):
-        found, pairs = re.findall("`(.*?)`", names), [kind.split(", ") for kind in kinds.split(" and ")]
-        for at, name in enumerate(found):
-            data, unit = pairs[0][0], pairs[min(at, len(pairs) - 1)][-1]
-            documented.add((name, data, unit))
+def test_every_metric_is_declared_as_it_is_emitted() -> None:
     emitted = {family for family in vars(families).values() if isinstance(family, Descriptor)}
-    assert documented == {(family.name, family.kind, family.unit) for family in emitted}
+    declared = {(metric.name, metric.kind, metric.unit) for metric in METRICS.values() if not metric.own}
+    assert declared == {(family.name, family.kind, family.unit) for family in emitted}
+
+
+def test_every_metric_that_the_readme_names_is_declared() -> None:
+    described = TEXT.partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^- \*\*`(zernel\.[\w.]+)`", described, re.MULTILINE))
+    assert named
+    assert named - METRICS.keys() - set().union(*(metric.attributes for metric in METRICS.values())) == set()
 
 
 def test_each_configuration_is_valid_and_the_full_one_has_the_defaults() -> None:
