@@ -175,9 +175,9 @@ def test_an_alert_has_the_advice_of_the_table(verdict: str) -> None:
 
 
 def test_the_document_on_phases_has_the_words_of_the_table() -> None:
-    document = (ROOT / "docs" / "phases.md").read_text("utf-8").partition("## In words")[2]
+    document = (ROOT / "docs" / "phases.md").read_text("utf-8").partition("## The table")[2]
     of_positions, _, of_activities = document.partition("| `zernel.activity` |")
-    row = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+    row = re.compile(r"^\| `(\w+)` \| ([^|]*) \|", re.MULTILINE)
     assert dict(row.findall(of_positions)) == {position: kept.name for position, kept in words.POSITION_WORDS.items()}
     assert dict(row.findall(of_activities)) == words.ACTIVITY_WORDS
 
