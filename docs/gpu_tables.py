@@ -1,5 +1,6 @@
 """Writes the tables of GPU names and states into the READMEs of csv, nvml and prometheus. `make docs` runs it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
@@ -37,9 +38,22 @@ def nvml_states() -> str:
 def dcgm_names() -> str:
     """The labels and the fields of dcgm-exporter, and what they are here."""
     labels = [(f"`{label}`", _either(attributes)) for label, attributes in LABELS.items()]
-    fields = [_field(field, measure) for field, measure in FIELDS.items()]
+    fields = _numbered_once([_field(field, measure) for field, measure in FIELDS.items()])
     head = ["dcgm-exporter", "type", "unit", "metric", "unit", "in nvml"]
     return f"{table(['label', 'attribute'], labels)}\n{table(head, fields)}"
+
+
+def _numbered_once(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Rows for the numbered links of a GPU are one row, with the range of their numbers."""
+    together: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for row in rows:
+        number = re.search(r"_L(\d+)`$", row[0])
+        key = tuple(re.sub(rf"(_L|link=){number[1]}\b", r"\1N", cell) for cell in row) if number else row
+        together.setdefault(key, []).append(row)
+    return [
+        (f"{alike[0][0]} to `_L{len(alike) - 1}`", *key[1:]) if len(alike) > 1 else alike[0]
+        for key, alike in together.items()
+    ]
 
 
 def _either(attributes: tuple[str, ...]) -> str:
