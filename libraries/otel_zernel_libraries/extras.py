@@ -14,6 +14,7 @@ _PACKAGES: Final[Mapping[str, tuple[str, str]]] = {
     "pyarrow": ("pyarrow", "csv"),
     "re2": ("google-re2", "gateway"),
     "swagger_ui_bundle": ("swagger-ui-bundle-v2", "store"),
+    "websockets": ("websockets", "gateway"),
     "xxhash": ("xxhash", "kafka"),
 }
 """The package and the extra of each module."""

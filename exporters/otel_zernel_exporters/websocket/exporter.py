@@ -19,6 +19,7 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.types import Address
 from otel_zernel_exporters.websocket.config import WebSocketConfig
 from otel_zernel_exporters.websocket.declared import SKIPPED_MESSAGES, SLOW_CLIENTS
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_libraries.serving.access import joined_headers
 from otel_zernel_libraries.serving.cors import Cors, CorsConfig
 from otel_zernel_libraries.serving.limits import ServerLimits
@@ -44,6 +45,10 @@ class WebSocketExporter(Exporter):
     @classmethod
     def forms(cls, config: WebSocketConfig) -> DataForms:
         return DataForms(refuses={"interval_spans": ("*",)})
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return missing_packages("the websocket exporter", "websockets")
 
     def __init__(self, config: WebSocketConfig, context: Context) -> None:
         super().__init__(config, context)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.types import Address
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.declared import CLIENTS, HEARTBEATS, REFUSED
 
@@ -25,6 +26,10 @@ class HeartbeatReceiver(Receiver):
     stability = "beta"
     signals = frozenset({"metrics"})
     config: HeartbeatReceiverConfig
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return missing_packages("the heartbeat receiver", "websockets")
 
     def __init__(self, config: HeartbeatReceiverConfig, context: Context) -> None:
         super().__init__(config, context)

@@ -12,6 +12,7 @@ from otel_zernel.text import visible
 from otel_zernel_libraries.clients.addresses import is_loopback
 from otel_zernel_libraries.clients.credentials import Credentials
 from otel_zernel_libraries.clients.tls import TlsFiles, client_context
+from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_receivers.zernel.config import ZernelConfig
 from otel_zernel_receivers.zernel.message import FeedMessage, UnreadableMessage, read_message
 from otel_zernel_receivers.zernel.series import FeedSeries
@@ -29,6 +30,10 @@ class ZernelReceiver(Receiver):
     Config = ZernelConfig
     stability = "alpha"
     signals = frozenset({"metrics"})
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return missing_packages("the zernel receiver", "websockets")
 
     def __init__(self, config: ZernelConfig, context: Context) -> None:
         super().__init__(config, context)

@@ -12,6 +12,7 @@ from otel_zernel_commands.watch.reading import as_number, number, rows, text
 from otel_zernel_commands.watch.sources.backoff import ReconnectWait
 from otel_zernel_commands.watch.sources.live_stream import token_of
 from otel_zernel_commands.watch.sources.watch_source import WatchSource
+from otel_zernel_libraries.extras import missing_packages
 
 _MOST_BYTES: Final = 4 << 20
 _MOST_PROCESSES: Final = 1024
@@ -42,6 +43,8 @@ class SeedFeedSource(WatchSource):
         return self._state
 
     async def run(self, *, once: bool = False) -> None:
+        if sentence := missing_packages(f"`watch {self.title}`", "websockets"):
+            raise CannotStart(sentence)
         from websockets.exceptions import WebSocketException
 
         while True:

@@ -4,6 +4,7 @@ uvicorn takes 10 MB of memory, so a server imports this module when the first cl
 """
 
 import asyncio
+import importlib.util
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -353,6 +354,7 @@ class HttpProtocol:
         self._config.timeout_keep_alive = limits.idle_time  # type: ignore[assignment]  # a delay of `call_later`
         self._config.load()
         self._limits = limits
+        self._has_websockets = importlib.util.find_spec("websockets") is not None
         self.state = ServerState()
         self._websockets: Callable[[], WebSocketConnection] | None = None
         """Makes a WebSocket. Exists from the first one on."""
@@ -366,7 +368,7 @@ class HttpProtocol:
         surplus: bool,
     ) -> Connection:
         """A new connection, see `Connection`."""
-        upgrade = self._websocket if self._limits.message_size else None
+        upgrade = self._websocket if self._limits.message_size and self._has_websockets else None
         return Connection(self._config, self.state, self._limits, idle, opened, spoke, upgrade, surplus=surplus)
 
     async def _websocket(self) -> "WebSocketConnection":
