@@ -28,6 +28,8 @@ _REMEDY = re.compile(
 _SIMILAR = 0.7
 """The ratio of `difflib` from which on a new message counts as an old one reworded."""
 _HEADING = re.compile(r"^## (\S+)$", re.MULTILINE)
+_AND = "<br>"
+"""Between messages of a component with the same advice."""
 _ROW = re.compile(r"^\| (`.*`) \| [a-z, ]+ \| (.*?) ?\|$", re.MULTILINE)
 
 
@@ -42,7 +44,8 @@ def advice(page: str) -> dict[Key, str]:
     found = {}
     _, *sections = _HEADING.split(page)
     for component, rows in zip(sections[::2], sections[1::2], strict=True):
-        found.update({(component, _plain(message)): text for message, text in _ROW.findall(rows)})
+        for cell, text in _ROW.findall(rows):
+            found.update({(component, _plain(message)): text for message in cell.split(_AND)})
     return found
 
 
@@ -65,7 +68,11 @@ def _inherited(known: Mapping[Key, str], current: Iterable[Key]) -> dict[Key, st
 
 def _tables(places: Mapping[Key, str], known: Mapping[Key, str]) -> Iterator[str]:
     for component, keys in groupby(sorted(places, key=lambda key: (key[0], places[key], key[1])), lambda key: key[0]):
-        rows = [(_code(key[1]), places[key], known.get(key, "")) for key in keys]
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for key in keys:
+            text = known.get(key, "")
+            alike.setdefault((places[key], text, "" if text else key[1]), []).append(_code(key[1]))
+        rows = [(_AND.join(codes), place, text) for (place, text, _), codes in alike.items()]
         yield f"## {component}\n\n{fences.table(['message', 'where', 'what to do'], rows)}"
 
 
