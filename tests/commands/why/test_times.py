@@ -95,12 +95,12 @@ def test_the_ledger_has_the_time_of_the_phases() -> None:
 def test_the_report_says_what_the_watch_cost() -> None:
     state = seen("stalls of 150 ms")
     process = first_process(state)
-    process.appeared, process.touched = 100.0, 110.0
+    process.first_ns, process.seen_ns = 100 * 10**9, 110 * 10**9
     process.probe_times.take("3636", 0.04, is_delta=True)
     job = report_on(state, JobChoice(), circumstances()).jobs[0]
     assert job.cost == pytest.approx(0.004)
     assert "; jitter 89 %\n  Watching slowed the job by about 0.4 %.\n" in report_text(
         report_on(state, JobChoice(), circumstances()), Terminal(80)
     )
-    process.appeared = 109.0
+    process.first_ns = 109 * 10**9
     assert report_on(state, JobChoice(), circumstances()).jobs[0].cost is None, "after a second it is not known"

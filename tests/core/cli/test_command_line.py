@@ -187,7 +187,6 @@ def test_doctor_examines_every_component_with_its_own_configuration(good: str, m
 @pytest.mark.parametrize(
     ("arguments", "wanted", "words"),
     [
-        ([], 2, "COMMAND"),
         (["rnu"], 2, 'unknown command "rnu"; did you mean "run"?'),
         (["vaildate"], 2, 'unknown command "vaildate"; did you mean "validate"?'),
         (["wyh"], 2, 'did you mean "why"?'),

@@ -157,6 +157,8 @@ class SeenProcess:
     touched: float = 0.0
     ended_at: float | None = None
     end: ProcessEnd | None = None
+    first_ns: int = 0
+    """The time of the data with which it appeared (Unix time)."""
     seen_ns: int = 0
     """The time of its newest data (Unix time)."""
     job: str = ""
@@ -260,9 +262,8 @@ class SeenProcess:
 
     @property
     def probe_share(self) -> float | None:
-        """The time that probes took on all its threads, as a share of the time since it appeared; None if too little of
-        it has passed."""
-        passed = self.touched - self.appeared
+        """The time that probes took on all its threads, as a share of the time of its data; None if that is too short."""
+        passed = (self.seen_ns - self.first_ns) / 1e9 if self.seen_ns else 0.0
         return sum(self.probe_times.values()) / passed if passed >= _KNOWN_AFTER and self.probe_times else None
 
     @property

@@ -151,6 +151,7 @@ class TrainingEntities:
         )
         if process is None or is_end:
             return process
+        process.first_ns = process.first_ns or time_ns
         process.seen_ns = max(process.seen_ns, time_ns)
         if is_process and not resource.items() <= process.attributes.items():
             process.attributes = bounded({**process.attributes, **resource})

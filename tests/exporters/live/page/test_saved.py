@@ -75,5 +75,5 @@ async def test_a_browser_shows_the_saved_state_without_a_request(tmp_path: Path)
         assert tab.complaints == []
         assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
     assert ranks == 4
-    assert "rank 3" in headline
+    assert "Rank 3 " in headline
     assert status.startswith("Saved on ")
