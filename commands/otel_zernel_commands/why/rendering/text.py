@@ -185,7 +185,8 @@ def _ranks(job: JobFindings, terminal: Terminal) -> Iterator[str]:
     yield terminal.coloured(_row(head, widths), _DIM)
     for one, row in zip(shown, rows, strict=True):
         is_late = job.diagnosis.verdict == "straggler" and one.lateness == latest
-        yield terminal.coloured(_row(row, widths), _BOLD) + (" <" if is_late else "")
+        line = _row(row, widths)
+        yield f"{terminal.coloured(line, _BOLD)} <" if is_late else line
     if len(shown) < len(job.ranks):
         yield f"  and {len(job.ranks) - len(shown)} more ranks, all in --json"
 
