@@ -36,6 +36,21 @@ def speed(text: str) -> float:
     return number
 
 
+def share(most: float) -> Callable[[str], float]:
+    """The type of an option for a share from 0 to `most`."""
+
+    def share_of(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= most:
+            raise argparse.ArgumentTypeError(f"{quoted(text)} is not a share from 0 to {most:.0f}, such as 0.05")
+        return number
+
+    return share_of
+
+
 def port(text: str) -> int:
     """The number of a port."""
     if not text.isdecimal() or not 0 < int(text) < 65536:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
-from otel_zernel.text import quoted
 from otel_zernel_libraries import command_options
 from otel_zernel_libraries.job_choice import JobChoice, add_choice
 from otel_zernel_libraries.output_files import check_writable, write_for_caller
@@ -75,7 +74,7 @@ class WhyCommand(Command):
         )
         parser.add_argument(
             "--tolerance",
-            type=_share,
+            type=command_options.share(_MOST_TOLERANCE),
             default=_TOLERANCE,
             metavar="SHARE",
             help="how much slower a job may become, beside the noise (default 0.05)",
@@ -254,16 +253,6 @@ def _program_of(options: argparse.Namespace) -> "Iterator[StartedProgram | None]
     except BaseException:
         program.stop()
         raise
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= _MOST_TOLERANCE:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a share from 0 to {_MOST_TOLERANCE:.0f}, such as 0.05")
-    return share
 
 
 def _write(path: Path, content: bytes) -> None:

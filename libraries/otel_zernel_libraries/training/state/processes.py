@@ -262,7 +262,7 @@ class SeenProcess:
 
     @property
     def probe_share(self) -> float | None:
-        """The time that probes took on all its threads, as a share of the time of its data; None if that is too short."""
+        """The time that probes took on all its threads, as a share of the time of its data; None if that is short."""
         passed = (self.seen_ns - self.first_ns) / 1e9 if self.seen_ns else 0.0
         return sum(self.probe_times.values()) / passed if passed >= _KNOWN_AFTER and self.probe_times else None
 
