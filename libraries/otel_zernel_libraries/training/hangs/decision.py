@@ -122,7 +122,7 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
     if all(each.state is _State.STOPPED for each in here) or (not waiting and _has_ended(judged)):
         return None
     behind = _behind(waiting)
-    differing = [each for each in behind if _differs_in_size(each)]
+    differing = [each for each in behind if _differs_in_size(each) and each.rank.signs.looks_same_for >= _STILL]
     mismatched = _mismatched(waiting, all_wait=len(waiting) == len(judged)) + differing
     are_all_here = len(ranks) >= size
     are_gone = not are_all_here and any(each.rank.signs.has_lost_ranks for each in here)
@@ -179,6 +179,8 @@ def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
     collective = None if is_alone else _collective(loop, threads.collectives, is_still=signs.looks_same_for >= _STILL)
     if _is_idle(loop) or not (loop.lines or signs.steps or collective):
         return _Judged(rank, _State.RESTS)
+    if collective and collective.sequence and max(loop.seconds, signs.looks_same_for) < _STILL:
+        return _Judged(rank, _State.MOVES)  # the collectives before it have ended
     if collective:
         return _Judged(rank, _State.WAITS, collective, loop, loop.detail)
     return _judge_blocked(rank, loop, threads.threads, threads.children)
@@ -350,7 +352,7 @@ def _behind(waiting: Sequence[_Judged]) -> list[_Judged]:
 
 def _differs_in_size(judged: _Judged) -> bool:
     """Whether a rank waits in a collective that has finished on a rank that has left it: of an operation that needs
-    all, that is so only if their sizes differ."""
+    all, that is so only if their sizes differ, or for a moment."""
     collective = judged.collective
     return collective is not None and collective.communicator.startswith(GLOO) and collective.operation in _NEEDS_ALL
 

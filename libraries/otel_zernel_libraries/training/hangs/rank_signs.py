@@ -14,7 +14,8 @@ _FRESH: Final = 15.0
 """A record holds for so long (s), and for a fifth of the silence that it reports: a process that is silent for long is
 read less often."""
 RUNS: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.CPU_WAIT, Activity.THROTTLED})
-_Wait = tuple[Activity, str, tuple[CodeLine, ...]]
+_Wait = tuple[Activity, str, tuple[CodeLine, ...], frozenset[tuple[str, str, int]]]
+"""What a thread waits for, its lines, and the collectives that are open meanwhile."""
 
 
 def _running(process: ProcessThreads) -> frozenset[int]:
@@ -91,7 +92,8 @@ class RankSigns:
         self.ran = _running(threads) & (_running(self.threads) if self.threads else _running(threads))
         self.threads, self.threads_at = threads, at
         loop = self.loop
-        wait = (loop.activity, loop.detail, loop.lines) if loop else None
+        calls = frozenset((each.operation, each.communicator, each.sequence) for each in threads.collectives)
+        wait = (loop.activity, loop.detail, loop.lines, calls) if loop else None
         if wait is None or wait != self._wait:
             self._wait, self._waits_since = wait, at
         if loop:
@@ -152,7 +154,8 @@ class RankSigns:
 
     @property
     def looks_same_for(self) -> float:
-        """How long (s) its loop's thread had been in the same lines with the same wait, from record to record."""
+        """How long (s) its loop's thread had been in the same lines with the same wait, and the same collectives had
+        been open, from record to record."""
         return self.threads_at - self._waits_since
 
     @property

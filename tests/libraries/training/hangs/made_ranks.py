@@ -56,8 +56,10 @@ def rank(
     is_traced: bool = False,
     has_lost_ranks: bool = False,
     age: float = 0.5,
+    still: float = 0.0,
 ) -> Rank:
-    """A rank that has taken steps of these durations until `silent` s ago. `age`: of its record, in s."""
+    """A rank that has taken steps of these durations until `silent` s ago. `age`: of its record, in s. `still`: a
+    record that is so much older (s) shows the same."""
     signs = RankSigns()
     for duration in steps:
         signs.add_step(NOW - silent, duration, 100)
@@ -72,7 +74,8 @@ def rank(
         collectives=tuple(collectives),
         children=tuple(children),
     )
-    signs.add_threads(NOW - age, body)
+    for at in (NOW - age - still, NOW - age):
+        signs.add_threads(at, body)
     signs.ending = ending
     return Rank(number, "node1", 4000 + (number or 0), signs, NOW)
 

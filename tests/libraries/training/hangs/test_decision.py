@@ -449,14 +449,30 @@ def test_a_queue_of_a_dead_child_gives_nothing() -> None:
 
 
 def test_a_rank_in_a_collective_that_others_have_left_has_another_size() -> None:
-    def at(number: int, sequence: int) -> Rank:
+    def at(number: int, sequence: int, still: float = 4.0) -> Rank:
         call = OpenCollective(operation="all_reduce", communicator="gloo of 2 ranks", sequence=sequence, seconds=6)
-        return rank(number, thread("lock", seconds=6), silent=6, collectives=[call])
+        return rank(number, thread("lock", seconds=6), silent=6, collectives=[call], still=still)
 
     hang = hang_of([at(0, 18), at(1, 17)], 2)
     assert roles(hang) == {0: "waiting", 1: "mismatched"}
     assert hang is not None
     assert hang.ranks[0].detail.startswith("waits in all_reduce 17, which other ranks have left: the sizes")
+    assert hang_of([at(0, 18), at(1, 17, still=0)], 2) is None  # its record may be older than that of the other one
+
+
+def test_ranks_whose_collectives_end_and_begin_are_alive() -> None:
+    """As in an evaluation that only gathers: it makes no marks."""
+
+    def gathering(number: int, sequence: int) -> Rank:
+        call = OpenCollective(operation="all_gather", communicator="gloo of 2 ranks", sequence=sequence, seconds=1)
+        gathers = rank(number, thread("lock", seconds=0.5), silent=60, collectives=[call])
+        assert gathers.signs.threads is not None
+        following = replace(gathers.signs.threads, collectives=(replace(call, sequence=sequence + 1),))
+        gathers.signs.add_threads(NOW + 5, following)
+        return gathers._replace(now=NOW + 5)
+
+    assert hang_of([gathering(0, 17), gathering(1, 17)], 2) is None
+    assert hang_of([gathering(0, 18), gathering(1, 17)], 2) is None
 
 
 def test_a_process_under_a_debugger_does_not_hang() -> None:
