@@ -89,7 +89,7 @@ async def hang_of(kind: str, folder: Path, patch: pytest.MonkeyPatch, *, is_watc
     [
         ("gil", AFTER),
         ("preprocess", AFTER),
-        *(soak(kind, AFTER) for kind in HANGS if kind not in ("gil", "preprocess", "dead", "loader", "size")),
+        *(soak(kind, AFTER) for kind in HANGS if kind not in ("gil", "preprocess", "dead", "loader")),
         *(soak(kind, BEFORE) for kind in HANGS),
     ],
 )
@@ -123,15 +123,6 @@ async def test_a_rank_that_was_dead_before_the_watch_is_missing(
     hung = await hang_of("dead", tmp_path, monkeypatch, is_watched_before=False)
     assert [(one["rank"], one["role"]) for one in hung["ranks"]] == [(1, "missing"), (0, "waiting")]
     assert hung["ranks"][0]["detail"] == "no process with this rank is seen"
-
-
-@pytest.mark.soak
-async def test_ranks_whose_sizes_differ_all_wait_for_a_collector_that_comes_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Probes see sizes and numbers only of collectives that begin later."""
-    hung = await hang_of("size", tmp_path, monkeypatch, is_watched_before=False)
-    assert [(one["rank"], one["role"]) for one in hung["ranks"]] == [(0, "waiting"), (1, "waiting")]
 
 
 @pytest.mark.soak

@@ -11,6 +11,7 @@ import numpy as np
 from otel_zernel.otlp.points import LARGEST_INTEGER
 from otel_zernel_libraries.training.stacks import GLOO, MOST_COLLECTIVES, OpenCollective
 from otel_zernel_receivers.ebpf.emit.event_spans import communicator_name
+from otel_zernel_receivers.ebpf.hangs.gloo_works import Work
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     ADDRESS,
     COLLECTIVE,
@@ -42,6 +43,21 @@ _NUMBERED: Final = 1 << 31
 """As in bpf/distributed.bpf.h: the other bits of `numbered_ranks` are the ranks of the largest group."""
 
 
+def gloo_collective(work: Work, world: int, *, thread: int, seconds: float) -> OpenCollective:
+    """A collective of gloo in a job of `world` ranks; 0 if they are not known.
+
+    Only the largest group has a name and numbers. Several smaller ones may have as many ranks as each other.
+    """
+    is_world = work.ranks == world > 0
+    return OpenCollective(
+        operation=_OPERATIONS.get(work.operation, "unknown"),
+        communicator=f"{GLOO} {work.ranks} ranks" if is_world else "",
+        sequence=work.sequence if is_world else 0,
+        thread=thread,
+        seconds=seconds,
+    )
+
+
 class OpenCollectives:
     """The open collectives of all processes. One thread at a time may use it."""
 
@@ -57,7 +73,6 @@ class OpenCollectives:
         return tuple(found[:MOST_COLLECTIVES])
 
     def _of_gloo(self, process: WatchedProcess, now_ns: int) -> Iterator[OpenCollective]:
-        """Only the largest group has a name. Several smaller ones may have as many ranks as each other."""
         row = self._rows.array[process.row]
         world = int(row["world_size"]) or int(row["numbered_ranks"]) & ~_NUMBERED
         keys = self._works.keys(ADDRESS)
@@ -65,14 +80,8 @@ class OpenCollectives:
         for value in map(self._works.get, (key.tobytes() for key in of_process)):
             if value is not None:
                 begin, sequence, tid, operation, ranks, _ = np.frombuffer(value, OPEN_WORK)[0].tolist()
-                is_world = ranks == world
-                yield OpenCollective(
-                    operation=_OPERATIONS.get(operation, "unknown"),
-                    communicator=f"{GLOO} {ranks} ranks" if is_world and ranks else "",
-                    sequence=sequence if is_world else 0,
-                    thread=tid,
-                    seconds=max(now_ns - begin, 0) / 1e9,
-                )
+                seconds = max(now_ns - begin, 0) / 1e9
+                yield gloo_collective(Work(operation, sequence, ranks), world, thread=tid, seconds=seconds)
 
     def _of_nccl(self, process: WatchedProcess, now_ns: int) -> Iterator[OpenCollective]:
         row = self._rows.array[process.row]

@@ -7,7 +7,7 @@ Nothing is stopped and no probe is needed, so it also works for a job that was s
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,21 +15,35 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from otel_zernel_libraries.job_environment import (
     JOB_VARIABLES,
     LOCAL_VARIABLES,
     RANK,
     RANK_VARIABLES,
+    WORLD_SIZE,
     job_id,
     rank_attributes,
     ranks_of_one_host,
 )
 from otel_zernel_libraries.training.ledger import Activity
 from otel_zernel_libraries.training.library_folders import LibraryFolders, is_of_pytorch, waits_for_gpu
-from otel_zernel_libraries.training.stacks import HOLDS_GIL, MOST_THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
+from otel_zernel_libraries.training.stacks import (
+    HOLDS_GIL,
+    MOST_COLLECTIVES,
+    MOST_THREADS,
+    ChildNow,
+    CodeLine,
+    OpenCollective,
+    ProcessThreads,
+    ThreadNow,
+)
+from otel_zernel_receivers.ebpf.hangs.collectives import gloo_collective
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
 from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
-from otel_zernel_receivers.ebpf.hangs.native import collective_waits, is_on_stack
+from otel_zernel_receivers.ebpf.hangs.gloo_works import SIZE, Work, WorkLayout, words_of, works_on
+from otel_zernel_receivers.ebpf.hangs.native import TorchCode, is_on_stack, torch_code
 from otel_zernel_receivers.ebpf.hangs.tasks import (
     Task,
     children_of,
@@ -62,6 +76,8 @@ _MOST_RUNS: Final = 0.5
 _LOOKS_FOR_RANKS: Final = 5.0
 """s without a mark after which the other ranks of a job are looked for among all processes, and between two looks."""
 _OF_RANKS: Final = JOB_VARIABLES | LOCAL_VARIABLES | RANK_VARIABLES
+_INNERMOST: Final = 4_096
+"""Bytes of a stack in which the function of a wait is."""
 _LISTED: Final = "RD"
 """The states of threads that are listed although they run no Python: they run, or wait for a disk."""
 
@@ -101,6 +117,8 @@ class _Tasks:
     own: Mapping[int, int]
     """Its threads by the ids that they have in their own pid namespace."""
     tasks: dict[int, Task] = field(default_factory=dict)
+    stacks: list[int] = field(default_factory=list)
+    """The stack pointers of threads without Python that wait for locks."""
 
     @cached_property
     def gil_holder(self) -> int:
@@ -154,8 +172,8 @@ class ProcessReader:
         """By pid and start time."""
         self._folders: dict[tuple[int, int], LibraryFolders] = {}
         """Of the processes that have PyTorch. The same keys."""
-        self._functions: dict[tuple[int, int], list[range]] = {}
-        """In which threads wait for other ranks, by pid and start time."""
+        self._torch: dict[tuple[int, int], TorchCode] = {}
+        """The same keys."""
         self._waits: dict[int, dict[int, _Wait]] = {}
         """By pid and thread."""
         self._living: dict[_Job, tuple[float, int]] = {}
@@ -171,13 +189,15 @@ class ProcessReader:
         pids = dict.fromkeys((*process.workers, *children_of(folder)))
         children = {pid: self._folder_of(pid) for pid in islice(pids, _MOST_CHILDREN)}
         tasks = self._tasks(folder, process, deadline)
+        threads = tuple(self._threads(tasks, children, deadline))
         return ProcessThreads(
             silent=process.silent,
             has_marks=process.has_marks,
             is_stopped=_is_stopped(tasks),
             is_traced=read_status(folder).is_traced,
             has_lost_ranks=self._has_lost_ranks(folder, process, deadline),
-            threads=tuple(self._threads(tasks, children, deadline)),
+            threads=threads,
+            collectives=tuple(islice(self._collectives(tasks, threads), MOST_COLLECTIVES)),
             children=tuple(self._read_children(children, process.workers, deadline)),
         )
 
@@ -249,6 +269,8 @@ class ProcessReader:
                 task = read_task(folder, tid, clock if tid in shown else 0.0)
                 if tid in shown or (task.state in _LISTED and not task.is_of_transport):
                     found.tasks[tid] = task
+                elif task.call == "futex":
+                    found.stacks.append(task.stack)
         return found
 
     def _threads(self, of: _Tasks, children: Mapping[int, ProcessFolder], deadline: float) -> Iterator[ThreadNow]:
@@ -312,15 +334,42 @@ class ProcessReader:
             self._folders[key] = folders
         return self._folders[key]
 
+    def _torch_code(self, of: _Tasks) -> TorchCode:
+        key = of.process.pid, of.folder.start_time()
+        if key not in self._torch:
+            if len(self._torch) >= _MOST_KNOWN:
+                self._torch.clear()
+            self._torch[key] = torch_code(self._proc_root, of.folder.pid, executable_mappings(of.folder.maps))
+        return self._torch[key]
+
     def _waits_for_ranks(self, of: _Tasks, task: Task) -> bool:
         """Whether a thread that waits for a lock waits for other ranks."""
-        key = of.process.pid, of.folder.start_time()
-        if key not in self._functions:
-            if len(self._functions) >= _MOST_KNOWN:
-                self._functions.clear()
-            mappings = executable_mappings(of.folder.maps)
-            self._functions[key] = collective_waits(self._proc_root, of.folder.pid, mappings)
-        return is_on_stack(of.process.pid, task.stack, self._functions[key])
+        return is_on_stack(words_of(of.process.pid, task.stack, _INNERMOST), self._torch_code(of).waits)
+
+    def _collectives(self, of: _Tasks, threads: Iterable[ThreadNow]) -> Iterator[OpenCollective]:
+        """The collectives that threads wait for, the oldest first, whether or not a probe has seen them begin.
+
+        One that is not known is a `wait`, unless the innermost frame is PyTorch's, which says more.
+        """
+        waiting = [thread for thread in threads if thread.activity is Activity.COLLECTIVE]
+        if not waiting:
+            return
+        layout = self._torch_code(of).works
+        moved = self._moved_works(of, layout) if layout else []
+        world = rank_attributes(of.folder.environment(RANK_VARIABLES, of.process.pid)).get(WORLD_SIZE, 0)
+        for thread in waiting:
+            words = words_of(of.process.pid, of.tasks[thread.thread].stack, SIZE)
+            works = (works_on(of.process.pid, layout, words, of.folder.maps) if layout else []) or moved
+            for work in works:
+                yield gloo_collective(work, world, thread=thread.thread, seconds=thread.seconds)
+            if not works and not any(map(is_of_pytorch, thread.lines[:1])):
+                yield OpenCollective(operation="wait", thread=thread.thread, seconds=thread.seconds)
+
+    def _moved_works(self, of: _Tasks, layout: WorkLayout) -> list[Work]:
+        """The collectives that threads of gloo work on."""
+        stacks = [words_of(of.process.pid, stack, SIZE) for stack in of.stacks]
+        moving = [words for words in stacks if is_on_stack(words, self._torch_code(of).moves)]
+        return works_on(of.process.pid, layout, np.concatenate(moving), of.folder.maps) if moving else []
 
 
 def _running(lines: tuple[CodeLine, ...], *, holds_gil: bool) -> Described:

@@ -6,14 +6,12 @@ then gets more time to start.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.library_folders import is_of_pytorch
-from otel_zernel_libraries.training.stacks import OpenCollective, ProcessThreads
+from otel_zernel_libraries.training.stacks import MOST_COLLECTIVES, OpenCollective, ProcessThreads
 from otel_zernel_receivers.ebpf.hangs.collectives import OpenCollectives
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
 from otel_zernel_receivers.ebpf.hangs.tasks import is_rank
@@ -88,7 +86,7 @@ class SilentProcesses:
                 watched = self._watched(process, silent[process], workers.get(process, ()))
                 threads = self._reader.read(watched)
                 begun = self._collectives.of(process, now) if process.row != NO_ROW else ()
-                found.append(Silence(process, replace(threads, collectives=begun or tuple(_waits(threads)))))
+                found.append(Silence(process, replace(threads, collectives=_joined(begun, threads.collectives))))
             self._due[process] = now + round(min(silent[process] * _PAUSE, _LONGEST_PAUSE) * 1e9)
         return found
 
@@ -132,8 +130,14 @@ class SilentProcesses:
         )
 
 
-def _waits(threads: ProcessThreads) -> Iterator[OpenCollective]:
-    """The waits for collectives that no probe has seen begin. If the innermost frame is PyTorch's, it says which."""
-    for thread in threads.threads:
-        if thread.activity is Activity.COLLECTIVE and not any(map(is_of_pytorch, thread.lines[:1])):
-            yield OpenCollective(operation="wait", thread=thread.thread, seconds=thread.seconds)
+def _joined(begun: Sequence[OpenCollective], waited: Sequence[OpenCollective]) -> tuple[OpenCollective, ...]:
+    """The collectives that probes have seen begin, and those of stacks: others with a number have begun before."""
+    if not begun:
+        return tuple(waited)
+    known, longest = set(map(_place, begun)), max(each.seconds for each in begun)
+    older = [each for each in waited if each.sequence and _place(each) not in known]
+    return (*(replace(each, seconds=max(each.seconds, longest)) for each in older), *begun)[:MOST_COLLECTIVES]
+
+
+def _place(collective: OpenCollective) -> tuple[str, int]:
+    return collective.communicator, collective.sequence

@@ -3,7 +3,8 @@
     python ranks.py KIND STORE RANK RANKS
 
 It says `training` after its first steps and waits for a line of its input. Then the last rank does what KIND says in
-place of its next step, and the others wait for it in backward. They say `stuck` before that.
+place of its next step, and the others wait for it in backward. They say `stuck` before that. The file STORE.number then
+has the number of the latest collective.
 """
 
 import ctypes
@@ -91,6 +92,7 @@ for _ in range(2):
 say("training")
 sys.stdin.readline()
 step()
+Path(f"{STORE}.number").write_text(str(dist.group.WORLD._get_sequence_number_for_group()))
 say("stuck")
 if RANK == RANKS - 1:
     {

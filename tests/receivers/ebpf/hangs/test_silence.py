@@ -15,6 +15,7 @@ from otel_zernel_receivers.ebpf.hangs.silence import AFTER_ATTACHING, AFTER_MARK
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.tables.process_table import NO_ROW, WatchedProcess
 from tests.receivers.ebpf.hangs.jobs import PROGRAM, hanging_job
+from tests.receivers.ebpf.jobs.pytorch.torches import OLD, OWN, python_of
 from tests.receivers.ebpf.watching import Watch
 
 LINES = PROGRAM.read_text("utf-8").splitlines()
@@ -67,11 +68,24 @@ def test_a_rank_at_a_dead_pipe_is_shown_with_its_line(watch: Watch, tmp_path: Pa
     assert min(guilty.silent, waiting.silent) >= least
 
 
-def test_a_wait_for_a_work_is_known_to_a_collector_that_attaches_late(watch: Watch, tmp_path: Path) -> None:
-    waiting, guilty = stuck(watch, "work", tmp_path, is_attached_before=False)
-    assert [(one.operation, one.sequence) for one in waiting.collectives] == [("wait", 0)]
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [("work", "async_op=True).wait()"), pytest.param("pipe", ".sum().backward()", marks=pytest.mark.soak)],
+)
+@pytest.mark.parametrize("version", [OWN, pytest.param(OLD, marks=pytest.mark.soak)])
+def test_a_collector_that_attaches_late_knows_the_collective(
+    watch: Watch, tmp_path: Path, kind: str, line: str, version: str
+) -> None:
+    """A wait for a collective, or a backward pass that waits for one. PyTorch counts the collectives from 1 on."""
+    with hanging_job(kind, tmp_path, python=python_of(version)) as job:
+        job.hang()
+        watch.attach()
+        waiting, guilty = job.threads(watch)
+    (collective,) = waiting.collectives
+    assert (collective.operation, collective.communicator) == ("all_reduce", "gloo of 2 ranks")
+    assert collective.sequence == int((tmp_path / "store.number").read_text()) + 1
     assert waiting.threads[0].activity is Activity.COLLECTIVE
-    assert deepest(waiting) == place("async_op=True).wait()")
+    assert deepest(waiting) == place(line)
     assert (guilty.collectives, guilty.threads[0].activity) == ((), Activity.PIPE)
 
 
