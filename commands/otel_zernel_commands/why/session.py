@@ -29,6 +29,7 @@ from otel_zernel_commands.why.watch import (
     nccl_notes,
     programs,
     py_spy_code,
+    py_spy_note,
     replay,
     replay_settings,
     runs_mps,
@@ -109,8 +110,13 @@ def watched_report(options: WatchOptions, installed: Registry, progress: TextIO)
 
 
 def _with_others(job: JobFindings) -> JobFindings:
-    """A job that hangs with what other programs say of it: NCCL, and py-spy of processes without lines of code."""
-    if not job.hang or job.hang.is_stop:
+    """A job with what other programs say of it: py-spy of processes without lines of code, and NCCL of one that
+    hangs."""
+    if not job.hang:
+        unread = next((rank.pid for rank in job.ranks if rank.steps and not rank.code), 0)
+        note = py_spy_note(unread) if unread else ""
+        return replace(job, notes=(*job.notes, note)) if note else job
+    if job.hang.is_stop:
         return job
     code = {rank.pid: py_spy_code(rank.pid) for rank in job.hang.ranks if rank.pid and not rank.code}
     ranks = tuple(replace(rank, code=rank.code or code.get(rank.pid, ())) for rank in job.hang.ranks)

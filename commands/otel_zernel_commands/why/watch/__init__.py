@@ -18,7 +18,7 @@ from otel_zernel_commands.why.watch.host_processes import (
     uses_rocm,
 )
 from otel_zernel_commands.why.watch.nccl_ras import nccl_notes
-from otel_zernel_commands.why.watch.py_spy import py_spy_code
+from otel_zernel_commands.why.watch.py_spy import py_spy_code, py_spy_note
 from otel_zernel_commands.why.watch.slices import MOST_SLICES, Slice, Slices
 from otel_zernel_commands.why.watch.step_blocks import StepBlock, StepBlocks
 from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
@@ -44,6 +44,7 @@ __all__ = [
     "nccl_notes",
     "programs",
     "py_spy_code",
+    "py_spy_note",
     "replay",
     "replay_settings",
     "runs_mps",
