@@ -167,7 +167,8 @@ class _Entries:
             for sign in _SIGNS:
                 if sign.is_in(one.lines):
                     self.signs[sign] += one.seconds * scale  # type: ignore[assignment]  # a float
-            if call := library_call(of_worker(one.lines)[0]):
+            call = library_call(of_worker(one.lines)[0])
+            if call and (call.waits_for_others or one.activity not in FOR_OTHERS):
                 self.calls[call] += one.seconds * scale  # type: ignore[assignment]  # a float
 
     def join(self, other: "_Entries") -> None:

@@ -25,6 +25,8 @@ class LibraryCall(NamedTuple):
     """Elsewhere."""
     growing: str = ""
     """If each step takes longer than the one before."""
+    waits_for_others: bool = True
+    """Whether a wait for another thread or process in its calls is its time, too."""
 
 
 def _anywhere(functions: str, text: str) -> LibraryCall:
@@ -93,6 +95,7 @@ _CALLS: Final = (
         r"torch/multiprocessing/reductions\.py|multiprocessing/(?:queues|connection|reduction|resource_sharer)\.py",
         "Let workers return one tensor for a whole batch: the main process unpacks each tensor that they return.",
         "Send fewer and larger values between processes: each is packed, sent and unpacked.",
+        waits_for_others=False,
     ),
     _anywhere(
         r"(?:multiprocessing|torch/multiprocessing)/(?:process|context|spawn|popen_\w+|managers)\.py"

@@ -87,6 +87,19 @@ def test_the_library_that_the_program_calls_decides_what_to_do_first() -> None:
     assert not any("images" in text for text in mostly_own.advice)
 
 
+@pytest.mark.parametrize("activity", [Activity.PYTHON, Activity.LOCK])
+def test_a_queue_of_processes_that_unpacks_is_told_from_one_that_waits(activity: Activity) -> None:
+    plan = Plan((*HEALTHY, Part(Position.LOAD, activity, 0.010)))
+    stack = PlacedStack(0.010, activity, (QUEUES, line(70), MAIN), Position.LOAD)
+    first = named(answered(plan, [stack])).advice[0]
+    assert first.startswith(
+        "Let workers return one tensor" if activity is Activity.PYTHON else "Make batches in several"
+    )
+
+
+QUEUES = CodeLine("/usr/lib/python3.11/multiprocessing/queues.py", "Queue.get", 122)
+
+
 @pytest.mark.parametrize("is_same", [True, False])
 def test_a_call_that_computes_and_waits_is_one_cause(is_same: bool) -> None:
     """A database takes time of the CPU and of its disk."""
