@@ -6,14 +6,13 @@ from typing import NamedTuple, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.otlp.points import Period
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.budget.step_sample import StepSample
 from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
-from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo, period_between
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
@@ -143,7 +142,7 @@ class Session:
         ends = self._records.ends(readings)
         self._number += 1
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
-        period = Period(since_ns, self._since_ns)
+        period = period_between(since_ns, self._since_ns)
         sampled = frozenset(coverage.shares)
         missing = self._scanning.missing_marks(without_runs=Group.OPERATORS in sampled)
         workers = self._workers.read()

@@ -119,6 +119,11 @@ class ReadingInfo:
     """From CLOCK_MONOTONIC to Unix time."""
 
 
+def period_between(since_ns: int, until_ns: int) -> Period:
+    """The period of a reading (Unix time)."""
+    return Period(since_ns, until_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class MetricEncoding:
     """What the points of all readings have in common."""

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,7 @@ class SpanEncoder:
         """By pid and window."""
         offsets = np.where(events["begin"] < _EARLIEST, np.uint64(self.offset_ns), np.uint64(0))
         begins, ends = ((events[time] + offsets).tolist() for time in ("begin", "end"))
-        processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
+        processes = (WatchedProcess(*one) for one in events[["row", "generation", "pid"]].tolist())
         columns = (events[name].tolist() for name in EventFields._fields[:-1])
         kinds = map(EventFields, *columns, events["facts"]["name"].tolist())
         self._forget_ended()
@@ -126,7 +125,7 @@ class SpanEncoder:
         for one in skipped:
             if self.identities.is_selected(one.process):
                 by_process[one.process].append(self._encode_skipped(one))
-        encoded = b"".join(starmap(self._encode_resource, by_process.items()))
+        encoded = b"".join(self._encode_resource(*one) for one in by_process.items())
         return Batch.encoded("traces", encoded, sum(map(len, by_process.values())))
 
     def _bounded(self, process: WatchedProcess, fields: EventFields) -> EventFields:
