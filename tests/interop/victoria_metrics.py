@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -20,8 +21,16 @@ def find_victoria_metrics(release: str) -> Path:
     return installed_peer(f"victoria-metrics-{release}.0", "VictoriaMetrics 1.151") / "victoria-metrics"
 
 
+class VictoriaMetrics(Prometheus):
+    """Its queries see all that it has received. Else an answer of "nothing" would be remembered for ten seconds."""
+
+    async def get(self, path: str, **parameters: str) -> Any:
+        (await self.client.get("/internal/force_flush")).raise_for_status()
+        return await super().get(path, **parameters)
+
+
 @asynccontextmanager
-async def victoria(program: Path, folder: Path, port: int) -> AsyncIterator[Prometheus]:
+async def victoria(program: Path, folder: Path, port: int) -> AsyncIterator[VictoriaMetrics]:
     """A running VictoriaMetrics with its defaults, except that a query sees the newest samples at once."""
     arguments = (f"-storageDataPath={folder}/victoria", f"-httpListenAddr=127.0.0.1:{port}")
     with (folder / "victoria.log").open("w") as log:
@@ -31,7 +40,7 @@ async def victoria(program: Path, folder: Path, port: int) -> AsyncIterator[Prom
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             await until_ready(client, "/health")
-            yield Prometheus(client)
+            yield VictoriaMetrics(client)
     finally:
         process.terminate()
         await process.wait()

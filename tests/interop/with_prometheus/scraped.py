@@ -64,21 +64,13 @@ async def scrape_of(downstream: Downstream, port: int) -> Batch:
     return batch
 
 
-async def stored(prometheus: Prometheus, name: str) -> dict[SeriesKey, float]:
-    """The series that Prometheus has of a job."""
-    return await _stored(prometheus, f'{{job="{name}"}}')
-
-
-async def stored_everywhere(prometheus: Prometheus) -> dict[SeriesKey, float]:
-    """Every series, whatever its job."""
-    return await _stored(prometheus, '{__name__=~".+"}')
-
-
-async def _stored(prometheus: Prometheus, selector: str) -> dict[SeriesKey, float]:
+async def stored(prometheus: Prometheus, **labels: str) -> dict[SeriesKey, float]:
+    """The series that Prometheus has with these labels."""
+    selected = ",".join(f'{key}="{text}"' for key, text in labels.items())
     series: dict[SeriesKey, float] = {}
-    for labels, value in await prometheus.series(selector):
-        metric = labels.pop("__name__")
-        series[metric, frozenset((key, _normal(key, text)) for key, text in labels.items())] = value
+    for named, value in await prometheus.series(f"{{{selected}}}"):
+        metric = named.pop("__name__")
+        series[metric, frozenset((key, _normal(key, text)) for key, text in named.items())] = value
     return series
 
 

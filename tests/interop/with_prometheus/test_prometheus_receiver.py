@@ -21,7 +21,6 @@ from tests.interop.with_prometheus.scraped import (
     receiving,
     scrape_of,
     stored,
-    stored_everywhere,
 )
 from tests.receivers.prometheus.serving import (
     OPENMETRICS,
@@ -85,7 +84,7 @@ async def test_prometheus_and_the_receiver_have_the_same_series_of_real_pages(
             batch = await scrape_of(downstream, port)
             ours = series_of(batch)
             assert len(ours) > (10 if name == "python" else 300)
-            theirs = await stored(prometheus, name)
+            theirs = await stored(prometheus, job=name)
             assert_equal(ours, {key: value for key, value in theirs.items() if not key[0].endswith("_created")})
 
 
@@ -110,10 +109,10 @@ untyped_bucket 3
 """
 
 
-@pytest.mark.parametrize("honor", [True, False])
 async def test_relabelling_and_label_conflicts_end_in_the_same_series(
-    honor: bool, peer: Peer, tmp_path: Path, unused_tcp_port: int
+    peer: Peer, tmp_path: Path, unused_tcp_port: int
 ) -> None:
+    """In one zone, the labels of the page win."""
     rules = [
         {"source_labels": ["__name__"], "regex": "un(.*)", "target_label": "__name__", "replacement": "${1}_un"},
         {"source_labels": ["x", "y"], "separator": "-", "regex": "(.*)-(.*)", "target_label": "z"},
@@ -127,22 +126,27 @@ async def test_relabelling_and_label_conflicts_end_in_the_same_series(
         {"source_labels": ["__scheme__"], "action": "uppercase", "target_label": "scheme"},
         {"regex": "__(metrics)_(path)__", "action": "labelmap", "replacement": "${1}${2}"},
     ]
-    async with serving(TRICKY.encode()) as server:
-        settings = {
-            "honor_labels": honor,
-            "metric_relabel_configs": rules,
-            "relabel_configs": targets,
-            "static_configs": [{"targets": [server.address], "labels": {"zone": "a", "x": "target"}}],
-        }
-        tricky = {"job_name": "tricky", **settings}
+    async with serving(TRICKY.encode()) as first, serving(TRICKY.encode()) as second:
+        zones = {"honours": first, "renames": second}
+        jobs = [
+            {
+                "job_name": zone,
+                "honor_labels": zone == "honours",
+                "metric_relabel_configs": rules,
+                "relabel_configs": targets,
+                "static_configs": [{"targets": [server.address], "labels": {"zone": zone, "x": "target"}}],
+            }
+            for zone, server in zones.items()
+        ]
         async with (
-            configured(peer("prometheus"), tmp_path, unused_tcp_port, [tricky]) as prometheus,
-            receiving(None, tricky) as downstream,
+            configured(peer("prometheus"), tmp_path, unused_tcp_port, jobs) as prometheus,
+            receiving(None, *jobs) as downstream,
         ):
-            await prometheus.until("sum(scrape_samples_scraped)", 13)
-            theirs = await stored_everywhere(prometheus)
-            ours = series_of(await scrape_of(downstream, server.port))
-            assert_equal({key: value for key, value in ours.items() if key[0] != "s_sum"}, theirs)
+            for zone, server in zones.items():
+                await prometheus.until(f'sum(scrape_samples_scraped{{zone="{zone}"}})', 13)
+                theirs = await stored(prometheus, zone=zone)
+                ours = series_of(await scrape_of(downstream, server.port))
+                assert_equal({key: value for key, value in ours.items() if key[0] != "s_sum"}, theirs)
 
 
 async def test_native_histograms_have_the_buckets_that_prometheus_has(

@@ -1,7 +1,7 @@
 """Quantiles over 8 GPUs: the collector's process, Prometheus, and PromQL give the quantiles of all values."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from tests.collectors import collector
 from tests.interop.prometheus import Prometheus, scraping, until_ready
-from tests.interop.with_prometheus.gpus import FAMILY, Gpus
+from tests.interop.with_prometheus.gpus import FAMILY, TEMPORALITIES, Gpus
 
 Peer = Callable[[str], Path]
 Ports = Callable[[], int]
@@ -58,52 +58,69 @@ async def send(port: int, message: MetricsData) -> None:
         response.raise_for_status()
 
 
-async def feed(gpus: Gpus, otlp: int, prometheus: Prometheus, count: str, temporality: str) -> None:
-    """Sends the values in 2 parts. Prometheus scrapes the page between two parts, so `rate` sees all values."""
-    for part, message in enumerate(gpus.parts(2, temporality)):
-        await send(otlp, message)
-        await prometheus.until(count, part * 500 * gpus.count)
+@asynccontextmanager
+async def scraped(
+    program: Path, folder: Path, ports: Ports, pages: Mapping[str, int]
+) -> AsyncIterator[tuple[Prometheus, Prometheus]]:
+    """Two that scrape the pages: one has classic buckets, the other one native histograms."""
+    async with AsyncExitStack() as stack:
+        servers = []
+        for feature in ("exemplar-storage", "native-histograms"):
+            (folder / feature).mkdir()
+            scraping_one = scraping(program, folder / feature, ports(), (feature,), **pages)
+            servers.append(await stack.enter_async_context(scraping_one))
+        classic, native = servers
+        yield classic, native
 
 
 def close(value: float, exact: float, ratio: float) -> bool:
     return exact / ratio <= value <= exact * ratio
 
 
-@pytest.mark.parametrize("temporality", ["cumulative", "delta"])
-async def test_classic_buckets_of_8_gpus_give_the_quantiles_of_all_values(
-    peer: Peer, tmp_path: Path, unused_tcp_port_factory: Ports, temporality: str
+async def test_classic_buckets_and_native_histograms_of_8_gpus_give_the_quantiles_of_all_values(
+    peer: Peer, tmp_path: Path, unused_tcp_port_factory: Ports
 ) -> None:
-    async with (
-        gateway(tmp_path, unused_tcp_port_factory) as (otlp, page),
-        scraping(peer("prometheus"), tmp_path, unused_tcp_port_factory(), node=page) as prometheus,
-    ):
-        await feed(REPORTED, otlp, prometheus, f"sum({FAMILY}_count)", temporality)
-        for quantile in QUANTILES:
-            exact = REPORTED.quantile(quantile)
-            for buckets in (f"{FAMILY}_bucket", f"rate({FAMILY}_bucket[1m])", f"increase({FAMILY}_bucket[1m])"):
-                value = await prometheus.value(f"histogram_quantile({quantile}, sum by (le) ({buckets}))")
-                assert close(value, exact, GRID), (quantile, buckets, value, exact)
-        counts = {count for _, count in await prometheus.series(f"count by (le) ({FAMILY}_bucket)")}
-        assert counts == {8}, "a bound that one series lacks is missing in the sum"
-        reported = await prometheus.value(f"histogram_quantile(0.85, sum by (le) ({FAMILY}_bucket))")
-        assert reported < 0.1 < 0.12
+    """Sent as totals and as deltas. Prometheus scrapes each page between two parts, so `rate` sees all values."""
+    ports = unused_tcp_port_factory
+    async with AsyncExitStack() as stack:
+        gateways = {
+            temporality: await stack.enter_async_context(
+                gateway(tmp_path / temporality, ports, const_labels={"sent": temporality})
+            )
+            for temporality in TEMPORALITIES
+        }
+        pages = {temporality: page for temporality, (_, page) in gateways.items()}
+        classic, native = await stack.enter_async_context(scraped(peer("prometheus"), tmp_path, ports, pages))
+        for part in range(3):
+            for temporality, (otlp, _) in gateways.items():
+                await send(otlp, list(REPORTED.parts(2, temporality))[part])
+            for temporality in gateways:
+                of = f'{{sent="{temporality}"}}'
+                await classic.until(f"sum({FAMILY}_count{of})", part * 500 * REPORTED.count)
+                await native.until(f"histogram_count(sum({FAMILY}{of}))", part * 500 * REPORTED.count)
+        for temporality in gateways:
+            await check_classic(classic, f'{{sent="{temporality}"}}')
+            await check_native(native, f'{{sent="{temporality}"}}')
 
 
-@pytest.mark.parametrize("temporality", ["cumulative", "delta"])
-async def test_native_histograms_of_8_gpus_give_the_quantiles_of_all_values(
-    peer: Peer, tmp_path: Path, unused_tcp_port_factory: Ports, temporality: str
-) -> None:
-    port = unused_tcp_port_factory()
-    async with (
-        gateway(tmp_path, unused_tcp_port_factory) as (otlp, page),
-        scraping(peer("prometheus"), tmp_path, port, ("native-histograms",), node=page) as prometheus,
-    ):
-        await feed(REPORTED, otlp, prometheus, f"histogram_count(sum({FAMILY}))", temporality)
-        for quantile in QUANTILES:
-            exact = REPORTED.quantile(quantile)
-            for histograms in (FAMILY, f"rate({FAMILY}[1m])"):
-                value = await prometheus.value(f"histogram_quantile({quantile}, sum({histograms}))")
-                assert close(value, exact, NATIVE), (quantile, histograms, value, exact)
-        total = sum(float(values.sum()) for values in REPORTED.values)
-        assert await prometheus.value(f"histogram_sum(sum({FAMILY}))") == pytest.approx(total)
-        assert await prometheus.series(f"{FAMILY}_bucket") == []
+async def check_classic(prometheus: Prometheus, of: str) -> None:
+    buckets = f"{FAMILY}_bucket{of}"
+    for quantile in QUANTILES:
+        exact = REPORTED.quantile(quantile)
+        for read in (buckets, f"rate({buckets}[1m])", f"increase({buckets}[1m])"):
+            value = await prometheus.value(f"histogram_quantile({quantile}, sum by (le) ({read}))")
+            assert close(value, exact, GRID), (quantile, read, value, exact)
+    counts = {count for _, count in await prometheus.series(f"count by (le) ({buckets})")}
+    assert counts == {8}, "a bound that one series lacks is missing in the sum"
+    assert await prometheus.value(f"histogram_quantile(0.85, sum by (le) ({buckets}))") < 0.1 < 0.12
+
+
+async def check_native(prometheus: Prometheus, of: str) -> None:
+    for quantile in QUANTILES:
+        exact = REPORTED.quantile(quantile)
+        for read in (f"{FAMILY}{of}", f"rate({FAMILY}{of}[1m])"):
+            value = await prometheus.value(f"histogram_quantile({quantile}, sum({read}))")
+            assert close(value, exact, NATIVE), (quantile, read, value, exact)
+    total = sum(float(values.sum()) for values in REPORTED.values)
+    assert await prometheus.value(f"histogram_sum(sum({FAMILY}{of}))") == pytest.approx(total)
+    assert await prometheus.series(f"{FAMILY}_bucket{of}") == []

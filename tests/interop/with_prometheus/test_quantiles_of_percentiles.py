@@ -3,13 +3,21 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.otlp.points import key_values
-from tests.interop.prometheus import scraping
+from tests.interop.prometheus import Prometheus
 from tests.interop.with_prometheus.gpus import Gpus
-from tests.interop.with_prometheus.test_quantiles_of_gpus import GRID, NATIVE, QUANTILES, REPORTED, close, gateway, send
+from tests.interop.with_prometheus.test_quantiles_of_gpus import (
+    GRID,
+    NATIVE,
+    QUANTILES,
+    REPORTED,
+    close,
+    gateway,
+    scraped,
+    send,
+)
 from tests.otlp import NOW, data
 
 Peer = Callable[[str], Path]
@@ -28,29 +36,27 @@ def readings(gpus: Gpus, part: int) -> MetricsData:
     return data(Metric(name=METRIC, unit="s", gauge=Gauge(data_points=points)), resource=resource)
 
 
-@pytest.mark.parametrize(("features", "ratio"), [((), GRID), (("native-histograms",), NATIVE)])
 async def test_readings_of_8_gpus_that_percentiles_counts_give_the_quantiles_of_all_readings(
-    peer: Peer, tmp_path: Path, unused_tcp_port_factory: Ports, features: tuple[str, ...], ratio: float
+    peer: Peer, tmp_path: Path, unused_tcp_port_factory: Ports
 ) -> None:
-    port = unused_tcp_port_factory()
-    used = features or ("exemplar-storage",)
-    count = f"histogram_count(sum({FAMILY}))" if features else f"sum({FAMILY}_count)"
-    histograms = (
-        (f"sum({FAMILY})", f"sum(rate({FAMILY}[1m]))")
-        if features
-        else (f"sum by (le) ({FAMILY}_bucket)", f"sum by (le) (rate({FAMILY}_bucket[1m]))")
-    )
+    ports = unused_tcp_port_factory
     async with (
-        gateway(tmp_path, unused_tcp_port_factory, {"percentiles": {"interval": "300ms"}}) as (otlp, page),
-        scraping(peer("prometheus"), tmp_path, port, used, node=page) as prometheus,
+        gateway(tmp_path / "gateway", ports, {"percentiles": {"interval": "300ms"}}) as (otlp, page),
+        scraped(peer("prometheus"), tmp_path, ports, {"node": page}) as (classic, native),
     ):
         for part in range(2):
             await send(otlp, readings(REPORTED, part))
-            await prometheus.until(count, (part + 1) * 500 * REPORTED.count)
-        for quantile in QUANTILES:
-            exact = REPORTED.quantile(quantile)
-            value = await prometheus.value(f"histogram_quantile({quantile}, {histograms[0]})")
-            assert close(value, exact, ratio), (quantile, value, exact)
-        rated = await prometheus.value(f"histogram_quantile(0.5, {histograms[1]})")
-        assert close(rated, REPORTED.quantile(0.5), ratio * 1.05), "it sees the second half of the readings"
-        assert await prometheus.series("app_step_time_seconds") == [], "the readings themselves do not pass"
+            await classic.until(f"sum({FAMILY}_count)", (part + 1) * 500 * REPORTED.count)
+            await native.until(f"histogram_count(sum({FAMILY}))", (part + 1) * 500 * REPORTED.count)
+        await check(classic, f"sum by (le) ({FAMILY}_bucket)", f"sum by (le) (rate({FAMILY}_bucket[1m]))", GRID)
+        await check(native, f"sum({FAMILY})", f"sum(rate({FAMILY}[1m]))", NATIVE)
+
+
+async def check(prometheus: Prometheus, values: str, rates: str, ratio: float) -> None:
+    for quantile in QUANTILES:
+        exact = REPORTED.quantile(quantile)
+        value = await prometheus.value(f"histogram_quantile({quantile}, {values})")
+        assert close(value, exact, ratio), (quantile, value, exact)
+    rated = await prometheus.value(f"histogram_quantile(0.5, {rates})")
+    assert close(rated, REPORTED.quantile(0.5), ratio * 1.05), "it sees the second half of the readings"
+    assert await prometheus.series("app_step_time_seconds") == [], "the readings themselves do not pass"
