@@ -5,7 +5,7 @@ _FOLDER = "tests/receivers/ebpf"
 SHORT = tuple(
     f"{_FOLDER}/{test}"
     for test in (
-        "probes/test_modes.py",
+        "probes/test_modes.py::test_in_every_mode_the_kernel_accepts_every_program_and_every_call_is_counted",
         "jobs/test_launches.py::test_every_launch_of_every_thread_is_counted",
         "jobs/test_nccl.py::test_a_collective_is_counted_with_its_bytes[ncclAllReduce-all_reduce-1]",
         "tables/test_lifecycle.py::test_the_last_counts_of_a_process_are_read_after_its_end",

@@ -64,8 +64,7 @@ def has_probe(standin: Standin, program: Program) -> bool:
 
 
 async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadable: None, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         with collector() as first:
             program.do("cudaLaunchKernel times=10")
             assert counted(first, program.pid) == 10
@@ -91,13 +90,11 @@ def with_only(*names: str) -> list[str]:
 
 def test_few_capabilities_suffice(loadable: None, standin: Standin) -> None:
     wrapper = with_only(*NEEDED)
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
-        with collector(wrapper) as process:
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED) + len(needed_by_mode())
-            program.do("cudaLaunchKernel times=40")
-            assert counted(process, program.pid) == 40
+    with standin.start(loads=["libcudart.so.12"]) as program, collector(wrapper) as process:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED) + len(needed_by_mode())
+        program.do("cudaLaunchKernel times=40")
+        assert counted(process, program.pid) == 40
 
 
 async def test_few_capabilities_suffice_for_samples(loadable: None, standin: Standin) -> None:

@@ -77,8 +77,7 @@ def test_only_processes_that_the_configuration_selects_are_listed(loadable: None
         return "\n".join(finding.text for finding in examine(config))
 
     dear = build_standin("stepped")
-    with dear.start(environment={"DOCTOR_JOB": "mine"}) as program:
-        program.do("load libcudart.so.12")
+    with dear.start(environment={"DOCTOR_JOB": "mine"}, loads=["libcudart.so.12"]) as program:
         mine = texts(environment={"DOCTOR_JOB": "mi*"})
         others = texts(environment={"DOCTOR_JOB": "yours"})
     assert f"{dear.cudart}, used by program {program.pid}" in mine

@@ -5,9 +5,10 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from threading import Event
+from typing import Self
 from uuid import uuid4
 
 import pytest
@@ -35,13 +36,25 @@ TEST_RUN = "ZERNEL_TEST_RUN"
 
 
 class Watch:
-    """An open session in a test. It keeps what it has read until `taken`."""
+    """An open session in a test, until the end of its context. It keeps what it has read until `taken`."""
 
-    def __init__(self, config: EbpfConfig, context: Context, loader: Callable[[Limits], LoadedProbes] = load) -> None:
+    def __init__(
+        self,
+        config: EbpfConfig | None = None,
+        context: Context | None = None,
+        loader: Callable[[Limits], LoadedProbes] = load,
+    ) -> None:
         """Opens the session. Raises Unavailable."""
         self._stack = ExitStack()
-        self.session = self._stack.enter_context(Session.open(config, context, loader))
+        context = context or make_context(clock=SystemClock())
+        self.session = self._stack.enter_context(Session.open(config or EbpfConfig(), context, loader))
         self._batches: list[Batch] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._stack.close()
@@ -65,6 +78,12 @@ class Watch:
         """Forgets what was read."""
         self._batches.clear()
 
+    def settle(self) -> None:
+        """Reads until the rows of ended processes are free, which is two readings later. Forgets what was read."""
+        for _ in range(3):
+            self.session.read()
+        self.taken()
+
 
 @contextmanager
 def watched_program(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, LoadedProbes, Program]]:
@@ -75,8 +94,10 @@ def watched_program(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watc
         loaded.append(load(limits))
         return loaded[-1]
 
-    with closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
+    with (
+        Watch(config, loader=keep) as watch,
+        standin.start(loads=["libcudart.so.12"]) as program,
+    ):
         watch.attach()
         yield watch, loaded[-1], program
 
@@ -139,18 +160,28 @@ def require(mode: Mode) -> Mode:
     return mode
 
 
-@pytest.fixture
-def watch(loadable: None) -> Iterator[Watch]:
-    """An open session in the best mode, with the default configuration."""
-    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
+@pytest.fixture(scope="module")
+def shared_watch() -> Iterator[Watch]:
+    """The session of `watch`."""
+    require_ebpf()
+    with Watch() as watch:
         yield watch
 
 
-@pytest.fixture(scope="module")
-def shared_watch() -> Iterator[Watch]:
-    """Like `watch`, but open for all tests of a file, with what earlier ones read: to open a session takes a second."""
-    require_ebpf()
-    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
+@pytest.fixture
+def watch(shared_watch: Watch) -> Watch:
+    """A session in the best mode, with the default configuration.
+
+    All tests of a file share it, because to open one takes a second. Libraries keep the probes of earlier tests.
+    """
+    shared_watch.settle()
+    return shared_watch
+
+
+@pytest.fixture
+def fresh_watch(loadable: None) -> Iterator[Watch]:
+    """A session like `watch`, for this test alone: no library has probes before it is attached."""
+    with Watch() as watch:
         yield watch
 
 

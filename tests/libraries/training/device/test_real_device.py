@@ -17,8 +17,7 @@ KERNELS = 10
 def job(standin: Standin, folder: Path, sync_every: int) -> tuple[list[Segment], Path]:
     """The segments of a job on the stand-in, and the file with the work of its device."""
     kernels = folder / "kernels"
-    with standin.start(environment={"STANDIN_KERNELS": str(kernels)}) as program:
-        program.do("load libcudart.so.12")
+    with standin.start(environment={"STANDIN_KERNELS": str(kernels)}, loads=["libcudart.so.12"]) as program:
         program.do("cudaDeviceSynchronize")
         for step in range(1, STEPS + 1):
             program.do("sleep ms=15")

@@ -122,8 +122,7 @@ def period(batch: Batch) -> tuple[int, int]:
 async def test_a_job_at_full_speed_is_sampled_until_probes_take_less_than_the_limit(
     loadable: None, decided_at_once: None, standin: Standin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with standin.start(capacity=1 << 23) as program:
-        program.do("load libcudart.so.12")
+    with standin.start(capacity=1 << 23, loads=["libcudart.so.12"]) as program:
         program.do("cudaLaunchKernel")  # loads libcuda
         async with (
             received(0.1) as downstream,
@@ -150,8 +149,7 @@ async def test_while_operators_are_sampled_their_mark_is_missing_and_no_run_is_e
         for command in (f"addmm times={operators}", "open Optimizer.step#A", "close"):
             program.do(command)
 
-    with standin.start(capacity=1 << 23) as program:
-        program.do("load libtorch_cpu.so")
+    with standin.start(capacity=1 << 23, loads=["libtorch_cpu.so"]) as program:
         async with (
             received(0.01) as downstream,
             repeating(step, 0.02),
@@ -252,8 +250,7 @@ async def test_allocations_are_exact_while_everything_else_is_sampled(
 async def test_a_slow_job_is_not_sampled_and_is_counted_exactly(
     loadable: None, decided_at_once: None, standin: Standin
 ) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         async with (
             received(0.03) as downstream,
             repeating(lambda: program.do("cudaLaunchKernel times=5"), 0.02),

@@ -29,8 +29,7 @@ CALLS = "import ctypes, os, signal, sys; [ctypes.CDLL(sys.argv[1]).cudaDeviceSyn
 @pytest.fixture
 def attached(watch: Watch, standin: Standin) -> Watch:
     """A session whose probes are on before a process starts."""
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]):
         watch.attach()
     watch.read()
     watch.taken()
@@ -80,8 +79,7 @@ def test_the_span_of_a_process_has_the_reason_of_its_end(
 
 
 def test_each_child_process_has_an_end_of_its_own(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaDeviceSynchronize")
         program.do("cudaDeviceSynchronize times=2 forks=3")
@@ -125,8 +123,7 @@ async def rarely_received(standin: Standin, *, is_woken: bool = True) -> AsyncIt
 
     config = EbpfConfig.model_validate({"interval": "1h"})
     receiver, downstream = EbpfReceiver(config, context, Attaching.open), Downstream()
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]):
         running = asyncio.create_task(receiver.run(downstream))
         try:
             await until(lambda: attached)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -28,8 +27,7 @@ def every_wait(loadable: None) -> EbpfConfig:
 
 def test_events_that_a_full_ring_buffer_loses_are_counted(every_wait: EbpfConfig, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
-    with closing(Watch(every_wait, context)) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
+    with Watch(every_wait, context) as watch, standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do(f"cudaDeviceSynchronize times={2 * RING}")
         batch = watch.read()
@@ -46,8 +44,10 @@ def test_events_that_a_full_ring_buffer_loses_are_counted(every_wait: EbpfConfig
 
 def test_events_are_read_in_order_when_the_ring_buffer_wraps_around(every_wait: EbpfConfig, standin: Standin) -> None:
     spans = []
-    with closing(Watch(every_wait, make_context(clock=SystemClock()))) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
+    with (
+        Watch(every_wait) as watch,
+        standin.start(loads=["libcudart.so.12"]) as program,
+    ):
         watch.attach()
         for _ in range(5):
             program.do("cudaDeviceSynchronize times=5000")
@@ -71,8 +71,7 @@ async def test_no_event_is_lost_if_readings_are_rare(loadable: None, standin: St
     config = EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s", "max_overhead": 0})
     receiver = EbpfReceiver(config, context, Counting.open)
     downstream = Downstream()
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         running = asyncio.create_task(receiver.run(downstream))
         await until(lambda: gathered)
         for _ in range(3):
@@ -88,8 +87,7 @@ async def test_no_event_is_lost_if_readings_are_rare(loadable: None, standin: St
 
 def test_the_number_of_events_between_readings_is_limited(every_wait: EbpfConfig, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
-    with closing(Watch(every_wait, context)) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
+    with Watch(every_wait, context) as watch, standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         for _ in range(KEPT // RING + 2):
             program.do(f"cudaDeviceSynchronize times={RING}")
@@ -103,8 +101,7 @@ def test_the_number_of_events_between_readings_is_limited(every_wait: EbpfConfig
 
 def test_no_spans_are_made_without_a_traces_pipeline(every_wait: EbpfConfig, standin: Standin) -> None:
     metrics_only = replace(make_context(clock=SystemClock()), signals=frozenset({"metrics"}))
-    with closing(Watch(every_wait, metrics_only)) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
+    with Watch(every_wait, metrics_only) as watch, standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         for _ in range(2):
             program.do(f"cudaDeviceSynchronize times={RING // 2 + 1}")
@@ -116,8 +113,7 @@ def test_no_spans_are_made_without_a_traces_pipeline(every_wait: EbpfConfig, sta
 
 
 def test_only_long_waits_are_spans(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaDeviceSynchronize")
         program.do("cudaLaunchKernel work=500000")

@@ -187,8 +187,7 @@ class OffsetClock(SystemClock):
 def test_every_series_of_a_watched_process_gets_a_staleness_point(loadable: None, standin: Standin) -> None:
     clock = OffsetClock()
     with Session.open(EbpfConfig(), make_context(clock=clock)) as session:
-        with standin.start() as program:
-            program.do("load libcudart.so.12")
+        with standin.start(loads=["libcudart.so.12"]) as program:
             session.attach()
             program.do("cudaLaunchKernel times=10 threads=2")
             program.do("cudaMalloc size=100 times=3")

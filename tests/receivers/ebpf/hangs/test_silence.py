@@ -51,8 +51,10 @@ WHEN = pytest.mark.parametrize(
 
 
 @WHEN
-def test_a_rank_at_a_dead_pipe_is_shown_with_its_line(watch: Watch, tmp_path: Path, is_attached_before: bool) -> None:
-    waiting, guilty = stuck(watch, "pipe", tmp_path, is_attached_before=is_attached_before)
+def test_a_rank_at_a_dead_pipe_is_shown_with_its_line(
+    fresh_watch: Watch, tmp_path: Path, is_attached_before: bool
+) -> None:
+    waiting, guilty = stuck(fresh_watch, "pipe", tmp_path, is_attached_before=is_attached_before)
     assert (guilty.has_marks, waiting.has_marks) == (is_attached_before, is_attached_before)
     assert guilty.threads[0].activity is Activity.PIPE
     assert guilty.threads[0].detail == f"opens the pipe {tmp_path}/store.fifo, which no other process has opened"
@@ -74,13 +76,13 @@ def test_a_rank_at_a_dead_pipe_is_shown_with_its_line(watch: Watch, tmp_path: Pa
 )
 @pytest.mark.parametrize("version", [OWN, pytest.param(OLD, marks=pytest.mark.soak)])
 def test_a_collector_that_attaches_late_knows_the_collective(
-    watch: Watch, tmp_path: Path, kind: str, line: str, version: str
+    fresh_watch: Watch, tmp_path: Path, kind: str, line: str, version: str
 ) -> None:
     """A wait for a collective, or a backward pass that waits for one. PyTorch counts the collectives from 1 on."""
     with hanging_job(kind, tmp_path, python=python_of(version)) as job:
         job.hang()
-        watch.attach()
-        waiting, guilty = job.threads(watch)
+        fresh_watch.attach()
+        waiting, guilty = job.threads(fresh_watch)
     (collective,) = waiting.collectives
     assert (collective.operation, collective.communicator) == ("all_reduce", "gloo of 2 ranks")
     assert collective.sequence == int((tmp_path / "store.number").read_text()) + 1
@@ -102,9 +104,9 @@ GUILTY: dict[str, tuple[str, Callable[[ProcessThreads], bool]]] = {
 @WHEN
 @pytest.mark.parametrize("kind", GUILTY)
 def test_the_guilty_rank_is_shown_with_its_line(
-    watch: Watch, tmp_path: Path, kind: str, is_attached_before: bool
+    fresh_watch: Watch, tmp_path: Path, kind: str, is_attached_before: bool
 ) -> None:
-    waiting, guilty = stuck(watch, kind, tmp_path, is_attached_before=is_attached_before)
+    waiting, guilty = stuck(fresh_watch, kind, tmp_path, is_attached_before=is_attached_before)
     text, is_shown = GUILTY[kind]
     assert is_shown(guilty)
     assert deepest(guilty) == place(text)
@@ -113,8 +115,10 @@ def test_the_guilty_rank_is_shown_with_its_line(
 
 @pytest.mark.soak
 @WHEN
-def test_a_deadlocked_worker_is_shown_with_its_line(watch: Watch, tmp_path: Path, is_attached_before: bool) -> None:
-    _, guilty = stuck(watch, "worker", tmp_path, is_attached_before=is_attached_before)
+def test_a_deadlocked_worker_is_shown_with_its_line(
+    fresh_watch: Watch, tmp_path: Path, is_attached_before: bool
+) -> None:
+    _, guilty = stuck(fresh_watch, "worker", tmp_path, is_attached_before=is_attached_before)
     (worker,) = guilty.children
     assert worker.is_worker
     assert worker.threads[0].activity is Activity.LOCK

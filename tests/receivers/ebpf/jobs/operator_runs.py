@@ -31,9 +31,7 @@ class Run(NamedTuple):
 
 def ran(watch: Watch, standin: Standin, commands: Sequence[str]) -> tuple[Batch, Program]:
     """The receiver's reading after a program has run the commands, without a pause between them, and has ended."""
-    with standin.start() as program:
-        for library in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"):
-            program.do(f"load {library}")
+    with standin.start(loads=["libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"]) as program:
         program.do("cudaMemcpy size=8")  # the runtime loads the driver
         watch.attach()
         for command in commands:

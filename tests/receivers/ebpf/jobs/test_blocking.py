@@ -270,9 +270,9 @@ def small_group(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(not KNOWS_FILE_FAULTS, reason="before Linux 6.2, waits for swap are `fault`")
 @pytest.mark.parametrize("name", ["thrash", "thrash_shared"])
 def test_a_thread_that_waits_for_a_page_from_swap_is_in_a_state_of_its_own(
-    small_group: Path, watch: Watch, standin: Standin, tmp_path: Path, name: str
+    small_group: Path, fresh_watch: Watch, standin: Standin, tmp_path: Path, name: str
 ) -> None:
-    seconds = seconds_in(small_group, watch, standin, tmp_path, name)
+    seconds = seconds_in(small_group, fresh_watch, standin, tmp_path, name)
     assert seconds[Activity.SWAP] > LEAST
     assert seconds[Activity.SWAP] > 20 * seconds[Activity.FAULT]
 
@@ -280,9 +280,9 @@ def test_a_thread_that_waits_for_a_page_from_swap_is_in_a_state_of_its_own(
 @pytest.mark.skipif(not KNOWS_FILE_FAULTS, reason="before Linux 6.2, waits for swap are `fault`")
 @pytest.mark.skipif(psutil.swap_memory().total > 0, reason="this machine has swap")
 def test_without_swap_at_its_start_a_receiver_takes_no_wait_for_shared_memory_for_swap(
-    watch: Watch, small_group: Path, standin: Standin, tmp_path: Path
+    fresh_watch: Watch, small_group: Path, standin: Standin, tmp_path: Path
 ) -> None:
-    seconds = seconds_in(small_group, watch, standin, tmp_path, "thrash_shared")
+    seconds = seconds_in(small_group, fresh_watch, standin, tmp_path, "thrash_shared")
     assert seconds[Activity.FAULT] > LEAST
     assert seconds[Activity.FAULT] > seconds[Activity.SWAP]
 

@@ -119,9 +119,10 @@ def test_a_pass_goes_on_while_another_process_has_the_cpu(watch: Watch, standin:
     """After a sample the thread runs for less time than the pass took. It waits longer for the CPU."""
     tokens = 100
     token = ["addmm times=4", "spin work=200000", "multinomial", "spin work=100000"]
-    with started(sys.executable, "-c", NEIGHBOUR, str(CPU)), standin.start() as program:
-        for library in ("libc10.so", "libtorch_cpu.so"):
-            program.do(f"load {library}")
+    with (
+        started(sys.executable, "-c", NEIGHBOUR, str(CPU)),
+        standin.start(loads=["libc10.so", "libtorch_cpu.so"]) as program,
+    ):
         watch.attach()
         os.sched_setaffinity(program.pid, {CPU})
         os.setpriority(os.PRIO_PROCESS, program.pid, os.getpriority(os.PRIO_PROCESS, 0) + 5)

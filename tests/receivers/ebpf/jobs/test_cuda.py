@@ -114,8 +114,8 @@ def test_failed_allocations_and_frees_change_nothing(watch: Watch, standin: Stan
     assert numbers(batch, ERRORS, process_pid=program.pid, error_type="out_of_memory") == [2]
 
 
-def test_a_device_chosen_before_attaching_is_unknown(watch: Watch, standin: Standin) -> None:
-    batch, program = watched(watch, standin, "cudaMalloc size=10", f"{RUNTIME}; cudaSetDevice device=1")
+def test_a_device_chosen_before_attaching_is_unknown(fresh_watch: Watch, standin: Standin) -> None:
+    batch, program = watched(fresh_watch, standin, "cudaMalloc size=10", f"{RUNTIME}; cudaSetDevice device=1")
     assert numbers(batch, USED, process_pid=program.pid, zernel_gpu_index="unknown") == [10]
 
 
@@ -178,10 +178,10 @@ def test_the_device_is_the_one_of_the_current_context(
     assert device_numbers(watch, standin, script) == devices
 
 
-def test_the_device_of_a_context_made_before_attaching_is_unknown(watch: Watch, standin: Standin) -> None:
+def test_the_device_of_a_context_made_before_attaching_is_unknown(fresh_watch: Watch, standin: Standin) -> None:
     before = f"{RUNTIME}; cuDevicePrimaryCtxRetain device=1"
     script = "cudaSetDevice device=0; cudaMalloc size=1; cuCtxSetCurrent; cudaMalloc size=20"
-    batch, program = watched(watch, standin, script, before)
+    batch, program = watched(fresh_watch, standin, script, before)
     used = {
         index: sum(numbers(batch, USED, process_pid=program.pid, zernel_gpu_index=index)) for index in (0, 1, "unknown")
     }
@@ -189,8 +189,7 @@ def test_the_device_of_a_context_made_before_attaching_is_unknown(watch: Watch, 
 
 
 def test_devices_have_the_machine_s_indexes(watch: Watch, standin: Standin) -> None:
-    with standin.start(environment={"CUDA_VISIBLE_DEVICES": "5,3"}) as program:
-        program.do("load libcudart.so.12")
+    with standin.start(environment={"CUDA_VISIBLE_DEVICES": "5,3"}, loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaSetDevice device=1")
         program.do("cudaMalloc size=10")

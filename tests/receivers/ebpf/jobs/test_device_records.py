@@ -35,7 +35,7 @@ def busy_between(begin: float, end: float, begins: Any, ends: Any) -> float:
 
 @pytest.mark.parametrize("library", ["cupti", "old_cupti"])
 def test_the_records_of_a_device_decide_when_it_was_busy(
-    watch: Watch, standin: Standin, tmp_path: Path, library: str
+    fresh_watch: Watch, standin: Standin, tmp_path: Path, library: str
 ) -> None:
     kernels = tmp_path / "kernels"
     environment = {"STANDIN_KERNELS": str(kernels), "CUDA_INJECTION64_PATH": str(getattr(standin, library))}
@@ -43,13 +43,13 @@ def test_the_records_of_a_device_decide_when_it_was_busy(
         for name in LIBRARIES:
             program.do(f"load {name}")
         program.do("cudaDeviceSynchronize")  # loads the driver, which loads the library
-        watch.attach()
+        fresh_watch.attach()
         for _ in range(STEPS):
             for command in STEP:
                 program.do(command)
         program.do("cudaDeviceSynchronize")
-        read = watch.read()
-        offset = watch.session._spans.offset_ns
+        read = fresh_watch.read()
+        offset = fresh_watch.session._spans.offset_ns
     begins, ends = np.fromfile(kernels, np.uint64).reshape(-1, 2).T.astype(np.int64) + offset
     records = [span for span in map(interval_of, spans_in(read.spans)) if isinstance(span, DeviceSpan)]
     # the program holds the last records back until more follow

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -19,8 +18,7 @@ LAUNCH = "zernel.cuda.launch.latency"
 
 
 def test_every_launch_of_every_thread_is_counted(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=2000 threads=8")
         batch = watch.read()
@@ -28,8 +26,7 @@ def test_every_launch_of_every_thread_is_counted(watch: Watch, standin: Standin)
 
 
 def test_a_point_is_a_delta_with_the_bounds_of_an_hdr_histogram(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=1000")
         first = watch.read()
@@ -48,8 +45,10 @@ def test_a_point_is_a_delta_with_the_bounds_of_an_hdr_histogram(watch: Watch, st
 
 def test_three_significant_figures_are_kept_if_configured(loadable: None, standin: Standin) -> None:
     config = EbpfConfig(significant_figures=3)
-    with closing(Watch(config, make_context(clock=SystemClock()))) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
+    with (
+        Watch(config) as watch,
+        standin.start(loads=["libcudart.so.12"]) as program,
+    ):
         watch.attach()
         program.do("cudaLaunchKernel times=1000 threads=2")
         (point,) = histogram_points(watch.read(), LAUNCH, process_pid=program.pid)
@@ -67,8 +66,7 @@ async def test_a_receiver_emits_what_a_running_program_does(
     config = EbpfConfig.model_validate({"interval": "20ms", "rescan_interval": "20ms"})
     receiver = EbpfReceiver(config, make_context(clock=SystemClock()))
     downstream = Downstream(refuse=3)
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         running = asyncio.create_task(receiver.run(downstream))
         await until(lambda: str(standin.cudart) in caplog.text)
         program.do("cudaLaunchKernel times=300")
@@ -81,8 +79,7 @@ async def test_a_receiver_emits_what_a_running_program_does(
 
 def test_a_large_reading_comes_in_small_batches(watch: Watch, standin: Standin) -> None:
     forks = 2 * SERIES_PER_BATCH + 10
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do(f"cudaLaunchKernel times=3 forks={forks}")
         batches = watch.session.read().batches
@@ -91,13 +88,12 @@ def test_a_large_reading_comes_in_small_batches(watch: Watch, standin: Standin) 
     assert sum(calls(batch, LAUNCH) for batch in batches) == 3 * forks
 
 
-def test_the_cost_of_probes_is_emitted(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+def test_the_cost_of_probes_is_emitted(fresh_watch: Watch, standin: Standin) -> None:
+    with standin.start(loads=["libcudart.so.12"]) as program:
         program.do("cudaLaunchKernel")  # loads libcuda
-        watch.attach()
+        fresh_watch.attach()
         program.do("cudaLaunchKernel times=100")
-        batch = watch.read()
+        batch = fresh_watch.read()
     assert numbers(batch, "zernel.probe.hits", process_pid=program.pid) == [200], (
         "100 of the runtime, and 100 of the driver inside them"
     )

@@ -13,9 +13,7 @@ INIT = "ncclCommInitRank comm=1 ranks=8 rank=3"
 
 def watched(watch: Watch, standin: Standin, script: str) -> tuple[Batch, Program]:
     """The receiver's reading of a script, and the program with its own log."""
-    with standin.start() as program:
-        for library in ("libcudart.so.12", "libcuda.so.1", "libnccl.so.2"):
-            program.do(f"load {library}")
+    with standin.start(loads=["libcudart.so.12", "libcuda.so.1", "libnccl.so.2"]) as program:
         watch.attach()
         for command in script.split("; "):
             program.do(command)
@@ -35,10 +33,10 @@ def watched(watch: Watch, standin: Standin, script: str) -> tuple[Batch, Program
     ],
 )
 def test_a_collective_is_counted_with_its_bytes(
-    shared_watch: Watch, standin: Standin, function: str, operation: str, parts: int
+    watch: Watch, standin: Standin, function: str, operation: str, parts: int
 ) -> None:
     float16 = 6
-    batch, program = watched(shared_watch, standin, f"{INIT}; {function} comm=1 count=1000 type={float16} times=4")
+    batch, program = watched(watch, standin, f"{INIT}; {function} comm=1 count=1000 type={float16} times=4")
     here = {"process_pid": program.pid, "zernel_nccl_operation": operation}
     assert calls(batch, ENQUEUE, **here) == 4
     assert calls(batch, DURATION, **here) == 0
@@ -46,8 +44,8 @@ def test_a_collective_is_counted_with_its_bytes(
 
 
 @pytest.mark.parametrize(("type_", "size"), list(enumerate([1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1])))
-def test_elements_have_their_true_size(shared_watch: Watch, standin: Standin, type_: int, size: int) -> None:
-    batch, program = watched(shared_watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type={type_}")
+def test_elements_have_their_true_size(watch: Watch, standin: Standin, type_: int, size: int) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type={type_}")
     assert numbers(batch, SIZE, process_pid=program.pid) == [10 * size]
 
 
@@ -117,16 +115,19 @@ def test_communicators_of_all_devices_have_a_rank_each(watch: Watch, standin: St
     assert "zernel_rank" not in attributes_of(resource), "the process has all ranks"
 
 
-def test_ranks_of_communicators_made_before_attaching_come_from_the_environment(watch: Watch, standin: Standin) -> None:
-    with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}) as program:
-        program.do("load libnccl.so.2")
+def test_ranks_of_communicators_made_before_attaching_come_from_the_environment(
+    fresh_watch: Watch, standin: Standin
+) -> None:
+    with standin.start(
+        environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, loads=["libnccl.so.2"]
+    ) as program:
         program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
-        watch.attach()
+        fresh_watch.attach()
         program.do("ncclAllReduce comm=1 count=10 type=0")
-        batch = watch.read()
-        watch.taken()
+        batch = fresh_watch.read()
+        fresh_watch.taken()
         program.do("ncclAllGather comm=1 count=10 type=0")
-        later = watch.read()
+        later = fresh_watch.read()
     (resource,) = [one.resource for one in batch.spans.resource_spans]
     inferred = {"zernel_rank": 5, "zernel_world_size": 8, "zernel_local_rank": 1, "zernel_rank_source": "environ"}
     assert attributes_of(resource).items() >= inferred.items()
@@ -137,8 +138,9 @@ def test_ranks_of_communicators_made_before_attaching_come_from_the_environment(
 
 
 def test_the_rank_from_nccl_replaces_the_rank_from_the_environment(watch: Watch, standin: Standin) -> None:
-    with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "99999999999999999999"}) as program:
-        program.do("load libnccl.so.2")
+    with standin.start(
+        environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "99999999999999999999"}, loads=["libnccl.so.2"]
+    ) as program:
         watch.attach()
         program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
         program.do("ncclAllReduce comm=1 count=10 type=0")
@@ -254,13 +256,14 @@ def test_all_ranks_name_a_communicator_alike(watch: Watch, standin: Standin) -> 
     assert len(str(names.pop())) == 16
 
 
-def test_collectives_of_a_communicator_made_before_attaching_have_no_number(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libnccl.so.2")
+def test_collectives_of_a_communicator_made_before_attaching_have_no_number(
+    fresh_watch: Watch, standin: Standin
+) -> None:
+    with standin.start(loads=["libnccl.so.2"]) as program:
         program.do(INIT)
-        watch.attach()
+        fresh_watch.attach()
         program.do("ncclAllReduce comm=1 count=10 type=7")
         program.do("ncclCommCount comm=1")
         program.do("ncclAllReduce comm=1 count=10 type=7")
-        batch = watch.read()
+        batch = fresh_watch.read()
     assert sequences(batch, program.pid) == [None, None]

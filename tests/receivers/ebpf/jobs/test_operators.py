@@ -1,16 +1,12 @@
 """Runs of operators of a C program that calls them as PyTorch does: their begins, their ends, and the gaps between."""
 
-from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.loading import load
 from tests.receivers.ebpf.jobs.operator_runs import (
@@ -59,7 +55,7 @@ def test_runs_are_the_same_in_every_mode(mode: Mode, standin: Standin) -> None:
     step = ["addmm times=5", BACKWARD, f"open {STEP}", GRAD_OFF, "_foreach_add_ times=9", GRAD_ON, "close"]
     passes = [GRAD_OFF, "addmm times=3", "spin work=20000000", GRAD_ON]
     loader = partial(load, modes=(mode,))
-    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), loader)) as watch:
+    with Watch(loader=loader) as watch:
         assert runs(watch, standin, *step, *passes) == [Run(5), Run(3, grad=False, end="region")]
 
 
@@ -108,9 +104,7 @@ def test_a_pass_without_gradients_in_a_closure_is_a_run(watch: Watch, standin: S
 
 
 def test_the_run_of_a_thread_that_sleeps_is_emitted(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        for library in ("libc10.so", "libtorch_cpu.so"):
-            program.do(f"load {library}")
+    with standin.start(loads=["libc10.so", "libtorch_cpu.so"]) as program:
         watch.attach()
         for command in (GRAD_OFF, "addmm", "spin work=100000", GRAD_ON):
             program.send(command)
@@ -238,9 +232,7 @@ def test_a_pass_of_more_than_a_second_is_reported_while_it_runs(watch: Watch, st
 def test_a_pass_that_pauses_for_more_than_a_second_is_reported_before_its_next_operator(
     watch: Watch, standin: Standin
 ) -> None:
-    with standin.start() as program:
-        for library in ("libc10.so", "libtorch_cpu.so"):
-            program.do(f"load {library}")
+    with standin.start(loads=["libc10.so", "libtorch_cpu.so"]) as program:
         watch.attach()
         program.do("addmm times=3")
         program.do("sleep times=1200")

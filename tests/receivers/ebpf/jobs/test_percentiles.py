@@ -23,8 +23,7 @@ def preemptions(program: Program) -> int:
 
 
 def test_percentiles_agree_with_the_program_s_own_log(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         before = preemptions(program)
         for length in LENGTHS * EACH:

@@ -11,9 +11,7 @@ GROUP = "ProcessGroup::getBackend"
 
 def rank_of(watch: Watch, standin: Standin, *commands: str, environment: dict[str, str] | None = None) -> object:
     """The rank, the number of ranks and their source in the resource of a process that executes the commands."""
-    with standin.start(environment=environment or {}) as program:
-        for library in ("libtorch_cpu.so", "libtorch_python.so"):
-            program.do(f"load {library}")
+    with standin.start(environment=environment or {}, loads=["libtorch_cpu.so", "libtorch_python.so"]) as program:
         watch.attach()
         for command in (*commands, BACKWARD):
             program.do(command)

@@ -5,15 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
-from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load, load_variant
 from otel_zernel_receivers.ebpf.tables.tables import Limits
@@ -23,12 +19,12 @@ from tests.receivers.ebpf.watching import Watch, doubles, histogram_points, numb
 WAIT_NS = 200_000_000
 
 
-@pytest.fixture(params=[False, True], ids=["state as an argument", "state in the task"])
-def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
+@pytest.fixture(scope="module", params=[False, True], ids=["state as an argument", "state in the task"])
+def shared_watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
     """A session with the scheduler program for this kernel, and one with the program for kernels before 5.18."""
     require_ebpf()
     loader = _load_old if request.param else load
-    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), loader)) as watch:
+    with Watch(loader=loader) as watch:
         yield watch
 
 
@@ -38,8 +34,7 @@ def _load_old(limits: Limits) -> LoadedProbes:
 
 
 def waited(watch: Watch, standin: Standin) -> tuple[Batch, Program]:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel")
         watch.read()
@@ -106,8 +101,7 @@ def test_uninterruptible_sleep_is_waiting_for_io(watch: Watch, standin: Standin,
 
 
 def test_reads_of_more_than_a_page_are_counted(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel")
         program.do("read size=65536 times=5")

@@ -18,9 +18,7 @@ SCOPES_KEPT = 16
 
 def run(watch: Watch, standin: Standin, commands: Sequence[str]) -> tuple[Batch, Program]:
     """The receiver's reading after a program has run the commands. The program still runs."""
-    with standin.start() as program:
-        for library in ("libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"):
-            program.do(f"load {library}")
+    with standin.start(loads=["libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"]) as program:
         watch.attach()
         for command in commands:
             program.do(command)

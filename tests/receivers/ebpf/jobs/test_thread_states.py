@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
@@ -115,8 +115,7 @@ def test_each_moment_of_a_thread_that_calls_cuda_is_in_the_state_that_it_was_in(
 
 
 def test_a_state_that_lasts_is_reported_before_it_ends(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel")
         watch.read()
@@ -133,8 +132,10 @@ def test_a_state_that_lasts_is_reported_before_it_ends(watch: Watch, standin: St
 def test_threads_that_end_make_room_for_others(loadable: None, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
     rounds = 5  # of 8 threads each: more than there is room for at one time
-    with closing(Watch(EbpfConfig(max_processes=2), context)) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
+    with (
+        Watch(EbpfConfig(max_processes=2), context) as watch,
+        standin.start(loads=["libcudart.so.12"]) as program,
+    ):
         watch.attach()
         for _ in range(rounds):
             program.do("cudaLaunchKernel times=2 threads=8")

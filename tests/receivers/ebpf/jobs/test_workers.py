@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def test_reads_of_forked_workers_are_counted_from_the_first_one_on(watch: Watch,
 
 def test_a_table_with_room_for_the_trainer_has_room_for_its_workers(loadable: None, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
-    with closing(Watch(EbpfConfig(max_processes=1), context)) as watch, running(watch, standin, "fork") as job:
+    with Watch(EbpfConfig(max_processes=1), context) as watch, running(watch, standin, "fork") as job:
         for _ in range(3):
             job.order("step")
             batch = watch.read()
@@ -192,10 +192,10 @@ def test_workers_of_processes_that_the_environment_selects_are_counted(
 ) -> None:
     config = EbpfConfig.model_validate({"processes": {"environment": {variable: "3"}}})
     context = make_context(clock=SystemClock())
-    with closing(Watch(config, context)) as watch, running(watch, standin, "fork", **{variable: "3"}) as job:
+    with Watch(config, context) as watch, running(watch, standin, "fork", **{variable: "3"}) as job:
         settled(watch)
         assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
-    with closing(Watch(config, context)) as watch, running(watch, standin, "fork") as job:
+    with Watch(config, context) as watch, running(watch, standin, "fork") as job:
         settled(watch)
         assert numbers(watch.read(), "zernel.dataloader.workers", process_pid=job.pid) == []
 

@@ -61,14 +61,14 @@ CASES = [
 @pytest.mark.parametrize(
     ("library", "function", "hits"), [case[1:] for case in CASES], ids=[case[0].name for case in CASES]
 )
-def test_hits_are_the_calls_made(shared_watch: Watch, standin: Standin, library: str, function: str, hits: int) -> None:
+def test_hits_are_the_calls_made(watch: Watch, standin: Standin, library: str, function: str, hits: int) -> None:
     with standin.start() as program:
         program.do(f"load {library}")
-        shared_watch.attach()
+        watch.attach()
         program.do(f"{function} times=5 threads=3")
         program.do(f"{function} times=20")
         assert len(program.calls(function)) == 35
-        assert sum(numbers(shared_watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 35 * hits
+        assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 35 * hits
 
 
 def test_every_kind_of_probe_is_tested() -> None:
@@ -77,17 +77,14 @@ def test_every_kind_of_probe_is_tested() -> None:
 
 
 def test_driver_calls_by_the_runtime_are_hits_too(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do(f"load {CUDART}")
-        program.do(f"load {CUDA}")
+    with standin.start(loads=[CUDART, CUDA]) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 20
 
 
 def test_the_last_hits_of_an_ended_process_are_reported_once(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do(f"load {CUDART}")
+    with standin.start(loads=[CUDART, CUDA]) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=3")
         watch.read()
@@ -97,4 +94,4 @@ def test_the_last_hits_of_an_ended_process_are_reported_once(watch: Watch, stand
     for _ in range(3):
         reported += numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)
         watch.taken()
-    assert reported == [10]
+    assert reported == [20]

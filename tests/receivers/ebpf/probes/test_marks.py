@@ -3,14 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from otel_zernel.batch import points
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
 from otel_zernel_receivers.ebpf.probes.calls import CallKind
@@ -81,7 +79,7 @@ def test_a_missing_mark_is_logged_once_and_reported_for_each_process(
     loadable: None, stripped: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch,
+        Watch() as watch,
         program_with(stripped) as first,
         program_with(stripped) as second,
     ):

@@ -9,7 +9,6 @@ import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Dropped, make_context
-from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.kernel.libbpf import attach_multi
 from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER, AttachPoint, Mode, attach
@@ -31,7 +30,7 @@ RUNTIME = Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
 DRIVER = Probe("cuLaunchKernel", Operation.DRIVER_LAUNCH, Flag.DRIVER)
 
 
-def test_every_mode_counts_every_call(mode: Mode, standin: Standin) -> None:
+def test_in_every_mode_the_kernel_accepts_every_program_and_every_call_is_counted(mode: Mode, standin: Standin) -> None:
     with (
         closing(load(Limits(), (mode,))) as loaded,
         closing(attach(loaded.bpf, mode, str(standin.cudart), places(standin.cudart, RUNTIME))),
@@ -39,16 +38,12 @@ def test_every_mode_counts_every_call(mode: Mode, standin: Standin) -> None:
     ):
         standin.run("load libcudart.so.12; load libcuda.so.1; cudaLaunchKernel times=1000 threads=4; cuLaunchKernel")
         readings = loaded.tables.read()
+    assert loaded.refused == (), loaded.reasons
+    assert loaded.not_counted == ()
     counted = {reading.operation: int(reading.counts.sum()) for reading in readings.series}
     assert counted[Operation.RUNTIME_LAUNCH] == 4000
     assert counted[Operation.DRIVER_LAUNCH] == 1, "the runtime's own calls of the driver are not counted again"
     assert readings.losses == {}
-
-
-def test_the_kernel_accepts_every_program(mode: Mode) -> None:
-    with closing(load(Limits(), (mode,))) as loaded:
-        assert loaded.refused == (), loaded.reasons
-        assert loaded.not_counted == ()
 
 
 def test_a_program_that_the_kernel_refuses_is_named_and_counted(
@@ -60,7 +55,8 @@ def test_a_program_that_the_kernel_refuses_is_named_and_counted(
         return load_variant(limits, mode, variants(mode)[0], [("sched_switch_old", SAMPLER)])
 
     context = make_context(clock=SystemClock())
-    Watch(EbpfConfig(), context, without_samples).close()
+    with Watch(context=context, loader=without_samples):
+        pass
     lost = "Not counted without them: samples of the code that threads run"
     assert f"This kernel refuses BPF programs: {SAMPLER}. {lost}" in caplog.text
     assert isinstance(context.drop, Dropped)
@@ -74,12 +70,9 @@ def test_a_mode_that_is_not_the_best_is_explained_in_one_log_line(
         return replace(load(limits), reasons=("session (session): Operation not permitted",))
 
     caplog.set_level(logging.INFO, "otel_zernel")
-    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), refused_session)
-    try:
+    with Watch(loader=refused_session) as watch:
         watch.attach()
         watch.attach()
-    finally:
-        watch.close()
     assert caplog.text.count("Operation not permitted") == 1
     assert f"Attaching by {best_mode()}" in caplog.text
 
@@ -100,9 +93,8 @@ def test_in_every_mode_a_call_without_room_is_lost_once(mode: Mode, standin: Sta
     with (
         closing(load(limits, (mode,))) as loaded,
         closing(attach(loaded.bpf, mode, str(standin.cudart), places(standin.cudart, RUNTIME))),
-        standin.start() as first,
+        standin.start(loads=["libcudart.so.12"]) as first,
     ):
-        first.do("load libcudart.so.12")
         first.do("cudaLaunchKernel")
         standin.run("load libcudart.so.12; cudaLaunchKernel times=10")
         assert loaded.tables.read().losses == {Loss.NO_PROCESS_ROW: 10}

@@ -33,18 +33,16 @@ def test_the_number_is_in_the_argument_of_each_release(release: str, arguments: 
 
 
 def test_the_number_of_the_largest_group_is_known_to_a_collector_that_attaches_late(
-    watch: Watch, standin: Standin
+    fresh_watch: Watch, standin: Standin
 ) -> None:
     issue = "AsyncWork::AsyncWork"
-    with standin.start() as program:
-        for library in ("libtorch_cpu.so", "libtorch_python.so"):
-            program.do(f"load {library}")
+    with standin.start(loads=["libtorch_cpu.so", "libtorch_python.so"]) as program:
         program.do("Work::Work times=5")
         program.do(f"{issue} ranks=4 count=16")
-        watch.attach()
+        fresh_watch.attach()
         for commands in ([f"{issue} ranks=4 count=17"], [f"{issue} ranks=2 count=99"], [f"{issue} ranks=4 count=18"]):
             for command in (*commands, "Work::Work", f"open {LOADING}", "close", BACKWARD):
                 program.send(command)
         program.wait()
-    loads = [span for span in spans_of(watch.read(), program.pid) if span.name == LOADING]
+    loads = [span for span in spans_of(fresh_watch.read(), program.pid) if span.name == LOADING]
     assert [attributes_of(span)["zernel_collective_issued"] for span in loads] == [17, 17, 18]

@@ -7,13 +7,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from tests.receivers.ebpf.standin import Program, Prologue, Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
@@ -58,8 +55,7 @@ def test_a_program_in_a_pid_namespace_is_reported_with_its_pid_here(watch: Watch
     wrapper = ["unshare", "-p", "-f", "--kill-child"]
     if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no pid namespace can be made here")
-    with standin.start(wrapper=wrapper) as program:
-        program.do("load libcudart.so.12")
+    with standin.start(wrapper=wrapper, loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
@@ -69,8 +65,7 @@ def test_a_program_in_a_pid_namespace_is_reported_with_its_pid_here(watch: Watch
 
 def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: Standin, tmp_path: Path) -> None:
     own = standin.copy_to(tmp_path / "own")
-    with own.start() as program:
-        program.do("load libcudart.so.12")
+    with own.start(loads=["libcudart.so.12"]) as program:
         own.cudart.unlink()
         watch.attach()
         program.do("cudaLaunchKernel times=10")
@@ -91,8 +86,9 @@ os.execv(command[0], command)
 @pytest.mark.parametrize("name", ["libcudart.so.12", "a-name-that-says-nothing"])
 def test_a_library_in_memory_is_probed(watch: Watch, standin: Standin, name: str) -> None:
     wrapper = [sys.executable, "-c", _IN_MEMORY, str(standin.cudart), name]
-    with standin.start(wrapper=wrapper, environment={"LD_LIBRARY_PATH": str(standin.folder)}) as program:
-        program.do("load /proc/self/fd/77")
+    with standin.start(
+        wrapper=wrapper, environment={"LD_LIBRARY_PATH": str(standin.folder)}, loads=["/proc/self/fd/77"]
+    ) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10
@@ -102,12 +98,10 @@ def test_users_of_a_library_and_of_its_replacement_are_both_counted(
     watch: Watch, standin: Standin, tmp_path: Path
 ) -> None:
     own = standin.copy_to(tmp_path / "own")
-    with own.start() as old:
-        old.do("load libcudart.so.12")
+    with own.start(loads=["libcudart.so.12"]) as old:
         watch.attach()
         Path(shutil.copy(own.cudart, tmp_path / "new")).replace(own.cudart)  # as package managers do
-        with own.start() as new:
-            new.do("load libcudart.so.12")
+        with own.start(loads=["libcudart.so.12"]) as new:
             watch.attach()
             old.do("cudaLaunchKernel times=10")
             new.do("cudaLaunchKernel times=20")
@@ -116,14 +110,14 @@ def test_users_of_a_library_and_of_its_replacement_are_both_counted(
     assert calls(batch, LAUNCH, process_pid=new.pid, zernel_cuda_api="runtime") == 20
 
 
-def test_a_library_that_is_loaded_late_is_probed_after_the_next_scan(watch: Watch, standin: Standin) -> None:
+def test_a_library_that_is_loaded_late_is_probed_after_the_next_scan(fresh_watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do("sleep ms=0")
-        watch.attach()
+        fresh_watch.attach()
         program.do("load libcudart.so.12")
-        watch.attach()
+        fresh_watch.attach()
         program.do("cudaLaunchKernel times=10")
-        assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
+        assert calls(fresh_watch.read(), LAUNCH, process_pid=program.pid) == 10
 
 
 def test_an_executable_with_the_runtime_linked_in_is_probed(watch: Watch, standin: Standin) -> None:
@@ -141,8 +135,7 @@ def test_launches_are_probed_if_probes_are_cheap_or_never_are(
     # On arm64 these functions begin with bti and with paciasp: their returns are counted, and the program survives.
     counted = 0 if prologue == "stepped" and platform.machine() == "x86_64" else 10
     caplog.set_level(logging.WARNING, "otel_zernel")
-    with build_standin(prologue).start() as program:
-        program.do("load libcudart.so.12")
+    with build_standin(prologue).start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         program.do("cudaDeviceSynchronize times=3")
@@ -153,9 +146,8 @@ def test_launches_are_probed_if_probes_are_cheap_or_never_are(
 
 
 def test_launches_are_probed_at_any_cost_if_configured(loadable: None, build_standin: BuildStandin) -> None:
-    watch = Watch(EbpfConfig(single_stepped=True), make_context(clock=SystemClock()))
-    with closing(watch), build_standin("stepped").start() as program:
-        program.do("load libcudart.so.12")
+    stepped = build_standin("stepped")
+    with Watch(EbpfConfig(single_stepped=True)) as watch, stepped.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10

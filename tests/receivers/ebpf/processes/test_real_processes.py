@@ -113,8 +113,7 @@ def test_an_executable_that_exports_cuda_is_found(standin: Standin) -> None:
 
 
 def test_each_fork_is_a_process(standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         program.send("cudaLaunchKernel work=3600000000000 forks=1")
         program.send("cudaDeviceSynchronize forks=1")
         while not (children := program.calls("cudaDeviceSynchronize")).size:
@@ -133,8 +132,7 @@ def test_each_fork_is_a_process(standin: Standin) -> None:
 
 @needs_map_files
 def test_a_deleted_library_can_still_be_read(own_copy: Standin) -> None:
-    with own_copy.start() as program:
-        program.do("load libcudart.so.12")
+    with own_copy.start(loads=["libcudart.so.12"]) as program:
         expected = offset_of_launch(cudart_of(program))
         own_copy.cudart.unlink()
         used = cudart_of(program)
@@ -145,12 +143,10 @@ def test_a_deleted_library_can_still_be_read(own_copy: Standin) -> None:
 
 @needs_map_files
 def test_a_replaced_library_is_another_file(own_copy: Standin, standin: Standin) -> None:
-    with own_copy.start() as old:
-        old.do("load libcudart.so.12")
+    with own_copy.start(loads=["libcudart.so.12"]) as old:
         original = cudart_of(old)
         Path(shutil.copy(standin.cudart, own_copy.folder / "new")).replace(own_copy.cudart)
-        with own_copy.start() as new:
-            new.do("load libcudart.so.12")
+        with own_copy.start(loads=["libcudart.so.12"]) as new:
             assert cudart_of(new).identity != cudart_of(old).identity
             assert cudart_of(old).identity == original.identity
             with own_copy.cudart.open("rb") as file:
@@ -165,8 +161,7 @@ def test_a_library_in_another_mount_namespace_is_found(standin: Standin, tmp_pat
         f'mount -t tmpfs tmpfs {container} && cp {standin.folder}/lib*.so.* {standin.program} {container} && exec "$@"'
     )
     wrapper = ["unshare", "-m", "sh", "-c", script, "-"]
-    with standin.start(container / "program", wrapper=wrapper) as program:
-        program.do("load libcudart.so.12")
+    with standin.start(container / "program", wrapper=wrapper, loads=["libcudart.so.12"]) as program:
         used = cudart_of(program)
         assert used.mapping.path == str(container / "libcudart.so.12")
         assert not (container / "libcudart.so.12").exists(), "not in this namespace"
@@ -212,8 +207,7 @@ def test_a_library_that_a_container_changed_is_its_own(start_in_overlay: Callabl
 
 
 def test_code_in_the_file_is_the_executed_code(standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         used = cudart_of(program)
         offset = offset_of(used, "cudaGetDevice")  # which no collector probes, so its code is unchanged
         expected = standin.cudart.read_bytes()[offset : offset + 16]

@@ -30,15 +30,8 @@ from tests.receivers.ebpf.watching import Watch, attributes_of, calls, endings_o
 LAUNCH = "zernel.cuda.launch.latency"
 
 
-@contextmanager
-def watching(processes: dict[str, Any]) -> Iterator[Watch]:
-    watch = Watch(
-        EbpfConfig.model_validate({"processes": processes, "long_wait": "0s"}), make_context(clock=SystemClock())
-    )
-    try:
-        yield watch
-    finally:
-        watch.close()
+def watching(processes: dict[str, Any]) -> Watch:
+    return Watch(EbpfConfig.model_validate({"processes": processes, "long_wait": "0s"}))
 
 
 @pytest.mark.parametrize(
@@ -54,21 +47,19 @@ def watching(processes: dict[str, Any]) -> Iterator[Watch]:
     ],
 )
 def test_only_selected_processes_are_reported(
-    loadable: None, standin: Standin, processes: dict[str, Any], is_selected: bool
+    watch: Watch, standin: Standin, processes: dict[str, Any], is_selected: bool
 ) -> None:
     with (
-        watching({"names": ["program"]}) as other,
-        watching(processes) as watch,
-        standin.start(environment={"JOB": "train-7"}) as program,
+        watching(processes) as selective,
+        standin.start(environment={"JOB": "train-7"}, loads=["libcudart.so.12"]) as program,
     ):
-        program.do("load libcudart.so.12")
-        other.attach()
         watch.attach()
+        selective.attach()
         program.do("cudaLaunchKernel times=10")
         program.do("cudaMalloc size=100")
         program.do("cudaDeviceSynchronize")
-        batch, other_batch = watch.read(), other.read()
-    assert calls(other_batch, LAUNCH, process_pid=program.pid) == 10
+        batch, everything = selective.read(), watch.read()
+    assert calls(everything, LAUNCH, process_pid=program.pid) == 10
     assert calls(batch, LAUNCH, process_pid=program.pid) == (10 if is_selected else 0)
     assert bool(numbers(batch, "zernel.cuda.memory.used", process_pid=program.pid)) == is_selected
     assert bool(spans_of(batch, program.pid)) == is_selected
@@ -212,9 +203,10 @@ def test_a_fork_that_ends_before_the_next_reading_is_selected_as_its_parent(
 ) -> None:
     with (
         watching({"environment": {"JOB": "train"}}) as watch,
-        standin.start(environment={"JOB": "train" if is_selected else "serve", "RANK": "3"}) as program,
+        standin.start(
+            environment={"JOB": "train" if is_selected else "serve", "RANK": "3"}, loads=["libcudart.so.12"]
+        ) as program,
     ):
-        program.do("load libcudart.so.12")
         watch.attach()
         program.do("cudaLaunchKernel times=100 forks=3")
         batch = watch.read()
@@ -277,11 +269,12 @@ def test_calls_of_a_process_that_could_not_be_identified_are_counted_as_lost(loa
     """It has executed its own program, so nothing is known about it after its end."""
     context = make_context(clock=SystemClock())
     config = EbpfConfig.model_validate({"processes": {"environment": {"JOB": "train"}}})
-    with closing(Watch(config, context)) as watch, standin.start(environment={"JOB": "train"}) as program:
-        program.do("load libcudart.so.12")
+    with (
+        Watch(config, context) as watch,
+        standin.start(environment={"JOB": "train"}, loads=["libcudart.so.12"]),
+    ):
         watch.attach()
-        with standin.start(environment={"JOB": "train"}) as short:
-            short.do("load libcudart.so.12")
+        with standin.start(environment={"JOB": "train"}, loads=["libcudart.so.12"]) as short:
             short.do("cudaLaunchKernel times=100")
         watch.read()
         assert calls(watch.read(), LAUNCH, process_pid=short.pid) == 0

@@ -5,7 +5,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import pytest
 
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.stacks import STACKS, CodeLine, StackTime
 from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
@@ -141,7 +139,7 @@ def job(standin: Standin, python: str) -> Iterator[Job]:
 def running(*command: str) -> Iterator[Job]:
     require_ebpf()
     with (
-        closing(Watch(CONFIG, make_context(clock=SystemClock()))) as watch,
+        Watch(CONFIG) as watch,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
     ):
         try:

@@ -6,15 +6,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
 from otel_zernel_libraries.training.ledger.snapshots import SAMPLED
 from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import GIL, NUMBER, PLACES, ThreadState
@@ -108,7 +106,7 @@ def training(*command: str, config: EbpfConfig = CONFIG) -> Iterator[Job]:
         return loaded[-1]
 
     with (
-        closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch,
+        Watch(config, loader=keep) as watch,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
     ):
         try:

@@ -1,8 +1,7 @@
 """Stand-in libraries for CUDA and NCCL without a GPU, and a program that logs every call.
 
     standin = build(folder)                      # raises NoCompiler if cc is not installed
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         program.do("cudaLaunchKernel times=100 work=20000")
         program.do("cudaDeviceSynchronize")
     program.calls("cudaLaunchKernel")            # structured array: start, end, size, pointer, pid, tid, ...
@@ -118,8 +117,9 @@ class Standin:
         wrapper: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         capacity: int = 1 << 20,
+        loads: Sequence[str] = (),
     ) -> "Program":
-        """Starts the program (by a `wrapper` such as unshare), which then waits for commands.
+        """Starts the program (by a `wrapper` such as unshare), which loads libraries and then waits for commands.
 
         Its log has room for `capacity` calls. One more call ends the program, so that no log is silently incomplete.
         """
@@ -134,7 +134,10 @@ class Standin:
             bufsize=1,
             env={**os.environ, **(environment or {})},
         )
-        return Program(process, log)
+        started = Program(process, log)
+        for library in loads:
+            started.do(f"load {library}")
+        return started
 
     def run(self, script: str, **options: Any) -> "Program":
         """Runs all commands of `script`, separated by lines or `;`. The options are those of `start`."""

@@ -221,8 +221,7 @@ def test_libraries_are_not_mapped_before_they_are_loaded(standin: Standin) -> No
 
 
 def test_a_call_ended_by_a_signal_is_in_the_log(standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         program.do(f"cudaLaunchKernel work={3600 * 10**9}")
         program.send("cudaStreamSynchronize")
         while program.calls("cudaStreamSynchronize").size == 0 or not program.log[-1]["start"]:
@@ -247,10 +246,9 @@ def test_a_script_that_cannot_run_prints_the_reason(standin: Standin, command: s
 
 
 def test_a_full_log_ends_the_program(standin: Standin) -> None:
-    with standin.start(capacity=10) as program:
-        program.do("load libcudart.so.12")
-        with pytest.raises(RuntimeError, match="the log is full"):
-            program.do("cudaLaunchKernel times=11")
+    full = pytest.raises(RuntimeError, match="the log is full")
+    with standin.start(capacity=10, loads=["libcudart.so.12"]) as program, full:
+        program.do("cudaLaunchKernel times=11")
 
 
 def test_a_collective_over_processes_begins_when_the_last_device_reaches_it(standin: Standin, tmp_path: Path) -> None:

@@ -32,12 +32,10 @@ def test_a_library_is_probed_although_its_first_user_ended_before(loadable: None
             ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), PlaceSearch(at_any_cost=False))
         ) as files,
     ):
-        with standin.start() as first:
-            first.do("load libcudart.so.12")
+        with standin.start(loads=["libcudart.so.12"]):
             scan = scanner.scan()
         files.update(scan)
-        with standin.start() as second:
-            second.do("load libcudart.so.12")
+        with standin.start(loads=["libcudart.so.12"]) as second:
             files.update(scanner.scan())
             second.do("cudaLaunchKernel times=5")
             readings = loaded.tables.read()
@@ -81,9 +79,8 @@ def test_probes_are_detached_from_a_file_that_is_unused_for_long(loadable: None,
         closing(
             ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=clock), PlaceSearch(at_any_cost=False))
         ) as files,
-        standin.start() as program,
+        standin.start(loads=["libcudart.so.12"]) as program,
     ):
-        program.do("load libcudart.so.12")
         files.update(scanner.scan())
         for seconds in (KEPT - 1, 2):
             clock.advance(seconds)
@@ -137,9 +134,7 @@ def test_copies_of_a_library_without_room_leave_the_probes_of_other_jobs_on(
         launches = [one for one in loaded.tables.read().series if one.operation == Operation.RUNTIME_LAUNCH]
         return sum(int(reading.counts.sum()) for reading in launches)
 
-    with closing(load(Limits())) as loaded, standin.start() as program:
-        program.do("load libcudart.so.12")
-        program.do("load libcuda.so.1")
+    with closing(load(Limits())) as loaded, standin.start(loads=["libcudart.so.12", "libcuda.so.1"]) as program:
         with closing(ProbedFiles(loaded.bpf, loaded.mode, context, PlaceSearch(at_any_cost=False), 1 << 20)) as alone:
             alone.update(scanner.scan())
             needed = alone.descriptors
@@ -177,9 +172,8 @@ def test_a_file_that_takes_long_to_search_delays_no_other(loadable: None, standi
     with (
         closing(load(Limits())) as loaded,
         closing(ProbedFiles(loaded.bpf, loaded.mode, context, PlaceSearch(at_any_cost=False, find=find))) as files,
-        standin.start() as program,
+        standin.start(loads=["libcudart.so.12"]) as program,
     ):
-        program.do("load libcudart.so.12")
         files.update(scanner.scan())
         with crowd(standin, tmp_path, 2):
             files.update(scanner.scan())

@@ -4,7 +4,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
-from otel_zernel_receivers.ebpf.config import EbpfConfig
 from tests.processors.phases.synchronous import named, number_of, of_job
 from tests.processors.phases.training import spans_of
 from tests.receivers.ebpf.watching import Watch, require_ebpf
@@ -47,7 +45,7 @@ def traces(python: str, tmp_path_factory: pytest.TempPathFactory) -> Traces:
     folder = tmp_path_factory.mktemp("job")
     with ExitStack() as stack:
         stack.enter_context(pytorch(python))
-        collectors = [stack.enter_context(closing(watch())) for _ in range(3)]
+        collectors = [stack.enter_context(Watch()) for _ in range(3)]
         for early in collectors[:2]:
             early.attach()
         job = stack.enter_context(subprocess.Popen([python, *TORCHRUN, SCRIPT, folder]))
@@ -59,10 +57,6 @@ def traces(python: str, tmp_path_factory: pytest.TempPathFactory) -> Traces:
         (folder / "end").touch()
         assert job.wait() == 0
         return Traces(*(job_traces_of(one.read()) for one in collectors))
-
-
-def watch() -> Watch:
-    return Watch(EbpfConfig(), make_context(clock=SystemClock()))
 
 
 @contextmanager

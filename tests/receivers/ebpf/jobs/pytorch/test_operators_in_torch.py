@@ -4,21 +4,19 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from tests.receivers.ebpf.watching import Watch, attributes_of, numbers, reading, require_ebpf, spans_of
 
-SCRIPT = Path(__file__).with_name("train_operators.py")
+ROOT = Path(__file__).parents[5]
 NAMES = {"backward": "backward", "optimizer": "step", "zero_grad": "zero"}
 CASES = (
     *("nano", "rollout", "policy_gradient", "greedy", "closure", "lbfgs", "generation", "validation", "keras"),
@@ -31,7 +29,7 @@ CASES = (
 def watch() -> Iterator[Watch]:
     """One session for all cases."""
     require_ebpf()
-    with closing(Watch(EbpfConfig(max_overhead=0), make_context(clock=SystemClock()))) as watch:
+    with Watch(EbpfConfig(max_overhead=0)) as watch:
         yield watch
 
 
@@ -43,8 +41,8 @@ class Case(NamedTuple):
     pid: int
     began: int
     """Unix time, ns. Spans before it are of the warm-up."""
-    made: list[str]
-    """The passes that the program made."""
+    made: Any
+    """What the program noted: here, the passes that it made."""
 
     @property
     def spans(self) -> list[Span]:
@@ -67,11 +65,20 @@ class Trainer(NamedTuple):
         return self.program.stdout.readline()
 
 
-@pytest.fixture(scope="module")
-def trainer(python: str) -> Iterator[Trainer]:
-    with subprocess.Popen([python, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+@contextmanager
+def running(python: str, module: str, *arguments: str) -> Iterator[Trainer]:
+    """A program of this folder that runs cases."""
+    command = [python, "-m", f"tests.receivers.ebpf.jobs.pytorch.{module}", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as program:
         yield Trainer(program)
         program.communicate()
+
+
+@pytest.fixture(scope="module")
+def trainer(python: str) -> Iterator[Trainer]:
+    with running(python, "train_operators") as trainer:
+        yield trainer
 
 
 def done(watch: Watch, trainer: Trainer, case: str) -> Case:

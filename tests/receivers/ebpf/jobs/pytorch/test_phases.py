@@ -102,8 +102,7 @@ def test_the_scope_in_which_a_process_dies_is_emitted(watch: Watch, python: str)
 
 
 def test_without_scopes_no_phase_is_emitted(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
+    with standin.start(loads=["libcudart.so.12"]) as program:
         watch.attach()
         program.do("cudaDeviceSynchronize")
         assert doubles(watch.read(), "zernel.phase.elapsed", process_pid=program.pid) == []

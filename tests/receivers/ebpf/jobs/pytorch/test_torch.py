@@ -3,7 +3,6 @@
 import json
 import subprocess
 from collections import Counter
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +10,6 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
-from otel_zernel_receivers.ebpf.config import EbpfConfig
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, name_of, numbers, reading, require_ebpf, spans_of
 
 STEPS = 40
@@ -45,7 +41,7 @@ Training = tuple[Batch, dict[str, int], int]
 def training(python: str) -> Training:
     """A training without workers."""
     require_ebpf()
-    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
+    with Watch() as watch:
         return trained(watch, python, "train.py", 0, STEPS)
 
 

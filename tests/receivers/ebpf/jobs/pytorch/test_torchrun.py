@@ -3,16 +3,12 @@
 import json
 import subprocess
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
-from otel_zernel_receivers.ebpf.config import EbpfConfig
 from tests.receivers.ebpf.watching import Watch, attributes_of, numbers, require_ebpf, spans_of
 
 STEPS = 5
@@ -34,7 +30,7 @@ def job(python: str, tmp_path_factory: pytest.TempPathFactory) -> Job:
         "2",
     ]
     with (
-        closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch,
+        Watch() as watch,
         subprocess.Popen(
             [*torchrun_command, script, folder, str(STEPS)], stdout=subprocess.PIPE, text=True
         ) as torchrun,

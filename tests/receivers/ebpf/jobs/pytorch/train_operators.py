@@ -1,16 +1,11 @@
 """Loops of unmodified PyTorch without a DataLoader, one for each case; run by test_operators_in_torch.py.
 
-    python train_operators.py
+    python -m tests.receivers.ebpf.jobs.pytorch.train_operators
 
-Each line of input is a case, which a child runs: to import PyTorch takes seconds. The child prints its pid, waits for a
-line, runs the case, prints the passes that it made as JSON, and waits for another line. The passes are in order, in the
-words of `PASSES`. Passes before the line warm up: they load code of libraries. `ended` follows the end of the child.
+A case (see cases.py) notes the passes that it made, in order, in the words of `PASSES`.
 """
 
 import contextlib
-import json
-import os
-import sys
 import time
 from collections.abc import Callable
 from threading import Thread
@@ -20,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+from tests.receivers.ebpf.jobs.pytorch.cases import serve
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -319,26 +316,5 @@ CASES: dict[str, Callable[[], None]] = {
 }
 
 
-def say(line: object) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def run(case: Callable[[], None]) -> None:
-    case()
-    made.clear()
-    say(os.getpid())
-    sys.stdin.readline()
-    case()
-    say(json.dumps(made))
-    sys.stdin.readline()
-
-
 if __name__ == "__main__":
-    while name := sys.stdin.readline().strip():
-        if child := os.fork():
-            os.waitpid(child, 0)
-            say("ended")
-        else:
-            run(CASES[name])
-            os._exit(0)  # Python's own end takes a second after PyTorch
+    serve(CASES, made, warms_up=True)

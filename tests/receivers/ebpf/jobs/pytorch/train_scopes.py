@@ -1,14 +1,12 @@
 """Scopes in real PyTorch that are not closed properly, with waits for a (stand-in) GPU in each; run by test_scopes.py.
 
-    python train_scopes.py LIBCUDART CASE
+    python -m tests.receivers.ebpf.jobs.pytorch.train_scopes LIBCUDART
 
-Prints `ready`, waits for a line, runs the case, prints the number of waits in each phase as JSON, and waits for another
-line.
+A case (see cases.py) notes the number of waits in each phase.
 """
 
 import contextlib
 import ctypes
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.profiler import record_function
+
+from tests.receivers.ebpf.jobs.pytorch.cases import serve
 
 waited: Counter[str] = Counter()
 cudart = ctypes.CDLL(sys.argv[1])
@@ -153,10 +153,5 @@ CASES: dict[str, Callable[[], None]] = {
     one.__name__: one for one in (exceptions, open_scopes, open_for_good, deep, threads, backward)
 }
 
-sys.stdout.write("ready\n")
-sys.stdout.flush()
-sys.stdin.readline()
-CASES[sys.argv[2]]()
-sys.stdout.write(json.dumps(waited) + "\n")
-sys.stdout.flush()
-sys.stdin.readline()
+if __name__ == "__main__":
+    serve(CASES, waited, warms_up=False)
