@@ -18,7 +18,10 @@ __all__ = ["pytest_runtest_call", "pytest_runtest_teardown"]
 
 _TESTS: Final = Path(__file__).parent
 _GROUPS: Final = {
-    "machine": ("receivers/ebpf", "receivers/bcc", "processors/phases/training_loops", "frameworks", "gpu", "kernels"),
+    "machine": (
+        *("receivers/ebpf", "receivers/bcc", "processors/phases/training_loops", "processors/phases/planted"),
+        *("frameworks", "gpu", "kernels"),
+    ),
     "programs": ("commands", "deploy", "examples", "interop"),
 }
 """Folders whose tests run one after the other. `machine`: they probe a kernel, or judge the times of a training.
@@ -33,8 +36,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
-def pytest_collection_finish() -> None:
-    """Keeps the garbage collector from the collected tests: a collection would take a quarter of a second."""
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """Keeps the garbage collector from what is older than the tests of a file: a collection would take half a second.
+    Reloads in earlier tests have ended that."""
     gc.collect()
     gc.freeze()
 
