@@ -124,23 +124,23 @@ class _Search:
             if [argument.arg for argument in node.args.args[:1]] != ["cls"]  # several components have the same one
         }
         classes = [one for file in self._files for one in file.message_classes()]
-        self._mistakes = {name: place for name, place in classes if place[1] == "configuration"}
-        self._calls = _CALLS | {name: place for name, place in classes if place[1] != "configuration"}
+        mistakes = {name: place for name, place in classes if place[1] == "configuration"}
+        calls = _CALLS | {name: place for name, place in classes if place[1] != "configuration"}
+        self._known = {True: calls | mistakes, False: mistakes | calls}
+        """The calls that get a message, by whether the file validates configurations."""
         self._forwarding: dict[tuple[SourceFile, str], tuple[int, str]] = {}
         """Functions that make a message of an argument: its position and the message's place."""
-        known = -1
+        known, nodes = -1, [one for file in self._files for one in _candidates(file.tree, _Scope(file, None))]
         while known != len(self._forwarding):
             known = len(self._forwarding)
-            for file in self._files:
-                self._search(file.tree, _Scope(file, None))
+            for node, scope in nodes:
+                self._search(node, scope)
 
     def _search(self, node: ast.AST, scope: _Scope) -> None:
-        for child in ast.iter_child_nodes(node):
-            for expression, place in self._messages_of(child, scope.file):
-                for text in self._texts(expression, replace(scope, place=place)):
-                    if _WORD.search(text):
-                        self.places[scope.file.component, _clean(text)].add(place)
-            self._search(child, replace(scope, function=child) if isinstance(child, Function) else scope)
+        for expression, place in self._messages_of(node, scope.file):
+            for text in self._texts(expression, replace(scope, place=place)):
+                if _WORD.search(text):
+                    self.places[scope.file.component, _clean(text)].add(place)
 
     def _messages_of(self, node: ast.AST, file: SourceFile) -> Iterator[tuple[ast.expr, str]]:
         """The expressions that are messages, or parts of one."""
@@ -155,8 +155,7 @@ class _Search:
         if name == "ValueError" and file.validates:
             position, place = 0, "configuration"
         else:
-            known = self._calls | self._mistakes if file.validates else self._mistakes | self._calls
-            position, place = self._forwarding.get((file, name)) or known.get(name, (0, ""))
+            position, place = self._forwarding.get((file, name)) or self._known[file.validates].get(name, (0, ""))
         if place and not (place == "doctor" and _is_good(node)) and position < len(node.args):
             yield node.args[position], place
 
@@ -208,6 +207,14 @@ class _Search:
             return []
         inside = _Scope(*known, scope.place, scope.depth)
         return [text for value in _returned(known[1]) for text in self._texts(value, inside)]
+
+
+def _candidates(node: ast.AST, scope: _Scope) -> Iterator[tuple[ast.AST, _Scope]]:
+    """The calls and functions below a node, each with the function in which it stands."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call | Function):
+            yield child, scope
+        yield from _candidates(child, replace(scope, function=child) if isinstance(child, Function) else scope)
 
 
 def _clean(text: str) -> str:

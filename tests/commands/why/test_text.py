@@ -1,5 +1,6 @@
 """The report as text, compared with golden files. `python -m tests.commands.why.test_text` writes them again."""
 
+import functools
 import io
 import json
 import re
@@ -63,8 +64,13 @@ TERMINALS = {
 CASES = [(name, form) for name in REPORTS for form in TERMINALS if name in FORMED or form in ("80", "120")]
 
 
+@functools.cache
+def made(name: str) -> WhyReport:
+    return REPORTS[name]()
+
+
 def text_of(name: str, form: str) -> str:
-    return report_text(REPORTS[name](), TERMINALS[form])
+    return report_text(made(name), TERMINALS[form])
 
 
 @pytest.mark.parametrize(("name", "form"), CASES)
@@ -79,14 +85,14 @@ def test_no_line_is_wider_than_the_terminal(name: str, form: str) -> None:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_reason_is_on_the_first_screen(name: str) -> None:
-    result = REPORTS[name]()
+    result = made(name)
     first = " ".join(report_text(result, Terminal(80)).splitlines()[:6])
     assert result.jobs[0].diagnosis.sentence in re.sub(r"\s+", " ", first)
 
 
 @pytest.mark.parametrize("name", FORMED)
 def test_colours_change_nothing_but_colours(name: str) -> None:
-    plain = report_text(REPORTS[name](), Terminal(100))
+    plain = report_text(made(name), Terminal(100))
     assert re.sub("\x1b\\[[0-9;]*m", "", text_of(name, "coloured")) == plain
 
 
@@ -96,7 +102,7 @@ def test_ascii_is_ascii() -> None:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_json_has_the_numbers_of_the_report(name: str) -> None:
-    result = REPORTS[name]()
+    result = made(name)
     tree, job = json.loads(report_json(result)), result.jobs[0]
     assert tree["jobs"][0]["why"] == job.diagnosis.sentence
     assert tree["jobs"][0]["step"]["p99"] == job.steps.p99
@@ -129,7 +135,7 @@ def test_a_gpu_is_called_throttled_only_if_the_driver_says_so(slowed: dict[str, 
 
 
 def test_of_many_ranks_the_latest_are_shown() -> None:
-    result = REPORTS["late_rank"]()
+    result = made("late_rank")
     job = result.jobs[0]
     many = tuple(replace(job.ranks[0], rank=number, lateness=number / 1000) for number in range(100))
     text = report_text(replace(result, jobs=(replace(job, ranks=many),)), Terminal(80))

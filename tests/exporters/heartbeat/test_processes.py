@@ -4,11 +4,9 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from otel_zernel.testing import until
 from tests.collectors import collector
@@ -36,46 +34,56 @@ async def master(port: int, log: Path, kind: str = "stream") -> AsyncIterator[as
         await process.wait()
 
 
-def worker(port: int) -> dict[str, Any]:
-    """The settings of a collector that watches this machine."""
+def worker(*ports: int) -> dict[str, Any]:
+    """The settings of a collector that watches this machine, for a master at each port."""
     host = {
         "collection_interval": "200ms",
         "initial_delay": "0s",
         "scrapers": dict.fromkeys(("cpu", "memory", "filesystem")),
     }
-    heartbeat = {"endpoint": f"http://127.0.0.1:{port}", "worker_id": "worker-1", "interval": "200ms"}
+    heartbeats = {
+        f"heartbeat/{port}": {"endpoint": f"http://127.0.0.1:{port}", "worker_id": "worker-1", "interval": "200ms"}
+        for port in ports
+    }
     return {
         "receivers": {"host": host},
-        "exporters": {"heartbeat": heartbeat},
-        "service": {"pipelines": {"metrics": {"receivers": ["host"], "exporters": ["heartbeat"]}}},
+        "exporters": heartbeats,
+        "service": {"pipelines": {"metrics": {"receivers": ["host"], "exporters": [*heartbeats]}}},
     }
 
 
-@pytest.mark.parametrize("kind", ["stream", "unary", "none"])
-async def test_a_foreign_master_gets_valid_heartbeats_and_a_new_one_a_registration(kind: str, tmp_path: Path) -> None:
-    port, first, second = free_port(), tmp_path / "first", tmp_path / "second"
-    async with collector(tmp_path / "worker", worker(port)):
-        async with master(port, first, kind) as process:
-            await until(lambda: len(beats(first)) > 3, within=60)
-            process.kill()
-            await process.wait()
-        async with master(port, second, kind):
-            await until(lambda: len(beats(second)) > 3, within=60)
-    method = {"stream": "StreamHeartbeats"}.get(kind, "SendHeartbeat")
-    for log in (first, second):
-        found = requests(log)
-        if kind != "none":
-            assert found[0]["method"] == "RegisterWorker"
-            assert found[0]["worker_ip"] == "127.0.0.1"
-            totals = [one.get("total_memory", 0) for one in found if one["method"] == "RegisterWorker"]
-            assert totals[-1] > 1e8
-            assert len(totals) < 10  # a busy machine misses an answer at times
-        assert {one["method"] for one in beats(log)} == {method}
-        for one in beats(log):
-            assert one["worker_id"] == "worker-1"
-            assert 0 <= one.get("cpu_usage", 0) <= 100
-            assert 0 < one["memory_usage"] <= 100
-            assert 0 < one["storage_usage"] <= 100
+METHODS = {"stream": "StreamHeartbeats", "unary": "SendHeartbeat", "none": "SendHeartbeat"}
+"""How each kind of foreign master gets heartbeats."""
+
+
+async def test_foreign_masters_get_valid_heartbeats_and_new_ones_a_registration(tmp_path: Path) -> None:
+    ports = {kind: free_port() for kind in METHODS}
+    async with collector(tmp_path / "worker", worker(*ports.values())):
+        for life in ("first", "second"):
+            logs = {kind: tmp_path / f"{life}-{kind}" for kind in METHODS}
+            async with AsyncExitStack() as masters:
+                for kind, log in logs.items():
+                    await masters.enter_async_context(master(ports[kind], log, kind))
+                await until(lambda: all(len(beats(log)) > 3 for log in logs.values()), within=60)  # noqa: B023
+            for kind, log in logs.items():
+                check(log, kind)
+
+
+def check(log: Path, kind: str) -> None:
+    """The requests that a master got in its life."""
+    found = requests(log)
+    if kind != "none":
+        assert found[0]["method"] == "RegisterWorker"
+        assert found[0]["worker_ip"] == "127.0.0.1"
+        totals = [one.get("total_memory", 0) for one in found if one["method"] == "RegisterWorker"]
+        assert totals[-1] > 1e8
+        assert len(totals) < 10  # a busy machine misses an answer at times
+    assert {one["method"] for one in beats(log)} == {METHODS[kind]}
+    for one in beats(log):
+        assert one["worker_id"] == "worker-1"
+        assert 0 <= one.get("cpu_usage", 0) <= 100
+        assert 0 < one["memory_usage"] <= 100
+        assert 0 < one["storage_usage"] <= 100
 
 
 async def test_a_worker_that_is_killed_registers_again_when_it_is_back(tmp_path: Path) -> None:
