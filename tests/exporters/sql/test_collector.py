@@ -3,11 +3,9 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -80,10 +78,10 @@ def on(server: PostgresServer) -> WritableStoreConfig:
     )
 
 
-async def kill_a_collector(folder: Path, port: int, kills: int) -> None:
-    settings = sqlite_config(folder, connect_timeout="60s")
-    run = command(QUEUED.format(port=port, folder=folder, url=settings.url), folder)
-
+async def test_after_kills_every_acknowledged_point_is_stored_once(tmp_path: Path, unused_tcp_port: int) -> None:
+    """tests/soak/test_store.py has a hundred kills, also of PostgreSQL."""
+    settings, kills = sqlite_config(tmp_path, connect_timeout="60s"), 3
+    run = command(QUEUED.format(port=unused_tcp_port, folder=tmp_path, url=settings.url), tmp_path)
     acknowledged = 0
     async with httpx.AsyncClient(trust_env=False) as client:
         for kill in range(kills + 1):
@@ -93,7 +91,7 @@ async def kill_a_collector(folder: Path, port: int, kills: int) -> None:
                 body = gauges(20, times=2, first=2 * acknowledged).bytes_of("metrics")
                 try:
                     answer = await client.post(
-                        f"http://localhost:{port}/v1/metrics",
+                        f"http://localhost:{unused_tcp_port}/v1/metrics",
                         content=body,
                         headers={"content-type": "application/x-protobuf"},
                     )
@@ -114,16 +112,3 @@ async def kill_a_collector(folder: Path, port: int, kills: int) -> None:
     unacknowledged = len(stored) - 40 * acknowledged
     assert 0 <= unacknowledged <= 40  # the one that was in the air at a kill has been sent again since
     assert await points_in(settings) == len(stored)
-
-
-async def test_after_kills_every_acknowledged_point_is_stored_once(
-    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
-) -> None:
-    await kill_a_collector(tmp_path, unused_tcp_port_factory(), 3)
-
-
-@pytest.mark.soak
-async def test_after_a_hundred_kills_every_acknowledged_point_is_stored_once(
-    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
-) -> None:
-    await kill_a_collector(tmp_path, unused_tcp_port_factory(), 100)

@@ -1,6 +1,6 @@
 """The tasks extension in a process that is killed again and again, and the check of what it has kept.
 
-`python -m tests.extensions.tasks.killed_often FOLDER KILLS SEED`. Each life is a fork of this process, so that 50 kills
+`python -m tests.extensions.tasks.killed_often FOLDER KILLS SEED`. Each life is a fork of this process, so that 15 kills
 take a few seconds: no interpreter starts in between.
 """
 

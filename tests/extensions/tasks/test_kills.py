@@ -137,9 +137,13 @@ class Campaign:
         await running.kill()
 
 
-async def campaign(folder: Path, rounds: int, seed: int) -> None:
-    tasks_of = Campaign(folder, seed)
-    async with collector(folder) as running:
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("rounds", "seed"), [(4, 7), *(pytest.param(25, seed, marks=pytest.mark.soak) for seed in range(20))]
+)
+async def test_kills_at_random_moments_lose_no_task_and_no_exit_code(tmp_path: Path, rounds: int, seed: int) -> None:
+    tasks_of = Campaign(tmp_path, seed)
+    async with collector(tmp_path) as running:
         for _ in range(rounds):
             await tasks_of.round(running, count=8)
         async with running.client() as client:
@@ -152,17 +156,6 @@ async def campaign(folder: Path, rounds: int, seed: int) -> None:
                     await asyncio.sleep(0.05)
             tasks_of.check(tasks)
     await until(lambda: not any(processes_of(id_) for id_ in tasks_of.codes), within=60)
-
-
-async def test_kills_at_random_moments_lose_no_task_and_no_exit_code(tmp_path: Path) -> None:
-    await campaign(tmp_path, rounds=4, seed=7)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(20))
-async def test_many_kills_at_random_moments_lose_no_task_and_no_exit_code(tmp_path: Path, seed: int) -> None:
-    await campaign(tmp_path, rounds=25, seed=seed)
 
 
 async def test_curl_runs_and_follows_a_task_and_ctrl_c_ends_only_the_collector(tmp_path: Path) -> None:
@@ -209,8 +202,9 @@ async def test_a_second_collector_in_the_same_directory_does_not_start(tmp_path:
         assert b"is another collector running there?" in errors
 
 
-async def test_fifty_kills_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.extensions.tasks.killed_often", str(tmp_path), "50", "3"]
+@pytest.mark.parametrize("kills", [15, pytest.param(50, marks=pytest.mark.soak)])
+async def test_kills_of_a_forked_collector_lose_nothing_and_run_nothing_twice(tmp_path: Path, kills: int) -> None:
+    command = [sys.executable, "-m", "tests.extensions.tasks.killed_often", str(tmp_path), str(kills), "3"]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert "150 tasks" in done.stdout
+    assert f"{3 * kills} tasks" in done.stdout

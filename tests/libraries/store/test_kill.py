@@ -16,8 +16,7 @@ from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.libraries.store.endless import SIZE, numbered
 from tests.libraries.store.given import postgres_config, read_all, sqlite_config, writer
 
-KILLS = int(os.environ.get("SOAK_KILLS", "100"))
-"""The kills of a soak test."""
+TIMES = (4, pytest.param(int(os.environ.get("SOAK_KILLS", "100")), marks=pytest.mark.soak))
 
 
 async def killed(settings: WritableStoreConfig, first: int, after: int, random: random.Random) -> int:
@@ -68,19 +67,11 @@ async def kill_often(settings: WritableStoreConfig, times: int) -> None:
     assert stored == dict.fromkeys(acknowledged | {first}, SIZE)
 
 
-async def test_sqlite_survives_kills(tmp_path: Path) -> None:
-    await kill_often(sqlite_config(tmp_path, connect_timeout="60s"), 4)
+@pytest.mark.parametrize("times", TIMES)
+async def test_sqlite_survives_kills(tmp_path: Path, times: int) -> None:
+    await kill_often(sqlite_config(tmp_path, connect_timeout="60s"), times)
 
 
-async def test_postgresql_survives_kills_of_its_writer(request: pytest.FixtureRequest) -> None:
-    await kill_often(postgres_config(request.getfixturevalue("postgres")), 4)
-
-
-@pytest.mark.soak
-async def test_sqlite_survives_hundreds_of_kills(tmp_path: Path) -> None:
-    await kill_often(sqlite_config(tmp_path, connect_timeout="60s"), KILLS)
-
-
-@pytest.mark.soak
-async def test_postgresql_survives_hundreds_of_kills_of_its_writer(request: pytest.FixtureRequest) -> None:
-    await kill_often(postgres_config(request.getfixturevalue("postgres")), KILLS)
+@pytest.mark.parametrize("times", TIMES)
+async def test_postgresql_survives_kills_of_its_writer(request: pytest.FixtureRequest, times: int) -> None:
+    await kill_often(postgres_config(request.getfixturevalue("postgres")), times)

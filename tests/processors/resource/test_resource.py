@@ -67,39 +67,11 @@ def after(
     return found
 
 
-@pytest.mark.parametrize(
-    ("action", "missing", "present"),
-    [
-        ({"action": "upsert", "value": 1}, {"k": 1}, {"k": 1}),
-        ({"action": "insert", "value": 1}, {"k": 1}, {"k": 0}),
-        ({"action": "update", "value": 1}, {}, {"k": 1}),
-        ({"action": "delete"}, {}, {}),
-        ({"value": 1}, {"k": 1}, {"k": 1}),
-    ],
-)
-def test_each_action_on_a_missing_and_a_present_attribute(
-    action: dict[str, Any], missing: dict[str, object], present: dict[str, object]
-) -> None:
-    options = {"attributes": [{"key": "k", **action}]}
-    assert after(options, {"other": "x"}) == {"other": "x", **missing}
-    assert after(options, {"k": 0, "other": "x"}) == {"other": "x", **present}
-
-
 @given(st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text(), st.lists(st.text(), max_size=3)))
 def test_values_keep_their_type(value: object) -> None:
     found = after({"attributes": [{"key": "k", "value": value}]}, {})["k"]
     assert found == value
     assert type(found) is type(value)
-
-
-def test_actions_apply_in_order_to_the_result_of_the_previous_action() -> None:
-    actions = [
-        {"key": "b", "from_attribute": "a"},
-        {"key": "a", "action": "delete"},
-        {"key": "c", "from_attribute": "a"},
-        {"key": "b", "value": "new", "action": "insert"},
-    ]
-    assert after({"attributes": actions}, {"a": "old"}) == {"b": "old"}
 
 
 def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:

@@ -85,13 +85,15 @@ class Killed:
         return Counter(map(int, whole))
 
 
-def kill_again_and_again(folder: Path, kills: int, rows: int) -> None:
-    logs = folder / "logs"
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("kills", "rows"), [(5, 1_500), pytest.param(300, 100_000, marks=pytest.mark.soak)])
+def test_kills_lose_no_row_and_repeat_at_most_one_block_each(tmp_path: Path, kills: int, rows: int) -> None:
+    logs = tmp_path / "logs"
     logs.mkdir()
     for number in range(3):
         lines = (f"1752871354,x,{value}\n" for value in range(number, 3 * rows, 3))
         (logs / f"{number}.csv").write_text("t,m,v\n" + "".join(lines))
-    killed, chance = Killed(folder, 3 * rows), random.Random(1)
+    killed, chance = Killed(tmp_path, 3 * rows), random.Random(1)
     for _ in range(kills):
         killed.run_on(chance.uniform(0, 0.05))
     killed.run(lambda: len(killed.values()) == 3 * rows)
@@ -100,13 +102,3 @@ def kill_again_and_again(folder: Path, kills: int, rows: int) -> None:
     sys.stdout.write(f"{len(values)} rows, {kills} kills, {repeated} repeated\n")
     assert values.keys() == set(range(3 * rows))
     assert repeated <= kills * BATCH
-
-
-def test_five_kills_lose_no_row_and_repeat_at_most_one_block_each(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, kills=5, rows=1_500)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_three_hundred_kills_lose_no_row_and_repeat_at_most_one_block_each(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, kills=300, rows=100_000)

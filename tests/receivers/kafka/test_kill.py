@@ -10,7 +10,7 @@ from tests.core.parts import batch_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.reliability.backend import UnreliableBackend
 
-KILLS = 4
+KILLS = 2
 RECORDS = 200
 """Records that are written before each start."""
 

@@ -74,19 +74,11 @@ class Campaign:
         self._next = max(self._next, number + SENDERS + 1)
 
 
-async def _campaign(folder: Path, kills: int) -> None:
-    campaign = Campaign(folder, seed=kills)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [30, pytest.param(1000, marks=pytest.mark.soak)])
+async def test_every_answered_append_survives_kill_9(tmp_path: Path, kills: int) -> None:
+    campaign = Campaign(tmp_path / "q", seed=kills)
     for _ in range(kills):
         await campaign.kill_one()
     print(f"{kills} kills, {campaign.appended} answered appends, 0 lost, {campaign.returned} removed ones returned")
     assert campaign.appended > kills
-
-
-async def test_every_answered_append_survives_kill_9(tmp_path: Path) -> None:
-    await _campaign(tmp_path / "q", 30)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-async def test_every_answered_append_survives_1000_kills(tmp_path: Path) -> None:
-    await _campaign(tmp_path / "q", 1000)

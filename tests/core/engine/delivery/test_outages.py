@@ -38,10 +38,7 @@ def sometimes(error: Retryable) -> Answer:
 
 FAULTS: dict[str, Answer] = {
     "down": lambda: Retryable("connection refused"),
-    "reset": lambda: Retryable("connection reset by peer"),
-    "503": lambda: Retryable("503 Service Unavailable"),
     "503 with Retry-After": lambda: Retryable("503 Service Unavailable", after=60.0),
-    "429": lambda: Retryable("429 Too Many Requests"),
     "429 with Retry-After": lambda: Retryable("429 Too Many Requests", after=7.0),
     "every other request": sometimes(Retryable("502 Bad Gateway")),
 }
