@@ -75,6 +75,12 @@ def running(
             program.wait()
 
 
+@pytest.fixture
+def watch(fresh_watch: Watch) -> Watch:
+    """The counts of ends have no pid, and workers of an earlier test may end late."""
+    return fresh_watch
+
+
 @pytest.fixture(params=["fork", "spawn", "forkserver"])
 def job(request: pytest.FixtureRequest, watch: Watch, standin: Standin) -> Iterator[Job]:
     with running(watch, standin, request.param) as job:
