@@ -18,9 +18,9 @@ from otel_zernel.testing import FakeClock, make_context
 from otel_zernel.types import Address
 from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_exporters.live.live_state import LiveState
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.serving import serve
+from tests.api_server import FakeApiServer
 from tests.exporters.live.live_runs import PROCESS, SECOND, START, durations, phase_times, points, step
 
 RANKS = 64

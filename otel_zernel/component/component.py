@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
@@ -136,12 +137,16 @@ class Component:
         return ()
 
 
-class Extension(Component):
-    """A service outside the pipelines, such as health checks, storage or authentication."""
+class EnteredComponent(Component):
+    """A component with resources: it is entered before its first work, and left after its last, or if entering fails.
 
-    works_alone: ClassVar[bool] = False
-    """Whether a collector with this extension is useful without pipelines. Without such an extension, a configuration
-    without pipelines is a mistake."""
+    It must be safe to leave without entering.
+    """
+
+    def __init__(self, config: Any, context: Context) -> None:
+        super().__init__(config, context)
+        self._stack = AsyncExitStack()
+        """Closes in `__aexit__` what `__aenter__` has opened, the last one first."""
 
     async def __aenter__(self) -> Self:
         """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
@@ -150,5 +155,13 @@ class Extension(Component):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes its resources. Safe without `__aenter__`."""
-        return
+        """Closes its resources."""
+        await self._stack.aclose()
+
+
+class Extension(EnteredComponent):
+    """A service outside the pipelines, such as health checks, storage or authentication."""
+
+    works_alone: ClassVar[bool] = False
+    """Whether a collector with this extension is useful without pipelines. Without such an extension, a configuration
+    without pipelines is a mistake."""

@@ -2,18 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from types import TracebackType
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from otel_zernel.batch import Batch
-from otel_zernel.component.component import Component
+from otel_zernel.component.component import EnteredComponent
 
 
-class Exporter(Component, ABC):
-    """Sends batches out of the collector. Entered before its first batch and left after its last one.
-
-    It must be safe to leave without entering.
-    """
+class Exporter(EnteredComponent, ABC):
+    """Sends batches out of the collector. Entered before its first batch and left after its last one."""
 
     delivery: ClassVar[Literal["local", "remote"]] = "local"
     """How batches reach it. `local`: in order, by one consumer, with endless retries. `remote`: as the user configures
@@ -21,16 +17,6 @@ class Exporter(Component, ABC):
     in_order: ClassVar[bool] = False
     """Whether the metrics of a target (its job and instance) are delivered in the order in which they were queued, over
     retries, too. Several consumers then send the metrics of different targets at the same time."""
-
-    async def __aenter__(self) -> Self:
-        """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Closes its resources."""
-        return
 
     def prepares(self, batch: Batch) -> bool:
         """Whether `prepare` has to see the batch before it is queued. It is called for every batch: it must be fast."""

@@ -2,11 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from types import TracebackType
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final
 
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.component.component import Component
+from otel_zernel.component.component import EnteredComponent
 
 ITEMS_AT_ONCE: Final = 50
 """Items that Python code looks at or changes in about 2 ms."""
@@ -16,11 +15,11 @@ LONGEST_PREPARATION: Final = 0.5
 """Seconds that `Processor.prepare` may take. It is then cancelled."""
 
 
-class Processor(Component, ABC):
+class Processor(EnteredComponent, ABC):
     """Turns batches into other batches: no I/O, no waiting. Only one call is active at a time.
 
     A processor that looks something up outside the collector does so in tasks of its own, from `__aenter__` on, and in
-    `prepare`. `process` then reads what they have found.
+    `prepare`. `process` then reads what they have found. It is left after `flush`.
     """
 
     belongs_first: ClassVar[bool] = False
@@ -31,16 +30,6 @@ class Processor(Component, ABC):
     touch what its tasks in the event loop change. None if all of its work is short."""
     interval: float | None = None
     """Seconds between calls of `tick`; None for no calls."""
-
-    async def __aenter__(self) -> Self:
-        """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Closes its resources, after `flush`. Safe without `__aenter__`."""
-        return
 
     @property
     def reads(self) -> Collection[Signal]:

@@ -22,7 +22,7 @@ from otel_zernel.otlp.json import to_json
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from tests.api_server import FakeApiServer
 from tests.core.parts import batch_of, every_signal
 from tests.exporters.otlp.certificates import Authority
 

@@ -23,8 +23,8 @@ from otel_zernel_commands.why.findings import WhyReport
 from otel_zernel_commands.why.rendering import page, report_text
 from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_exporters.live import LiveExporter
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.training import words
+from tests.api_server import FakeApiServer
 from tests.commands.watch.made_states import NOW, job_state, rank_id
 from tests.commands.why.recorded_runs import report
 from tests.processors.phases.processing import run

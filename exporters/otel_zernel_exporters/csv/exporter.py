@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -238,9 +237,7 @@ class CsvExporter(Exporter):
             ) from error
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._file:
             self._file.close()
         self._file = None

@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 from io import FileIO
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Self
 
 from otel_zernel.batch import STABLE_SIGNALS, Batch, split_batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable, invalid_is_permanent
 from otel_zernel.otlp.json import to_json
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel_exporters.file.config import FileConfig, RotationConfig
 from otel_zernel_libraries import zstd
 from otel_zernel_libraries.files.writing import append_whole, open_appending
@@ -159,9 +159,9 @@ class FileExporter(Exporter):
     def __init__(self, config: FileConfig, context: Context) -> None:
         super().__init__(config, context)
         self._file = RecordFile(config.path, config.rotation, config.file_permissions, context.clock.time_ns)
-        self._syncing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self._close)
         try:
             await asyncio.to_thread(self._open)
         except OSError as error:
@@ -169,15 +169,11 @@ class FileExporter(Exporter):
                 f"{self.context.path}::path: cannot write {self.config.path}: {error.strerror}; "
                 "choose another path, or set create_directory if only the directory is missing"
             ) from error
-        self._syncing = asyncio.create_task(self._sync_regularly(), name=f"sync {self.config.path}")
+        syncing = asyncio.create_task(self._sync_regularly(), name=f"sync {self.config.path}")
+        self._stack.push_async_callback(cancel, syncing)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._syncing:
-            self._syncing.cancel()
-            await asyncio.wait([self._syncing])
+    async def _close(self) -> None:
         try:
             await asyncio.to_thread(self._file.close)
         except OSError as closing:

@@ -1,7 +1,6 @@
 """The heartbeat exporter: keeps the latest state, and sends it from a task of its own."""
 
 import asyncio
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from otel_zernel.batch import Batch
@@ -43,21 +42,14 @@ class HeartbeatExporter(Exporter):
         self._backoff = Backoff()
         self._problem: str | None = ""
         """The logged problem; None while the master answers, empty before the first answer."""
-        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._credentials.open(unprotected=self.config.master.is_unprotected(self.config.tls))
         if self._tls:
             await self._tls.read()
-        self._task = asyncio.create_task(self._run(), name=f"heartbeats of {self.context.id}")
+        sending = asyncio.create_task(self._run(), name=f"heartbeats of {self.context.id}")
+        self._stack.push_async_callback(cancel, sending)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._task:
-            await cancel(self._task)
-            self._task = None
 
     async def export(self, batch: Batch) -> None:
         """Only keeps the state: heartbeats have a pace of their own."""

@@ -2,13 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Final, Self
 from weakref import WeakKeyDictionary
 
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.component import Context, Exporter
-from otel_zernel.component.forms import DataForms
+from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Correctable, Permanent, Retryable, invalid_is_permanent
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
@@ -20,7 +18,7 @@ from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage, Undel
 from otel_zernel_libraries.clients.kafka.properties import client_properties
 from otel_zernel_libraries.clients.kafka.tokens import token_source
 from otel_zernel_libraries.extras import missing_packages
-from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, settled_bounds
+from otel_zernel_libraries.histograms.temporality import ConvertingExporter, SeriesMemoryConfig, settled_bounds
 from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
 _AT_ONCE: Final = 256 << 10
@@ -29,7 +27,7 @@ _OVERHEAD: Final = 128
 """Bytes of a message besides its key, value and headers: the header of a batch of one message has 61."""
 
 
-class KafkaExporter(Exporter):
+class KafkaExporter(ConvertingExporter):
     """Writes OTLP into topics of Kafka. An export ends when the brokers have confirmed every message."""
 
     Config = KafkaExporterConfig
@@ -40,10 +38,6 @@ class KafkaExporter(Exporter):
     @classmethod
     def missing(cls) -> str | None:
         return missing_packages("the kafka exporter", "confluent_kafka", "xxhash")
-
-    @classmethod
-    def forms(cls, config: KafkaExporterConfig) -> DataForms:
-        return DataForms(refuses={"moving_bounds": ("*",)} if config.moving_bounds == "as_is" else {})
 
     def __init__(self, config: KafkaExporterConfig, context: Context) -> None:
         super().__init__(config, context)
@@ -68,17 +62,9 @@ class KafkaExporter(Exporter):
         self._is_open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._is_open = False
         await self._sending.close()
-
-    def prepares(self, batch: Batch) -> bool:
-        return self._bounds is not None and self._bounds.concerns(batch)
-
-    def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        return (batch if self._bounds is None else self._bounds.convert(batch, self.context.drop),)
 
     async def export(self, batch: Batch) -> None:
         if not self._is_open:

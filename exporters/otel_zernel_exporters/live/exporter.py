@@ -2,9 +2,7 @@
 
 import asyncio
 import socket
-from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel import __version__
@@ -52,7 +50,6 @@ class LiveExporter(Exporter, LiveSource):
             slow=lambda: slow.add(1),
             failed=self._push_failed,
         )
-        self._stack = AsyncExitStack()
 
     def snapshot(self) -> dict[str, Any]:
         return self._state.snapshot(self._collector())
@@ -63,6 +60,8 @@ class LiveExporter(Exporter, LiveSource):
     async def __aenter__(self) -> Self:
         self._host = socket.gethostname()
         self.context.kept[_KEPT] = (self._kind_of_state, self._state)
+        if self.config.html:
+            self._stack.push_async_callback(self._save, self.config.html)
         if self.config.api is not None:
             server = api_server(self.config.api, self.context, f"{self.context.path}::api")
             pushing = asyncio.create_task(self._stream.run(), name="live deltas")
@@ -70,13 +69,6 @@ class LiveExporter(Exporter, LiveSource):
             self._stack.enter_context(server.serve(self.context.path, self._routes()))
             self.context.logger.info("The live page is on %s/", server.url)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
-        if self.config.html:
-            await self._save(self.config.html)
 
     async def export(self, batch: Batch) -> None:
         """Adds a batch to the state, in the exporter's thread."""

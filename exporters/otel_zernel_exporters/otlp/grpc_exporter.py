@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from os import environ
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import ALL_SIGNALS, Batch
@@ -12,7 +11,6 @@ from otel_zernel.errors import Correctable, Permanent, Retryable
 from otel_zernel.text import shown_url
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, is_too_long, is_unconnected
-from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
 from otel_zernel_exporters.otlp.unwanted import UnwantedSignals
 from otel_zernel_libraries.clients.addresses import Resolve, resolve
@@ -24,6 +22,8 @@ from otel_zernel_libraries.clients.proxies import grpc_proxy
 from otel_zernel_libraries.clients.tls import TlsFiles
 from otel_zernel_libraries.clients.waits import retry_info
 from otel_zernel_libraries.clients.web_answers import refuses_compression
+from otel_zernel_libraries.histograms.temporality import ConvertingExporter, settled_bounds, totals_in
+from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc.aio import AioRpcError, Channel
@@ -40,10 +40,13 @@ class OtlpGrpcExporter(ConvertingExporter):
     stability = "beta"
     signals = ALL_SIGNALS
     delivery = "remote"
+    in_order = True
     config: OtlpGrpcConfig
 
     def __init__(self, config: OtlpGrpcConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
+        self._bounds = settled_bounds(config.moving_bounds, fixed_bounds, config.conversion, context)
+        self._totals = totals_in(config.temporality, config.conversion, context)
         self._tls = None if config.plaintext else TlsFiles(config.tls, context)
         self._credentials = Credentials(config.auth, context)
         self._metadata = {name.lower(): value.get_secret_value() for name, value in config.headers.items()}
@@ -59,9 +62,7 @@ class OtlpGrpcExporter(ConvertingExporter):
             self._channels.secure(security_of(await self._tls.read()))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._channels:
             await self._channels.close()
             self._channels = None

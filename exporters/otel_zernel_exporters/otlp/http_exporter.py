@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -14,7 +13,6 @@ from otel_zernel.component import Context
 from otel_zernel_exporters.otlp.answers import CONTENT_TYPES, HttpAnswer
 from otel_zernel_exporters.otlp.classic import ClassicHistograms
 from otel_zernel_exporters.otlp.config import URL_PATHS, OtlpHttpConfig
-from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.signals import METRICS, OtlpSignal, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.time_lines import TimeLines
 from otel_zernel_exporters.otlp.unwanted import UnwantedSignals
@@ -22,6 +20,8 @@ from otel_zernel_libraries import zstd
 from otel_zernel_libraries.clients.addresses import Resolve, resolve
 from otel_zernel_libraries.clients.posting import HttpPosting
 from otel_zernel_libraries.clients.proxies import http_proxy
+from otel_zernel_libraries.histograms.temporality import ConvertingExporter, settled_bounds, totals_in
+from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
 _MIB = 1 << 20
 _NO_SUCH_PATH = frozenset({404, 405, 501})
@@ -51,6 +51,7 @@ class OtlpHttpExporter(ConvertingExporter):
     stability = "beta"
     signals = ALL_SIGNALS
     delivery = "remote"
+    in_order = True
     config: OtlpHttpConfig
 
     @classmethod
@@ -63,6 +64,8 @@ class OtlpHttpExporter(ConvertingExporter):
 
     def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
+        self._bounds = settled_bounds(config.moving_bounds, fixed_bounds, config.conversion, context)
+        self._totals = totals_in(config.temporality, config.conversion, context)
         self.signals = frozenset(signal for signal in SIGNALS if config.url(signal))
         shared = filter(config.shares_endpoint, SIGNALS)
         self._unwanted = UnwantedSignals(context, shared, _only_endpoints_of)
@@ -73,14 +76,10 @@ class OtlpHttpExporter(ConvertingExporter):
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve)
 
     async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self._posting.close)
         urls = {self.config.url(signal) for signal in self.signals}
         await self._posting.open(urls, unprotected=self.config.is_unprotected)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._posting.close()
 
     async def export(self, batch: Batch) -> None:
         await self._posting.renew()
@@ -135,7 +134,8 @@ class OtlpHttpExporter(ConvertingExporter):
     def _use_fixed_bounds(self) -> None:
         if self._takes_native_histograms:
             self._takes_native_histograms = False
-            self._settle_to_fixed_bounds()
+            if self._bounds is not None:  # not if they stay as they are
+                self._bounds = settled_bounds("fixed", fixed_bounds, self.config.conversion, self.context)
             self.context.logger.warning(
                 "The server accepts no native histograms, so exponential histograms are sent with fixed bounds; "
                 "start Prometheus with --enable-feature=native-histograms, or set moving_bounds: fixed"

@@ -1,18 +1,15 @@
 """The prometheus exporter: a page that Prometheus scrapes."""
 
 import asyncio
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context, Exporter
+from otel_zernel.component import Context
 from otel_zernel.component.forms import DataForms
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.json_page import with_json
-from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, settled_bounds
+from otel_zernel_libraries.histograms.temporality import ConvertingExporter, SeriesMemoryConfig, settled_bounds
 from otel_zernel_libraries.prometheus import Format, Page, metrics_app
 from otel_zernel_libraries.serving.api.server import api_server
 from otel_zernel_libraries.serving.serving import serve_guarded
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from otel_zernel_libraries.serving.api.routes import App, Route
 
 
-class PrometheusExporter(Exporter):
+class PrometheusExporter(ConvertingExporter):
     """Serves the newest value of every series to Prometheus, at `/metrics`."""
 
     Config = PrometheusConfig
@@ -45,7 +42,6 @@ class PrometheusExporter(Exporter):
         """For scrapers without UTF-8 names. Only the other page counts losses."""
         self._dcgm = _dcgm_naming(config.dcgm_hostname_label, context) if config.naming == "dcgm" else None
         self._open_metrics = config.enable_open_metrics
-        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         app = with_json(metrics_app(self._render, openmetrics=self._open_metrics), lambda: self._render(Format()))
@@ -59,17 +55,6 @@ class PrometheusExporter(Exporter):
         scheme = "https" if self.config.tls else "http"
         self.context.logger.info("Serving metrics on %s://%s/metrics", scheme, self.address)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
-
-    def prepares(self, batch: Batch) -> bool:
-        return self._bounds is not None and self._bounds.concerns(batch)
-
-    def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        return (batch if self._bounds is None else self._bounds.convert(batch, self.context.drop),)
 
     async def export(self, batch: Batch) -> None:
         """Updates the page in a thread: a large batch must not block the event loop."""

@@ -3,13 +3,12 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch, Signal
-from otel_zernel.component import Context, Exporter
+from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable, invalid_is_permanent
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.threads import run_in_thread
@@ -28,7 +27,7 @@ from otel_zernel_exporters.prometheusremotewrite.server import NoNativeHistogram
 from otel_zernel_libraries.clients.addresses import Resolve, resolve
 from otel_zernel_libraries.clients.posting import HttpPosting
 from otel_zernel_libraries.extras import missing_packages
-from otel_zernel_libraries.histograms.temporality import ToCumulative, settled_bounds
+from otel_zernel_libraries.histograms.temporality import ConvertingExporter, settled_bounds, totals_in
 from otel_zernel_libraries.prometheus.histograms import fixed_bounds
 
 MOST_REJECTIONS = 256
@@ -242,7 +241,7 @@ _SLOW = 500
 """Points whose translation takes more than a few ms. More are translated in a thread."""
 
 
-class PrometheusRemoteWriteExporter(Exporter):
+class PrometheusRemoteWriteExporter(ConvertingExporter):
     """Writes metrics to Prometheus, Mimir and VictoriaMetrics by remote write, 1.0 and 2.0."""
 
     Config = PrometheusRemoteWriteConfig
@@ -260,7 +259,7 @@ class PrometheusRemoteWriteExporter(Exporter):
         self._posting = HttpPosting(config.tls, config.auth, self._headers(), context, resolve, "remote_write")
         self._server = RemoteServer(config, context, self._posting)
         self._bounds = settled_bounds(config.settles_to, fixed_bounds, config.conversion, context)
-        self._totals = _totals(config, context)
+        self._totals = totals_in("cumulative", config.conversion, context)
         self._untranslated: Counter[str] = Counter()
         """Points that the translation has dropped, by reason."""
         self._translation = Translation(
@@ -275,21 +274,9 @@ class PrometheusRemoteWriteExporter(Exporter):
         self._repeated = RepeatedByKey(context.clock.monotonic)
 
     async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self._posting.close)
         await self._posting.open((self.config.endpoint,), unprotected=self.config.is_unprotected)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._posting.close()
-
-    def prepares(self, batch: Batch) -> bool:
-        return self._totals.concerns(batch) or (self._bounds is not None and self._bounds.concerns(batch))
-
-    def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
-        if self._bounds is not None and self._bounds.concerns(batch):
-            batch = self._bounds.convert(batch, self.context.drop)
-        return (self._totals.convert(batch, self.context.drop) if self._totals.concerns(batch) else batch,)
 
     async def export(self, batch: Batch) -> None:
         await self._posting.renew()
@@ -330,12 +317,3 @@ class PrometheusRemoteWriteExporter(Exporter):
             self.context.logger.warning(
                 "The server rejected samples of %d points as %s%s: %s", count, reason, more(lost), message
             )
-
-
-def _totals(config: PrometheusRemoteWriteConfig, context: Context) -> ToCumulative:
-    """The totals of deltas; those of the former instance after a reload."""
-    kept = context.kept.get("totals")
-    totals = kept if isinstance(kept, ToCumulative) else ToCumulative(config.conversion, context.clock)
-    totals.limit(config.conversion)
-    context.kept["totals"] = totals
-    return totals

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Final, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Retryable, invalid_is_permanent
+from otel_zernel.runtime.tasks import cancel
 from otel_zernel_exporters.sql.config import SqlConfig
 from otel_zernel_exporters.sql.declared import REPEATED, STORED
 from otel_zernel_libraries.store.writer import WriterOptions, Written
@@ -41,27 +41,20 @@ class SqlExporter(Exporter):
         from otel_zernel_libraries.store.opening import writer_for  # a list of components does without it
 
         self._store = writer_for(config, _options(config, context.path))
-        self._maintaining: asyncio.Task[None] | None = None
         self._stored = context.meter.create_counter(*STORED.counter)
         self._repeated = context.meter.create_counter(*REPEATED.counter)
 
     async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self._store.close)
         wait = 0.0
         try:
             await self._store.open()
         except Retryable as error:
             wait = _SOON
             self.context.logger.warning("Cannot open the store; trying again: %s", error)
-        self._maintaining = asyncio.create_task(self._maintain(wait), name=f"maintain {self.context.path}")
+        maintaining = asyncio.create_task(self._maintain(wait), name=f"maintain {self.context.path}")
+        self._stack.push_async_callback(cancel, maintaining)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._maintaining:
-            self._maintaining.cancel()
-            await asyncio.wait([self._maintaining])
-        await self._store.close()
 
     async def export(self, batch: Batch) -> None:
         with invalid_is_permanent():

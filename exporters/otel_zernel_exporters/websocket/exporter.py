@@ -5,8 +5,6 @@ import contextlib
 import json
 import resource
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Final, Self
 
 from otel_zernel.batch import Batch
@@ -71,11 +69,11 @@ class WebSocketExporter(Exporter):
         """The connected clients."""
         self._admitted = 0
         """Clients that have a place, with those whose handshake is on its way."""
-        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         config = self.config
         self._warn_of_too_few_files()
+        self._stack.callback(self._thread.shutdown, wait=False)
         pushing = asyncio.create_task(self.readers.run(), name="feed")
         self._stack.push_async_callback(cancel, pushing)
         limits = ServerLimits(
@@ -87,19 +85,9 @@ class WebSocketExporter(Exporter):
         server = serve_guarded(
             self._answer, config.endpoint, self.context, tls=config.tls, auth=config.auth, limits=limits
         )
-        try:
-            self.address = await self._stack.enter_async_context(server)
-        except BaseException:
-            await self._stack.aclose()
-            raise
+        self.address = await self._stack.enter_async_context(server)
         self.context.logger.info("Pushing the feed on %s://%s", "wss" if config.tls else "ws", self.address)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
-        self._thread.shutdown(wait=False)
 
     async def export(self, batch: Batch) -> None:
         """Adds a batch to the state, in the exporter's thread."""

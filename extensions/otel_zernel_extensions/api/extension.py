@@ -5,8 +5,7 @@ Its outermost ASGI application sets the headers of every answer, answers preflig
 
 import socket
 from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager, AsyncExitStack
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any, Final, Self
 
 from otel_zernel.authentication import ServerAuthenticator, server_authenticator
@@ -101,7 +100,6 @@ class ApiExtension(ApiServer):
         super().__init__(config, context)
         self.address: Address | None = None
         """The address that it listens on, while it is entered."""
-        self._serving = AsyncExitStack()
         self._dispatcher = Dispatcher(
             self._admit, self._permit, lambda: context.health.up_since is not None, context.clock.monotonic
         )
@@ -125,8 +123,8 @@ class ApiExtension(ApiServer):
         metrics = RequestMetrics(self.context.meter, self.context.clock.monotonic)
         limits = ServerLimits(message_size=_MESSAGE_SIZE, connections=config.max_connections, send_buffer=_SEND_BUFFER)
         tls = ServerTls(config.tls, f"{path}::tls", self.context) if config.tls else None
-        certificate = await self._serving.enter_async_context(tls) if tls else None
-        self._serving.enter_context(self.serve(path, self._routes(authenticator)))
+        certificate = await self._stack.enter_async_context(tls) if tls else None
+        self._stack.enter_context(self.serve(path, self._routes(authenticator)))
         server = serve(
             Outside(self._dispatcher, cors, metrics),
             config.endpoint,
@@ -135,16 +133,11 @@ class ApiExtension(ApiServer):
             limits=limits,
             is_browsed=True,
         )
-        self.address = await self._serving.enter_async_context(server)
-        self._serving.callback(self._dispatcher.leave_all)
+        self.address = await self._stack.enter_async_context(server)
+        self._stack.callback(self._dispatcher.leave_all)
         self.url = f"{'https' if tls else 'http'}://{self.address}"
         self.context.logger.info("Serving the API on %s", self.url)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._serving.aclose()
 
     def _admitting(self, authenticator: ServerAuthenticator | None, cors: Cors) -> Admission:
         config, limit = self.config, self.config.rate_limit

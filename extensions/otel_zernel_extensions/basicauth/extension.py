@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from otel_zernel.authentication import ClientAuthenticator, ServerAuthenticator, Unauthenticated
@@ -134,15 +133,8 @@ class BasicAuthExtension(ServerAuthenticator, ClientAuthenticator):
     async def __aenter__(self) -> Self:
         for files in (self._users, self._credentials):
             if files:
-                await files.__aenter__()
+                await self._stack.enter_async_context(files)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for files in (self._users, self._credentials):
-            if files:
-                await files.__aexit__()
 
     @property
     def cannot_check(self) -> str | None:

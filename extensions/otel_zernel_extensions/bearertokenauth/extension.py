@@ -3,7 +3,6 @@
 import hmac
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from otel_zernel.authentication import ClientAuthenticator, ServerAuthenticator, Unauthenticated
@@ -36,14 +35,8 @@ class BearerTokenAuthExtension(ServerAuthenticator, ClientAuthenticator):
     async def __aenter__(self) -> Self:
         if self._file:
             await self._wait_for_file()
-            await self._file.__aenter__()
+            await self._stack.enter_async_context(self._file)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._file:
-            await self._file.__aexit__()
 
     async def authenticate(self, headers: Mapping[str, str]) -> None:
         if self._file and not self._file.is_entered:

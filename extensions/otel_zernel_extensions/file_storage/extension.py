@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import unquote
 
@@ -179,9 +178,7 @@ class FileStorageExtension(Storage):
         self._looking = asyncio.create_task(self._report_unused(), name=f"{self.context.path} unused queues")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._looking:
             self._looking.cancel()
         for journal in self._journals.values():

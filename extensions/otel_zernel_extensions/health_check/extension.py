@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Annotated, Any, Self
 
 from pydantic import Field
@@ -44,20 +42,14 @@ class HealthCheckExtension(Extension):
         super().__init__(config, context)
         self.address: Address | None = None
         """The address that it listens on, while it is entered."""
-        self._serving = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         tls, auth = self.config.tls, self.config.auth
         server = serve_guarded(self._answer, self.config.endpoint, self.context, tls=tls, auth=auth)
-        self.address = await self._serving.enter_async_context(server)
+        self.address = await self._stack.enter_async_context(server)
         scheme = "https" if tls else "http"
         self.context.logger.info("Serving health checks on %s://%s%s", scheme, self.address, self.config.path)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._serving.aclose()
 
     async def _answer(self, request: dict[str, Any], receive: Receive, send: Send) -> None:
         """The ASGI application. A framework would cost 10 MB of memory for a single path."""

@@ -1,7 +1,5 @@
 """The query extension."""
 
-from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Self
 
 from otel_zernel.component import Context, Extension
@@ -19,7 +17,6 @@ class QueryExtension(Extension):
     def __init__(self, config: QueryConfig, context: Context) -> None:
         super().__init__(config, context)
         self._config = config
-        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         # A list of components does without these modules.
@@ -30,20 +27,13 @@ class QueryExtension(Extension):
 
         context, config = self.context, self._config
         server = api_server(config.api, context, f"{context.path}::api")
-        async with AsyncExitStack() as stack:
-            reader = reader_for(config, context.path)
-            stack.push_async_callback(reader.close)
-            store = OpenStore(reader, config.max_series, context.clock.monotonic)
-            try:
-                await store.open()
-            except StoreUnavailable as error:
-                context.logger.warning("Cannot open the store; trying again: %s", error)
-            routes = QueryRoutes(config, store, context.clock.time_ns).routes
-            stack.enter_context(server.serve(context.path, [*routes, *swagger_routes()]))
-            self._stack = stack.pop_all()
+        reader = reader_for(config, context.path)
+        self._stack.push_async_callback(reader.close)
+        store = OpenStore(reader, config.max_series, context.clock.monotonic)
+        try:
+            await store.open()
+        except StoreUnavailable as error:
+            context.logger.warning("Cannot open the store; trying again: %s", error)
+        routes = QueryRoutes(config, store, context.clock.time_ns).routes
+        self._stack.enter_context(server.serve(context.path, [*routes, *swagger_routes()]))
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()

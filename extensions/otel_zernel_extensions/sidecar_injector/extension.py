@@ -7,10 +7,8 @@ import asyncio
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 import yaml
@@ -237,21 +235,15 @@ class SidecarInjectorExtension(Extension):
         super().__init__(config, context)
         self.address: Address | None = None
         """The address that it listens on, while it is entered."""
-        self._serving = AsyncExitStack()
         self._reviews = context.meter.create_counter(*REVIEWS.counter)
 
     async def __aenter__(self) -> Self:
         config = self.config
         sidecar = await asyncio.to_thread(read_sidecar, config.sidecar, f"{self.context.path}::sidecar")
         server = serve_guarded(partial(self._answer, sidecar), config.endpoint, self.context, tls=config.tls, auth=None)
-        self.address = await self._serving.enter_async_context(server)
+        self.address = await self._stack.enter_async_context(server)
         self.context.logger.info("Serving the webhook on https://%s%s", self.address, _PATH)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._serving.aclose()
 
     async def _answer(self, sidecar: Sidecar, scope: Any, receive: Any, send: Any) -> None:
         """The ASGI application."""

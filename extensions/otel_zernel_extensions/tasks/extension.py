@@ -4,9 +4,7 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.component import Context, Extension, Finding
@@ -31,7 +29,6 @@ class TasksExtension(Extension):
         from otel_zernel_extensions.tasks.states.store import TaskStore
         from otel_zernel_extensions.tasks.supervisor import Supervisor
 
-        self._stack = AsyncExitStack()
         self._engine = _engine(config, context)
         self._supervisor = Supervisor(config, context, TaskStore(config.directory / "tasks.sqlite"), self._engine)
 
@@ -39,21 +36,14 @@ class TasksExtension(Extension):
         from otel_zernel_extensions.tasks.api.routes import TaskRoutes
 
         server = api_server(self.config.api, self.context, f"{self.context.path}::api")
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._supervisor.close)
-            await self._open_store()
-            await stack.enter_async_context(self._engine)
-            routes = TaskRoutes(self._supervisor, self._engine, self.config.max_log_readers)
-            stack.enter_context(server.serve(self.context.path, routes.routes))
-            running = asyncio.create_task(self._supervisor.run(), name=f"{self.context.path} supervisor")
-            stack.push_async_callback(cancel, running)
-            self._stack = stack.pop_all()
+        self._stack.push_async_callback(self._supervisor.close)
+        await self._open_store()
+        await self._stack.enter_async_context(self._engine)
+        routes = TaskRoutes(self._supervisor, self._engine, self.config.max_log_readers)
+        self._stack.enter_context(server.serve(self.context.path, routes.routes))
+        running = asyncio.create_task(self._supervisor.run(), name=f"{self.context.path} supervisor")
+        self._stack.push_async_callback(cancel, running)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
 
     @classmethod
     def examine(cls, config: Any = None) -> Iterable[Finding]:

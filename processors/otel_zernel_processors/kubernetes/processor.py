@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 from otel_zernel.batch import STABLE_SIGNALS, Batch
@@ -60,13 +59,9 @@ class KubernetesProcessor(Processor):
         return findings(config, os.environ) if config else ()
 
     async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self._sources.leave)
         await self._sources.enter()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._sources.leave()
 
     async def prepare(self, batch: Batch) -> None:
         """Reads the processes that are new."""

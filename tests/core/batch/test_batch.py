@@ -97,7 +97,7 @@ def test_points_of_every_type_are_counted() -> None:
 def test_only_copies_the_named_signals() -> None:
     batch = Batch(metrics=batch_of(1.0).metrics, spans=spans(2))
     assert (batch.item_count, batch.only({"metrics"}).item_count, batch.only({"traces"}).item_count) == (3, 1, 2)
-    assert not batch.only({"traces"}).has_metrics
+    assert batch.only({"traces"}).signals == ("traces",)
 
 
 @given(st.lists(st.lists(st.floats(allow_nan=False), max_size=5), min_size=1, max_size=5))

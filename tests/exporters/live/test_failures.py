@@ -16,9 +16,9 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from otel_zernel_exporters.live import LiveExporter
-from otel_zernel_libraries.serving.api.testing import FakeApiServer, FakeConnection
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.serving import serve
+from tests.api_server import FakeApiServer, FakeConnection
 from tests.collectors import collector
 from tests.exporters.live.live_runs import phase_times
 from tests.exporters.live.test_streaming import URL, BareStream, bodies

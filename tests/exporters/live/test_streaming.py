@@ -15,7 +15,7 @@ from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.streaming import LiveStream
 from otel_zernel_libraries.serving.api.live import apply_delta
-from otel_zernel_libraries.serving.api.testing import FakeApiServer, FakeConnection
+from tests.api_server import FakeApiServer, FakeConnection
 from tests.exporters.live.live_runs import PROCESS, SECOND, START, durations, phase_times, points, recorded_batches
 
 URL = "/api/live/stream"

@@ -24,7 +24,7 @@ from otel_zernel_exporters.prometheus import PrometheusExporter
 from otel_zernel_exporters.prometheus.json_page import page_json
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_libraries.prometheus import Format, Page
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from tests.api_server import FakeApiServer
 from tests.exporters.otlp.certificates import Authority
 from tests.libraries.prometheus.formats.delimited import families
 from tests.otlp import data, exponential, gauge, node, number

@@ -12,9 +12,9 @@ from otel_zernel.batch import Batch
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_extensions.query import QueryExtension
 from otel_zernel_extensions.query.config import QueryConfig
-from otel_zernel_libraries.serving.api.testing import FakeAnswer, FakeApiServer
 from otel_zernel_libraries.store.config import WritableStoreConfig
 from otel_zernel_libraries.store.writer import StoreWriter
+from tests.api_server import FakeAnswer, FakeApiServer
 from tests.libraries.store.given import writer
 from tests.otlp import data
 

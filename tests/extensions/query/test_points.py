@@ -18,9 +18,9 @@ from pyarrow import ipc
 from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.open_store import OpenStore
 from otel_zernel_extensions.query.routes import QueryRoutes
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.store.config import WritableStoreConfig
 from otel_zernel_libraries.store.sqlite.sqlite_reader import SqliteReader
+from tests.api_server import FakeApiServer
 from tests.extensions.query.serving import BEGIN, SECOND, Served, gauge, serving
 from tests.libraries.store.given import sqlite_config
 

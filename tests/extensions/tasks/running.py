@@ -15,7 +15,7 @@ from otel_zernel.testing import make_context
 from otel_zernel_extensions.tasks import TasksExtension
 from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.states.task import FINAL
-from otel_zernel_libraries.serving.api.testing import FakeAnswer, FakeApiServer
+from tests.api_server import FakeAnswer, FakeApiServer
 
 SH = ["/bin/sh", "-c"]
 

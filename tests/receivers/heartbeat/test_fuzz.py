@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from otel_zernel.testing import Downstream, FakeClock
 from otel_zernel_libraries.cluster.messages import STREAM_HEARTBEATS as STREAM
 from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, WorkerInfo
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.emission import batch_of, points_of
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import all_telemetry
+from tests.api_server import FakeApiServer
 from tests.receivers.heartbeat.workers import SENDER, connected, heartbeat, mastering
 
 numbers = st.floats()

@@ -14,8 +14,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
+from tests.api_server import FakeApiServer
 from tests.exporters.otlp.certificates import Authority
 from tests.otlp import metrics_in
 from tests.receivers.heartbeat.workers import connected, generated, heartbeat, mastering, registration

@@ -13,7 +13,7 @@ from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel.types import Address
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_libraries.cluster.messages import WORKER_TOKEN
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from tests.api_server import FakeApiServer
 from tests.collectors import collector
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
 from tests.receivers.heartbeat.test_grpc import content

@@ -11,11 +11,11 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
-from otel_zernel_libraries.serving.api.testing import FakeApiServer, FakeConnection
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import all_telemetry
 from otel_zernel_receivers.heartbeat.http.feed import WorkerFeed
+from tests.api_server import FakeApiServer, FakeConnection
 from tests.receivers.heartbeat.workers import connected, heartbeat, mastering, registration
 
 TASK = {

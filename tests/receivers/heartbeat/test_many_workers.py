@@ -10,7 +10,6 @@ import pytest
 from otel_zernel.testing import Downstream
 from otel_zernel.types import Address
 from otel_zernel_libraries.cluster.messages import SEND_HEARTBEAT, Heartbeat, HeartbeatAck
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.serving.http2.wire import (
     ACK,
     DATA,
@@ -26,6 +25,7 @@ from otel_zernel_libraries.serving.http2.wire import (
     read_frame_head,
     settings,
 )
+from tests.api_server import FakeApiServer
 from tests.open_files import open_files
 from tests.receivers.heartbeat.workers import mastering
 

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Final, Literal, Self
 from urllib.parse import quote
 
@@ -86,9 +85,7 @@ class Engine(ABC):
         """Opens its resources. Raises `CannotStart` if it never will work; an engine that is away is no reason."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Closes its resources. Tasks run on."""
         return
 

@@ -87,6 +87,9 @@ Grid = Callable[[str, str], Sequence[float]]
 class SettledBounds:
     """Replaces moving bounds in the histograms of batches. Histograms whose bounds stay are not touched."""
 
+    counts_dropped = True
+    """As that of `Conversion`."""
+
     def __init__(
         self, form: Literal["exponential", "fixed"], grid: Grid, config: SeriesMemoryConfig, clock: Clock
     ) -> None:

@@ -1,7 +1,7 @@
 """The store in PostgreSQL, for reading."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import asyncpg
@@ -12,10 +12,8 @@ from otel_zernel_libraries.store.postgres.connecting import open_pool
 from otel_zernel_libraries.store.postgres.failures import translated
 from otel_zernel_libraries.store.postgres.schema import version_of
 from otel_zernel_libraries.store.postgres.transactions import reading_connection
-from otel_zernel_libraries.store.reading import Dialect, NoTables, PointRange, StoreReader
-from otel_zernel_libraries.store.rows.assembling import EncodedSeries
-from otel_zernel_libraries.store.rows.points import Row
-from otel_zernel_libraries.store.rows.tables import PointTable
+from otel_zernel_libraries.store.reading import NoTables, StoreReader
+from otel_zernel_libraries.store.statement import Dialect
 
 
 class PostgresReader(StoreReader):
@@ -50,37 +48,6 @@ class PostgresReader(StoreReader):
             async with reading_connection(await self._opened()) as connection:
                 found: list[Sequence[Any]] = await connection.fetch(sql, *values)
                 return found
-
-    async def page(self, table: PointTable, wanted: PointRange, after: tuple[int, int], size: int) -> list[Row]:
-        only = (
-            f"AND series_id IN (SELECT id FROM {self.table('series')} WHERE metric = ANY($6))"  # noqa: S608
-            if wanted.metrics
-            else ""
-        )
-        sql = (
-            f"SELECT {', '.join(table.columns)} FROM {self.table(table.name)} WHERE (series_id, time) > ($1, $2) "  # noqa: S608
-            f"AND time >= $3 AND time <= $4 {only} ORDER BY series_id, time LIMIT $5"
-        )
-        names = [list(wanted.metrics)] if wanted.metrics else []
-        rows = await self.fetch(sql, *after, wanted.start_ns, wanted.end_ns - 1, size, *names)
-        return [tuple(row) for row in rows]
-
-    async def exemplars(self, first: tuple[int, int], last: tuple[int, int]) -> list[Sequence[Any]]:
-        return await self.fetch(
-            f"SELECT series_id, time, encoded FROM {self.table('exemplars')} WHERE (series_id, time) >= ($1, $2) "  # noqa: S608
-            "AND (series_id, time) <= ($3, $4) ORDER BY series_id, time, position",
-            *first,
-            *last,
-        )
-
-    async def encoded_series(self, ids: Sequence[int]) -> Mapping[int, EncodedSeries]:
-        rows = await self.fetch(
-            "SELECT s.id, resource_id, scope_id, r.encoded, c.encoded, s.encoded "  # noqa: S608
-            f"FROM {self.table('series')} s JOIN {self.table('resources')} r ON r.id = resource_id "
-            f"JOIN {self.table('scopes')} c ON c.id = scope_id WHERE s.id = ANY($1::int8[])",
-            list(ids),
-        )
-        return {row[0]: EncodedSeries(*row) for row in rows}
 
     def table(self, name: str) -> str:
         return f"{self._schema}.{name}"

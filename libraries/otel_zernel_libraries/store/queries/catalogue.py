@@ -8,8 +8,8 @@ from otel_zernel.errors import ZernelError
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.store.queries.labels import Attributes
 from otel_zernel_libraries.store.queries.series import SelectedSeries, SeriesEntry, SeriesFilter
-from otel_zernel_libraries.store.queries.statement import SqlStatement
 from otel_zernel_libraries.store.reading import StoreReader, StoreState
+from otel_zernel_libraries.store.statement import SqlStatement
 
 _PIECE: Final = 10_000
 """Rows of one query."""

@@ -16,12 +16,11 @@ from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
 from otel_zernel_libraries.store.queries.cells import Cell, Place
 from otel_zernel_libraries.store.queries.numbers import Pairs, Windows
-from otel_zernel_libraries.store.queries.statement import SqlStatement
 from otel_zernel_libraries.store.reading import StoreReader
 from otel_zernel_libraries.store.rows.assembling import FILL
 from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.tables import EXPONENTIAL, HISTOGRAMS, SUMMARIES, PointTable
-from otel_zernel_libraries.store.sqlite.exotic import from_sqlite
+from otel_zernel_libraries.store.statement import SqlStatement
 
 _PIECE: Final = 2000
 """Rows of one query."""
@@ -135,21 +134,20 @@ async def _pages(
     after = (-1, 0)
     while True:
         statement = SqlStatement(reader.dialect)
-        names = (*table.columns, "exotic") if reader.dialect == "sqlite" else table.columns
         start, name = statement.number(windows.start_ns), reader.table(table.name)
         sql = (
             f"WITH wanted AS (SELECT id, coalesce((SELECT max(q.time) FROM {name} AS q "  # noqa: S608
             f"WHERE q.series_id = ids.id AND q.time < {start} AND coalesce(q.flags, 0) & {_NO_VALUE} = 0), {start}) "
             f"AS since FROM ({statement.ids(ids)}) AS ids) "
-            f"SELECT {', '.join(f'p.{one}' for one in names)} FROM wanted CROSS JOIN {name} AS p "
+            f"SELECT {', '.join(f'p.{one}' for one in reader.columns(table))} FROM wanted CROSS JOIN {name} AS p "
             f"WHERE p.series_id = wanted.id AND p.time >= wanted.since AND p.time < {statement.number(windows.end_ns)} "
             f"AND (p.series_id, p.time) > ({statement.number(after[0])}, {statement.number(after[1])}) "
             f"ORDER BY p.series_id, p.time LIMIT {_PIECE}"
         )
-        rows = await reader.fetch(sql, *statement.values)
+        rows = await reader.points(table, sql, statement)
         if rows:
             after = (rows[-1][0], rows[-1][1])
-            yield [from_sqlite(table, row) if reader.dialect == "sqlite" else tuple(row) for row in rows]
+            yield rows
         if len(rows) < _PIECE:
             return
         ids = [one for one in ids if one >= after[0]]

@@ -6,8 +6,8 @@ from math import floor
 from typing import Any, Final
 
 from otel_zernel_libraries.store.queries.cells import Cell, Place
-from otel_zernel_libraries.store.queries.statement import SqlStatement
 from otel_zernel_libraries.store.reading import StoreReader
+from otel_zernel_libraries.store.statement import SqlStatement
 
 Pairs = Sequence[tuple[int, int]]
 """The id of a series and the number of its group."""

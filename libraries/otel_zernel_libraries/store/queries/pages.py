@@ -6,11 +6,10 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from otel_zernel_libraries.store.queries.series import SelectedSeries
-from otel_zernel_libraries.store.queries.statement import SqlStatement
 from otel_zernel_libraries.store.reading import StoreReader
 from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.tables import POINT_TABLES, PointTable
-from otel_zernel_libraries.store.sqlite.exotic import from_sqlite
+from otel_zernel_libraries.store.statement import SqlStatement
 
 Order = Literal["time", "-time", "series"]
 Key = tuple[int, int]
@@ -72,8 +71,7 @@ async def _rows(
     offset: int,
 ) -> list[Row]:
     statement, ids = SqlStatement(reader.dialect), selection.series.ids[table.name]
-    columns = ", ".join((*table.columns, "exotic") if reader.dialect == "sqlite" else table.columns)
-    source = f"SELECT {columns} FROM {reader.table(table.name)}"  # noqa: S608
+    source = f"SELECT {', '.join(reader.columns(table))} FROM {reader.table(table.name)}"  # noqa: S608
     condition, sorting = _conditions(statement, selection, order, after), _sorting(order)
     limit = f"LIMIT {statement.number(size)} OFFSET {statement.number(offset)}"
     if selection.series.is_all:
@@ -85,8 +83,7 @@ async def _rows(
         enough = f"LIMIT {statement.number(size + offset)}"
         of_each = _of_each(statement, ids, source, condition, f"{sorting} {enough}")
         sql = f"SELECT * FROM ({of_each}) AS found {sorting} {limit}"  # noqa: S608
-    rows = await reader.fetch(sql, *statement.values)
-    return [from_sqlite(table, row) if reader.dialect == "sqlite" else tuple(row) for row in rows]
+    return await reader.points(table, sql, statement)
 
 
 def _of_each(statement: SqlStatement, ids: Iterable[int], source: str, condition: str, end: str) -> str:

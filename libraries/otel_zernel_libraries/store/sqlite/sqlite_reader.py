@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,10 @@ from typing import Any, ClassVar, Final
 from otel_zernel.errors import Retryable
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.store.config import StoreConfig
-from otel_zernel_libraries.store.reading import Dialect, NoTables, PointRange, StoreReader, StoreState
-from otel_zernel_libraries.store.rows.assembling import EncodedSeries
-from otel_zernel_libraries.store.rows.points import Row
-from otel_zernel_libraries.store.rows.tables import PointTable
+from otel_zernel_libraries.store.reading import NoTables, StoreReader, StoreState
 from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_reader
-from otel_zernel_libraries.store.sqlite.exotic import from_sqlite
 from otel_zernel_libraries.store.sqlite.failures import failed_start, sqlite_cause
+from otel_zernel_libraries.store.statement import Dialect
 
 _STEPS: Final = 100_000
 """Steps of a query, of about 1 ms, after which it looks for an interruption."""
@@ -48,10 +45,6 @@ class RunningQuery:
             return connection.execute(self._sql, self._values).fetchall()
         finally:
             connection.set_progress_handler(None, 0)
-
-
-_IDS = 500
-"""Ids in one query at most."""
 
 
 class SqliteReader(StoreReader):
@@ -100,39 +93,6 @@ class SqliteReader(StoreReader):
             raise Retryable(f"cannot read {self._path}: {sqlite_cause(error)}") from error
         finally:
             self._running.discard(query)
-
-    async def page(self, table: PointTable, wanted: PointRange, after: tuple[int, int], size: int) -> list[Row]:
-        columns = ", ".join((*table.columns, "exotic"))
-        names = list(wanted.metrics or ())
-        marks = ", ".join("?" * len(names))
-        only = f"AND series_id IN (SELECT id FROM series WHERE metric IN ({marks})) " if wanted.metrics else ""  # noqa: S608
-        sql = (
-            f"SELECT {columns} FROM {table.name} WHERE (series_id, time) > (?, ?) AND time >= ? AND time <= ? {only}"  # noqa: S608
-            "ORDER BY series_id, time LIMIT ?"
-        )
-        rows = await self.fetch(sql, *after, wanted.start_ns, wanted.end_ns - 1, *names, size)
-        return [from_sqlite(table, row) for row in rows]
-
-    async def exemplars(self, first: tuple[int, int], last: tuple[int, int]) -> list[Sequence[Any]]:
-        return await self.fetch(
-            "SELECT series_id, time, encoded FROM exemplars "
-            "WHERE (series_id, time) >= (?, ?) AND (series_id, time) <= (?, ?) ORDER BY series_id, time, position",
-            *first,
-            *last,
-        )
-
-    async def encoded_series(self, ids: Sequence[int]) -> Mapping[int, EncodedSeries]:
-        found: dict[int, EncodedSeries] = {}
-        for begin in range(0, len(ids), _IDS):
-            some = ids[begin : begin + _IDS]
-            rows = await self.fetch(
-                "SELECT s.id, resource_id, scope_id, r.encoded, c.encoded, s.encoded FROM series s "  # noqa: S608
-                "JOIN resources r ON r.id = resource_id JOIN scopes c ON c.id = scope_id "
-                f"WHERE s.id IN ({', '.join('?' * len(some))})",
-                *some,
-            )
-            found |= {row[0]: EncodedSeries(*row) for row in rows}
-        return found
 
     def table(self, name: str) -> str:
         return name

@@ -12,8 +12,8 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel.types import Address
 from otel_zernel_exporters.live import LiveExporter
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
 from otel_zernel_libraries.serving.serving import serve
+from tests.api_server import FakeApiServer
 
 
 class LateClock(SystemClock):

@@ -8,7 +8,7 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.live import LiveExporter
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from tests.api_server import FakeApiServer
 
 PAGE = "otel_zernel_exporters.live.page"
 FILES = {one.name for one in files(PAGE).iterdir() if one.name.endswith((".js", ".css"))}

@@ -18,7 +18,7 @@ from otel_zernel_libraries.serving.api.answers import (
 )
 from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel_libraries.serving.api.server import api_server
-from otel_zernel_libraries.serving.api.testing import FakeApiServer
+from tests.api_server import FakeApiServer
 
 
 def says(word: str) -> Any:

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from otel_zernel.component import Context
@@ -56,9 +55,7 @@ class KubernetesEngine(Engine):
         self._watches = [asyncio.create_task(watch) for watch in self._objects.watches()]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for watch in self._watches:
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)

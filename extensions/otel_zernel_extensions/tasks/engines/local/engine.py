@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from otel_zernel.clock import Clock
@@ -152,9 +151,7 @@ class LocalEngine(Engine):
             raise CannotStart(f"{self._context.path}::directory: cannot use {self._directory}: {error}") from error
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False)
 
     def check(self, task: TaskSpec) -> None:

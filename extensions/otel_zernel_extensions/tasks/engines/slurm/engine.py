@@ -10,7 +10,6 @@ import os
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from otel_zernel.clock import Clock
@@ -342,9 +341,7 @@ class SlurmEngine(Engine):
         await self._client.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.__aexit__()
 
     def check(self, task: TaskSpec) -> None:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
-from otel_zernel_libraries.store.reading import Dialect
+Dialect = Literal["sqlite", "postgresql"]
 
 
 class SqlStatement:
@@ -21,7 +21,7 @@ class SqlStatement:
         mark = f"{self._mark}{len(self.values)}"
         return mark if self.is_sqlite else f"{mark}::bigint"
 
-    def ids(self, ids: Iterable[int]) -> str:
+    def ids(self, ids: Iterable[int | str]) -> str:
         """A query for the rows `id`."""
         if self.is_sqlite:
             self.values.append(json.dumps([*ids]))
@@ -29,13 +29,15 @@ class SqlStatement:
         self.values.append([*ids])
         return f"SELECT unnest(${len(self.values)}::bigint[]) AS id"
 
-    def is_among(self, column: str, ids: Iterable[int]) -> str:
-        """A condition: the column has one of the ids. PostgreSQL tests it while it reads an index in order; a subquery
-        would be joined, 100 times as slow."""
+    def is_among(self, column: str, ids: Iterable[int | str], type_: Literal["bigint", "text"] = "bigint") -> str:
+        """A condition: the column has one of the ids, or of the texts.
+
+        PostgreSQL tests it while it reads an index in order; a subquery would be joined, 100 times as slow.
+        """
         if self.is_sqlite:
             return f"{column} IN ({self.ids(ids)})"
         self.values.append([*ids])
-        return f"{column} = ANY(${len(self.values)}::bigint[])"
+        return f"{column} = ANY(${len(self.values)}::{type_}[])"
 
     def pairs(self, pairs: Iterable[tuple[int, int]]) -> str:
         """A query for the rows `id` and `part`."""
