@@ -19,6 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.exotic import to_sqlite
 from otel_zernel_libraries.store.opening import writer_for
 from otel_zernel_libraries.store.postgres.schema import migrate
 from otel_zernel_libraries.store.rows.batch_rows import rows_of
@@ -26,7 +27,6 @@ from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.series_cache import SeriesCache
 from otel_zernel_libraries.store.rows.tables import POINTS
 from otel_zernel_libraries.store.sqlite.connecting import open_writer
-from otel_zernel_libraries.store.sqlite.exotic import to_sqlite
 from otel_zernel_libraries.store.writer import WriterOptions
 from tests.postgres import PostgresServer, postgres_server
 

@@ -49,14 +49,14 @@ HOUSES: dict[str, list[set[str]]] = {
         {"queries"},
         {"postgres", "sqlite"},
         {"reading", "writer"},
-        {"config"},
+        {"config", "exotic"},
         {"address"},
-        {"rows", "schema"},
+        {"rows", "schema", "statement"},
         {"__init__"},
     ],
     "otel_zernel_receivers.ebpf": [
         {
-            *("__init__", "receiver", "opening", "session", "records", "scanning", "probed_files", "probed_file"),
+            *("__init__", "receiver", "opening", "session", "records", "scanning", "probed_files"),
             "doctor",
         },
         {"hangs"},
@@ -77,7 +77,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "watching", "doctor", "gpu_slot", "declared"},
+        {"__init__", "receiver", "watching", "doctor", "declared"},
         {"config"},
         {"gpus"},
         {"readings"},
@@ -114,7 +114,6 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_extensions.file_storage": [
         {"__init__", "extension"},
-        {"values"},
         {"journal"},
         {"config", "disk"},
     ],
@@ -144,7 +143,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"unwanted"},
         {"answers"},
         {"connections"},
-        {"config", "converting", "signals", "time_lines", "classic"},
+        {"config", "signals", "time_lines", "classic"},
     ],
     "otel_zernel_exporters.kafka": [
         {"__init__", "exporter", "sending"},

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Final
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
+from otel_zernel_libraries.store.exotic import from_sqlite
 from otel_zernel_libraries.store.rows.assembling import EncodedSeries, assembled
 from otel_zernel_libraries.store.rows.points import LATEST_TIME, Row
 from otel_zernel_libraries.store.rows.tables import POINT_TABLES, PointTable
-from otel_zernel_libraries.store.sqlite.exotic import from_sqlite
 from otel_zernel_libraries.store.statement import Dialect, SqlStatement
 
 REMOVALS: Final = -1

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar, Self
@@ -16,7 +15,7 @@ from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.doctor import findings
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes
 from otel_zernel_processors.kubernetes.gpus.devices import GpuBoards
-from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder
+from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, fits
 from otel_zernel_processors.kubernetes.gpus.report import GpuPodReport
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlaces
@@ -47,7 +46,7 @@ class KubernetesProcessor(Processor):
         places = context.kept.setdefault(f"places in {config.proc}", ProcessPlaces(config.proc, monotonic))
         self._lookup = PodLookup(places, self._table, config.node or environ.get(NODE_NAME, ""), environ)
         self._sources = Sources(config, context, self._lookup, places, self._table, environ, service_account)
-        attributes = PodAttributes(partial(_fits, config.labels), partial(_fits, config.annotations))
+        attributes = PodAttributes(partial(fits, config.labels), partial(fits, config.annotations))
         self._seen = SeenResources(self._lookup)
         self._names = ResourceNames(self._lookup, self._seen, self._table, attributes, lambda: self._sources.own)
         self._boards = GpuBoards()
@@ -114,7 +113,3 @@ class KubernetesProcessor(Processor):
             semconv.JOB_ID: pod.job.id if pod else "",
         }
         return {name: value for name, value in found.items() if value}
-
-
-def _fits(patterns: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

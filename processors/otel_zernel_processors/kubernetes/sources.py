@@ -21,8 +21,7 @@ from otel_zernel.runtime.tasks import cancel
 from otel_zernel.runtime.threads import WorkerThread, run_in_thread
 from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.declared import FAILURES, FORGOTTEN, OUTCOME, PROCESSES, SOURCE
-from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory
-from otel_zernel_processors.kubernetes.gpus.kubelet import Kubelet
+from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory, Kubelet
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlace, ProcessPlaces
 from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs

@@ -1,5 +1,6 @@
 """The metrics transform processor: operations on the points of one metric, and several metrics combined into one."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,9 +14,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel import __version__
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, points
 from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
-from otel_zernel_libraries.conditions import to_any_value
+from otel_zernel_libraries.conditions import Pattern, expand, to_any_value
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
 from otel_zernel_libraries.histograms.temporality.track import amount_of
 from otel_zernel_processors.metricstransform import labels
@@ -25,8 +26,119 @@ from otel_zernel_processors.metricstransform.config import (
     MetricsTransformConfig,
     Transform,
 )
-from otel_zernel_processors.metricstransform.numbers import scale, to_integer, toggle_type
-from otel_zernel_processors.metricstransform.selecting import MetricSelector, delete, keep, points_of
+
+_LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
+
+
+def toggle_type(point: Any) -> None:
+    """Makes a double of an integer, and an integer of a double by cutting its fraction. Other points stay."""
+    match _kind(point):
+        case "as_int":
+            point.as_double = float(point.as_int)
+        case "as_double":
+            point.as_int = to_integer(point.as_double)
+
+
+def scale(point: Any, factor: float) -> None:
+    """Multiplies a number, or the sum, the extremes and the bounds of a histogram with explicit bounds."""
+    match _kind(point):
+        case "as_int":
+            point.as_int = to_integer(point.as_int * factor)
+        case "as_double":
+            point.as_double *= factor
+        case "histogram" if factor > 0:
+            for name in ("sum", "min", "max"):
+                if point.HasField(name):
+                    setattr(point, name, getattr(point, name) * factor)
+            bounds = [bound * factor for bound in point.explicit_bounds]
+            del point.explicit_bounds[:]
+            point.explicit_bounds.extend(bounds)
+
+
+def _kind(point: Any) -> str | None:
+    """`as_int`, `as_double`, `histogram`, or None for other points."""
+    if hasattr(point, "as_double"):
+        kind: str | None = point.WhichOneof("value")
+        return kind
+    return "histogram" if hasattr(point, "explicit_bounds") else None
+
+
+def to_integer(value: float) -> int:
+    """The integer without the fraction, within 64 bits; 0 for NaN."""
+    if math.isnan(value):
+        return 0
+    return int(max(_SMALLEST, min(value, _LARGEST))) if math.isfinite(value) else _LARGEST if value > 0 else _SMALLEST
+
+
+points_of: Callable[[Metric], Any] = points
+"""The data points of a metric: a repeated field of one of five types."""
+
+
+class MetricSelector:
+    """Selects metrics by name, and data points by labels."""
+
+    def __init__(self, transform: Transform) -> None:
+        self._pattern = Pattern(transform.include) if transform.match_type == "regexp" else None
+        self._name = transform.include
+        self._new_name = transform.new_name
+        self._labels = {
+            label: Pattern(wanted).is_found_in if self._pattern else wanted.__eq__
+            for label, wanted in transform.experimental_match_labels.items()
+        }
+
+    def names(self, name: str) -> bool:
+        """Whether the transform is about metrics with this name."""
+        return self._pattern.is_found_in(name) if self._pattern else name == self._name
+
+    def chosen(self, metric: Metric) -> list[int]:
+        """The indexes of the data points that the transform is about."""
+        every = points_of(metric)
+        if not self._labels:
+            return list(range(len(every)))
+        return [index for index, point in enumerate(every) if self._has_labels(point)]
+
+    def _has_labels(self, point: Any) -> bool:
+        """A missing label has the empty value, so that an expression can select points without it."""
+        found = {pair.key: pair.value.string_value for pair in point.attributes if pair.key in self._labels}
+        return all(matches(found.get(label, "")) for label, matches in self._labels.items())
+
+    def selects(self, metric: Metric) -> bool:
+        """Whether the transform is about at least one data point, or the metric has none."""
+        return self.names(metric.name) and (not self._labels or not points_of(metric) or bool(self.chosen(metric)))
+
+    def new_name(self, name: str) -> str:
+        """The new name of a metric: its own without a `new_name`."""
+        groups = self._pattern.groups_in(name) if self._pattern else None
+        if self._pattern is None or groups is None:
+            return self._new_name or name
+        return expand(self._new_name, self._pattern.names, groups) or self._new_name or name
+
+    def labels_from(self, name: str) -> dict[str, str]:
+        """The groups of the match as labels. A group without a name is named `$1`."""
+        groups = self._pattern.groups_in(name) if self._pattern else None
+        if self._pattern is None or groups is None:
+            return {}
+        names = [name or f"${number}" for number, name in enumerate(self._pattern.names, 1)]
+        return dict(zip(names, groups[1:], strict=True))
+
+
+def keep(metric: Metric, indexes: list[int]) -> None:
+    """Removes all data points but those at these indexes."""
+    delete(metric, sorted(set(range(len(points_of(metric)))).difference(indexes)))
+
+
+def delete(metric: Metric, indexes: list[int]) -> None:
+    """Removes the data points at these indexes, which ascend."""
+    every = points_of(metric)
+    if len(indexes) * 8 < len(every):  # each deletion moves the rest
+        for index in reversed(indexes):
+            del every[index]
+    elif indexes:
+        gone = set(indexes)
+        kept = [point for index, point in enumerate(every) if index not in gone]
+        del every[:]
+        every.extend(kept)
+
 
 _REDUCE: dict[Aggregation, Callable[[Sequence[float]], float]] = {
     "sum": sum,

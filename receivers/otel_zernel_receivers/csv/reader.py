@@ -24,8 +24,11 @@ from otel_zernel_libraries.files.sources import (
     open_source,
     reading_errors,
 )
+from otel_zernel_receivers.csv.config import Columns
 from otel_zernel_receivers.csv.headers import CsvHeader, Headers, Part, stripped
-from otel_zernel_receivers.csv.layouts.layout import CsvLayout, some
+from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
+from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout, WideLayout, some
+from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
 from otel_zernel_receivers.csv.parsing.lines import LineBlock, LineReader
 from otel_zernel_receivers.csv.parsing.plain import split_line
 from otel_zernel_receivers.csv.parsing.times import parse_time
@@ -36,6 +39,14 @@ _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(rb'"?sep=(.)"?\s*', re.IGNORECASE)
 _DATE_AND_TIME = re.compile(rb"# *date\W+time\b", re.IGNORECASE)
 _TABLE = re.compile(r"\+-{3}|\| *NVIDIA-SMI|# *(gpu|date|time)\b", re.IGNORECASE)
+
+
+def layouts_for(configured: str | Columns) -> Sequence[CsvLayout]:
+    """The layouts that a file may have, in the order in which they are tried."""
+    if isinstance(configured, Columns):
+        return (CustomWideLayout(configured) if configured.metrics else CustomLongLayout(configured),)
+    layouts = (DcgmLayout(), NvidiaSmiLayout(), WideLayout())
+    return [layout for layout in layouts if configured in ("auto", layout.name)]
 
 
 @dataclass

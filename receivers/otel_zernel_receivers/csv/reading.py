@@ -31,8 +31,7 @@ from otel_zernel_libraries.files.sources import (
 )
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter, PlannedRows
-from otel_zernel_receivers.csv.layouts.choice import layouts_for
-from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock, is_place
+from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock, is_place, layouts_for
 from otel_zernel_receivers.csv.rejects import Rejects
 
 _COMPRESSED = "compressed"

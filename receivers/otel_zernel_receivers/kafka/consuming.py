@@ -4,19 +4,77 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+
+from otel_zernel.batch import Signal
+from otel_zernel.batch.pieces import count_encoded
+from otel_zernel.batch.signals import MESSAGE_TYPES
+from otel_zernel.batch.thin import LEVELS, thin_type
 from otel_zernel.errors import CannotStart, DecodeError, ReceiverFailed
+from otel_zernel.otlp.json import parse_json
+from otel_zernel_libraries.clients.kafka.client_config import Encoding
 from otel_zernel_libraries.clients.kafka.failures import kafka_reason
 from otel_zernel_libraries.clients.kafka.properties import ClientLog, Properties
 from otel_zernel_receivers.kafka.consumption import Consumption
-from otel_zernel_receivers.kafka.decoding import chosen_headers, decode_record
 from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, TopicPartition, UndecodableRecord
 from otel_zernel_receivers.kafka.problems import ConsumerProblems
 
 if TYPE_CHECKING:  # an optional package
     from confluent_kafka import Consumer, Message
     from confluent_kafka import TopicPartition as Offset
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecord:
+    """The value of a record as an encoded message."""
+
+    encoded: bytes
+    items: int
+
+
+def decode_record(
+    signal: Signal, encoding: Encoding, value: bytes, temporalities: set[int], headers: Headers = ()
+) -> DecodedRecord:
+    """The message in a record, with these headers as attributes of its resources. Raises `DecodeError`.
+
+    Adds the aggregation temporalities of its sums and histograms to `temporalities`.
+    """
+    encoded = parse_json(MESSAGE_TYPES[signal], value).SerializeToString() if encoding == "otlp_json" else value
+    seen: set[int] = set()
+    items = count_encoded(signal, encoded, temporalities=seen)
+    if headers:
+        encoded = _with_attributes(signal, encoded, headers)
+    temporalities |= seen
+    return DecodedRecord(encoded, items)
+
+
+def chosen_headers(headers: Headers | None, names: Sequence[str]) -> Headers:
+    """The headers with these names."""
+    return [one for one in headers or () if one[0] in names] if names else ()
+
+
+def _with_attributes(signal: Signal, encoded: bytes, headers: Headers) -> bytes:
+    attributes = [_attribute(name, value).SerializeToString() for name, value in headers]
+    try:
+        message: Any = thin_type(signal).FromString(encoded)
+    except ProtobufDecodeError as error:
+        raise DecodeError(str(error)) from error
+    for resource in getattr(message, LEVELS[signal][0]):
+        resource.resource.attributes.extend(attributes)
+    return bytes(message.SerializeToString())
+
+
+def _attribute(name: str, value: bytes | None) -> KeyValue:
+    attribute = KeyValue(key=f"kafka.header.{name}")
+    attribute.value.string_value = (value or b"").decode("utf-8", "replace")
+    return attribute
+
 
 _POLL: Final = 0.1
 """Seconds that the thread waits for records. Then it stores offsets."""

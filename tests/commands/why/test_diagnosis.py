@@ -8,7 +8,7 @@ import pytest
 from benchmarks.training.runs import recorded
 from otel_zernel_commands.why.findings import JobFindings, JobGroup, report_on
 from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
-from otel_zernel_commands.why.findings.shares import time_shares
+from otel_zernel_commands.why.findings.reporting import time_shares
 from otel_zernel_commands.why.watch import watched_state
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.training.amounts import percent

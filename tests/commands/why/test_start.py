@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_zernel_commands.why.findings.start import start_of
+from otel_zernel_commands.why.findings.reporting import start_of
 from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.state import SeenProcess
 

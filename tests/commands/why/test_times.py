@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.training.runs import RECORDED
 from otel_zernel_commands.why.findings import report_on
-from otel_zernel_commands.why.findings.times import device_time, position_times
+from otel_zernel_commands.why.findings.reporting import device_time, position_times
 from otel_zernel_commands.why.rendering import report_text
 from otel_zernel_commands.why.rendering.times import device_rows
 from otel_zernel_commands.why.terminal import Terminal

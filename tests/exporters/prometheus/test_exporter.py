@@ -21,7 +21,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.prometheus import PrometheusExporter
-from otel_zernel_exporters.prometheus.json_page import page_json
+from otel_zernel_exporters.prometheus.exporter import page_json
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_libraries.prometheus import Format, Page
 from tests.api_server import FakeApiServer

@@ -7,7 +7,7 @@ import pytest
 
 from otel_zernel.storage import StorageFailed
 from otel_zernel.testing import make_context
-from otel_zernel_extensions.file_storage.values import FileKeyValues
+from otel_zernel_extensions.file_storage.extension import FileKeyValues
 from tests.extensions.file_storage.parts import files
 
 LOGGER = make_context("extensions", "file_storage").logger

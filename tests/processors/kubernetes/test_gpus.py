@@ -151,7 +151,7 @@ async def test_an_unexpected_error_ends_no_task(tmp_path: Path, monkeypatch: pyt
     kubelet.pods = [allocated("trainer-0", GPU)]
     options = {"socket": str(kubelet.socket), "interval": "10ms"}
     with monkeypatch.context() as broken:
-        broken.setattr("otel_zernel_processors.kubernetes.gpus.kubelet.holders", lambda *_: 1 / 0)
+        broken.setattr("otel_zernel_processors.kubernetes.gpus.holders.holders", lambda *_: 1 / 0)
         processor = node.processor(pod_resources=options)
         await processor.__aenter__()
         async with kubelet.serving():

@@ -17,8 +17,8 @@ from otel_zernel_receivers.nvml import NvmlReceiver
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.events import XidCounts, XidListener
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary
-from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
 from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry, count_gpus, find_gpu
+from otel_zernel_receivers.nvml.watching import GpuSlot
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
 

@@ -1,25 +1,167 @@
 """Makes the report from everything that was seen."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
+from statistics import fmean, median
 
 from otel_zernel_commands.why.findings.diagnosis import answer_of, diagnosis_of
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
 from otel_zernel_commands.why.findings.programs import findings_on, programs_of
-from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
-from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
-from otel_zernel_commands.why.findings.start import start_of
-from otel_zernel_commands.why.findings.times import device_time, position_times
+from otel_zernel_commands.why.findings.report import (
+    ActivityTime,
+    DeviceTime,
+    GpuRow,
+    JobFindings,
+    JobStart,
+    PositionTime,
+    RankRow,
+    StepSummary,
+    TimeShare,
+    WhyReport,
+)
 from otel_zernel_commands.why.watch import SampledProgram, StepBlock
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.job_environment import host_name
-from otel_zernel_libraries.training import mark_names, semconv
+from otel_zernel_libraries.training import PHASES, TRAINED, mark_names, semconv
 from otel_zernel_libraries.training.amounts import percent
+from otel_zernel_libraries.training.ledger import Position, phase_at
 from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
+
+
+def position_times(processes: Sequence[SeenProcess]) -> tuple[PositionTime, ...]:
+    """The positions in the order of a step, each with its activities. Empty if no process has a ledger."""
+    spent: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for process in processes:
+        for (position, activity), seconds in process.ledger.items():
+            spent[position][activity] = spent[position].get(activity, 0.0) + seconds
+    total = sum(sum(times.values()) for times in spent.values())
+    steps = sum(process.trained for process in processes)
+    if not total:
+        return ()
+
+    def each(seconds: float) -> tuple[float, float]:
+        return seconds / steps if steps else 0.0, seconds / total
+
+    rows = []
+    for position in sorted(spent, key=_order):
+        times = sorted(spent[position].items(), key=lambda item: -item[1])
+        activities = tuple(ActivityTime(activity, *each(seconds)) for activity, seconds in times if seconds)
+        if activities:
+            rows.append(
+                PositionTime(position, phase_at(position), *each(sum(spent[position].values())), activities=activities)
+            )
+    return tuple(rows)
+
+
+def device_time(processes: Iterable[SeenProcess], *, is_exact: bool = False) -> DeviceTime | None:
+    """What the GPUs did, as a mean of the ranks that use one. None if none does. `is_exact`: by their own records."""
+    using = [one for one in processes if one.trained and (one.gpu_busy or one.gpu_starved or one.gpu_undetermined)]
+    if not using:
+        return None
+    starved: defaultdict[str, float] = defaultdict(float)
+    for process in using:
+        for (position, _), seconds in process.gpu_starved.items():
+            starved[position] += seconds / process.trained / len(using)
+    return DeviceTime(
+        busy=fmean(sum(one.gpu_busy.values()) / one.trained for one in using),
+        starved=_in_order(starved),
+        undetermined=fmean(sum(one.gpu_undetermined.values()) / one.trained for one in using),
+        exact=is_exact,
+    )
+
+
+def _in_order(starved: Mapping[str, float]) -> dict[str, float]:
+    return {position: starved[position] for position in sorted(starved, key=_order) if starved[position]}
+
+
+_POSITIONS = [position.value for position in Position]
+
+
+def _order(position: str) -> int:
+    return _POSITIONS.index(position) if position in _POSITIONS else len(_POSITIONS)
+
+
+_WARMING = 1.5
+"""How much longer than a usual step the steps of a warm-up take, at least."""
+_FEWEST = 3
+"""Steps to know how long a usual one takes."""
+
+
+def start_of(processes: Iterable[SeenProcess], since_ns: int, program_ns: int = 0) -> JobStart | None:
+    """The start of the process whose first step came last. None if a process began before `since_ns` (Unix time), or
+    took too few steps. `program_ns` is the start of the program that the command has started, if it has."""
+    starts = [_start(one, program_ns or _created_ns(one), since_ns) for one in processes]
+    known = [start for start in starts if start]
+    return max(known, key=lambda one: one.first_step_after) if known and len(known) == len(starts) else None
+
+
+def _start(process: SeenProcess, began_ns: int, since_ns: int) -> JobStart | None:
+    steps = sorted((bar for bar in process.bars.bars if bar.kind in TRAINED), key=lambda bar: bar.start_ns)
+    if began_ns < since_ns or len(steps) < _FEWEST:
+        return None
+    each = [bar.duration_ns / bar.steps / 1e9 for bar in steps]
+    usual = median(each)
+    warming = list(takewhile(lambda seconds: seconds > _WARMING * usual, each))
+    return JobStart(
+        first_step_after=max(steps[0].start_ns - began_ns, 0) / 1e9,
+        first_step=each[0],
+        warm_up_steps=sum(bar.steps for bar in steps[: len(warming)]),
+        warm_up=sum(seconds - usual for seconds in warming),
+    )
+
+
+def _created_ns(process: SeenProcess) -> int:
+    """When the process was created (Unix time); 0 if that is not known."""
+    try:
+        created = datetime.fromisoformat(str(process.attributes["process.creation.time"]))
+    except (KeyError, ValueError):
+        return 0
+    return round(created.timestamp() * 1e9)
+
+
+_SMALL = 0.005
+"""Details below this share have no row of their own."""
+
+
+def time_shares(processes: Sequence[SeenProcess]) -> tuple[TimeShare, ...]:
+    """The phases in the order of a step, each followed by its details. Phases without time are left out."""
+    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for process in processes:
+        for key, seconds in known_times(process).items():
+            spent[key] += seconds
+    total, steps = sum(spent.values()), sum(process.trained for process in processes)
+    rows: list[TimeShare] = []
+    for phase in PHASES:
+        details = {detail: seconds for (of, detail), seconds in spent.items() if of == phase and seconds}
+        if details:
+            rows.append(_row(phase, "", sum(details.values()), total, steps))
+            of_phase = sorted(details.items(), key=lambda item: -item[1])
+            rows += [_row(phase, detail, one, total, steps) for detail, one in of_phase if detail]
+    return tuple(row for row in rows if not row.detail or row.share >= _SMALL)
+
+
+def known_times(process: SeenProcess) -> Mapping[tuple[str, str], float]:
+    """By phase and detail: s, by the best source. Phases by signals have an empty detail."""
+    of_source = process.source
+    details = {(phase, detail): s for (phase, detail, source), s in process.details.items() if source == of_source}
+    return details or {(phase, ""): s for (phase, source), s in process.phases.items() if source == of_source}
+
+
+def phase_shares(process: SeenProcess) -> dict[str, float]:
+    """By phase: the share of the process's time."""
+    times = known_times(process)
+    total = sum(times.values())
+    return {phase: sum(s for (of, _), s in times.items() if of == phase) / total for phase in PHASES} if total else {}
+
+
+def _row(phase: str, detail: str, seconds: float, total: float, steps: int) -> TimeShare:
+    return TimeShare(phase, detail, seconds / steps if steps else 0.0, seconds / total if total else 0.0)
+
 
 _HOSTS = 3
 """Machines that a title names."""

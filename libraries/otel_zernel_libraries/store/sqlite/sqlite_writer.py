@@ -16,13 +16,13 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_libraries.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.exotic import to_sqlite
 from otel_zernel_libraries.store.reading import IDENTITY, REMOVALS
 from otel_zernel_libraries.store.rows.batch_rows import BatchRows, SeriesRemoved, rows_of
 from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.series_cache import SeriesCache, StoredResource, StoredScope, StoredSeries
 from otel_zernel_libraries.store.rows.tables import EXEMPLARS, TABLES, WITH_EXEMPLARS, PointTable
 from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_writer
-from otel_zernel_libraries.store.sqlite.exotic import to_sqlite
 from otel_zernel_libraries.store.sqlite.failures import breaks_connection, failed_start, failed_write
 from otel_zernel_libraries.store.sqlite.transactions import transaction
 from otel_zernel_libraries.store.writer import StoreWriter, WriterOptions, Written

@@ -1,10 +1,44 @@
-"""The containers that hold GPUs, from an answer of the kubelet. No I/O."""
+"""The containers that hold GPUs, as the kubelet's pod-resources API lists them.
+
+The numbers of its messages are those of pkg/apis/podresources/v1/api.proto in the kubelet. Other fields are skipped.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from google.protobuf.message import DecodeError as ProtobufError
+
+from otel_zernel.errors import NoAnswer
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel.text import printable
+from otel_zernel_libraries.protobuf import declared_file, message_of
+from otel_zernel_processors.kubernetes.config import PodResourcesConfig
 from otel_zernel_processors.kubernetes.gpus.devices import GpuDevice, claimed_device, plugin_device
-from otel_zernel_processors.kubernetes.gpus.messages import ListPodResourcesResponse
+
+if TYPE_CHECKING:  # importing gRPC takes 27 MB, and most configurations need no GPUs
+    from grpc.aio import Channel
+
+_LONGEST_ANSWER: Final = 16 << 20
+"""Bytes. gRPC's default of 4 MiB is too short for nodes with 60,000 devices, whose list has 5.7 MB."""
+_TIMEOUT: Final = 10.0
+"""Seconds for one answer. dcgm-exporter waits as long."""
+_LIST: Final = "/v1.PodResourcesLister/List"
+_FILE: Final = declared_file(
+    "podresources.proto",
+    "v1",
+    {
+        "ListPodResourcesRequest": "",
+        "ListPodResourcesResponse": "1 PodResources* pod_resources",
+        "PodResources": "1 string name; 2 string namespace; 3 ContainerResources* containers",
+        "ContainerResources": "1 string name; 2 ContainerDevices* devices; 5 DynamicResource* dynamic_resources",
+        "ContainerDevices": "1 string resource_name; 2 string* device_ids",
+        "DynamicResource": "2 string claim_name; 3 string claim_namespace; 4 ClaimResource* claim_resources",
+        "ClaimResource": "2 string driver_name; 3 string pool_name; 4 string device_name",
+    },
+)
+_ListPodResourcesResponse = message_of(_FILE, "ListPodResourcesResponse")
 
 
 class GpuHolder(NamedTuple):
@@ -26,7 +60,7 @@ def holders(
     Raises `google.protobuf.message.DecodeError`.
     """
     found: dict[GpuHolder, None] = {}
-    for pod in ListPodResourcesResponse.FromString(answer).pod_resources:
+    for pod in _ListPodResourcesResponse.FromString(answer).pod_resources:
         for container in pod.containers:
             where = (pod.namespace, pod.name, container.name)
             for device, claim in (*_plugin(container, is_resource), *_claimed(container, is_driver)):
@@ -80,3 +114,58 @@ class HolderHistory:
         same_pod = (last.namespace, last.pod) == (one.namespace, one.pod)
         # A claim may be shared by pods, and by the containers of one pod.
         return bool(one.claim) or same_pod
+
+
+class Kubelet:
+    """The pod-resources API of this node."""
+
+    def __init__(self, config: PodResourcesConfig) -> None:
+        self._config = config
+        self._channel: Channel | None = None
+
+    async def close(self) -> None:
+        if self._channel:
+            await self._channel.close(None)
+            self._channel = None
+
+    async def holders(self) -> tuple[GpuHolder, ...]:
+        """All holders of GPUs. Raises `NoAnswer`."""
+        import grpc
+
+        call = self._connected().unary_unary(_LIST, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            answer = await call(b"", timeout=_TIMEOUT)
+        except grpc.RpcError as error:
+            raise NoAnswer(self._reason(error.code().name, error.details() or "")) from error
+        config = self._config
+        parse = partial(holders, answer, partial(fits, config.resources), partial(fits, config.drivers))
+        try:
+            return await run_in_thread(parse)
+        except ProtobufError as error:
+            raise NoAnswer(f"{config.socket} gives an answer that is not one of the kubelet") from error
+
+    def _connected(self) -> "Channel":
+        """An open channel connects again after a restart of the kubelet."""
+        import grpc
+
+        if self._channel is None:
+            options = [
+                ("grpc.max_receive_message_length", _LONGEST_ANSWER),
+                ("grpc.max_reconnect_backoff_ms", 5000),
+                # The name of a socket is no authority.
+                ("grpc.default_authority", "localhost"),
+            ]
+            self._channel = grpc.aio.insecure_channel(f"unix://{self._config.socket}", options)
+        return self._channel
+
+    def _reason(self, code: str, details: str) -> str:
+        advice = {
+            "UNAVAILABLE": "; mount the folder of the socket, and let the collector run as root",
+            "UNIMPLEMENTED": "; Kubernetes 1.28 or newer is needed",
+        }.get(code, "")
+        return f"{self._config.socket} gives no answer: {code} {printable(details)}{advice}"
+
+
+def fits(patterns: Iterable[str], name: str) -> bool:
+    """Whether the name has the form of one of the patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

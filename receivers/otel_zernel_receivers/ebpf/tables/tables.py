@@ -1,5 +1,6 @@
 """The kernel's tables: sized before loading, read together, and freed row by row."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     DEVICES,
     HIGHEST_NS,
     PENDING_COLLECTIVES,
+    TAKEN_TIME,
+    TAKER_KEY,
     Loss,
 )
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
@@ -32,8 +35,30 @@ from otel_zernel_receivers.ebpf.tables.process_table import (
 )
 from otel_zernel_receivers.ebpf.tables.samples import SamplesReading, SampleTable
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
-from otel_zernel_receivers.ebpf.tables.takers import TakerTable
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, ThreadTimesTable
+
+
+class TakerTable:
+    """The takers of all processes. One thread at a time may use it."""
+
+    def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
+        self._takers, self._rows = maps["cpu_takers"], rows
+
+    def read(self) -> list[TakersReading]:
+        """The takers since the last call."""
+        keys, values = self._takers.drain(TAKER_KEY, TAKEN_TIME)
+        own: defaultdict[WatchedProcess, int] = defaultdict(int)
+        others: defaultdict[WatchedProcess, dict[tuple[int, str], int]] = defaultdict(dict)
+        for (row, generation, tgid, _), (ns, name) in zip(keys.tolist(), values.tolist(), strict=True):
+            process = self._rows[row]
+            if process.generation != generation:
+                continue
+            if tgid == self._rows.array[row]["tgid"]:
+                own[process] += ns
+            else:
+                others[process][tgid, name.decode(errors="replace")] = ns
+        return [TakersReading(process, own[process], others[process]) for process in own.keys() | others.keys()]
+
 
 WORKERS_OF_PROCESS = 32
 """Room in the kernel for so many workers of each process: about 64 bytes each."""

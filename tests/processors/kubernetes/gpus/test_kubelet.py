@@ -12,8 +12,7 @@ import pytest
 from otel_zernel.errors import NoAnswer
 from otel_zernel_processors.kubernetes.config import PodResourcesConfig
 from otel_zernel_processors.kubernetes.gpus.devices import GpuBoards, claimed_device, plugin_device
-from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory
-from otel_zernel_processors.kubernetes.gpus.kubelet import Kubelet
+from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory, Kubelet
 from tests.processors.kubernetes.gpus.kubelet import FakeKubelet, allocated, claimed
 
 UUID = "GPU-12345678-aaaa-bbbb-cccc-0123456789ab"

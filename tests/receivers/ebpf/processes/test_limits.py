@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf.processes.limits import Limits
+from otel_zernel_receivers.ebpf.processes.identities import Limits
 from otel_zernel_receivers.ebpf.tables.process_table import LimitsReading, Throttling, WatchedProcess
 
 PROCESS = WatchedProcess(0, 1, 100)
