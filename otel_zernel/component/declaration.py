@@ -32,7 +32,9 @@ class DeclaredMetric:
         return self.name, self.unit, self.description
 
 
-def own(name: str, unit: str, description: str, attributes: tuple[str, ...], when: str = "always") -> DeclaredMetric:
+def own(
+    name: str, unit: str, description: str, attributes: tuple[str, ...] = (), when: str = "from the first one on"
+) -> DeclaredMetric:
     """A counter of a component about itself."""
     return DeclaredMetric(name, unit, "sum", description, attributes, when, own=True)
 

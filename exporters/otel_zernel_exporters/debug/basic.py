@@ -1,35 +1,30 @@
 """Counts of a batch: one line for each signal, as in the OpenTelemetry Collector."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from otel_zernel.batch import Signal, count_items
 
-from otel_zernel.batch import count_items
-
-
-def render_metrics(metrics: MetricsData) -> Iterator[str]:
-    """`Metrics {"resource metrics": 1, "metrics": 10, "data points": 100}`"""
-    resources = metrics.resource_metrics
-    count = sum(len(scope.metrics) for resource in resources for scope in resource.scope_metrics)
-    yield (
-        f'Metrics {{"resource metrics": {len(resources)}, "metrics": {count}, "data points": {count_items(metrics)}}}'
-    )
+Layout = Mapping[Signal, Callable[[Any], Iterator[str]]]
+"""The lines of a message, by its signal."""
+_WORDS: Final[Mapping[Signal, tuple[str, str, str]]] = {
+    "metrics": ("Metrics", "metrics", "data points"),
+    "traces": ("Traces", "spans", "spans"),
+    "logs": ("Logs", "logs", "log records"),
+    "profiles": ("Profiles", "profiles", "sample records"),
+}
 
 
-def render_spans(traces: TracesData) -> Iterator[str]:
-    """`Traces {"resource spans": 1, "spans": 10}`"""
-    yield f'Traces {{"resource spans": {len(traces.resource_spans)}, "spans": {count_items(traces)}}}'
+def _line(signal: Signal, message: Any) -> Iterator[str]:
+    """`Metrics {"resource metrics": 1, "metrics": 10, "data points": 100}`; other signals have two numbers."""
+    title, name, items = _WORDS[signal]
+    resources = getattr(message, f"resource_{name}")
+    counts = {f"resource {name}": len(resources)}
+    if signal == "metrics":
+        counts["metrics"] = sum(len(scope.metrics) for resource in resources for scope in resource.scope_metrics)
+    yield f"{title} {json.dumps({**counts, items: count_items(message)})}"
 
 
-def render_logs(logs: LogsData) -> Iterator[str]:
-    """`Logs {"resource logs": 1, "log records": 10}`"""
-    yield f'Logs {{"resource logs": {len(logs.resource_logs)}, "log records": {count_items(logs)}}}'
-
-
-def render_profiles(profiles: ProfilesData) -> Iterator[str]:
-    """`Profiles {"resource profiles": 1, "sample records": 10}`"""
-    count = count_items(profiles)
-    yield f'Profiles {{"resource profiles": {len(profiles.resource_profiles)}, "sample records": {count}}}'
+LAYOUT: Final[Layout] = {signal: partial(_line, signal) for signal in _WORDS}

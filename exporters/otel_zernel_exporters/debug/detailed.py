@@ -22,6 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_exporters.debug import basic
 from otel_zernel_exporters.debug.attributes import plain
 
 _KINDS = {
@@ -42,19 +43,19 @@ _VALUES = {
 }
 
 
-def render_metrics(metrics: MetricsData) -> Iterator[str]:
+def _metrics(metrics: MetricsData) -> Iterator[str]:
     """The lines of a batch's metrics."""
     tree = ((one, ((scope, scope.metrics) for scope in one.scope_metrics)) for one in metrics.resource_metrics)
     return _tree("ResourceMetrics", "ScopeMetrics", "Metric", tree, _metric)
 
 
-def render_spans(traces: TracesData) -> Iterator[str]:
+def _spans(traces: TracesData) -> Iterator[str]:
     """The lines of a batch's spans."""
     tree = ((one, ((scope, scope.spans) for scope in one.scope_spans)) for one in traces.resource_spans)
     return _tree("ResourceSpans", "ScopeSpans", "Span", tree, _span)
 
 
-def render_logs(logs: LogsData) -> Iterator[str]:
+def _logs(logs: LogsData) -> Iterator[str]:
     """The lines of a batch's log records."""
     tree = ((one, ((scope, scope.log_records) for scope in one.scope_logs)) for one in logs.resource_logs)
     return _tree("ResourceLog", "ScopeLogs", "LogRecord", tree, _log_record)
@@ -259,3 +260,6 @@ def _time(time_ns: int) -> str:
     seconds, rest = divmod(time_ns, 1_000_000_000)
     fraction = f".{rest:09}".rstrip("0") if rest else ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
+
+
+LAYOUT: basic.Layout = {**basic.LAYOUT, "metrics": _metrics, "traces": _spans, "logs": _logs}

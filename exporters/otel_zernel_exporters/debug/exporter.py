@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import TextIOWrapper
 from math import floor
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -38,15 +38,14 @@ class BatchSampler:
         return rest <= 0 or (self.thereafter > 0 and rest % self.thereafter == 0)
 
 
-_LAYOUTS = {"basic": basic, "normal": normal, "detailed": detailed}
+_LAYOUTS = {"basic": basic.LAYOUT, "normal": normal.LAYOUT, "detailed": detailed.LAYOUT}
 
 
-def _layout_of(verbosity: Verbosity) -> Any:
-    """The module that renders."""
+def _layout_of(verbosity: Verbosity) -> basic.Layout:
     if verbosity == "jobs":
         from otel_zernel_exporters.debug import jobs  # takes time and memory
 
-        return jobs
+        return jobs.LAYOUT
     return _LAYOUTS[verbosity]
 
 
@@ -98,14 +97,10 @@ class DebugExporter(Exporter):
 
     def _render(self, batch: Batch) -> Iterator[str]:
         layout = _layout_of(self.config.verbosity)
-        if batch.point_count and (metrics := self._chosen(batch.metrics)).resource_metrics:
-            yield from layout.render_metrics(metrics)
-        if batch.span_count:
-            yield from layout.render_spans(batch.spans)
-        if batch.log_record_count:
-            yield from layout.render_logs(batch.logs)
-        if batch.count_of("profiles") and layout in _LAYOUTS.values():
-            yield from basic.render_profiles(batch.profiles)
+        for signal in batch.signals:
+            message = self._chosen(batch.metrics) if signal == "metrics" else batch.message(signal)
+            if signal in layout and batch.count_of(signal) and message.ByteSize():
+                yield from layout[signal](message)
 
     def _chosen(self, metrics: MetricsData) -> MetricsData:
         """The metrics that match the configuration, as a copy unless all match."""

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.text import visible
+from otel_zernel_exporters.debug.basic import Layout
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer, lead_of, ranks_seen
 from otel_zernel_libraries.training.hangs import HANG, hang_sentences
@@ -18,17 +17,7 @@ from otel_zernel_libraries.training.span_attributes import MalformedSpan
 _NAMES = ("service.name", semconv.JOB_ID, "process.executable.name")
 
 
-def render_metrics(metrics: MetricsData) -> Iterator[str]:
-    """Nothing."""
-    yield from ()
-
-
-def render_spans(traces: TracesData) -> Iterator[str]:
-    """Nothing."""
-    yield from ()
-
-
-def render_logs(logs: LogsData) -> Iterator[str]:
+def _logs(logs: LogsData) -> Iterator[str]:
     """`12:00:05 train.py (pid 8): The training thread runs Python while it loads data: this costs ... Try: ...`"""
     for of_resource in logs.resource_logs:
         title = _title(scalars_of(of_resource.resource.attributes))
@@ -40,6 +29,9 @@ def render_logs(logs: LogsData) -> Iterator[str]:
             if words:
                 time = datetime.fromtimestamp(record.time_unix_nano / 1e9, UTC)
                 yield visible(f"{time:%H:%M:%S} {title}: {words}")
+
+
+LAYOUT: Layout = {"logs": _logs}
 
 
 def _title(resource: Mapping[str, AttributeValue]) -> str:

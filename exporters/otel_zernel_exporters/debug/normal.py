@@ -14,6 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_exporters.debug import basic
 from otel_zernel_exporters.debug.attributes import text, texts, utc
 from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 
@@ -86,7 +87,7 @@ class TableRow:
     cells: Mapping[str, str]
 
 
-def render_metrics(metrics: MetricsData) -> Iterator[str]:
+def _metrics(metrics: MetricsData) -> Iterator[str]:
     """The lines of a batch: the labels that all series share, then a table for each metric."""
     rows, newest = _rows(metrics)
     if not rows:
@@ -206,7 +207,7 @@ def _quoted(word: str) -> str:
     return word if word and " " not in word else json.dumps(word, ensure_ascii=False)
 
 
-def render_spans(traces: TracesData) -> Iterator[str]:
+def _spans(traces: TracesData) -> Iterator[str]:
     """For each resource its attributes, then a line for each span.
 
     A line has the start relative to the first span, the duration, the name, `error` if it failed, and the attributes.
@@ -231,7 +232,7 @@ def _span(span: Span, about: Labels, first_ns: int, width: int) -> str:
     return f"  {after:>{CELL}}  {duration:>{CELL}}  {_quoted(span.name):<{width}}{failed}  {_labels(own)}"
 
 
-def render_logs(logs: LogsData) -> Iterator[str]:
+def _logs(logs: LogsData) -> Iterator[str]:
     """For each resource its attributes, then a line for each log record.
 
     A line has the time relative to the first record, the severity, the body, and the attributes.
@@ -265,3 +266,6 @@ def _severity(record: LogRecord) -> str:
         return _quoted(record.severity_text) if record.severity_text else ""
     known = SeverityNumber.DESCRIPTOR.values_by_number.get(record.severity_number)
     return known.name.removeprefix("SEVERITY_NUMBER_") if known else str(record.severity_number)
+
+
+LAYOUT: basic.Layout = {**basic.LAYOUT, "metrics": _metrics, "traces": _spans, "logs": _logs}

@@ -13,7 +13,6 @@ SPLIT_BATCHES = own(
     "zernel.kafka.split_batches",
     "{batch}",
     "Batches that the kafka exporter split because they were larger than a message may be.",
-    (),
-    "from the first such batch on",
+    when="from the first such batch on",
 )
 METRICS = by_name(RECORDS, SPLIT_BATCHES)

@@ -2,13 +2,11 @@
 
 from otel_zernel.component.declaration import by_name, own
 
-STORED = own("zernel.sql.stored", "{item}", "Points and spans that are stored.", (), "from the first one on")
+STORED = own("zernel.sql.stored", "{item}", "Points and spans that are stored.")
 REPEATED = own(
     "zernel.sql.repeated",
     "{item}",
     "Points and spans that were stored before with the same value, for example after a retry.",
-    (),
-    "from the first one on",
 )
 
 METRICS = by_name(STORED, REPEATED)

@@ -46,6 +46,19 @@ _TLS: Final = {
         "the server and the exporter have no TLS version in common; set tls::min_version, or update the server"
     ),
 }
+_OF_HTTP: Final = {
+    **_TLS,
+    r"WRONG_VERSION_NUMBER|http request|UNEXPECTED_EOF|record layer failure": (
+        "the server does not speak TLS on this port; write http:// in the endpoint, or use its port with TLS"
+    ),
+}
+_OF_GRPC: Final = {
+    **_TLS,
+    r"WRONG_VERSION_NUMBER|HTTP_REQUEST": (
+        "the server does not speak TLS on this port; set tls::insecure: true, or write http:// before the host"
+    ),
+    r"proxy returned": "the proxy does not let gRPC through",
+}
 _BOTH: Final = {
     r"name or service not known|no address associated|name resolution|nodename nor servname|DNS resolution failed"
     r"|address lookup failed|errors resolving": (
@@ -60,10 +73,7 @@ _BOTH: Final = {
 _CAUSES: Final[Mapping[Transport, tuple[_Cause, ...]]] = {
     "http": _causes(
         {
-            **_TLS,
-            r"WRONG_VERSION_NUMBER|http request|UNEXPECTED_EOF|record layer failure": (
-                "the server does not speak TLS on this port; write http:// in the endpoint, or use its port with TLS"
-            ),
+            **_OF_HTTP,
             r"illegal (request|status) line|illegal header|HTTP/2|malformed": (
                 "the server does not answer in HTTP/1.1, and may be a gRPC server; use its HTTP port, usually 4318, or"
                 " the exporter otlp_grpc"
@@ -73,10 +83,7 @@ _CAUSES: Final[Mapping[Transport, tuple[_Cause, ...]]] = {
     ),
     "remote_write": _causes(
         {
-            **_TLS,
-            r"WRONG_VERSION_NUMBER|http request|UNEXPECTED_EOF|record layer failure": (
-                "the server does not speak TLS on this port; write http:// in the endpoint, or use its port with TLS"
-            ),
+            **_OF_HTTP,
             r"illegal (request|status) line|illegal header|HTTP/2|malformed": (
                 "the server does not answer in HTTP/1.1; correct the endpoint"
             ),
@@ -85,11 +92,7 @@ _CAUSES: Final[Mapping[Transport, tuple[_Cause, ...]]] = {
     ),
     "grpc": _causes(
         {
-            **_TLS,
-            r"WRONG_VERSION_NUMBER|HTTP_REQUEST": (
-                "the server does not speak TLS on this port; set tls::insecure: true, or write http:// before the host"
-            ),
-            r"proxy returned": "the proxy does not let gRPC through",
+            **_OF_GRPC,
             r"http1\.x server|Expected SETTINGS frame|Failed parsing HTTP/2": (
                 "the server speaks HTTP/1.1, not gRPC; use its gRPC port, usually 4317, or the exporter otlp_http"
             ),
@@ -105,11 +108,7 @@ _CAUSES: Final[Mapping[Transport, tuple[_Cause, ...]]] = {
     ),
     "heartbeat": _causes(
         {
-            **_TLS,
-            r"WRONG_VERSION_NUMBER|HTTP_REQUEST": (
-                "the server does not speak TLS on this port; set tls::insecure: true, or write http:// before the host"
-            ),
-            r"proxy returned": "the proxy does not let gRPC through",
+            **_OF_GRPC,
             r"http1\.x server|Expected SETTINGS frame|Failed parsing HTTP/2|missing selected ALPN|http2 header with"
             r" status|invalid content-type": (
                 "a web server or a proxy answers, not the master of the workers; use its gRPC port, usually 50051"
@@ -125,19 +124,11 @@ _NO_HTTP: Final = (
     "the server closes the connection without an answer, and may be a gRPC server; use its HTTP port, usually 4318, or"
     " the exporter otlp_grpc"
 )
+_SILENT: Final = "closes the connection without an answer; if it expects TLS,"
 _EXPECTS_TLS: Final[Mapping[Transport, str]] = {
-    "http": "the server closes the connection without an answer; if it expects TLS, write https:// in the endpoint",
-    "remote_write": (
-        "the server closes the connection without an answer; if it expects TLS, write https:// in the endpoint"
-    ),
-    "grpc": (
-        "the server closes the connection without an answer; if it expects TLS, remove tls::insecure, or write https://"
-        " before the host"
-    ),
-    "heartbeat": (
-        "the master closes the connection without an answer; if it expects TLS, remove tls::insecure, or write https://"
-        " before the host"
-    ),
+    **dict.fromkeys(("http", "remote_write"), f"the server {_SILENT} write https:// in the endpoint"),
+    "grpc": f"the server {_SILENT} remove tls::insecure, or write https:// before the host",
+    "heartbeat": f"the master {_SILENT} remove tls::insecure, or write https:// before the host",
 }
 
 

@@ -26,14 +26,11 @@ FORGOTTEN = own(
     "zernel.kubernetes.forgotten_pods",
     "{pod}",
     "Pods that were forgotten while they existed, because there are more than `max_pods`.",
-    (),
-    "from the first one on",
 )
 FAILURES = own(
     "zernel.kubernetes.failures",
     "{failure}",
     "Readings that failed, by their source: api, pod_resources, pod_logs or proc.",
     (SOURCE,),
-    "from the first one on",
 )
 METRICS = by_name(GPU_POD, PROCESSES, FORGOTTEN, FAILURES)

@@ -6,7 +6,6 @@ CLAMPED = own(
     "zernel.percentiles.clamped",
     "{value}",
     "Values above max_value, counted as max_value.",
-    (),
-    "from the first such value on",
+    when="from the first such value on",
 )
 METRICS = by_name(CLAMPED)

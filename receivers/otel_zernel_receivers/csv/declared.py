@@ -11,15 +11,13 @@ MALFORMED_LABELS = own(
     "zernel.csv.malformed_labels",
     "{point}",
     "Points without labels because labels_raw could not be parsed.",
-    (),
-    "from the first such point on",
+    when="from the first such point on",
 )
 UNSAVED_REJECTS = own(
     "zernel.csv.unsaved_rejects",
     "{row}",
     "Bad rows that could not be written to the rejects.",
-    (),
-    "from the first such row on",
+    when="from the first such row on",
 )
 _NAMED = 3
 """The most fields of a metric that its description names."""

@@ -9,14 +9,12 @@ HEARTBEATS = own(
     "{heartbeat}",
     "Heartbeats that the receiver got, by method: call or stream.",
     ("method",),
-    "from the first one on",
 )
 REFUSED = own(
     "zernel.heartbeat.refused",
     "{request}",
     "Requests of workers that the receiver did not accept, by reason.",
     ("reason",),
-    "from the first one on",
 )
 CLIENTS = DeclaredMetric(
     "zernel.heartbeat.clients", "{client}", "up_down", "Open WebSockets.", (), "from the first one on", own=True

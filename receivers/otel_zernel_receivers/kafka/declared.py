@@ -13,15 +13,9 @@ PARTITION_START = own(
     "otelcol_kafka_receiver_partition_start",
     "{partition}",
     "Partitions that the consumer group assigned to the kafka receiver.",
-    (),
-    "from the first one on",
 )
 PARTITION_CLOSE = own(
-    "otelcol_kafka_receiver_partition_close",
-    "{partition}",
-    "Partitions that the kafka receiver gave back, or lost.",
-    (),
-    "from the first one on",
+    "otelcol_kafka_receiver_partition_close", "{partition}", "Partitions that the kafka receiver gave back, or lost."
 )
 UNDECODABLE_RECORDS = own(
     "zernel.kafka.undecodable_records",

@@ -4,20 +4,8 @@ from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points import metrics as m
 
-TIMEOUTS = own(
-    "zernel.nvml.timeouts",
-    "{timeout}",
-    "Calls that a GPU did not answer in time.",
-    ("hw.id",),
-    "from the first one on",
-)
-QUERY_ERRORS = own(
-    "zernel.nvml.query.errors",
-    "{error}",
-    "Queries that failed and may work again.",
-    (a.QUERY, a.ERROR),
-    "from the first one on",
-)
+TIMEOUTS = own("zernel.nvml.timeouts", "{timeout}", "Calls that a GPU did not answer in time.", ("hw.id",))
+QUERY_ERRORS = own("zernel.nvml.query.errors", "{error}", "Queries that failed and may work again.", (a.QUERY, a.ERROR))
 
 
 def _declared(metric: m.NvmlMetric) -> DeclaredMetric:

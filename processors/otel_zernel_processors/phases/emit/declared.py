@@ -27,8 +27,7 @@ STACKS_WITHOUT_STEP = own(
     "zernel.phases.stacks.without_step",
     "{stack}",
     "Python stacks from before the first step of their process, so their position is not known.",
-    (),
-    "with stacks of the ebpf receiver",
+    when="with stacks of the ebpf receiver",
 )
 METRICS = by_name(
     STACKS_WITHOUT_STEP,

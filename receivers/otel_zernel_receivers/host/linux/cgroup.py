@@ -6,9 +6,9 @@ from pathlib import Path
 
 from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.host.config import CgroupConfig, PressureConfig
-from otel_zernel_receivers.host.linux.files import HostFiles
+from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
 from otel_zernel_receivers.host.metrics import PRESSURE_OF, PRESSURE_SHARE, PRESSURE_TIME, RESOURCE, STALL
-from otel_zernel_receivers.host.reading import Reader, Reading
+from otel_zernel_receivers.host.reading import Reading
 
 _V1_UNLIMITED = 1 << 62
 """Version 1 shows no limit as the largest number of whole pages."""
@@ -42,12 +42,11 @@ class Cgroup:
             folder = folder.parent
 
 
-class CgroupReader(Reader):
+class CgroupReader(FileReader[CgroupConfig]):
     """Reads usage and limits of the own cgroup. The host's root has no cgroup of the collector: it reports nothing."""
 
     def __init__(self, config: CgroupConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._files = files
+        super().__init__(config, files)
         self._cgroup = Cgroup(files)
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
@@ -121,12 +120,11 @@ def _quota_of_version_1(folder: Path) -> float | None:
     return quota / _integer(folder / "cpu.cfs_period_us", 100_000) if quota > 0 else None
 
 
-class PressureReader(Reader):
+class PressureReader(FileReader[PressureConfig]):
     """Reads the pressure of the machine and of the own cgroup. A kernel without PSI has none."""
 
     def __init__(self, config: PressureConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._files = files
+        super().__init__(config, files)
         self._cgroup = Cgroup(files)
 
     def read(self, problems: list[str]) -> Iterator[Reading]:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Mapping
 
 from otel_zernel_receivers.host.config import CpuConfig
-from otel_zernel_receivers.host.linux.files import HostFiles
+from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
 from otel_zernel_receivers.host.metrics import CPU, MODE
-from otel_zernel_receivers.host.reading import PointAttributes, Reader, Reading
+from otel_zernel_receivers.host.reading import PointAttributes, Reading
 
 TICKS = os.sysconf("SC_CLK_TCK")
 """The unit of CPU times, per second."""
@@ -14,13 +14,11 @@ _ALL = -1
 """In place of a CPU's number: the sum of all."""
 
 
-class CpuReader(Reader):
+class CpuReader(FileReader[CpuConfig]):
     """Reads the CPU time in each mode, of all CPUs together or of each one."""
 
     def __init__(self, config: CpuConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._per_cpu = config.per_cpu
-        self._files = files
+        super().__init__(config, files)
         self._last: dict[int, Mapping[str, float]] = {}
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
@@ -31,7 +29,7 @@ class CpuReader(Reader):
         }
         yield Reading("system.cpu.logical.count", len(times) - (_ALL in times))
         for number, modes in times.items():
-            if (number != _ALL) == self._per_cpu:
+            if (number != _ALL) == self._config.per_cpu:
                 yield from self._readings(number, modes)
         if "system.cpu.physical.count" in self.enabled or "system.cpu.frequency" in self.enabled:
             yield from _from_cpuinfo(self._files.text("cpuinfo"))

@@ -1,8 +1,15 @@
 """The files of the machine, under its root. In a container, the host's root is mounted elsewhere."""
 
+from abc import ABC
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from otel_zernel_receivers.host.config import OneScraperConfig
+from otel_zernel_receivers.host.reading import Limit, Reader
+
+ConfigT = TypeVar("ConfigT", bound=OneScraperConfig)
 
 
 class HostFiles:
@@ -45,3 +52,13 @@ class HostFiles:
         """The start of the machine in ns since 1970; 0 if the kernel does not say it."""
         lines = (words for words in self.lines("stat") if words[:1] == ["btime"])
         return next((int(words[1]) for words in lines), 0) * 1_000_000_000
+
+
+class FileReader(Reader, ABC, Generic[ConfigT]):
+    """Reads one scraper from files."""
+
+    def __init__(self, config: ConfigT, files: HostFiles) -> None:
+        super().__init__(config.enabled())
+        self._config = config
+        self._files = files
+        self._limit = Limit()

@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from otel_zernel_receivers.host.config import FilesystemConfig, selects
-from otel_zernel_receivers.host.linux.files import HostFiles
+from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
 from otel_zernel_receivers.host.metrics import DEVICE, FS_MODE, FS_STATE, FS_TYPE, MOUNT
-from otel_zernel_receivers.host.reading import Limit, PointAttributes, Reader, Reading
+from otel_zernel_receivers.host.reading import PointAttributes, Reading
 
 T = TypeVar("T")
 _Call = tuple["Future[Any]", Callable[[], Any]]
@@ -109,15 +109,12 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(escape[1], 8))
 
 
-class FilesystemReader(Reader):
+class FilesystemReader(FileReader[FilesystemConfig]):
     """Reads the space of filesystems. Each filesystem is reported once, at its first mount."""
 
     def __init__(self, config: FilesystemConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._config = config
-        self._files = files
+        super().__init__(config, files)
         self._calls = HangingCalls("statvfs", config.mount_timeout)
-        self._limit = Limit()
         self._denied: set[Mount] = set()
         """Reported as problems already."""
 

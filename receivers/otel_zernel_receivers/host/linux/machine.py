@@ -12,7 +12,7 @@ from otel_zernel.clock import Clock
 from otel_zernel_receivers.host.config import DiskConfig, HostConfig, LoadConfig, NetworkConfig, selects
 from otel_zernel_receivers.host.linux.cgroup import CgroupReader, PressureReader
 from otel_zernel_receivers.host.linux.cpu import CpuReader
-from otel_zernel_receivers.host.linux.files import HostFiles
+from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
 from otel_zernel_receivers.host.linux.filesystem import FilesystemReader
 from otel_zernel_receivers.host.linux.memory import MemoryReader, PagingReader
 from otel_zernel_receivers.host.linux.process_table import ProcessTable
@@ -25,7 +25,7 @@ from otel_zernel_receivers.host.metrics import (
     NET_DIRECTION,
     TRANSPORT,
 )
-from otel_zernel_receivers.host.reading import Limit, ManySubjectsReader, Reader, Reading
+from otel_zernel_receivers.host.reading import ManySubjectsReader, Reader, Reading
 
 # include/net/tcp_states.h
 _STATES = {
@@ -44,14 +44,8 @@ _STATES = {
 }
 
 
-class NetworkReader(Reader):
+class NetworkReader(FileReader[NetworkConfig]):
     """Reads network interfaces."""
-
-    def __init__(self, config: NetworkConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._config = config
-        self._files = files
-        self._limit = Limit()
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
         reported = 0
@@ -91,18 +85,13 @@ def _of_interface(name: str, numbers: list[int]) -> Iterator[Reading]:
         yield Reading("system.network.errors", errors, attributes)
 
 
-class LoadReader(Reader):
+class LoadReader(FileReader[LoadConfig]):
     """Reads the load averages."""
-
-    def __init__(self, config: LoadConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._cpu_average = config.cpu_average
-        self._files = files
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
         words = self._files.text("loadavg").split()
         cpus = 1
-        if self._cpu_average:
+        if self._config.cpu_average:
             cpus = sum(line[0].startswith("cpu") for line in self._files.lines("stat") if line) - 1
         for minutes, average in zip((1, 5, 15), words, strict=False):
             yield Reading(f"system.cpu.load_average.{minutes}m", float(average) / max(cpus, 1))
@@ -112,13 +101,8 @@ _SECTOR = 512
 """Bytes. The unit of diskstats, whatever the disk uses."""
 
 
-class DiskReader(Reader):
+class DiskReader(FileReader[DiskConfig]):
     """Reads whole disks: their partitions would count everything twice."""
-
-    def __init__(self, config: DiskConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._config = config
-        self._files = files
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
         whole = self._whole_disks()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from otel_zernel_receivers.host.config import MemoryConfig, PagingConfig
-from otel_zernel_receivers.host.linux.files import HostFiles
+from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
 from otel_zernel_receivers.host.metrics import (
     DEVICE,
     FAULT_TYPE,
@@ -13,15 +13,11 @@ from otel_zernel_receivers.host.metrics import (
     PAGING_STATE,
     SLAB_STATE,
 )
-from otel_zernel_receivers.host.reading import Reader, Reading
+from otel_zernel_receivers.host.reading import Reading
 
 
-class MemoryReader(Reader):
+class MemoryReader(FileReader[MemoryConfig]):
     """Reads the memory of the machine."""
-
-    def __init__(self, config: MemoryConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._files = files
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
         found = meminfo(self._files)
@@ -56,12 +52,8 @@ def _details(found: Mapping[str, int]) -> Iterator[Reading]:
         yield Reading("system.memory.linux.hugepages.usage", total - free, ((HUGEPAGES_STATE, "used"),))
 
 
-class PagingReader(Reader):
+class PagingReader(FileReader[PagingConfig]):
     """Reads swap and page faults."""
-
-    def __init__(self, config: PagingConfig, files: HostFiles) -> None:
-        super().__init__(config.enabled())
-        self._files = files
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
         for device, _, size, used, *_ in [*self._files.lines("swaps")][1:]:

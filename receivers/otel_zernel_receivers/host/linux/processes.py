@@ -12,11 +12,11 @@ from otel_zernel_libraries.job_environment import JOB_VARIABLES, job_attributes
 from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.host.config import ProcessConfig, ProcessCountsConfig, selects
 from otel_zernel_receivers.host.linux.cpu import TICKS
-from otel_zernel_receivers.host.linux.files import HostFiles
+from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
 from otel_zernel_receivers.host.linux.memory import meminfo
 from otel_zernel_receivers.host.linux.process_table import STATES, ProcessStat, ProcessTable
 from otel_zernel_receivers.host.metrics import DISK_DIRECTION, FAULT_TYPE, MODE, PROCESS_STATE, SWITCH_TYPE
-from otel_zernel_receivers.host.reading import Limit, ManySubjectsReader, Reader, Reading, Subject
+from otel_zernel_receivers.host.reading import Limit, ManySubjectsReader, Reading, Subject
 
 _ENVIRONMENT = 1 << 17
 """Bytes of a process's environment that are read."""
@@ -27,12 +27,11 @@ _Program = tuple[str, int]
 one that was seen between its fork and its exec, with the environment of its parent."""
 
 
-class ProcessesReader(Reader):
+class ProcessesReader(FileReader[ProcessCountsConfig]):
     """Counts processes by state."""
 
     def __init__(self, config: ProcessCountsConfig, files: HostFiles, table: ProcessTable) -> None:
-        super().__init__(config.enabled())
-        self._files = files
+        super().__init__(config, files)
         self._table = table
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
