@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.free_ports import free_port
-from tests.left_processes import pytest_runtest_call, pytest_runtest_teardown
-
-__all__ = ["pytest_runtest_call", "pytest_runtest_teardown"]
+from tests.left_processes import pytest_runtest_call as pytest_runtest_call
+from tests.left_processes import pytest_runtest_teardown as pytest_runtest_teardown
 
 _TESTS: Final = Path(__file__).parent
 _GROUPS: Final = {

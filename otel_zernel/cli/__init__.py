@@ -1,5 +1,3 @@
 """The command line. Each command is a module, which imports the collector only when the command runs."""
 
-from otel_zernel.cli.command_line import main
-
-__all__ = ["main"]
+from otel_zernel.cli.command_line import main as main

@@ -4,41 +4,24 @@ The constructor of a component stores its configuration and its `Context`, and d
 `export`, `__aenter__` and `__aexit__` do I/O.
 """
 
-from otel_zernel.component.component import (
-    Component,
-    ComponentConfig,
-    Context,
-    Extension,
-    Finding,
-    Kind,
-    Logger,
-    Stability,
-)
-from otel_zernel.component.emit import Emit, ImmediateEmit, Insist, PacedEmit
-from otel_zernel.component.exporter import Exporter
-from otel_zernel.component.processor import BYTES_AT_ONCE, ITEMS_AT_ONCE, LONGEST_PREPARATION, Processor
-from otel_zernel.component.receiver import PartialScrape, Receiver, Scraper, ScraperConfig
-
-__all__ = [
-    "BYTES_AT_ONCE",
-    "ITEMS_AT_ONCE",
-    "LONGEST_PREPARATION",
-    "Component",
-    "ComponentConfig",
-    "Context",
-    "Emit",
-    "Exporter",
-    "Extension",
-    "Finding",
-    "ImmediateEmit",
-    "Insist",
-    "Kind",
-    "Logger",
-    "PacedEmit",
-    "PartialScrape",
-    "Processor",
-    "Receiver",
-    "Scraper",
-    "ScraperConfig",
-    "Stability",
-]
+from otel_zernel.component.component import Component as Component
+from otel_zernel.component.component import ComponentConfig as ComponentConfig
+from otel_zernel.component.component import Context as Context
+from otel_zernel.component.component import Extension as Extension
+from otel_zernel.component.component import Finding as Finding
+from otel_zernel.component.component import Kind as Kind
+from otel_zernel.component.component import Logger as Logger
+from otel_zernel.component.component import Stability as Stability
+from otel_zernel.component.emit import Emit as Emit
+from otel_zernel.component.emit import ImmediateEmit as ImmediateEmit
+from otel_zernel.component.emit import Insist as Insist
+from otel_zernel.component.emit import PacedEmit as PacedEmit
+from otel_zernel.component.exporter import Exporter as Exporter
+from otel_zernel.component.processor import BYTES_AT_ONCE as BYTES_AT_ONCE
+from otel_zernel.component.processor import ITEMS_AT_ONCE as ITEMS_AT_ONCE
+from otel_zernel.component.processor import LONGEST_PREPARATION as LONGEST_PREPARATION
+from otel_zernel.component.processor import Processor as Processor
+from otel_zernel.component.receiver import PartialScrape as PartialScrape
+from otel_zernel.component.receiver import Receiver as Receiver
+from otel_zernel.component.receiver import Scraper as Scraper
+from otel_zernel.component.receiver import ScraperConfig as ScraperConfig

@@ -14,7 +14,10 @@ from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
 from otel_zernel.config.marked import unusable_extensions
 from otel_zernel.config.migration import hint
-from otel_zernel.config.settings import PIPELINE_KINDS, ComponentSettings, PipelineSettings, Settings
+from otel_zernel.config.settings import PIPELINE_KINDS
+from otel_zernel.config.settings import ComponentSettings as ComponentSettings
+from otel_zernel.config.settings import PipelineSettings as PipelineSettings
+from otel_zernel.config.settings import Settings as Settings
 from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.config.warnings import warnings_of
 from otel_zernel.config.yaml12 import Path
@@ -22,8 +25,6 @@ from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.registry import KINDS, ComponentClass, Registry
 from otel_zernel.text import joined, one_line, quoted, suggestion
 from otel_zernel.types import Duration, Section
-
-__all__ = ["ComponentSettings", "PipelineSettings", "Settings", "read_settings", "validate"]
 
 SECTIONS = (*KINDS, "service")
 

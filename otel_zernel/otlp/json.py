@@ -11,9 +11,7 @@ import re
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from otel_zernel.otlp.json_pieces import parse_json
-
-__all__ = ["parse_json", "to_json"]
+from otel_zernel.otlp.json_pieces import parse_json as parse_json
 
 # Keys of objects are always field names, and quotes inside strings are escaped. So no user's text matches.
 _BASE64_ID = re.compile(r'"(traceId|spanId|parentSpanId|profileId)":"([A-Za-z0-9+/=]*)"')

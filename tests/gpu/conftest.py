@@ -1,5 +1,4 @@
 """The stand-ins for CUDA and NCCL."""
 
-from tests.receivers.ebpf.standin.fixture import build_standin, standin
-
-__all__ = ["build_standin", "standin"]
+from tests.receivers.ebpf.standin.fixture import build_standin as build_standin
+from tests.receivers.ebpf.standin.fixture import standin as standin

@@ -1,5 +1,4 @@
 """Fixtures of the tests of reliability."""
 
-from tests.receivers.ebpf.standin.fixture import build_standin, standin
-
-__all__ = ["build_standin", "standin"]
+from tests.receivers.ebpf.standin.fixture import build_standin as build_standin
+from tests.receivers.ebpf.standin.fixture import standin as standin

@@ -14,11 +14,10 @@ import pytest
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER
 from tests.collectors import Collector, running_collector
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.standin.fixture import build_standin, standin
-from tests.receivers.ebpf.watching import loadable
+from tests.receivers.ebpf.standin.fixture import build_standin as build_standin
+from tests.receivers.ebpf.standin.fixture import standin as standin
+from tests.receivers.ebpf.watching import loadable as loadable
 from tests.waiting import wait_for
-
-__all__ = ["build_standin", "loadable", "standin"]
 
 pytestmark = pytest.mark.soak
 

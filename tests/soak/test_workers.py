@@ -12,11 +12,11 @@ import pytest
 
 from tests.collectors import running_collector
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.standin.fixture import build_standin, standin
-from tests.receivers.ebpf.watching import TEST_RUN, loadable
+from tests.receivers.ebpf.standin.fixture import build_standin as build_standin
+from tests.receivers.ebpf.standin.fixture import standin as standin
+from tests.receivers.ebpf.watching import TEST_RUN
+from tests.receivers.ebpf.watching import loadable as loadable
 from tests.soak import ranks as program
-
-__all__ = ["build_standin", "loadable", "standin"]
 
 pytestmark = pytest.mark.soak
 

@@ -1,5 +1,3 @@
 """`otel-zernel api`: the REST gateway of a store."""
 
-from otel_zernel_commands.api.command import ApiCommand
-
-__all__ = ["ApiCommand"]
+from otel_zernel_commands.api.command import ApiCommand as ApiCommand

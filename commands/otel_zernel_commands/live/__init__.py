@@ -1,5 +1,3 @@
 """`otel-zernel live`: the live page of this machine, or of a recorded run."""
 
-from otel_zernel_commands.live.command import LiveCommand
-
-__all__ = ["LiveCommand"]
+from otel_zernel_commands.live.command import LiveCommand as LiveCommand

@@ -1,5 +1,3 @@
 """Prints the batches of a pipeline."""
 
-from otel_zernel_exporters.debug.exporter import DebugExporter
-
-__all__ = ["DebugExporter"]
+from otel_zernel_exporters.debug.exporter import DebugExporter as DebugExporter

@@ -1,5 +1,3 @@
 """Keeps the live state of a training, and serves it as JSON and as a stream of changes."""
 
-from otel_zernel_exporters.live.exporter import LiveExporter
-
-__all__ = ["LiveExporter"]
+from otel_zernel_exporters.live.exporter import LiveExporter as LiveExporter

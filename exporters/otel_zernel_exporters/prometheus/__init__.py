@@ -1,5 +1,3 @@
 """Serves metrics on an HTTP page for Prometheus to scrape."""
 
-from otel_zernel_exporters.prometheus.exporter import PrometheusExporter
-
-__all__ = ["PrometheusExporter"]
+from otel_zernel_exporters.prometheus.exporter import PrometheusExporter as PrometheusExporter

@@ -1,5 +1,5 @@
 """Writes metrics to Prometheus, Mimir, VictoriaMetrics and others, by remote write."""
 
-from otel_zernel_exporters.prometheusremotewrite.exporter import PrometheusRemoteWriteExporter
-
-__all__ = ["PrometheusRemoteWriteExporter"]
+from otel_zernel_exporters.prometheusremotewrite.exporter import (
+    PrometheusRemoteWriteExporter as PrometheusRemoteWriteExporter,
+)

@@ -1,5 +1,3 @@
 """Stores metrics and spans in SQLite or PostgreSQL."""
 
-from otel_zernel_exporters.sql.exporter import SqlExporter
-
-__all__ = ["SqlExporter"]
+from otel_zernel_exporters.sql.exporter import SqlExporter as SqlExporter

@@ -1,5 +1,3 @@
 """Pushes memory and latencies of a training to dashboards over WebSocket."""
 
-from otel_zernel_exporters.websocket.exporter import WebSocketExporter
-
-__all__ = ["WebSocketExporter"]
+from otel_zernel_exporters.websocket.exporter import WebSocketExporter as WebSocketExporter

@@ -1,5 +1,3 @@
 """Checks and sends user names and passwords."""
 
-from otel_zernel_extensions.basicauth.extension import BasicAuthExtension
-
-__all__ = ["BasicAuthExtension"]
+from otel_zernel_extensions.basicauth.extension import BasicAuthExtension as BasicAuthExtension

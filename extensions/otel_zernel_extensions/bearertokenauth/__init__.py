@@ -1,5 +1,3 @@
 """Checks and sends bearer tokens."""
 
-from otel_zernel_extensions.bearertokenauth.extension import BearerTokenAuthExtension
-
-__all__ = ["BearerTokenAuthExtension"]
+from otel_zernel_extensions.bearertokenauth.extension import BearerTokenAuthExtension as BearerTokenAuthExtension

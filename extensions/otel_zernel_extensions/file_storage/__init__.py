@@ -1,5 +1,3 @@
 """Keeps queues and positions in files."""
 
-from otel_zernel_extensions.file_storage.extension import FileStorageExtension
-
-__all__ = ["FileStorageExtension"]
+from otel_zernel_extensions.file_storage.extension import FileStorageExtension as FileStorageExtension

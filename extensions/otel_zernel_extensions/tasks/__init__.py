@@ -1,5 +1,3 @@
 """Runs commands as tasks, and keeps their states."""
 
-from otel_zernel_extensions.tasks.extension import TasksExtension
-
-__all__ = ["TasksExtension"]
+from otel_zernel_extensions.tasks.extension import TasksExtension as TasksExtension

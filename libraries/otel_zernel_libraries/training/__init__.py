@@ -1,75 +1,40 @@
 """Reads a training from the batches of `phases`, `ebpf`, `nvml` and `csv`: phases, steps, jobs and GPUs."""
 
-from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
-from otel_zernel_libraries.training.distributions import distribution_of
-from otel_zernel_libraries.training.names import HARMLESS_THROTTLING, PHASES, TRAINED, best_source, launcher_of
-from otel_zernel_libraries.training.points import SeenValue, numbers_of, scalars_of
-from otel_zernel_libraries.training.programs import script_of, title_of
-from otel_zernel_libraries.training.steps import (
-    BarSegment,
-    Durations,
-    StepBar,
-    bar_of,
-    joined_durations,
-)
-from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS, FEWEST_STEPS, PHASE_OF
-from otel_zernel_libraries.training.words import (
-    ACTIVITY_WORDS,
-    DELAYS,
-    PHASE_WORDS,
-    POSITION_WORDS,
-    THROTTLE_NAMES,
-    VERDICT_WORDS,
-    activity_words,
-    cause_name,
-    cause_sentence,
-    detail_name,
-    mark_names,
-    moment_name,
-    phase_name,
-    phases_css,
-    position_name,
-    throttle_name,
-    verdict_words,
-)
-
-__all__ = [
-    "ACTIVITY_WORDS",
-    "DELAYS",
-    "ESSENTIAL_MARKS",
-    "FEWEST_STEPS",
-    "HARMLESS_THROTTLING",
-    "PHASES",
-    "PHASE_OF",
-    "PHASE_WORDS",
-    "POSITION_WORDS",
-    "THROTTLE_NAMES",
-    "TRAINED",
-    "VERDICT_WORDS",
-    "BarSegment",
-    "CpuTaker",
-    "Durations",
-    "SeenValue",
-    "StepBar",
-    "TakerKind",
-    "activity_words",
-    "bar_of",
-    "best_source",
-    "cause_name",
-    "cause_sentence",
-    "detail_name",
-    "distribution_of",
-    "joined_durations",
-    "launcher_of",
-    "mark_names",
-    "moment_name",
-    "numbers_of",
-    "phase_name",
-    "phases_css",
-    "position_name",
-    "scalars_of",
-    "script_of",
-    "throttle_name",
-    "title_of",
-    "verdict_words",
-]
+from otel_zernel_libraries.training.cpu_takers import CpuTaker as CpuTaker
+from otel_zernel_libraries.training.cpu_takers import TakerKind as TakerKind
+from otel_zernel_libraries.training.distributions import distribution_of as distribution_of
+from otel_zernel_libraries.training.names import HARMLESS_THROTTLING as HARMLESS_THROTTLING
+from otel_zernel_libraries.training.names import PHASES as PHASES
+from otel_zernel_libraries.training.names import TRAINED as TRAINED
+from otel_zernel_libraries.training.names import best_source as best_source
+from otel_zernel_libraries.training.names import launcher_of as launcher_of
+from otel_zernel_libraries.training.points import SeenValue as SeenValue
+from otel_zernel_libraries.training.points import numbers_of as numbers_of
+from otel_zernel_libraries.training.points import scalars_of as scalars_of
+from otel_zernel_libraries.training.programs import script_of as script_of
+from otel_zernel_libraries.training.programs import title_of as title_of
+from otel_zernel_libraries.training.steps import BarSegment as BarSegment
+from otel_zernel_libraries.training.steps import Durations as Durations
+from otel_zernel_libraries.training.steps import StepBar as StepBar
+from otel_zernel_libraries.training.steps import bar_of as bar_of
+from otel_zernel_libraries.training.steps import joined_durations as joined_durations
+from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS as ESSENTIAL_MARKS
+from otel_zernel_libraries.training.verdicts import FEWEST_STEPS as FEWEST_STEPS
+from otel_zernel_libraries.training.verdicts import PHASE_OF as PHASE_OF
+from otel_zernel_libraries.training.words import ACTIVITY_WORDS as ACTIVITY_WORDS
+from otel_zernel_libraries.training.words import DELAYS as DELAYS
+from otel_zernel_libraries.training.words import PHASE_WORDS as PHASE_WORDS
+from otel_zernel_libraries.training.words import POSITION_WORDS as POSITION_WORDS
+from otel_zernel_libraries.training.words import THROTTLE_NAMES as THROTTLE_NAMES
+from otel_zernel_libraries.training.words import VERDICT_WORDS as VERDICT_WORDS
+from otel_zernel_libraries.training.words import activity_words as activity_words
+from otel_zernel_libraries.training.words import cause_name as cause_name
+from otel_zernel_libraries.training.words import cause_sentence as cause_sentence
+from otel_zernel_libraries.training.words import detail_name as detail_name
+from otel_zernel_libraries.training.words import mark_names as mark_names
+from otel_zernel_libraries.training.words import moment_name as moment_name
+from otel_zernel_libraries.training.words import phase_name as phase_name
+from otel_zernel_libraries.training.words import phases_css as phases_css
+from otel_zernel_libraries.training.words import position_name as position_name
+from otel_zernel_libraries.training.words import throttle_name as throttle_name
+from otel_zernel_libraries.training.words import verdict_words as verdict_words

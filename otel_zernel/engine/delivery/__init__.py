@@ -1,5 +1,3 @@
 """The delivery of batches to one exporter."""
 
-from otel_zernel.engine.delivery.delivery import Delivery
-
-__all__ = ["Delivery"]
+from otel_zernel.engine.delivery.delivery import Delivery as Delivery

@@ -1,24 +1,16 @@
 """The queues of exporters: in memory, or on a disk. `Delivery` does the waiting."""
 
-from otel_zernel.engine.queues.durable import DurableQueue, UnsafeBatch, open_durable
-from otel_zernel.engine.queues.entries import Entry
-from otel_zernel.engine.queues.memory import MemoryQueue, memory_share
-from otel_zernel.engine.queues.queue import Lease, Queue, QueueOwner
-from otel_zernel.engine.queues.requests import Request, by_signal, grouped, join_and_split, joined
-
-__all__ = [
-    "DurableQueue",
-    "Entry",
-    "Lease",
-    "MemoryQueue",
-    "Queue",
-    "QueueOwner",
-    "Request",
-    "UnsafeBatch",
-    "by_signal",
-    "grouped",
-    "join_and_split",
-    "joined",
-    "memory_share",
-    "open_durable",
-]
+from otel_zernel.engine.queues.durable import DurableQueue as DurableQueue
+from otel_zernel.engine.queues.durable import UnsafeBatch as UnsafeBatch
+from otel_zernel.engine.queues.durable import open_durable as open_durable
+from otel_zernel.engine.queues.entries import Entry as Entry
+from otel_zernel.engine.queues.memory import MemoryQueue as MemoryQueue
+from otel_zernel.engine.queues.memory import memory_share as memory_share
+from otel_zernel.engine.queues.queue import Lease as Lease
+from otel_zernel.engine.queues.queue import Queue as Queue
+from otel_zernel.engine.queues.queue import QueueOwner as QueueOwner
+from otel_zernel.engine.queues.requests import Request as Request
+from otel_zernel.engine.queues.requests import by_signal as by_signal
+from otel_zernel.engine.queues.requests import grouped as grouped
+from otel_zernel.engine.queues.requests import join_and_split as join_and_split
+from otel_zernel.engine.queues.requests import joined as joined

@@ -1,5 +1,3 @@
 """Joins small batches into larger ones."""
 
-from otel_zernel_processors.batch.processor import BatchProcessor
-
-__all__ = ["BatchProcessor"]
+from otel_zernel_processors.batch.processor import BatchProcessor as BatchProcessor

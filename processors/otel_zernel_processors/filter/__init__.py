@@ -1,5 +1,3 @@
 """Drops metrics, data points, spans and log records that meet conditions."""
 
-from otel_zernel_processors.filter.processor import FilterProcessor
-
-__all__ = ["FilterProcessor"]
+from otel_zernel_processors.filter.processor import FilterProcessor as FilterProcessor

@@ -1,5 +1,3 @@
 """Names the pods, containers and jobs of processes and GPUs."""
 
-from otel_zernel_processors.kubernetes.processor import KubernetesProcessor
-
-__all__ = ["KubernetesProcessor"]
+from otel_zernel_processors.kubernetes.processor import KubernetesProcessor as KubernetesProcessor

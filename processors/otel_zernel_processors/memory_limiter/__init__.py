@@ -1,5 +1,3 @@
 """Refuses data while the collector uses too much memory."""
 
-from otel_zernel_processors.memory_limiter.processor import MemoryLimiterProcessor
-
-__all__ = ["MemoryLimiterProcessor"]
+from otel_zernel_processors.memory_limiter.processor import MemoryLimiterProcessor as MemoryLimiterProcessor

@@ -1,5 +1,3 @@
 """Renames, copies, combines and scales metrics, and changes and aggregates their labels."""
 
-from otel_zernel_processors.metricstransform.processor import MetricsTransformProcessor
-
-__all__ = ["MetricsTransformProcessor"]
+from otel_zernel_processors.metricstransform.processor import MetricsTransformProcessor as MetricsTransformProcessor

@@ -1,5 +1,3 @@
 """Percentiles of gauges, sums and histograms, computed with HDR histograms."""
 
-from otel_zernel_processors.percentiles.processor import PercentilesProcessor
-
-__all__ = ["PercentilesProcessor"]
+from otel_zernel_processors.percentiles.processor import PercentilesProcessor as PercentilesProcessor

@@ -1,5 +1,4 @@
 """Adds, changes and removes resource attributes, and detects where the collector runs."""
 
-from otel_zernel_processors.resource.processor import ResourceDetectionProcessor, ResourceProcessor
-
-__all__ = ["ResourceDetectionProcessor", "ResourceProcessor"]
+from otel_zernel_processors.resource.processor import ResourceDetectionProcessor as ResourceDetectionProcessor
+from otel_zernel_processors.resource.processor import ResourceProcessor as ResourceProcessor

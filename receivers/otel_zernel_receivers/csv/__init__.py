@@ -1,5 +1,3 @@
 """The csv receiver: reads metrics from CSV files."""
 
-from otel_zernel_receivers.csv.receiver import CsvReceiver
-
-__all__ = ["CsvReceiver"]
+from otel_zernel_receivers.csv.receiver import CsvReceiver as CsvReceiver

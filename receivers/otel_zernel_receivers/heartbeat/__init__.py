@@ -1,5 +1,3 @@
 """The master's side of a fleet of workers: takes their heartbeats, and serves their state."""
 
-from otel_zernel_receivers.heartbeat.receiver import HeartbeatReceiver
-
-__all__ = ["HeartbeatReceiver"]
+from otel_zernel_receivers.heartbeat.receiver import HeartbeatReceiver as HeartbeatReceiver

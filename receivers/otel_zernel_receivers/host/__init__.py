@@ -1,5 +1,3 @@
 """Watches the machine: CPUs, memory, disks, networks, pressure and processes."""
 
-from otel_zernel_receivers.host.receiver import HostReceiver
-
-__all__ = ["HostReceiver"]
+from otel_zernel_receivers.host.receiver import HostReceiver as HostReceiver

@@ -1,5 +1,3 @@
 """The kafka receiver: reads OTLP from topics of Kafka, as a member of a consumer group."""
 
-from otel_zernel_receivers.kafka.receiver import KafkaReceiver
-
-__all__ = ["KafkaReceiver"]
+from otel_zernel_receivers.kafka.receiver import KafkaReceiver as KafkaReceiver

@@ -1,5 +1,3 @@
 """Watches NVIDIA GPUs through NVML."""
 
-from otel_zernel_receivers.nvml.receiver import NvmlReceiver
-
-__all__ = ["NvmlReceiver"]
+from otel_zernel_receivers.nvml.receiver import NvmlReceiver as NvmlReceiver

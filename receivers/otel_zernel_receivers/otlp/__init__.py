@@ -1,5 +1,3 @@
 """Receives metrics, spans, log records and profiles over OTLP, by gRPC and HTTP."""
 
-from otel_zernel_receivers.otlp.receiver import OtlpReceiver
-
-__all__ = ["OtlpReceiver"]
+from otel_zernel_receivers.otlp.receiver import OtlpReceiver as OtlpReceiver

@@ -1,5 +1,3 @@
 """The prometheus receiver: scrapes the metrics pages of other programs, as Prometheus does."""
 
-from otel_zernel_receivers.prometheus.receiver import PrometheusReceiver
-
-__all__ = ["PrometheusReceiver"]
+from otel_zernel_receivers.prometheus.receiver import PrometheusReceiver as PrometheusReceiver

@@ -1,5 +1,3 @@
 """Reads the feed of a GPU workload daemon, or of the websocket exporter."""
 
-from otel_zernel_receivers.zernel.receiver import ZernelReceiver
-
-__all__ = ["ZernelReceiver"]
+from otel_zernel_receivers.zernel.receiver import ZernelReceiver as ZernelReceiver

@@ -8,11 +8,11 @@ from otel_zernel.testing import until
 from otel_zernel_receivers import ebpf
 from tests.interop.prometheus import scraping
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.standin.fixture import build_standin, standin
+from tests.receivers.ebpf.standin.fixture import build_standin as build_standin
+from tests.receivers.ebpf.standin.fixture import standin as standin
 from tests.receivers.ebpf.test_ends import Collector, collector, order, ranked_job
-from tests.receivers.ebpf.watching import loadable, own_programs
-
-__all__ = ["build_standin", "loadable", "own_programs", "standin"]
+from tests.receivers.ebpf.watching import loadable as loadable
+from tests.receivers.ebpf.watching import own_programs as own_programs
 
 README = Path(ebpf.__file__).with_name("README.md")
 

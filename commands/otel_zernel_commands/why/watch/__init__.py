@@ -1,57 +1,31 @@
 """Watches this machine with the real components, in this process and without a file of configuration."""
 
-from otel_zernel_commands.why.watch.configuration import (
-    collecting,
-    is_reading,
-    replay_settings,
-    watch_settings,
-    watched_state,
-)
-from otel_zernel_commands.why.watch.host_processes import (
-    command_of,
-    count_processes,
-    family_of,
-    is_running,
-    programs,
-    runs_mps,
-    shows_steps,
-    uses_rocm,
-)
-from otel_zernel_commands.why.watch.nccl_ras import nccl_notes
-from otel_zernel_commands.why.watch.py_spy import py_spy_code, py_spy_note
-from otel_zernel_commands.why.watch.slices import MOST_SLICES, Slice, Slices
-from otel_zernel_commands.why.watch.step_blocks import StepBlock, StepBlocks
-from otel_zernel_commands.why.watch.thread_activities import SampledProgram, SampledThread, ThreadSampler, sampling
-from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, replay, watch
-
-__all__ = [
-    "MOST_SLICES",
-    "SampledProgram",
-    "SampledThread",
-    "Slice",
-    "Slices",
-    "StepBlock",
-    "StepBlocks",
-    "ThreadSampler",
-    "WatchFollower",
-    "Watching",
-    "collecting",
-    "command_of",
-    "count_processes",
-    "family_of",
-    "is_reading",
-    "is_running",
-    "nccl_notes",
-    "programs",
-    "py_spy_code",
-    "py_spy_note",
-    "replay",
-    "replay_settings",
-    "runs_mps",
-    "sampling",
-    "shows_steps",
-    "uses_rocm",
-    "watch",
-    "watch_settings",
-    "watched_state",
-]
+from otel_zernel_commands.why.watch.configuration import collecting as collecting
+from otel_zernel_commands.why.watch.configuration import is_reading as is_reading
+from otel_zernel_commands.why.watch.configuration import replay_settings as replay_settings
+from otel_zernel_commands.why.watch.configuration import watch_settings as watch_settings
+from otel_zernel_commands.why.watch.configuration import watched_state as watched_state
+from otel_zernel_commands.why.watch.host_processes import command_of as command_of
+from otel_zernel_commands.why.watch.host_processes import count_processes as count_processes
+from otel_zernel_commands.why.watch.host_processes import family_of as family_of
+from otel_zernel_commands.why.watch.host_processes import is_running as is_running
+from otel_zernel_commands.why.watch.host_processes import programs as programs
+from otel_zernel_commands.why.watch.host_processes import runs_mps as runs_mps
+from otel_zernel_commands.why.watch.host_processes import shows_steps as shows_steps
+from otel_zernel_commands.why.watch.host_processes import uses_rocm as uses_rocm
+from otel_zernel_commands.why.watch.nccl_ras import nccl_notes as nccl_notes
+from otel_zernel_commands.why.watch.py_spy import py_spy_code as py_spy_code
+from otel_zernel_commands.why.watch.py_spy import py_spy_note as py_spy_note
+from otel_zernel_commands.why.watch.slices import MOST_SLICES as MOST_SLICES
+from otel_zernel_commands.why.watch.slices import Slice as Slice
+from otel_zernel_commands.why.watch.slices import Slices as Slices
+from otel_zernel_commands.why.watch.step_blocks import StepBlock as StepBlock
+from otel_zernel_commands.why.watch.step_blocks import StepBlocks as StepBlocks
+from otel_zernel_commands.why.watch.thread_activities import SampledProgram as SampledProgram
+from otel_zernel_commands.why.watch.thread_activities import SampledThread as SampledThread
+from otel_zernel_commands.why.watch.thread_activities import ThreadSampler as ThreadSampler
+from otel_zernel_commands.why.watch.thread_activities import sampling as sampling
+from otel_zernel_commands.why.watch.watching import WatchFollower as WatchFollower
+from otel_zernel_commands.why.watch.watching import Watching as Watching
+from otel_zernel_commands.why.watch.watching import replay as replay
+from otel_zernel_commands.why.watch.watching import watch as watch

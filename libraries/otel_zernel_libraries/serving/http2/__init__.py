@@ -4,9 +4,9 @@
 these (RFC 9113), `call` is one stream, and `wire` has the encodings.
 """
 
-from otel_zernel_libraries.serving.http2.call import Call, Method, Peer
-from otel_zernel_libraries.serving.http2.limits import Http2Limits
-from otel_zernel_libraries.serving.http2.server import Http2Server
-from otel_zernel_libraries.serving.http2.streams import ServerParts
-
-__all__ = ["Call", "Http2Limits", "Http2Server", "Method", "Peer", "ServerParts"]
+from otel_zernel_libraries.serving.http2.call import Call as Call
+from otel_zernel_libraries.serving.http2.call import Method as Method
+from otel_zernel_libraries.serving.http2.call import Peer as Peer
+from otel_zernel_libraries.serving.http2.limits import Http2Limits as Http2Limits
+from otel_zernel_libraries.serving.http2.server import Http2Server as Http2Server
+from otel_zernel_libraries.serving.http2.streams import ServerParts as ServerParts

@@ -1,5 +1,3 @@
 """Runs tasks as processes of this machine."""
 
-from otel_zernel_extensions.tasks.engines.local.engine import LocalEngine
-
-__all__ = ["LocalEngine"]
+from otel_zernel_extensions.tasks.engines.local.engine import LocalEngine as LocalEngine

@@ -1,6 +1,4 @@
 """Runs tasks as batch jobs of Slurm."""
 
-from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
-from otel_zernel_extensions.tasks.engines.slurm.engine import SlurmEngine
-
-__all__ = ["SlurmConfig", "SlurmEngine"]
+from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig as SlurmConfig
+from otel_zernel_extensions.tasks.engines.slurm.engine import SlurmEngine as SlurmEngine
