@@ -1,5 +1,6 @@
 """The contract that all four kinds share, the context that each component gets, and the contract of extensions."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -48,6 +49,8 @@ class Context:
     kept: dict[str, Any] = field(default_factory=dict)
     """Values that the component wants to keep over a reload that restarts it: the next instance in its place finds
     them. They end with the process."""
+    listening: asyncio.Event = field(default_factory=asyncio.Event)
+    """For receivers that serve: set by `run` when all servers listen. The collector is ready then."""
 
     @property
     def path(self) -> str:

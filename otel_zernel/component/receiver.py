@@ -13,6 +13,9 @@ from otel_zernel.types import Duration
 class Receiver(Component, ABC):
     """Produces batches until it is cancelled. Returns only when its input has ended for good."""
 
+    serves: ClassVar[bool] = False
+    """Whether `run` has servers, and sets `context.listening`."""
+
     @abstractmethod
     async def run(self, emit: Emit) -> None:
         """Runs until cancelled.

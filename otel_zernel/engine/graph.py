@@ -110,8 +110,8 @@ class Graph:
             stage.thread.close()
         if place.kind == "extensions":
             self.extensions.pop(place.id, None)
-        elif place.kind == "receivers":
-            self.receivers.pop(place.id, None)
+        elif place.kind == "receivers" and (receiver := self.receivers.pop(place.id, None)):
+            receiver.context.listening.set()  # nobody waits for it any more
         self.health.forget(place.path)
 
     def with_lifetime(self, place: Place) -> Extension | Delivery | Processor | None:
@@ -196,6 +196,8 @@ def _receiver(definition: Definition, context: Context, instruments: Instruments
         elif isinstance(built, Receiver):
             await built.run(emit)
 
+    if not (issubclass(definition.cls, Receiver) and definition.cls.serves):
+        context.listening.set()
     metrics = lru_cache(maxsize=None)(partial(instruments.receiver, context.id))
     fan_out = FanOut((), metrics, HoldWatch(context))
     return SupervisedReceiver(run, fan_out, context, partial(instruments.restarted, context.id))

@@ -74,7 +74,7 @@ def run(
     """Runs the collector until it stops. Returns the exit status.
 
     With `watched`, a change of these files reloads the configuration, as SIGHUP does. `on_ready` is called as soon as
-    all components have started. With `ends_with_terminal`, SIGHUP stops the collector instead.
+    all components have started and all servers listen. With `ends_with_terminal`, SIGHUP stops the collector instead.
     Raises `ConfigError` or `CannotStart` if it cannot start. With a log in JSON, a `CannotStart` is logged instead, so
     that every line is JSON.
     """

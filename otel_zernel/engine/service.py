@@ -13,6 +13,7 @@ from otel_zernel.config.schema import Settings
 from otel_zernel.engine.difference import Place, definitions
 from otel_zernel.engine.graph import Graph
 from otel_zernel.engine.lifetime import Lifetimes, cancel_and_wait
+from otel_zernel.engine.receivers import SupervisedReceiver
 from otel_zernel.engine.transition import Transition
 from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
@@ -76,7 +77,7 @@ class Service:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_change` is called with the settings in use after each change, `on_ready` as soon as all components have
-        started: servers have their ports.
+        started, and all servers listen.
         """
         self.settings = settings
         self.graph = Graph(clock or SystemClock())
@@ -101,9 +102,6 @@ class Service:
             try:
                 await transition.start(self.settings)
                 self._start_work()
-                self.graph.health.available(self._clock.time_ns())
-                _logger.info("Everything is ready. Begin running and processing data.")
-                self._on_ready()
                 await self._supervise(transition, stop, exit_when_done)
             except CannotStart:
                 log_losses(self)
@@ -142,7 +140,9 @@ class Service:
     async def _supervise(self, transition: Transition, stop: asyncio.Event, exit_when_done: bool) -> None:
         """Returns when `stop` is set, or when the work is done. Raises `CannotStart`."""
         stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: self._changed.set())
+        ready = asyncio.create_task(self._all_listen())
+        for waiting in (stopping, ready):
+            waiting.add_done_callback(lambda _: self._changed.set())
         is_idle = False
         try:
             while not stop.is_set():
@@ -151,6 +151,8 @@ class Service:
                 elif self._wanted:
                     (settings, answer), self._wanted = self._wanted, None
                     answer.set_result(await self._change(settings, transition, stop))
+                elif self.graph.health.up_since is None and not self._silent():
+                    self._announce()
                 elif self._work.is_finished and exit_when_done:
                     return
                 else:
@@ -160,6 +162,20 @@ class Service:
                     await self._wait_for_change()
         finally:
             stopping.cancel()
+            ready.cancel()
+
+    def _silent(self) -> list[SupervisedReceiver]:
+        """The receivers whose servers do not listen yet. Those of other components do so since their start."""
+        return [receiver for receiver in self.graph.receivers.values() if not receiver.context.listening.is_set()]
+
+    async def _all_listen(self) -> None:
+        while silent := self._silent():
+            await silent[0].context.listening.wait()
+
+    def _announce(self) -> None:
+        self.graph.health.available(self._clock.time_ns())
+        _logger.info("Everything is ready. Begin running and processing data.")
+        self._on_ready()
 
     async def _wait_for_change(self) -> None:
         """Returns when there may be something to do. Components that could not return are then tried again."""

@@ -25,6 +25,7 @@ class HeartbeatReceiver(Receiver):
     Config = HeartbeatReceiverConfig
     stability = "beta"
     signals = frozenset({"metrics"})
+    serves = True
     config: HeartbeatReceiverConfig
 
     @classmethod
@@ -52,6 +53,7 @@ class HeartbeatReceiver(Receiver):
             serving = self._serve_routes(fleet, stack)
             self.address = await stack.enter_async_context(serve_workers(self.config, self.context, fleet, counts))
             self.context.logger.info("Listening for heartbeats on %s", self.address)
+            self.context.listening.set()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep(fleet, counts), name="heartbeat sweep")
                 group.create_task(self._emit(emission, emit), name="heartbeat emission")

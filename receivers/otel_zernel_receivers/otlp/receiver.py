@@ -68,6 +68,7 @@ class OtlpReceiver(Receiver):
     Config = OtlpReceiverConfig
     stability = "beta"
     signals = ALL_SIGNALS
+    serves = True
     config: OtlpReceiverConfig
 
     def __init__(self, config: OtlpReceiverConfig, context: Context) -> None:
@@ -85,6 +86,7 @@ class OtlpReceiver(Receiver):
                 self.addresses["http"] = await stack.enter_async_context(self._http(http, intake))
             places = " and ".join(f"{name} on {place}" for name, place in self.addresses.items())
             self.context.logger.info("Listening for OTLP over %s", places)
+            self.context.listening.set()
             await asyncio.Event().wait()
 
     @asynccontextmanager

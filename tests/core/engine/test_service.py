@@ -285,6 +285,49 @@ async def test_a_receiver_that_cannot_start_stops_the_service_with_its_message()
     assert sink_of(service).left
 
 
+async def test_the_collector_is_ready_when_the_servers_of_its_receivers_listen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Server(Receiver):
+        serves = True
+
+        async def run(self, emit: Emit) -> None:
+            starting.set()
+            await opened.wait()
+            self.context.listening.set()
+            await asyncio.Event().wait()
+
+    caplog.set_level(logging.INFO)
+    starting, opened, ready, stop = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    service = Service(settings_with(Server), FakeClock(), on_ready=ready.set)
+    running = asyncio.create_task(service.run(stop))
+    await starting.wait()
+    await other_tasks_run()
+    assert (service.graph.health.up_since, ready.is_set(), "Everything is ready" in caplog.text) == (None, False, False)
+    opened.set()
+    await ready.wait()
+    assert service.graph.health.up_since is not None
+    assert caplog.text.count("Everything is ready") == 1
+    stop.set()
+    await running
+
+
+async def test_a_server_whose_port_is_taken_stops_the_collector_before_it_is_ready(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Server(Receiver):
+        serves = True
+
+        async def run(self, emit: Emit) -> None:
+            await other_tasks_run()
+            raise CannotStart("receivers::source::endpoint: cannot listen on localhost:4317")
+
+    caplog.set_level(logging.INFO)
+    with pytest.raises(CannotStart, match="cannot listen"):
+        await Service(settings_with(Server), FakeClock()).run(asyncio.Event())
+    assert "Everything is ready" not in caplog.text
+
+
 async def test_a_scraper_is_scraped() -> None:
     async with running(PIPELINE.replace("source", "thermometer").replace("{values: [1, 2, 3]}", "")) as (service, *_):
         await until(lambda: len(sink_of(service).batches) > 3)
