@@ -237,18 +237,6 @@ class Batch:
         return "profiles" in self._contents
 
     @property
-    def has_metrics(self) -> bool:
-        return "metrics" in self._contents
-
-    @property
-    def has_spans(self) -> bool:
-        return "traces" in self._contents
-
-    @property
-    def has_logs(self) -> bool:
-        return "logs" in self._contents
-
-    @property
     def metrics(self) -> MetricsData:
         """The metrics, read-only. Empty if the batch has none."""
         return cast("MetricsData", self.message("metrics"))
@@ -301,16 +289,6 @@ class Batch:
     def point_count(self) -> int:
         """The number of metric data points."""
         return self.count_of("metrics")
-
-    @property
-    def span_count(self) -> int:
-        """The number of spans."""
-        return self.count_of("traces")
-
-    @property
-    def log_record_count(self) -> int:
-        """The number of log records."""
-        return self.count_of("logs")
 
     def count_of(self, signal: Signal) -> int:
         """The number of items of one signal."""

@@ -206,7 +206,7 @@ def test_a_processor_that_accepts_logs_handles_them_and_makes_none_up(type_: str
     assert isinstance(processor, Processor)
     for given in (every_signal().only({"logs"}), every_signal()):
         came = [*processor.process(given), *processor.flush()]
-        assert sum(batch.log_record_count for batch in came) <= 1
+        assert sum(batch.count_of("logs") for batch in came) <= 1
 
 
 @pytest.mark.parametrize("type_", accepting("exporters", "logs"))

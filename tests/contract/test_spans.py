@@ -131,4 +131,4 @@ def test_spans_that_lack_an_attribute_are_counted_and_the_others_are_used() -> N
     made = [*processor.process(batch), *processor.flush()]
     assert isinstance(processor.context.drop, Dropped)
     assert processor.context.drop.counts == {"malformed_span": 10}
-    assert any(batch.has_metrics for batch in made)
+    assert any("metrics" in batch.signals for batch in made)

@@ -18,7 +18,7 @@ def replayed() -> bytes:
     """The output as OTLP in JSON lines, without the version in every scope."""
     script = runpy.run_path(str(EXAMPLES / "replay.py"))
     batches = script["replayed"](script["RECORDING"])
-    lines = [to_json(batch.metrics) if batch.has_metrics else to_json(batch.spans) for batch in batches]
+    lines = [to_json(batch.metrics) if "metrics" in batch.signals else to_json(batch.spans) for batch in batches]
     return b"".join(line + b"\n" for line in lines).replace(b',"version":"%s"' % __version__.encode(), b"")
 
 

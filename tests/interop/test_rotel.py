@@ -47,7 +47,7 @@ def steps() -> Batch:
 async def arrived(rotel: Rotel, metrics: Batch, spans: Batch, tolerance: float = 0.0) -> None:
     """Waits for everything and compares it; `tolerance` is relative."""
     async with asyncio.timeout(60):
-        while len(rotel.values()) < metrics.point_count or rotel.spans().total() < spans.span_count:
+        while len(rotel.values()) < metrics.point_count or rotel.spans().total() < spans.count_of("traces"):
             await rotel.sink.next()
     assert rotel.values() == pytest.approx(values_of(metrics.bytes_of("metrics")), rel=tolerance, abs=0)
     assert rotel.spans() == spans_of(spans.spans)

@@ -144,7 +144,7 @@ class TargetTurns:
     async def _wait(self, request: Request, unbroken: Unbroken, *, alone: bool = False) -> _Waiting:
         """Reads the targets of the request. There may be thousands."""
         targets: frozenset[Identity] = frozenset()
-        if self._needed and request.batch.has_metrics:  # the order of spans and log records does not matter
+        if self._needed and "metrics" in request.batch.signals:  # the order of spans and log records does not matter
             metrics = request.batch.bytes_of("metrics")
             if len(metrics) <= _SMALL:
                 targets = frozenset(identities_of(metrics))

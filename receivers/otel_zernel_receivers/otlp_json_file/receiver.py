@@ -98,18 +98,18 @@ def _times(batch: Batch, *, edit: bool) -> Iterator[tuple[Any, str]]:
 
 def _holders(batch: Batch, *, edit: bool) -> Iterator[Any]:
     """The messages that may have a time: points, exemplars, spans, events, log records."""
-    if batch.has_metrics:
+    if "metrics" in batch.signals:
         for resource in (batch.edit_metrics() if edit else batch.metrics).resource_metrics:
             for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
                 for point in points(metric):
                     yield point
                     yield from getattr(point, "exemplars", ())
-    if batch.has_spans:
+    if "traces" in batch.signals:
         for traced in (batch.edit_spans() if edit else batch.spans).resource_spans:
             for span in (span for spans in traced.scope_spans for span in spans.spans):
                 yield span
                 yield from span.events
-    if batch.has_logs:
+    if "logs" in batch.signals:
         for logged in (batch.edit_logs() if edit else batch.logs).resource_logs:
             yield from (record for logs in logged.scope_logs for record in logs.log_records)
 

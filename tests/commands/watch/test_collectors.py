@@ -52,7 +52,7 @@ def recorded_job() -> str:
     """The data of a job of four ranks, with a straggler."""
     job = GeneratedJob(RANKS, time.time_ns() - SECONDS * SECOND, straggler=STRAGGLER)
     batches = [batch for second in job.seconds(SECONDS) for batch in second]
-    lines = [to_json(one.metrics) if one.has_metrics else to_json(one.spans) for one in batches]
+    lines = [to_json(one.metrics) if "metrics" in one.signals else to_json(one.spans) for one in batches]
     return "".join(line.decode() + "\n" for line in lines)
 
 

@@ -64,7 +64,8 @@ def through_phases(batches: Iterable[Batch]) -> list[Batch]:
 
 def _without(batch: Batch, pids: set[int]) -> Batch:
     """Without the data of these processes."""
-    data: Any = batch.edit_spans().resource_spans if batch.has_spans else batch.edit_metrics().resource_metrics
+    has_spans = "traces" in batch.signals
+    data: Any = batch.edit_spans().resource_spans if has_spans else batch.edit_metrics().resource_metrics
     left = [one for one in data if pid_of(one) not in pids]
     del data[:]
     data.extend(left)

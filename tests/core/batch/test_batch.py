@@ -113,7 +113,7 @@ def test_pieces_hold_every_item_in_order_and_at_most_max_items(values: list[floa
     batch = Batch(metrics=batch_of(*values).metrics, spans=spans(count))
     pieces = list(split_batch(batch, size))
     assert values_of(pieces) == values
-    assert sum(piece.span_count for piece in pieces) == count
+    assert sum(piece.count_of("traces") for piece in pieces) == count
     assert all(piece.item_count <= size for piece in pieces) or len(pieces) == 1
 
 
@@ -129,10 +129,10 @@ def test_a_piece_keeps_the_resource_the_scope_and_the_metric() -> None:
 
 def test_a_batch_that_the_collector_encoded_is_parsed_only_if_it_is_read() -> None:
     batch = Batch.encoded("traces", spans(3).SerializeToString(), 3)
-    assert (batch.span_count, batch.point_count) == (3, 0)
+    assert (batch.count_of("traces"), batch.point_count) == (3, 0)
     assert batch.bytes_of("traces") == spans(3).SerializeToString()
     assert batch.spans == spans(3)
-    assert Batch.encoded("traces", b"not parsed", 1).only({"traces"}).span_count == 1
+    assert Batch.encoded("traces", b"not parsed", 1).only({"traces"}).count_of("traces") == 1
 
 
 def of_temporality(*temporalities: int, points_each: int = 1) -> MetricsData:
@@ -186,7 +186,7 @@ def test_received_profiles_are_forwarded_unchanged_and_counted_by_samples() -> N
 def test_profiles_are_neither_joined_nor_split_because_their_samples_share_a_dictionary() -> None:
     batch = Batch(spans=spans(5), profiles=profiles(*range(9)))
     *rest, last = split_batch(batch, 2)
-    assert [piece.span_count for piece in rest] == [2, 2, 1]
+    assert [piece.count_of("traces") for piece in rest] == [2, 2, 1]
     assert (last.signals, last.profiles) == (("profiles",), batch.profiles)
     assert last.stays_alone
     with pytest.raises(ValueError, match="cannot be joined"):

@@ -42,7 +42,7 @@ def test_summaries_and_spans_pass_through() -> None:
     [passed] = running.process(summary)
     assert passed is summary
     [passed] = running.process(Batch(metrics=gauge([1]).metrics, spans=traces(Span(name="step"))))
-    assert (passed.span_count, passed.has_metrics) == (1, False)
+    assert (passed.count_of("traces"), "metrics" in passed.signals) == (1, False)
 
 
 NAMES = [

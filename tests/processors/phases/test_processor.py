@@ -115,12 +115,12 @@ def test_percentiles_of_step_durations_are_those_of_the_steps() -> None:
 def test_other_spans_and_all_metrics_pass() -> None:
     foreign = batch_of([Span(name="request")])
     foreign.edit_spans().resource_spans[0].scope_spans[0].scope.name = "my.app"
-    assert run(foreign)[0].span_count == 1
+    assert run(foreign)[0].count_of("traces") == 1
     assert run(gauge_batch("hw.power", [(0, 100.0)]))[0].point_count == 1
     mine = batch_of(Loop().steps(3).spans)
-    assert run(mine, traces=None)[0].span_count == 0
+    assert run(mine, traces=None)[0].count_of("traces") == 0
     passed = run(batch_of(Loop().steps(3).spans), traces=None, pass_through=True)
-    assert sum(batch.span_count for batch in passed) == 12
+    assert sum(batch.count_of("traces") for batch in passed) == 12
 
 
 def test_transitions_and_epochs_are_emitted() -> None:

@@ -92,7 +92,7 @@ def test_spans_get_the_same_attributes() -> None:
     [batch] = processor({"detectors": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(spans)
     [resource] = TracesData.FromString(batch.bytes_of("traces")).resource_spans
     assert resource.resource.attributes[0].value.string_value == "trainer"
-    assert not batch.has_metrics
+    assert "metrics" not in batch.signals
 
 
 def test_profiles_get_the_same_attributes_also_if_the_dictionary_has_their_texts() -> None:

@@ -37,7 +37,7 @@ class Slices:
 
     def take(self, batch: Batch) -> None:
         """Adds those of the spans that `phases` emits."""
-        for of_resource in batch.spans.resource_spans if batch.has_spans else ():
+        for of_resource in batch.spans.resource_spans:
             pid = scalars_of(of_resource.resource.attributes).get("process.pid")
             if isinstance(pid, int):
                 for one in _slices(pid, of_resource):

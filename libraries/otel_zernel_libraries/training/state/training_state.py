@@ -88,16 +88,16 @@ class TrainingState(TrainingEntities):
 
     def add(self, batch: Batch, now: float) -> None:
         """Adds a batch, which stays as it is. Raises `DecodeError`."""
-        for of_resource in batch.metrics.resource_metrics if batch.has_metrics else ():
+        for of_resource in batch.metrics.resource_metrics:
             resource: Resource | None = None
             for metric in (metric for scope in of_resource.scope_metrics for metric in scope.metrics):
                 if read := self._readers.get(metric.name):
                     resource = scalars_of(of_resource.resource.attributes) if resource is None else resource
                     read(self, metric, resource, now)
                     self.touched = now
-        for spans in batch.spans.resource_spans if batch.has_spans else ():
+        for spans in batch.spans.resource_spans:
             self._add_spans(spans, now)
-        for logs in batch.logs.resource_logs if batch.has_logs else ():
+        for logs in batch.logs.resource_logs:
             self.add_records(logs, now)
 
     def settle(self, now: float) -> None:

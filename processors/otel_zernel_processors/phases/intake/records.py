@@ -29,7 +29,7 @@ def process_records(batch: Batch) -> list[tuple[Resource, LogRecord]]:
     """The records with one of these events, each with its resource."""
     return [
         (resource.resource, record)
-        for resource in (batch.logs.resource_logs if batch.has_logs else ())
+        for resource in batch.logs.resource_logs
         for scope in resource.scope_logs
         for record in scope.log_records
         if record.event_name in _READ

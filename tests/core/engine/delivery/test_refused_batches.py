@@ -52,7 +52,7 @@ async def judging(
 def refusing(*bad: float, error: Exception | None = None) -> Judge:
     """A judge of batches with these points."""
     refusal = error or Correctable("500: crashed on this batch", "500")
-    return lambda batch, _: refusal if batch.has_metrics and set(bad) & set(values_of([batch])) else None
+    return lambda batch, _: refusal if "metrics" in batch.signals and set(bad) & set(values_of([batch])) else None
 
 
 def spans() -> Batch:
@@ -60,7 +60,7 @@ def spans() -> Batch:
 
 
 def delivered(backend: Judging) -> list[float]:
-    return values_of([batch for batch in backend.batches if batch.has_metrics])
+    return values_of([batch for batch in backend.batches if "metrics" in batch.signals])
 
 
 @DURABLE
@@ -72,7 +72,7 @@ async def test_batches_that_are_refused_hold_up_no_others_and_are_dropped_alone(
             delivery.queue.put(metrics_of(float(number)))
         delivery.queue.put(metrics_of(100.0, target="another node"))
         delivery.queue.put(spans())
-        await eventually(clock, lambda: any(not batch.has_metrics for batch in backend.batches), before=5)
+        await eventually(clock, lambda: any("metrics" not in batch.signals for batch in backend.batches), before=5)
         await eventually(clock, lambda: sorted(delivered(backend)) == [*good, 100], before=900)
         assert [value for value in delivered(backend) if value < 100] == good
         while delivery.lost < len(bad):
@@ -85,7 +85,7 @@ async def test_batches_that_are_refused_hold_up_no_others_and_are_dropped_alone(
 @DURABLE
 async def test_metrics_that_are_refused_hold_up_no_spans(durable: bool) -> None:
     def judge(batch: Batch, _: float) -> Exception | None:
-        return Correctable("403: no scope metrics:write", "403") if batch.has_metrics else None
+        return Correctable("403: no scope metrics:write", "403") if "metrics" in batch.signals else None
 
     async with judging(judge, durable) as (delivery, backend, clock):
         for number in range(600):
@@ -93,7 +93,7 @@ async def test_metrics_that_are_refused_hold_up_no_spans(durable: bool) -> None:
             delivery.queue.put(spans())
             await clock.run_until(number / 10)
         await eventually(clock, lambda: len(backend.batches) == 600, before=120)
-        assert not any(batch.has_metrics for batch in backend.batches)
+        assert not any("metrics" in batch.signals for batch in backend.batches)
 
 
 async def test_a_signal_whose_endpoint_or_right_is_wrong_is_kept_until_somebody_corrects_it() -> None:
@@ -101,7 +101,7 @@ async def test_a_signal_whose_endpoint_or_right_is_wrong_is_kept_until_somebody_
     is_wrong = True
 
     def judge(batch: Batch, _: float) -> Exception | None:
-        return Correctable("404: no such path", "404") if batch.has_metrics and is_wrong else None
+        return Correctable("404: no such path", "404") if "metrics" in batch.signals and is_wrong else None
 
     async with judging(judge, durable=True) as (delivery, backend, clock):
         for number in range(5):
@@ -116,7 +116,7 @@ async def test_a_signal_whose_endpoint_or_right_is_wrong_is_kept_until_somebody_
 
 async def test_refused_spans_of_an_exporter_without_order_hold_up_no_metrics() -> None:
     def judge(batch: Batch, _: float) -> Exception | None:
-        return None if batch.has_metrics else Correctable("403: no scope traces:write", "403")
+        return None if "metrics" in batch.signals else Correctable("403: no scope traces:write", "403")
 
     async with judging(judge, durable=True, in_order=False) as (delivery, backend, clock):
         for number in range(50):
@@ -159,7 +159,7 @@ async def test_the_order_outlives_ten_minutes_without_a_working_server(durable: 
 
 async def test_spans_are_not_lost_with_metrics_that_they_were_gathered_with() -> None:
     def judge(batch: Batch, _: float) -> Exception | None:
-        return Permanent("the server takes no metrics") if batch.has_metrics else None
+        return Permanent("the server takes no metrics") if "metrics" in batch.signals else None
 
     async with judging(judge, batch={"flush_timeout": "1ms"}) as (delivery, backend, clock):
         for number in range(20):
@@ -167,7 +167,7 @@ async def test_spans_are_not_lost_with_metrics_that_they_were_gathered_with() ->
         for _ in range(20):
             delivery.queue.put(spans())
         await eventually(clock, lambda: delivery.lost >= 20 and backend.batches, before=3600)
-        assert sum(batch.span_count for batch in backend.batches) == 20 * spans().span_count
+        assert sum(batch.count_of("traces") for batch in backend.batches) == 20 * spans().count_of("traces")
         assert delivery.lost == 20
 
 

@@ -169,7 +169,7 @@ def test_where_ranks_are_missing_no_cause_over_ranks_is_named() -> None:
     records = [
         record
         for out in made
-        if out.has_logs
+        if "logs" in out.signals
         for one in out.logs.resource_logs
         for record in one.scope_logs[0].log_records
     ]

@@ -19,7 +19,7 @@ from tests.processors.phases.training import (
 
 def test_with_the_source_signals_spans_pass() -> None:
     made = run(batch_of(Loop().steps(3).spans), source="signals")
-    assert (len(made), made[0].span_count) == (1, 12)
+    assert (len(made), made[0].count_of("traces")) == (1, 12)
 
 
 def test_a_process_without_scopes_has_phases_by_signals() -> None:

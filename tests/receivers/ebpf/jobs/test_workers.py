@@ -248,7 +248,7 @@ def test_usual_ends_of_workers_are_only_counted(watch: Watch, standin: Standin) 
         job.order("exit 0")
         batch = watch.read()
         assert numbers(batch, ENDS, process_exit_code=0) == [1]
-        assert not batch.has_logs
+        assert "logs" not in batch.signals
         cpu = sum(doubles(batch, "zernel.dataloader.worker.cpu.time", process_pid=job.pid))
         assert cpu >= train_workers.CPU * WORKERS * 0.9, "the time of the ended worker is counted, too"
 
