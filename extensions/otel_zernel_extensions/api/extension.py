@@ -25,7 +25,7 @@ from otel_zernel_libraries.serving.api.server import ApiServer
 from otel_zernel_libraries.serving.cors import Cors
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.serving import serve
-from otel_zernel_libraries.serving.tls import ServerTls
+from otel_zernel_libraries.serving.tls import served_tls
 
 _HEADERS: Final = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -122,14 +122,13 @@ class ApiExtension(ApiServer):
         self._admission = self._admitting(authenticator, cors)
         metrics = RequestMetrics(self.context.meter, self.context.clock.monotonic)
         limits = ServerLimits(message_size=_MESSAGE_SIZE, connections=config.max_connections, send_buffer=_SEND_BUFFER)
-        tls = ServerTls(config.tls, f"{path}::tls", self.context) if config.tls else None
-        certificate = await self._stack.enter_async_context(tls) if tls else None
+        tls = await self._stack.enter_async_context(served_tls(config.tls, f"{path}::tls", self.context))
         self._stack.enter_context(self.serve(path, self._routes(authenticator)))
         server = serve(
             Outside(self._dispatcher, cors, metrics),
             config.endpoint,
             f"{path}::endpoint",
-            tls=certificate.context if certificate else None,
+            tls=tls,
             limits=limits,
             is_browsed=True,
         )
@@ -157,9 +156,8 @@ class ApiExtension(ApiServer):
             await self._admission.permit(route, scope)
 
     def _warn_if_open(self) -> None:
-        tls, auth, endpoint = self.config.tls, self.config.auth, self.config.endpoint
-        has_certificates = bool(tls and tls.client_ca_file)
-        if missing := missing_protection(endpoint, tls=bool(tls), auth=bool(auth) or has_certificates):
+        endpoint = self.config.endpoint
+        if missing := missing_protection(endpoint, self.config.tls, self.config.auth):
             self.context.logger.warning(
                 "%s::endpoint: other machines can use %s without %s; set tls and auth, or listen on localhost",
                 self.context.path,

@@ -10,6 +10,7 @@ from pydantic import Field
 from otel_zernel.authentication import AuthConfig, ServerAuthenticator, Unauthenticated
 from otel_zernel.component import Logger
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -51,12 +52,11 @@ def joined_headers(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
     return joined | {name: ",".join(values) for name, values in repeated.items()} if repeated else joined
 
 
-def warn_if_open(place: Address | Path, setting: str, logger: Logger, *, tls: bool, auth: bool) -> None:
-    """Logs a warning if a server that accepts data listens for other machines without TLS or authentication.
-
-    `auth` includes certificates of clients.
-    """
-    if missing := missing_protection(place, tls=tls, auth=auth):
+def warn_if_open(
+    place: Address | Path, setting: str, logger: Logger, tls: ServerTlsConfig | None, auth: AuthConfig | None
+) -> None:
+    """Logs a warning if a server that accepts data listens for other machines without TLS or authentication."""
+    if missing := missing_protection(place, tls, auth):
         logger.warning(
             "%s: %s accepts data from other machines without %s; set tls and auth, or listen on localhost",
             setting,
@@ -65,11 +65,15 @@ def warn_if_open(place: Address | Path, setting: str, logger: Logger, *, tls: bo
         )
 
 
-def missing_protection(place: Address | Path, *, tls: bool, auth: bool) -> str:
-    """`TLS and authentication`, one of the two, or an empty text: what a server lacks that other machines can reach."""
+def missing_protection(place: Address | Path, tls: ServerTlsConfig | None, auth: AuthConfig | None) -> str:
+    """`TLS and authentication`, one of the two, or an empty text: what a server lacks that other machines can reach.
+
+    Certificates of clients are authentication.
+    """
     if not isinstance(place, Address) or is_local(place.host):
         return ""
-    return " and ".join(name for name, present in (("TLS", tls), ("authentication", auth)) if not present)
+    protection = {"TLS": tls, "authentication": auth or (tls and tls.client_ca_file)}
+    return " and ".join(name for name, present in protection.items() if not present)
 
 
 def is_local(host: str) -> bool:

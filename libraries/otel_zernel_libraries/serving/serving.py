@@ -7,8 +7,8 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ from otel_zernel_libraries.serving.access import App, protected
 from otel_zernel_libraries.serving.http1.server import HttpServer
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.misdirected import Misdirected
-from otel_zernel_libraries.serving.tls import ServerTls
+from otel_zernel_libraries.serving.tls import served_tls
 from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 _logger = logging.getLogger("otel_zernel_libraries.serving")
@@ -51,13 +51,24 @@ async def serve(
     running requests have 1 s to finish.
     Raises `CannotStart` if the collector cannot listen on the address.
     """
-    listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
-    actual = Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
     server = HttpServer(app, limits or ServerLimits(), tls, Misdirected(setting, is_browsed=is_browsed))
-    try:
+    with listening(place, setting) as (listeners, actual):
         async with server.serving(listeners):
             yield actual
+
+
+@contextmanager
+def listening(place: Place, setting: str) -> Iterator[tuple[list[socket.socket], Place]]:
+    """Listening sockets, two for `localhost` if the machine has both families, and the actual address.
+
+    Raises `CannotStart`.
+    """
+    listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
+    try:
+        yield listeners, Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
     finally:
+        for listener in listeners:
+            listener.close()
         if isinstance(place, Path):
             _unlink(place)
 
@@ -193,13 +204,8 @@ async def serve_guarded(
     """
     section = context.path
     guarded = protected(app, server_authenticator(auth, context, f"{section}::auth"))
-    async with AsyncExitStack() as stack:
-        certificate = await stack.enter_async_context(ServerTls(tls, f"{section}::tls", context)) if tls else None
-        server = serve(
-            guarded,
-            place,
-            setting=f"{section}::endpoint",
-            tls=certificate.context if certificate else None,
-            limits=limits,
-        )
-        yield await stack.enter_async_context(server)
+    async with (
+        served_tls(tls, f"{section}::tls", context) as certificate,
+        serve(guarded, place, f"{section}::endpoint", tls=certificate, limits=limits) as actual,
+    ):
+        yield actual

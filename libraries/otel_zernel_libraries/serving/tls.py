@@ -4,6 +4,8 @@ Changed files are read again while the server runs. If the new files are unusabl
 """
 
 import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -59,6 +61,18 @@ class ServerTls:
         if old and old.pem == pem:
             return old
         return LoadedPem(pem, server_context(self._config, pem, self._setting))
+
+
+@asynccontextmanager
+async def served_tls(
+    config: ServerTlsConfig | None, setting: str, context: Context
+) -> AsyncIterator[Callable[[], ssl.SSLContext] | None]:
+    """The function `ServerTls.context` of a server; None without the section. Raises `CannotStart`."""
+    if config is None:
+        yield None
+        return
+    async with ServerTls(config, setting, context) as tls:
+        yield tls.context
 
 
 def _interval(config: ServerTlsConfig) -> float:

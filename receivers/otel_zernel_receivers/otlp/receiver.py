@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +14,8 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.types import Address
 from otel_zernel_libraries.serving.access import warn_if_open
 from otel_zernel_libraries.serving.limits import ServerLimits
-from otel_zernel_libraries.serving.serving import listen_all, listen_unix, serve
-from otel_zernel_libraries.serving.tls import ServerTls
-from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
+from otel_zernel_libraries.serving.serving import listening, serve
+from otel_zernel_libraries.serving.tls import served_tls
 from otel_zernel_receivers.otlp.config import GrpcConfig, HttpConfig, OtlpReceiverConfig, ProtocolConfig
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 
@@ -43,19 +42,6 @@ async def resolve(config: ProtocolConfig, setting: str) -> Address | Path:
         raise CannotStart(f"{setting}: cannot resolve {config.endpoint}: {reason}; check the host name") from error
     best = min(found, key=lambda one: one[0] != socket.AF_INET)
     return Address(str(best[4][0]), port)
-
-
-@contextmanager
-def listening(place: Address | Path, setting: str) -> Iterator[list[socket.socket]]:
-    """Listening sockets: two for localhost, if the machine has both families. Raises `CannotStart` if it is taken."""
-    listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
-    try:
-        yield listeners
-    finally:
-        for listener in listeners:
-            listener.close()
-        if isinstance(place, Path):
-            place.unlink(missing_ok=True)
 
 
 CONNECTIONS = 4096
@@ -94,15 +80,13 @@ class OtlpReceiver(Receiver):
         from otel_zernel_receivers.otlp.grpc.server import serve_grpc
 
         section = f"{self.context.path}::protocols::grpc"
-        place = await resolve(config, f"{section}::endpoint")
+        place: Any = await resolve(config, f"{section}::endpoint")
         authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
-        self._warn_if_open(place, config, section)
-        async with AsyncExitStack() as stack:
-            tls = await self._tls(config.tls, section, stack)
-            listeners = stack.enter_context(listening(place, f"{section}::endpoint"))
-            server = serve_grpc(config, listeners, tls.context if tls else None, intake, self.context, authenticator)
-            await stack.enter_async_context(server)
-            yield Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
+        warn_if_open(place, f"{section}::endpoint", self.context.logger, config.tls, config.auth)
+        async with served_tls(config.tls, f"{section}::tls", self.context) as tls:
+            with listening(place, f"{section}::endpoint") as (listeners, actual):
+                async with serve_grpc(config, listeners, tls, intake, self.context, authenticator):
+                    yield actual
 
     @asynccontextmanager
     async def _http(self, config: HttpConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:
@@ -112,21 +96,12 @@ class OtlpReceiver(Receiver):
         place: Any = await resolve(config, f"{section}::endpoint")
         authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
         app = HttpApp(config, intake, authenticator)
-        self._warn_if_open(place, config, section)
-        async with AsyncExitStack() as stack:
-            tls = await self._tls(config.tls, section, stack)
-            server = serve(app, place, f"{section}::endpoint", tls=tls.context if tls else None, limits=_limits(config))
-            yield await stack.enter_async_context(server)
-
-    def _warn_if_open(self, place: Address | Path, config: GrpcConfig | HttpConfig, section: str) -> None:
-        tls = config.tls
-        auth = config.auth is not None or bool(tls and tls.client_ca_file)
-        warn_if_open(place, f"{section}::endpoint", self.context.logger, tls=tls is not None, auth=auth)
-
-    async def _tls(self, config: ServerTlsConfig | None, section: str, stack: AsyncExitStack) -> ServerTls | None:
-        if config is None:
-            return None
-        return await stack.enter_async_context(ServerTls(config, f"{section}::tls", self.context))
+        warn_if_open(place, f"{section}::endpoint", self.context.logger, config.tls, config.auth)
+        async with (
+            served_tls(config.tls, f"{section}::tls", self.context) as tls,
+            serve(app, place, f"{section}::endpoint", tls=tls, limits=_limits(config)) as actual,
+        ):
+            yield actual
 
 
 def _limits(config: HttpConfig) -> ServerLimits:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from otel_zernel.authentication import AuthConfig
 from otel_zernel.testing import make_context
 from otel_zernel.types import Address
-from otel_zernel_libraries.serving.access import is_local, joined_headers, warn_if_open
+from otel_zernel_libraries.serving.access import is_local, joined_headers, missing_protection, warn_if_open
+from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 ANY = Address("0.0.0.0", 4317)
 
@@ -29,10 +31,16 @@ def test_an_open_server_is_warned_of(
     place: Address | Path, tls: bool, auth: bool, missing: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        warn_if_open(place, "receivers::otlp::endpoint", make_context().logger, tls=tls, auth=auth)
+        certificate = ServerTlsConfig.model_construct(client_ca_file=None) if tls else None
+        users = AuthConfig(authenticator="users") if auth else None
+        warn_if_open(place, "receivers::otlp::endpoint", make_context().logger, certificate, users)
     advice = "set tls and auth, or listen on localhost"
     expected = f"receivers::otlp::endpoint: {place} accepts data from other machines without {missing}; {advice}"
     assert caplog.messages == ([expected] if missing else [])
+
+
+def test_certificates_of_clients_are_authentication() -> None:
+    assert missing_protection(ANY, ServerTlsConfig.model_construct(client_ca_file="ca.pem"), None) == ""
 
 
 def test_a_name_counts_as_remote() -> None:

@@ -14,8 +14,8 @@ from otel_zernel_libraries.serving.grpc import HealthService, with_standard_serv
 from otel_zernel_libraries.serving.http2 import Http2Limits, Http2Server, ServerParts
 from otel_zernel_libraries.serving.misdirected import Misdirected
 from otel_zernel_libraries.serving.requests.room import Room
-from otel_zernel_libraries.serving.serving import listen_all
-from otel_zernel_libraries.serving.tls import ServerTls
+from otel_zernel_libraries.serving.serving import listening
+from otel_zernel_libraries.serving.tls import served_tls
 from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.grpc.methods import HeartbeatCounts, methods_of
@@ -41,22 +41,19 @@ async def serve_workers(
     health = HealthService([SERVICE])
     methods = methods_of(fleet, authenticator, config, counts)
     async with AsyncExitStack() as stack:
-        tls = None
-        if config.tls:
-            tls = await stack.enter_async_context(ServerTls(config.tls, f"{context.path}::tls", context))
-        has_auth = config.auth is not None or bool(config.tls and config.tls.client_ca_file)
-        warn_if_open(config.endpoint, setting, context.logger, tls=tls is not None, auth=has_auth)
+        tls = await stack.enter_async_context(served_tls(config.tls, f"{context.path}::tls", context))
+        warn_if_open(config.endpoint, setting, context.logger, config.tls, config.auth)
         _allow_files(config, context)
-        listeners = listen_all(config.endpoint, setting)
+        listeners, actual = stack.enter_context(listening(config.endpoint, setting))
         for listener in listeners:
             listener.listen(_BACKLOG)
         route = with_standard_services(methods, health, [SERVICE], [FILE])
         room = Room(config.max_in_flight_mib << 20, clock.monotonic)
         parts = ServerParts(route, room, _limits(config), clock.monotonic)
         misdirected = Misdirected(setting, "grpc", clock)
-        server = Http2Server(parts, context.logger, tls.context if tls else None, misdirected)
+        server = Http2Server(parts, context.logger, tls, misdirected)
         await stack.enter_async_context(server.serving(listeners, health.stop))
-        yield Address(*listeners[0].getsockname()[:2])
+        yield actual
 
 
 def _limits(config: HeartbeatReceiverConfig) -> Http2Limits:
