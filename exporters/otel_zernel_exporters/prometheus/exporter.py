@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import Batch
@@ -13,19 +13,15 @@ from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_libraries.histograms.temporality import ConvertingExporter, SeriesMemoryConfig, settled_bounds
 from otel_zernel_libraries.prometheus import Format, Page, metrics_app
+from otel_zernel_libraries.prometheus.asgi import page_answer
+from otel_zernel_libraries.serving.api.routes import App, Route
 from otel_zernel_libraries.serving.api.server import api_server
 from otel_zernel_libraries.serving.serving import serve_guarded
 
 if TYPE_CHECKING:
     from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
-    from otel_zernel_libraries.serving.api.routes import App, Route
-
-Message = MutableMapping[str, Any]
-App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 PATH = "/json"
-_CHUNK = 1 << 18
-"""Bytes per write. A page of several megabytes, written at once, would block the event loop."""
 _SAMPLE = re.compile(r"([^{ ]+)(?:\{(.*)\})? (\S+)(?: \S+)?")
 """Name, labels, value; a timestamp may follow."""
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -39,18 +35,12 @@ def with_json(app: App, render: Callable[[], bytes]) -> App:
     `render` returns Prometheus' text format with classic names. It runs in a thread.
     """
 
-    async def answer(scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[..., Any]) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] != PATH or scope["method"] not in ("GET", "HEAD"):
             await app(scope, receive, send)
             return
         body = await asyncio.to_thread(lambda: page_json(render().decode()))
-        length = (b"content-length", str(len(body)).encode())
-        headers = [(b"content-type", b"application/json"), length]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        sent_length = 0 if scope["method"] == "HEAD" else len(body)
-        for start in range(0, sent_length, _CHUNK):
-            await send({"type": "http.response.body", "body": body[start : start + _CHUNK], "more_body": True})
-        await send({"type": "http.response.body"})
+        await page_answer(scope, send, 200, body, [(b"content-type", b"application/json")])
 
     return answer
 
@@ -139,10 +129,8 @@ class PrometheusExporter(ConvertingExporter):
         return page.render(format_, self.context.clock.monotonic())
 
 
-def routes(app: "App") -> "list[Route]":
+def routes(app: App) -> list[Route]:
     """The page on an API, at the same paths as on a server of its own."""
-    from otel_zernel_libraries.serving.api.routes import Route  # only if the page is on an API
-
     return [
         Route("/metrics", app, summary="All series for Prometheus.", content_type="text/plain; version=0.0.4"),
         Route("/json", app, summary="All series as JSON, by family.", answer={"type": "object"}),

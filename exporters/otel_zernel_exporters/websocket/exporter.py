@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self
@@ -19,6 +18,7 @@ from otel_zernel_exporters.websocket.config import WebSocketConfig
 from otel_zernel_exporters.websocket.declared import SKIPPED_MESSAGES, SLOW_CLIENTS
 from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_libraries.serving.access import joined_headers
+from otel_zernel_libraries.serving.api.answers import error_answer
 from otel_zernel_libraries.serving.cors import Cors, CorsConfig
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.serving import serve_guarded
@@ -74,8 +74,6 @@ class WebSocketExporter(Exporter):
         config = self.config
         self._warn_of_too_few_files()
         self._stack.callback(self._thread.shutdown, wait=False)
-        pushing = asyncio.create_task(self.readers.run(), name="feed")
-        self._stack.push_async_callback(cancel, pushing)
         limits = ServerLimits(
             connections=config.max_clients + _SPARE,
             message_size=_MESSAGE_SIZE,
@@ -86,6 +84,8 @@ class WebSocketExporter(Exporter):
             self._answer, config.endpoint, self.context, tls=config.tls, auth=config.auth, limits=limits
         )
         self.address = await self._stack.enter_async_context(server)
+        pushing = asyncio.create_task(self.readers.run(), name="feed")
+        self._stack.push_async_callback(cancel, pushing)
         self.context.logger.info("Pushing the feed on %s://%s", "wss" if config.tls else "ws", self.address)
         return self
 
@@ -105,17 +105,17 @@ class WebSocketExporter(Exporter):
         """The application of the server: the same feed on every path."""
         if scope["type"] == "http":
             sentence = "this port has a feed for WebSocket clients; the exporter prometheus has a port for Prometheus"
-            await _refuse(send, 426, sentence, prefix="", headers=[(b"upgrade", b"websocket")])
+            await error_answer(send, 426, sentence, [(b"upgrade", b"websocket")])
             return
         origin = joined_headers(scope["headers"]).get("origin", "")
         if origin and not self._cors.allows(origin):
             sentence = (
                 f"pages of {origin:.100} may not read the feed; add the origin to allowed_origins of the exporter"
             )
-            await _refuse(send, 403, sentence)
+            await error_answer(send, 403, sentence, http=False)
         elif self._admitted >= self.config.max_clients:
             sentence = f"{self._admitted} clients read the feed already; raise max_clients, or close some of them"
-            await _refuse(send, 503, sentence, headers=[(b"retry-after", b"10")])
+            await error_answer(send, 503, sentence, [(b"retry-after", b"10")], http=False)
         else:
             await self._serve(receive, send)
 
@@ -141,12 +141,3 @@ class WebSocketExporter(Exporter):
                 most,
                 4 * (self.config.max_clients + _SPARE),
             )
-
-
-async def _refuse(
-    send: Any, status: int, sentence: str, prefix: str = "websocket.", headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    body = json.dumps({"error": sentence}, ensure_ascii=False).encode("utf-8", "replace")
-    fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": f"{prefix}http.response.start", "status": status, "headers": [*fixed, *(headers or [])]})
-    await send({"type": f"{prefix}http.response.body", "body": body})

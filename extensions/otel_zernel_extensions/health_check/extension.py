@@ -1,7 +1,5 @@
 """The HTTP server of the health_check extension."""
 
-import json
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Self
 
 from pydantic import Field
@@ -9,6 +7,7 @@ from pydantic import Field
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig, Context, Extension
 from otel_zernel.types import Address, Duration, ListenAddress
+from otel_zernel_libraries.serving.api.answers import json_answer
 from otel_zernel_libraries.serving.serving import serve_guarded
 from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
@@ -26,10 +25,6 @@ class HealthCheckConfig(ComponentConfig):
     """Seconds after which an exporter that delivers nothing makes the answer 503; 0 for never."""
     path: Annotated[str, Field(pattern="^/")] = "/"
     """The path to answer. Every other path returns 404."""
-
-
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class HealthCheckExtension(Extension):
@@ -51,23 +46,12 @@ class HealthCheckExtension(Extension):
         self.context.logger.info("Serving health checks on %s://%s%s", scheme, self.address, self.config.path)
         return self
 
-    async def _answer(self, request: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def _answer(self, request: Any, receive: Any, send: Any) -> None:
         """The ASGI application. A framework would cost 10 MB of memory for a single path."""
-        status, body = self._respond(request["method"], request["path"])
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if status == 405:
-            headers.append((b"allow", b"GET, HEAD"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    def _respond(self, method: str, path: str) -> tuple[int, bytes]:
-        if path != self.config.path:
-            return 404, b'{"status":"Not found"}'
-        if method not in ("GET", "HEAD"):
-            return 405, b'{"status":"Method not allowed"}'
-        is_available, state = self.context.health.state(self.context.clock, self.config.unhealthy_after)
-        return (200 if is_available else 503), _json(state)
-
-
-def _json(state: dict[str, Any]) -> bytes:
-    return json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
+        if request["path"] != self.config.path:
+            await json_answer(send, {"status": "Not found"}, 404)
+        elif request["method"] not in ("GET", "HEAD"):
+            await json_answer(send, {"status": "Method not allowed"}, 405, [(b"allow", b"GET, HEAD")])
+        else:
+            is_available, state = self.context.health.state(self.context.clock, self.config.unhealthy_after)
+            await json_answer(send, state, 200 if is_available else 503)

@@ -1,7 +1,7 @@
 """Access to servers: authentication of HTTP requests, and a warning about servers that are open to everybody."""
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ from pydantic import Field
 from otel_zernel.authentication import AuthConfig, ServerAuthenticator, Unauthenticated
 from otel_zernel.component import Logger
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.api.answers import plain_answer
+from otel_zernel_libraries.serving.api.routes import App
 from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
-
-App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class HttpAuthConfig(AuthConfig):
@@ -31,8 +31,10 @@ def protected(app: App, authenticator: ServerAuthenticator | None) -> App:
         try:
             await authenticator.authenticate(joined_headers(scope["headers"]))
         except Unauthenticated as refused:
-            prefix = "websocket." if scope["type"] == "websocket" else ""
-            await _refuse(send, str(refused), authenticator.challenge, prefix)
+            challenge = authenticator.challenge.encode("latin-1", "replace")
+            headers = [(b"www-authenticate", challenge)] if challenge else []
+            body, is_http = f"{refused}\n".encode(), scope["type"] == "http"
+            await plain_answer(send, body, "text/plain; charset=utf-8", 401, headers, http=is_http)
         else:
             await app(scope, receive, send)
 
@@ -82,12 +84,3 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-async def _refuse(send: Any, reason: str, challenge: str, prefix: str) -> None:
-    body = reason.encode() + b"\n"
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    if challenge:
-        headers.append((b"www-authenticate", challenge.encode("latin-1", "replace")))
-    await send({"type": f"{prefix}http.response.start", "status": 401, "headers": headers})
-    await send({"type": f"{prefix}http.response.body", "body": body})

@@ -7,12 +7,12 @@ the likely mistake and the setting to change, once a minute for each kind of mis
 import logging
 import re
 import ssl
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
 
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.text import printable
+from otel_zernel_libraries.serving.api.routes import App
 
 Speaks = Literal["http", "grpc"]
 
@@ -118,7 +118,6 @@ def _shown(peer: object) -> str:
     return str(peer[0]) if isinstance(peer, tuple | list) and peer else "a client"
 
 
-App = Callable[[Any, Any, Any], Awaitable[None]]
 _REPORTED: Final = frozenset({404, 405, 415})
 
 

@@ -17,7 +17,8 @@ from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.handover import HANDOVER, ListeningPlace
 from otel_zernel.types import Address
-from otel_zernel_libraries.serving.access import App, protected
+from otel_zernel_libraries.serving.access import protected
+from otel_zernel_libraries.serving.api.routes import App
 from otel_zernel_libraries.serving.http1.server import HttpServer
 from otel_zernel_libraries.serving.limits import ServerLimits
 from otel_zernel_libraries.serving.misdirected import Misdirected

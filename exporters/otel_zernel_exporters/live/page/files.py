@@ -10,7 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from otel_zernel_libraries.serving.api.answers import plain_answer
+from otel_zernel_libraries.serving.api.answers import cached_answer
 from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel_libraries.training import (
     ACTIVITY_WORDS,
@@ -71,14 +71,8 @@ async def _answer(body: bytes, content_type: str, scope: Any, receive: Any, send
     """Answers with a file, or with 304 if the browser has it."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
     headers = [
-        (b"etag", tag),
-        (b"cache-control", b"no-cache"),  # the browser asks each time whether the file has changed
         (b"content-security-policy", _POLICY.encode()),
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
     ]
-    if tag in dict(scope["headers"]).get(b"if-none-match", b""):
-        await send({"type": "http.response.start", "status": 304, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
-        return
-    await plain_answer(send, body, content_type, headers=headers)
+    await cached_answer(scope, send, body, content_type, tag, headers)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_zernel_libraries.extras import missing_packages
-from otel_zernel_libraries.serving.api.answers import ApiError, plain_answer
+from otel_zernel_libraries.serving.api.answers import ApiError, cached_answer
 from otel_zernel_libraries.serving.api.routes import Route
 
 _POLICY: Final = (
@@ -84,13 +84,8 @@ def _route(name: str, body: bytes, *, listed: bool = False) -> Route:
 
 
 async def _answer(body: bytes, kind: str, tag: bytes, scope: Any, receive: Any, send: Any) -> None:
-    headers = [(b"etag", tag), (b"cache-control", b"no-cache"), (b"content-security-policy", _POLICY)]
-    if tag in dict(scope["headers"]).get(b"if-none-match", b""):
-        await send({"type": "http.response.start", "status": 304, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
-        return
     text = "" if kind == "image/png" else "; charset=utf-8"
-    await plain_answer(send, body, f"{kind}{text}", headers=headers)
+    await cached_answer(scope, send, body, f"{kind}{text}", tag, [(b"content-security-policy", _POLICY)])
 
 
 async def _missing(scope: Any, receive: Any, send: Any) -> None:

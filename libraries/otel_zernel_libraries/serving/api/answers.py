@@ -30,16 +30,31 @@ async def json_answer(send: Any, value: Any, status: int = 200, headers: Headers
     await plain_answer(send, body, "application/json", status, headers)
 
 
-async def error_answer(send: Any, status: int, sentence: str, headers: Headers = ()) -> None:
-    """Answers `{"error": sentence}`."""
-    await json_answer(send, {"error": sentence}, status, headers)
+async def error_answer(send: Any, status: int, sentence: str, headers: Headers = (), *, http: bool = True) -> None:
+    """Answers `{"error": sentence}`. `http` is false for the request of a WebSocket."""
+    await plain_answer(send, json_bytes({"error": sentence}), "application/json", status, headers, http=http)
 
 
-async def plain_answer(send: Any, body: bytes, content_type: str, status: int = 200, headers: Headers = ()) -> None:
-    """Answers with a body of any media type."""
+async def plain_answer(
+    send: Any, body: bytes, content_type: str, status: int = 200, headers: Headers = (), *, http: bool = True
+) -> None:
+    """Answers with a body of any media type. `http` is false for the request of a WebSocket."""
     fixed = [(b"content-type", content_type.encode("latin-1")), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
-    await send({"type": "http.response.body", "body": body})
+    response = "http.response" if http else "websocket.http.response"
+    await send({"type": f"{response}.start", "status": status, "headers": [*fixed, *headers]})
+    await send({"type": f"{response}.body", "body": body})
+
+
+async def cached_answer(
+    scope: Any, send: Any, body: bytes, content_type: str, tag: bytes, headers: Headers = ()
+) -> None:
+    """Answers with a body, or with 304 if the client has the one with this tag. It asks each time."""
+    fixed = [(b"etag", tag), (b"cache-control", b"no-cache"), *headers]
+    if tag in dict(scope["headers"]).get(b"if-none-match", b""):
+        await send({"type": "http.response.start", "status": 304, "headers": fixed})
+        await send({"type": "http.response.body", "body": b""})
+    else:
+        await plain_answer(send, body, content_type, headers=fixed)
 
 
 def json_bytes(value: Any) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapp
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from otel_zernel_libraries.serving.api.answers import ApiError, ClientGone, Headers, json_bytes
+from otel_zernel_libraries.serving.api.answers import ApiError, ClientGone, Headers, error_answer
 from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel_libraries.serving.api.table import Match, RouteTable, raw_path_of
 
@@ -212,13 +212,8 @@ class RunningRequest:
 
     async def _fail(self, status: int, sentence: str, headers: Headers = ()) -> None:
         """Answers with an error, if no answer has begun."""
-        if self._started:
-            return
-        body = json_bytes({"error": sentence})
-        fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        prefix = "" if self._is_http else "websocket."
-        await self.send({"type": f"{prefix}http.response.start", "status": status, "headers": [*fixed, *headers]})
-        await self.send({"type": f"{prefix}http.response.body", "body": body})
+        if not self._started:
+            await error_answer(self.send, status, sentence, headers, http=self._is_http)
 
 
 _RETRY: Final = ((b"retry-after", b"1"),)
