@@ -13,6 +13,7 @@ from typing import Any, Final
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel.runtime.tasks import run_until
+from otel_zernel_libraries.serving.api.answers import client_gone
 from otel_zernel_libraries.training.durations import RecentDurations, quantiles_of
 from otel_zernel_libraries.training.state import (
     COLLECTIVES,
@@ -165,7 +166,7 @@ class FeedReaders:
         self._readers[reader] = None
         self._has_readers.set()
         try:
-            await run_until(self._send_all(reader, send), _gone(receive), "feed")
+            await run_until(self._send_all(reader, send), client_gone(receive), "feed")
         finally:
             if reader.sends_since is not None and self._clock.monotonic() - reader.sends_since > _STALLED:
                 self._slow()
@@ -192,8 +193,3 @@ class FeedReaders:
                 self._text = await self._render()
                 self._rendered_at = self._clock.monotonic()
                 self._number += 1
-
-
-async def _gone(receive: Any) -> None:
-    while (await receive())["type"] != "websocket.disconnect":
-        pass

@@ -25,7 +25,7 @@ _TOLERANCE: Final = 0.05
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True, use_attribute_docstrings=True)
 
 
 class Data(_Answer):
@@ -294,10 +294,7 @@ def metrics_answer(numbered: NumberedReport, job: int) -> MetricsAnswer:
             TimeAnswer(position=row.position, activity=row.activity, time=row.per_step, share=row.share)
             for row in times[:_ROWS]
         ],
-        ranks=[
-            RankAnswer(rank=row.rank, pid=row.pid, steps=row.steps, p50=row.p50, p99=row.p99, lateness=row.lateness)
-            for row in ranks[:_ROWS]
-        ],
+        ranks=[RankAnswer.model_validate(row) for row in ranks[:_ROWS]],
         more_ranks=max(len(ranks) - _ROWS, 0),
         gpus=[
             GpuAnswer(

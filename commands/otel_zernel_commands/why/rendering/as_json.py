@@ -9,7 +9,6 @@ from otel_zernel_commands.why.findings import (
     GpuRow,
     JobFindings,
     JobStart,
-    RankRow,
     StepSummary,
     ThreadRow,
     TimeShare,
@@ -23,7 +22,7 @@ from otel_zernel_libraries.training.hangs import JobHang
 class _Object(BaseModel):
     """An object of the report. A reader ignores keys that it does not know: a later release may add some."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True, use_attribute_docstrings=True)
 
 
 class PositionActivity(_Object):
@@ -166,23 +165,10 @@ def _job(job: JobFindings) -> Job:
         cost=job.cost,
         start=job.start,
         step=job.steps,
-        ranks=tuple(map(_rank, job.ranks)),
+        ranks=tuple(map(Rank.model_validate, job.ranks)),
         gpus=job.gpus,
         threads=job.threads,
         advice=job.diagnosis.advice,
         evidence=dict(job.diagnosis.evidence),
         not_seen=job.notes,
-    )
-
-
-def _rank(row: RankRow) -> Rank:
-    return Rank(
-        rank=row.rank,
-        pid=row.pid,
-        steps=row.steps,
-        p50=row.p50,
-        p99=row.p99,
-        shares=dict(row.shares),
-        lateness=row.lateness,
-        blocks=row.blocks,
     )
