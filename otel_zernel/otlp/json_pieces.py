@@ -8,16 +8,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from otel_zernel.errors import DecodeError
-from otel_zernel.otlp.json_decoding import (
-    CONVERTERS,
-    Data,
-    check_density,
-    converter_of,
-    decode_json,
-    list_of,
-    object_of,
-    single_converter,
-)
+from otel_zernel.otlp import json_decoding as decoding
 from otel_zernel.otlp.json_reading import JsonReader, text_of
 
 PIECE: Final = 256 << 10
@@ -38,7 +29,7 @@ _ITEMS: Final = frozenset({"data_points", "spans", "log_records", "samples"}) | 
 """The fields whose elements are read at once."""
 
 
-def parse_json(type_: type[Data], document: bytes | str) -> Data:
+def parse_json(type_: type[decoding.Data], document: bytes | str) -> decoding.Data:
     """The message of this type in one JSON document; unknown fields are ignored. Raises `DecodeError`.
 
     Values of more than 256 KiB, such as an attribute, may have 200,000 values inside together.
@@ -53,10 +44,10 @@ def parse_json(type_: type[Data], document: bytes | str) -> Data:
     return _decode(type_, _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text))
 
 
-def _decode(type_: type[Data], document: bytes | str) -> Data:
+def _decode(type_: type[decoding.Data], document: bytes | str) -> decoding.Data:
     if len(document) <= PIECE:
-        return decode_json(type_, document)
-    check_density(document.encode() if isinstance(document, str) else document)
+        return decoding.decode_json(type_, document)
+    decoding.check_density(document.encode() if isinstance(document, str) else document)
     message = type_()
     try:
         reader = JsonReader(text_of(document))
@@ -70,7 +61,7 @@ def _decode(type_: type[Data], document: bytes | str) -> Data:
 def read_message(reader: JsonReader, message: Any) -> None:
     """Reads an object into a message. Raises `ValueError`, `TypeError` or `OverflowError`."""
     if reader.peek() != "{":
-        object_of(reader.value())
+        decoding.object_of(reader.value())
     fields = _fields(message.DESCRIPTOR)
     values: dict[str, Any] = {}
     for key in reader.properties():
@@ -100,14 +91,14 @@ class _Field(NamedTuple):
 def _fields(message: Descriptor) -> Mapping[str, _Field]:
     """The fields of a message by their names in JSON."""
     return {
-        field.json_name: _Field(field.name, converter_of(field, CONVERTERS), _read_function(field))
+        field.json_name: _Field(field.name, decoding.converter_of(field, decoding.CONVERTERS), _read_function(field))
         for field in message.fields
     }
 
 
 def _read_function(field: FieldDescriptor) -> Callable[[JsonReader, Any], None] | None:
     if field.name in _ITEMS:
-        return _items(field.name, single_converter(field, CONVERTERS))
+        return _items(field.name, decoding.single_converter(field, decoding.CONVERTERS))
     if field.name not in _CONTAINERS:
         return None
     return _containers(field.name) if field.is_repeated else _container(field.name)
@@ -144,4 +135,4 @@ def _container(name: str) -> Callable[[JsonReader, Any], None]:
 
 def _check_array(reader: JsonReader) -> None:
     if reader.peek() != "[":
-        list_of(reader.value())
+        decoding.list_of(reader.value())

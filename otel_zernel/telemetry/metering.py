@@ -28,24 +28,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from collections.abc import Callable, Sequence
 
+from opentelemetry import metrics as api
 from opentelemetry.context import Context
-from opentelemetry.metrics import (
-    CallbackT,
-    Counter,
-    Histogram,
-    Meter,
-    NoOpCounter,
-    NoOpMeter,
-    NoOpObservableCounter,
-    NoOpObservableGauge,
-    NoOpObservableUpDownCounter,
-    NoOpUpDownCounter,
-    ObservableCounter,
-    ObservableGauge,
-    ObservableUpDownCounter,
-    UpDownCounter,
-    _Gauge,
-)
 from opentelemetry.util.types import Attributes, AttributeValue
 
 
@@ -62,8 +46,8 @@ class DeferredMeterProvider(MeterProvider):
 
     def get_meter(
         self, name: str, version: str | None = None, schema_url: str | None = None, attributes: Attributes = None
-    ) -> Meter:
-        def real(provider: MeterProvider) -> Meter:
+    ) -> api.Meter:
+        def real(provider: MeterProvider) -> api.Meter:
             return provider.get_meter(name, version, schema_url, attributes)
 
         with self._changing:
@@ -88,13 +72,13 @@ class DeferredMeterProvider(MeterProvider):
         return self._changing
 
 
-class _DeferredMeter(NoOpMeter):
-    def __init__(self, name: str, real: Callable[[MeterProvider], Meter], provider: DeferredMeterProvider) -> None:
+class _DeferredMeter(api.NoOpMeter):
+    def __init__(self, name: str, real: Callable[[MeterProvider], api.Meter], provider: DeferredMeterProvider) -> None:
         super().__init__(name)
         self._real_of = real
         self._provider = provider
-        self._real: Meter | None = None
-        self._waiting: list[Callable[[Meter], object]] = []
+        self._real: api.Meter | None = None
+        self._waiting: list[Callable[[api.Meter], object]] = []
         """Each makes one instrument real."""
 
     def begin(self, provider: MeterProvider) -> None:
@@ -104,7 +88,7 @@ class _DeferredMeter(NoOpMeter):
             make_real(meter)
         self._waiting.clear()
 
-    def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> api.Counter:
         with self._provider.changing:
             if self._real:
                 return self._real.create_counter(name, unit, description)
@@ -112,7 +96,7 @@ class _DeferredMeter(NoOpMeter):
             self._waiting.append(lambda meter: sums.begin(meter.create_counter(name, unit, description)))
             return _DeferredCounter(name, sums)
 
-    def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> UpDownCounter:
+    def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> api.UpDownCounter:
         with self._provider.changing:
             if self._real:
                 return self._real.create_up_down_counter(name, unit, description)
@@ -127,33 +111,33 @@ class _DeferredMeter(NoOpMeter):
         description: str = "",
         *,
         explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
-    ) -> Histogram:
+    ) -> api.Histogram:
         bounds = explicit_bucket_boundaries_advisory
         real = self._real_of(self._provider.provide())
         return real.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=bounds)
 
-    def create_gauge(self, name: str, unit: str = "", description: str = "") -> _Gauge:
+    def create_gauge(self, name: str, unit: str = "", description: str = "") -> api._Gauge:
         return self._real_of(self._provider.provide()).create_gauge(name, unit, description)
 
     def create_observable_counter(
-        self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
-    ) -> ObservableCounter:
+        self, name: str, callbacks: Sequence[api.CallbackT] | None = None, unit: str = "", description: str = ""
+    ) -> api.ObservableCounter:
         self._when_real(lambda meter: meter.create_observable_counter(name, callbacks, unit, description))
-        return NoOpObservableCounter(name, callbacks, unit, description)
+        return api.NoOpObservableCounter(name, callbacks, unit, description)
 
     def create_observable_gauge(
-        self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
-    ) -> ObservableGauge:
+        self, name: str, callbacks: Sequence[api.CallbackT] | None = None, unit: str = "", description: str = ""
+    ) -> api.ObservableGauge:
         self._when_real(lambda meter: meter.create_observable_gauge(name, callbacks, unit, description))
-        return NoOpObservableGauge(name, callbacks, unit, description)
+        return api.NoOpObservableGauge(name, callbacks, unit, description)
 
     def create_observable_up_down_counter(
-        self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
-    ) -> ObservableUpDownCounter:
+        self, name: str, callbacks: Sequence[api.CallbackT] | None = None, unit: str = "", description: str = ""
+    ) -> api.ObservableUpDownCounter:
         self._when_real(lambda meter: meter.create_observable_up_down_counter(name, callbacks, unit, description))
-        return NoOpObservableUpDownCounter(name, callbacks, unit, description)
+        return api.NoOpObservableUpDownCounter(name, callbacks, unit, description)
 
-    def _when_real(self, make_real: Callable[[Meter], object]) -> None:
+    def _when_real(self, make_real: Callable[[api.Meter], object]) -> None:
         with self._provider.changing:
             make_real(self._real) if self._real else self._waiting.append(make_real)
 
@@ -164,7 +148,7 @@ class _Sums:
     def __init__(self, changing: threading.Lock) -> None:
         self._changing = changing
         self._sums: dict[frozenset[tuple[str, AttributeValue]], float] = {}
-        self._real: Counter | UpDownCounter | None = None
+        self._real: api.Counter | api.UpDownCounter | None = None
 
     def add(self, amount: float, attributes: Attributes, context: Context | None) -> None:
         if self._real is None:
@@ -175,7 +159,7 @@ class _Sums:
                     return
         self._real.add(amount, attributes, context)
 
-    def begin(self, real: Counter | UpDownCounter) -> None:
+    def begin(self, real: api.Counter | api.UpDownCounter) -> None:
         """The caller holds `changing`."""
         for attributes, total in self._sums.items():
             real.add(total, dict(attributes))
@@ -183,7 +167,7 @@ class _Sums:
         self._real = real
 
 
-class _DeferredCounter(NoOpCounter):
+class _DeferredCounter(api.NoOpCounter):
     def __init__(self, name: str, sums: _Sums) -> None:
         super().__init__(name)
         self._sums = sums
@@ -192,7 +176,7 @@ class _DeferredCounter(NoOpCounter):
         self._sums.add(amount, attributes, context)
 
 
-class _DeferredUpDownCounter(NoOpUpDownCounter):
+class _DeferredUpDownCounter(api.NoOpUpDownCounter):
     def __init__(self, name: str, sums: _Sums) -> None:
         super().__init__(name)
         self._sums = sums

@@ -27,24 +27,13 @@ from otel_zernel.otlp.points import Descriptor
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.types import Permissions
 from otel_zernel_libraries.files.writing import OWNER_AND_GROUP, append_whole, open_appending
-from otel_zernel_libraries.gpu_names.dcgm import (
-    COLUMNS,
-    FIELDS,
-    KUBERNETES,
-    LABELS,
-    RESOURCE,
-    TYPE,
-    TYPES,
-    UNIT,
-    Measure,
-    implied_descriptor,
-)
+from otel_zernel_libraries.gpu_names import dcgm
 from otel_zernel_libraries.gpu_names.dcgm_fields import field_of
 from otel_zernel_libraries.training import semconv
 
 Texts = dict[str, str]
 
-HEADER = ",".join(COLUMNS) + "\n"
+HEADER = ",".join(dcgm.COLUMNS) + "\n"
 
 _IN_COLUMNS = {
     "hw.id": "uuid",
@@ -52,9 +41,9 @@ _IN_COLUMNS = {
     "host.name": "Hostname",
     semconv.GPU_INDEX: "gpu_id",
     semconv.GPU_DEVICE: "device",
-    **{attribute: column for column, attribute in KUBERNETES.items()},
+    **{attribute: column for column, attribute in dcgm.KUBERNETES.items()},
 }
-_IN_LABELS = {attribute: label for label, attribute in LABELS.items()}
+_IN_LABELS = {attribute: label for label, attribute in dcgm.LABELS.items()}
 _REPEATED = frozenset({"hw.type", "hw.name", "hw.model", "hw.parent", semconv.GPU_INDEX})
 _IMPLIED = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -131,23 +120,23 @@ def _row(
         "value": _number(value, measure.scale),
         "labels_raw": _label_text({**labels, **_described(field, descriptor), **own, "__name__": field}),
     }
-    return [cells[column] for column in COLUMNS]
+    return [cells[column] for column in dcgm.COLUMNS]
 
 
-def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
+def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, dcgm.Measure]:
     """The DCGM field of the series; else a field with the name of the metric."""
-    return field_of(descriptor, attributes) or (descriptor.name, Measure(descriptor))
+    return field_of(descriptor, attributes) or (descriptor.name, dcgm.Measure(descriptor))
 
 
 def _described(field: str, descriptor: Descriptor) -> Texts:
     """Labels with the type and the unit of a metric that DCGM does not have."""
-    if field in FIELDS:
+    if field in dcgm.FIELDS:
         return {}
-    implied = implied_descriptor(field)
+    implied = dcgm.implied_descriptor(field)
     if implied is not None and implied.identity == descriptor.identity:
         return {}
-    type_ = next(name for name, kind in TYPES.items() if kind == descriptor.kind)
-    return {TYPE: type_} | ({UNIT: descriptor.unit} if descriptor.unit else {})
+    type_ = next(name for name, kind in dcgm.TYPES.items() if kind == descriptor.kind)
+    return {dcgm.TYPE: type_} | ({dcgm.UNIT: descriptor.unit} if descriptor.unit else {})
 
 
 def _resource_labels(about: Texts, columns: Texts) -> Texts:
@@ -156,7 +145,7 @@ def _resource_labels(about: Texts, columns: Texts) -> Texts:
     repeated |= {name: columns[name] for name in ("device", "modelName", "Hostname")}
     known = {label: about[attribute] for attribute, label in _IN_LABELS.items() if attribute in about}
     others = {
-        RESOURCE + name: text
+        dcgm.RESOURCE + name: text
         for name, text in about.items()
         if name not in _IN_COLUMNS and name not in _IN_LABELS and _IMPLIED.get(name) != text
     }

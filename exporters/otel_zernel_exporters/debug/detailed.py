@@ -8,16 +8,7 @@ from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, SeverityNumber
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    Exemplar,
-    ExponentialHistogramDataPoint,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    SummaryDataPoint,
-)
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
@@ -43,7 +34,7 @@ _VALUES = {
 }
 
 
-def _metrics(metrics: MetricsData) -> Iterator[str]:
+def _metrics(metrics: pb.MetricsData) -> Iterator[str]:
     """The lines of a batch's metrics."""
     tree = ((one, ((scope, scope.metrics) for scope in one.scope_metrics)) for one in metrics.resource_metrics)
     return _tree("ResourceMetrics", "ScopeMetrics", "Metric", tree, _metric)
@@ -98,7 +89,7 @@ def _value(value: AnyValue) -> str:
     return f"{_VALUES[kind]}({simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)})"
 
 
-def _metric(metric: Metric) -> Iterator[str]:
+def _metric(metric: pb.Metric) -> Iterator[str]:
     kind = metric.WhichOneof("data")
     type_, title = _KINDS[kind] if kind else ("Empty", "")
     yield "Descriptor:"
@@ -109,7 +100,7 @@ def _metric(metric: Metric) -> Iterator[str]:
     if kind == "sum":
         yield f"     -> IsMonotonic: {str(metric.sum.is_monotonic).lower()}"
     if kind and (temporality := getattr(getattr(metric, kind), "aggregation_temporality", None)) is not None:
-        yield f"     -> AggregationTemporality: {_name(AggregationTemporality, temporality)}"
+        yield f"     -> AggregationTemporality: {_name(pb.AggregationTemporality, temporality)}"
     for number, point in enumerate(points(metric)):
         yield f"{title} #{number}"
         yield from _point(point)
@@ -122,37 +113,37 @@ def _point(point: Any) -> Iterator[str]:
     if has_no_value(point):
         yield "NoRecordedValue: true"
     match point:
-        case NumberDataPoint():
+        case pb.NumberDataPoint():
             yield f"Value: {_number(point)}"
-        case SummaryDataPoint():
+        case pb.SummaryDataPoint():
             yield from _summary(point)
-        case HistogramDataPoint():
+        case pb.HistogramDataPoint():
             yield from _histogram(point)
-        case ExponentialHistogramDataPoint():
+        case pb.ExponentialHistogramDataPoint():
             yield from _exponential_histogram(point)
     yield from _exemplars(getattr(point, "exemplars", ()))
 
 
-def _number(message: NumberDataPoint | Exemplar) -> str:
+def _number(message: pb.NumberDataPoint | pb.Exemplar) -> str:
     kind = message.WhichOneof("value")
     return str(getattr(message, kind)) if kind else ""
 
 
-def _summary(point: SummaryDataPoint) -> Iterator[str]:
+def _summary(point: pb.SummaryDataPoint) -> Iterator[str]:
     yield f"Count: {point.count}"
     yield f"Sum: {point.sum}"
     for number, at in enumerate(point.quantile_values):
         yield f"QuantileValue #{number}: Quantile {at.quantile}, Value {at.value}"
 
 
-def _counted(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Iterator[str]:
+def _counted(point: pb.HistogramDataPoint | pb.ExponentialHistogramDataPoint) -> Iterator[str]:
     yield f"Count: {point.count}"
     for title, field in (("Sum", "sum"), ("Min", "min"), ("Max", "max")):
         if point.HasField(field):  # type: ignore[arg-type]  # the stubs want a literal
             yield f"{title}: {getattr(point, field)}"
 
 
-def _histogram(point: HistogramDataPoint) -> Iterator[str]:
+def _histogram(point: pb.HistogramDataPoint) -> Iterator[str]:
     yield from _counted(point)
     for number, bound in enumerate(point.explicit_bounds):
         yield f"ExplicitBounds #{number}: {bound}"
@@ -160,7 +151,7 @@ def _histogram(point: HistogramDataPoint) -> Iterator[str]:
         yield f"Buckets #{number}, Count: {of_bucket}"
 
 
-def _exponential_histogram(point: ExponentialHistogramDataPoint) -> Iterator[str]:
+def _exponential_histogram(point: pb.ExponentialHistogramDataPoint) -> Iterator[str]:
     yield from _counted(point)
     yield f"Scale: {point.scale}"
     negative = list(zip(count(point.negative.offset), point.negative.bucket_counts, strict=False))
@@ -181,7 +172,7 @@ def _bound(index: int, scale: int) -> str:
         return "inf"
 
 
-def _exemplars(exemplars: Iterable[Exemplar]) -> Iterator[str]:
+def _exemplars(exemplars: Iterable[pb.Exemplar]) -> Iterator[str]:
     for number, exemplar in enumerate(exemplars):
         if number == 0:
             yield "Exemplars:"

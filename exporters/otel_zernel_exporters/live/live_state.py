@@ -10,17 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
-from otel_zernel_exporters.live.rendering import (
-    BOUNDS,
-    HEAT_LENGTH,
-    SHARES_LENGTH,
-    ColumnHistory,
-    JobColumns,
-    gpu_object,
-    job_object,
-    lone_job_object,
-    rank_object,
-)
+from otel_zernel_exporters.live import rendering
 from otel_zernel_libraries.serving.api.answers import json_bytes
 from otel_zernel_libraries.serving.api.live import SCHEMA
 from otel_zernel_libraries.training import semconv
@@ -144,8 +134,8 @@ class LiveState:
             rows=history,
             metrics=lambda name: not name.startswith(_NOT_SHOWN),
         )
-        self._columns = JobColumns()
-        self._limits = {"timeline": history, "heat": HEAT_LENGTH, "shares": SHARES_LENGTH}
+        self._columns = rendering.JobColumns()
+        self._limits = {"timeline": history, "heat": rendering.HEAT_LENGTH, "shares": rendering.SHARES_LENGTH}
         self.published = Published(clock.time_ns() // 1_000_000)
         """Begins with the time, so that a reader of a former process finds no equal number."""
         self._time_ms = self.published.seq
@@ -231,10 +221,10 @@ class LiveState:
         self._rendered["collector"] = collector
         for id_ in training.gpus.take_changed():
             gpu = training.gpus.get(id_)
-            self._replace("gpus", id_, gpu_object(gpu) if gpu else None, changes)
+            self._replace("gpus", id_, rendering.gpu_object(gpu) if gpu else None, changes)
         for id_ in training.jobs.take_changed():
             job = training.jobs.get(id_)
-            self._replace_job(id_, job_object(job) if job else None, changes)
+            self._replace_job(id_, rendering.job_object(job) if job else None, changes)
         for id_ in training.processes.take_changed():
             self._replace_process(id_, changes, now)
         for id_, history in columns.heat.items():
@@ -251,8 +241,8 @@ class LiveState:
         process = self._training.processes.get(id_)
         if process is None and id_ in self._rendered["ranks"]:
             changes.remove(["timeline", id_])
-        self._replace("ranks", id_, rank_object(process, now) if process else None, changes)
-        self._replace_job(id_, lone_job_object(process) if process and process.job == id_ else None, changes)
+        self._replace("ranks", id_, rendering.rank_object(process, now) if process else None, changes)
+        self._replace_job(id_, rendering.lone_job_object(process) if process and process.job == id_ else None, changes)
         if process:
             rows, is_whole = process.rows.take_new()
             if is_whole:
@@ -294,7 +284,7 @@ class LiveState:
         yield b',"timeline":'
         processes = filter(None, map(self._training.processes.get, self._rendered["ranks"]))
         yield from _object((process.id, rows) for process in processes if (rows := process.rows.rows()))
-        yield b',"heat":{"bounds":%s,"columns":' % json_bytes(BOUNDS)
+        yield b',"heat":{"bounds":%s,"columns":' % json_bytes(rendering.BOUNDS)
         yield from _columns_object(self._columns.heat)
         yield b'},"shares":'
         yield from _columns_object(self._columns.shares)
@@ -306,7 +296,7 @@ def _nothing() -> dict[str, Table]:
     return {"collector": {}, "gpus": {}, "ranks": {}, "jobs": {}}
 
 
-def _columns_object(histories: Mapping[str, ColumnHistory]) -> Iterator[bytes]:
+def _columns_object(histories: Mapping[str, rendering.ColumnHistory]) -> Iterator[bytes]:
     """A JSON object of the columns of each job."""
     members = (b"%s:%s" % (json_bytes(id_), history.as_json()) for id_, history in histories.items() if history)
     yield b"{"

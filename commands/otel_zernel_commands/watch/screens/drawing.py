@@ -8,22 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel_commands.watch.reading import number, objects, rows, text
-from otel_zernel_commands.watch.screens import amounts
+from otel_zernel_commands.watch.screens import amounts, summary
 from otel_zernel_commands.watch.screens.gpu_table import limited_gpus, shown_gpus
 from otel_zernel_commands.watch.screens.phase_bars import phase_bar
 from otel_zernel_commands.watch.screens.rank_rows import RankFields, shown_ranks
 from otel_zernel_commands.watch.screens.rank_table import RankTable, rank_lines
-from otel_zernel_commands.watch.screens.summary import (
-    FeedStatus,
-    code_lines,
-    header,
-    mean_shares,
-    note_lines,
-    time_lines,
-    total_line,
-    trouble_lines,
-    verdict_lines,
-)
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.screens.watch_view import WatchView
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells, clipped
@@ -172,7 +161,7 @@ def _line(job: JobFields, columns: Sequence[tuple[JobColumn, int]], surface: Sur
     spans: list[StyledSpan] = [(">" if is_selected else " ", style)]
     for column, width in columns:
         if column is BAR:
-            spans += [*phase_bar(mean_shares(job.state), width), (" ", style)]
+            spans += [*phase_bar(summary.mean_shares(job.state), width), (" ", style)]
             continue
         cell = surface.fit(column.cell(job), width, right=column.is_right)
         spans.append((cell + " ", style or ("fault" if column is FINDING and job.is_fault else "")))
@@ -240,15 +229,15 @@ class DrawnScreen:
     """Ranks that fit."""
 
 
-def draw(state: Mapping[str, Any], view: WatchView, status: FeedStatus, surface: Surface) -> DrawnScreen:
+def draw(state: Mapping[str, Any], view: WatchView, status: summary.FeedStatus, surface: Surface) -> DrawnScreen:
     """Draws. Changes only `view.top`, so that the selected row stays on the screen, and between a job and all jobs."""
     jobs = jobs_of(state)
     job = next((one for one in jobs if one.id == view.job), jobs[0] if len(jobs) == 1 else None)
     _turn_page(view, has_list=len(jobs) > 1 and job is None)
-    lines = [header(state, status, surface, is_frozen=view.is_frozen, jobs=len(jobs))]
-    lines += trouble_lines(state, status, surface)
+    lines = [summary.header(state, status, surface, is_frozen=view.is_frozen, jobs=len(jobs))]
+    lines += summary.trouble_lines(state, status, surface)
     room = 1 << 30 if surface.rows is None else max(surface.rows - 1, 0)
-    notes = list(note_lines(state, status, surface))[: max(room - len(lines) - _FEWEST_FOR_NOTES, 0)]
+    notes = list(summary.note_lines(state, status, surface))[: max(room - len(lines) - _FEWEST_FOR_NOTES, 0)]
     room -= len(notes)
     if view.page == "jobs":
         shown, page_rows, total = _jobs_page(lines, state, jobs, view, surface, room)
@@ -312,7 +301,7 @@ def _job_page(
     lines: list[StyledLine],
     state: Mapping[str, Any],
     view: WatchView,
-    status: FeedStatus,
+    status: summary.FeedStatus,
     surface: Surface,
     room: int,
     title: str,
@@ -342,11 +331,11 @@ def _table_page(
     """Adds verdicts, phases, GPUs and ranks. Returns how many ranks fit."""
     if title:
         lines.append(((surface.cut(title, surface.columns), "heading"),))
-    lines += verdict_lines(state, surface)
-    lines += code_lines(state, surface)
-    if (total := total_line(state, surface)) is not None:
+    lines += summary.verdict_lines(state, surface)
+    lines += summary.code_lines(state, surface)
+    if (total := summary.total_line(state, surface)) is not None:
         lines.append(total)
-    if room >= _FEWEST_FOR_PHASES and view.panels != "gpus" and (bars := time_lines(state, surface)):
+    if room >= _FEWEST_FOR_PHASES and view.panels != "gpus" and (bars := summary.time_lines(state, surface)):
         lines += [_BLANK, *bars] if room > _FEWEST_FOR_GPUS else bars
     gpus = shown_gpus(state) if view.panels != "ranks" else []
     if gpus and (room >= _FEWEST_FOR_GPUS or view.panels == "gpus"):

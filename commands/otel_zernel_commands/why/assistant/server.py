@@ -12,20 +12,7 @@ from pydantic import Field
 
 from otel_zernel import __version__
 from otel_zernel.errors import CannotStart
-from otel_zernel_commands.why.assistant.answers import (
-    CompareAnswer,
-    HungAnswer,
-    JobList,
-    LinesAnswer,
-    MetricsAnswer,
-    WhyAnswer,
-    compare_answer,
-    hung_answer,
-    jobs_answer,
-    lines_answer,
-    metrics_answer,
-    why_answer,
-)
+from otel_zernel_commands.why.assistant import answers
 from otel_zernel_commands.why.assistant.reports import NumberedReport, Reports
 
 _INSTRUCTIONS: Final = """otel-zernel knows why training jobs on this machine are slow or hang. Start with `jobs`, then
@@ -56,34 +43,36 @@ class AssistantTools:
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
 
-    def jobs(self, seconds: Seconds = 10, fresh: Fresh = False) -> JobList:
+    def jobs(self, seconds: Seconds = 10, fresh: Fresh = False) -> answers.JobList:
         """Lists the training jobs: ranks, steps, the mean duration of a step, and the verdict in a word."""
-        return _answered(lambda: jobs_answer(self._reports.get(seconds, fresh=fresh)))
+        return _answered(lambda: answers.jobs_answer(self._reports.get(seconds, fresh=fresh)))
 
-    def why(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> WhyAnswer:
+    def why(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> answers.WhyAnswer:
         """Says why a job is slow: the causes with what a step would save without each, evidence, advice and lines."""
-        return _answered(lambda: why_answer(self._reports.get(seconds, fresh=fresh), job))
+        return _answered(lambda: answers.why_answer(self._reports.get(seconds, fresh=fresh), job))
 
-    def hung(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> HungAnswer:
+    def hung(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> answers.HungAnswer:
         """Says whether a job hangs, which rank the others wait for, what it waits for, and where in the code."""
-        return _answered(lambda: hung_answer(self._reports.get(seconds, fresh=fresh), job))
+        return _answered(lambda: answers.hung_answer(self._reports.get(seconds, fresh=fresh), job))
 
-    def lines(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> LinesAnswer:
+    def lines(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> answers.LinesAnswer:
         """Lists the lines of code that take the time of a job's causes, the longest first."""
-        return _answered(lambda: lines_answer(self._reports.get(seconds, fresh=fresh), job))
+        return _answered(lambda: answers.lines_answer(self._reports.get(seconds, fresh=fresh), job))
 
     def compare(
         self,
         before: Annotated[int, Field(ge=0, description="The number of the earlier report; 0 is --baseline.")],
         after: Annotated[int, Field(ge=0, description="The number of the later report.")],
-    ) -> CompareAnswer:
+    ) -> answers.CompareAnswer:
         """Compares two reports of this session: what changed, and whether that is more than the noise."""
         numbers = [before, after]
-        return _answered(lambda: compare_answer(*(NumberedReport(one, self._reports.numbered(one)) for one in numbers)))
+        return _answered(
+            lambda: answers.compare_answer(*(NumberedReport(one, self._reports.numbered(one)) for one in numbers))
+        )
 
-    def metrics(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> MetricsAnswer:
+    def metrics(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> answers.MetricsAnswer:
         """Gives the numbers of a job: percentiles of its steps, where their time goes, its ranks and its GPUs."""
-        return _answered(lambda: metrics_answer(self._reports.get(seconds, fresh=fresh), job))
+        return _answered(lambda: answers.metrics_answer(self._reports.get(seconds, fresh=fresh), job))
 
 
 def _answered(answer: Callable[[], Answer]) -> Answer:

@@ -4,16 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from otel_zernel_commands.why.findings import (
-    DeviceTime,
-    GpuRow,
-    JobFindings,
-    JobStart,
-    StepSummary,
-    ThreadRow,
-    TimeShare,
-    WhyReport,
-)
+from otel_zernel_commands.why import findings
 from otel_zernel_commands.why.watch import StepBlock
 from otel_zernel_libraries.training.causes import Cause, Hidden
 from otel_zernel_libraries.training.hangs import JobHang
@@ -78,23 +69,23 @@ class Job(_Object):
     """Time whose removal would save nothing."""
     best: float | None
     """Seconds that a step would at best take; null if no causes are known."""
-    device: DeviceTime | None
+    device: findings.DeviceTime | None
     """What its GPUs did, in seconds a step. Null without a GPU."""
     hung: JobHang | None = None
     """Null if it does not hang."""
     stopped: JobHang | None = None
     """Null unless somebody has stopped all its ranks, for example with Ctrl-Z. Such a job does not hang."""
     time: tuple[PositionActivity, ...]
-    phases: tuple[TimeShare, ...]
+    phases: tuple[findings.TimeShare, ...]
     """In place of `time`, for a program without PyTorch's scopes."""
     cost: float | None = None
     """The share of the job's time that the watch took: an estimate; null if it is not known."""
-    start: JobStart | None
+    start: findings.JobStart | None
     """Null if the job began before the watch."""
-    step: StepSummary
+    step: findings.StepSummary
     ranks: tuple[Rank, ...]
-    gpus: tuple[GpuRow, ...]
-    threads: tuple[ThreadRow, ...]
+    gpus: tuple[findings.GpuRow, ...]
+    threads: tuple[findings.ThreadRow, ...]
     """Those of a program without steps."""
     advice: Annotated[tuple[str, ...], Field(validation_alias=AliasChoices("try", "advice"), serialization_alias="try")]
     evidence: dict[str, str]
@@ -115,17 +106,17 @@ class Report(_Object):
     processes: int
     """Processes of the machine."""
     jobs: tuple[Job, ...]
-    gpus: tuple[GpuRow, ...]
+    gpus: tuple[findings.GpuRow, ...]
     """Those of no job."""
     not_seen: tuple[str, ...]
 
 
-def report_json(report: WhyReport) -> str:
+def report_json(report: findings.WhyReport) -> str:
     """One JSON object, indented, without time lines. Ends with a line break."""
     return report_tree(report).model_dump_json(indent=2, by_alias=True) + "\n"
 
 
-def report_tree(report: WhyReport) -> Report:
+def report_tree(report: findings.WhyReport) -> Report:
     """The report, as it is in JSON."""
     return Report(
         started=report.started,
@@ -138,7 +129,7 @@ def report_tree(report: WhyReport) -> Report:
     )
 
 
-def _job(job: JobFindings) -> Job:
+def _job(job: findings.JobFindings) -> Job:
     answer = job.answer
     return Job(
         title=job.title,

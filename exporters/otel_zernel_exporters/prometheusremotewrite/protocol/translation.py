@@ -18,32 +18,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel_exporters.prometheusremotewrite.protocol.histograms import (
-    CUSTOM_BUCKETS,
-    PartedSeries,
-    custom_histogram,
-    explicit_buckets,
-    exponential_histogram,
-    stale_histogram,
-    write_explicit,
-    write_native_as_classic,
-    write_summary,
-)
-from otel_zernel_exporters.prometheusremotewrite.protocol.series import (
-    NONE,
-    STALE,
-    Entry,
-    Exemplars,
-    FamilyMetadata,
-    SeriesTable,
-    Writes,
-    WrittenExemplar,
-    WrittenHistogram,
-    WrittenSeries,
-    is_stale,
-    recorded,
-    sorted_pairs,
-)
+from otel_zernel_exporters.prometheusremotewrite.protocol import histograms
+from otel_zernel_exporters.prometheusremotewrite.protocol import series as remote
 from otel_zernel_libraries.histograms.restarts import begins_again
 from otel_zernel_libraries.prometheus.families import TARGET_INFO
 from otel_zernel_libraries.prometheus.formats.exemplars import exemplar_labels
@@ -68,16 +44,16 @@ Buckets = tuple[Bounds, list[int]]
 class WrittenStream(Generic[Kept]):
     """The points of one metric from one origin. `Kept` is the state of the series of one point."""
 
-    def __init__(self, stream: MetricStream, table: SeriesTable) -> None:
+    def __init__(self, stream: MetricStream, table: remote.SeriesTable) -> None:
         self.used = 0
         """The number of the newest batch that has it."""
         self._stream = stream
         self._table = table
-        self._metadata = FamilyMetadata(stream.name, stream.family_type, stream.help, stream.unit)
+        self._metadata = remote.FamilyMetadata(stream.name, stream.family_type, stream.help, stream.unit)
         self._known: dict[bytes, Kept] = {}
         """By the encoded attributes."""
 
-    def write(self, writes: Writes, points: Iterable[Any], first: int, now_ms: int) -> int:
+    def write(self, writes: remote.Writes, points: Iterable[Any], first: int, now_ms: int) -> int:
         """Adds the points, with the numbers from `first` on. Returns how many are malformed.
 
         Points without a time get `now_ms`.
@@ -101,7 +77,7 @@ class WrittenStream(Generic[Kept]):
         """Forgets all series. The next point finds them again in the table, or creates them."""
         self._known.clear()
 
-    def _write(self, writes: Writes, point: Any, sample: tuple[int, int, int]) -> None:
+    def _write(self, writes: remote.Writes, point: Any, sample: tuple[int, int, int]) -> None:
         """Adds a point. `sample` is its time in ms, its start in ms, and its number. Raises `MalformedPoint`."""
         raise NotImplementedError
 
@@ -118,14 +94,14 @@ class WrittenStream(Generic[Kept]):
             kept = self._known[key] = self._create(labels)
         return kept
 
-    def _parted(self, labels: Mapping[str, str], part: str) -> PartedSeries:
-        return PartedSeries(self._stream.name, labels, self._metadata, self._table, part)
+    def _parted(self, labels: Mapping[str, str], part: str) -> histograms.PartedSeries:
+        return histograms.PartedSeries(self._stream.name, labels, self._metadata, self._table, part)
 
 
-class NumberStream(WrittenStream[WrittenSeries]):
+class NumberStream(WrittenStream[remote.WrittenSeries]):
     """Gauges and sums."""
 
-    def write(self, writes: Writes, points: Iterable[Any], first: int, now_ms: int) -> int:
+    def write(self, writes: remote.Writes, points: Iterable[Any], first: int, now_ms: int) -> int:
         """The hot path: no attribute of a known series is parsed."""
         known, samples_of, batch = self._known, writes.samples, writes.batch
         counts = self._stream.family_type == "counter"
@@ -135,14 +111,14 @@ class NumberStream(WrittenStream[WrittenSeries]):
             time_ms = point.time_unix_nano // _NS or now_ms
             double = point.as_double
             value = double or float(point.as_int) or double  # an unset field reads as 0; the double may be -0.0
-            start_ms, exemplars = 0, NONE
+            start_ms, exemplars = 0, remote.NONE
             if point.flags and has_no_value(point):
-                value = STALE
+                value = remote.STALE
             elif counts:
-                value, start_ms = recorded(value), point.start_time_unix_nano // _NS
-                exemplars = _exemplars(point.exemplars, time_ms) if point.exemplars else NONE
+                value, start_ms = remote.recorded(value), point.start_time_unix_nano // _NS
+                exemplars = _exemplars(point.exemplars, time_ms) if point.exemplars else remote.NONE
             else:
-                value = recorded(value)
+                value = remote.recorded(value)
             sample = time_ms, value, start_ms, number, exemplars
             samples = samples_of.get(series)
             if samples is None:
@@ -152,42 +128,42 @@ class NumberStream(WrittenStream[WrittenSeries]):
                 samples.append(sample)
         return 0
 
-    def _create(self, labels: Mapping[str, str]) -> WrittenSeries:
-        return self._table.find(sorted_pairs(self._stream.name, labels), self._metadata)
+    def _create(self, labels: Mapping[str, str]) -> remote.WrittenSeries:
+        return self._table.find(remote.sorted_pairs(self._stream.name, labels), self._metadata)
 
 
-class SummaryStream(WrittenStream[PartedSeries]):
+class SummaryStream(WrittenStream[histograms.PartedSeries]):
     """Summaries: quantiles, count and sum."""
 
-    def _write(self, writes: Writes, point: Any, sample: tuple[int, int, int]) -> None:
+    def _write(self, writes: remote.Writes, point: Any, sample: tuple[int, int, int]) -> None:
         series = self._of(point, attributes_key(point.attributes))
         if has_no_value(point):
             series.end(writes, sample)
         else:
-            write_summary(series, writes, point, sample)
+            histograms.write_summary(series, writes, point, sample)
 
-    def _create(self, labels: Mapping[str, str]) -> PartedSeries:
+    def _create(self, labels: Mapping[str, str]) -> histograms.PartedSeries:
         return self._parted(labels, "quantile")
 
 
-class ClassicStream(WrittenStream[PartedSeries]):
+class ClassicStream(WrittenStream[histograms.PartedSeries]):
     """Histograms with explicit bounds, as classic buckets.
 
     Some senders choose other bounds for every point. From then on, all series of the metric have the bounds of a grid:
     a series for each bound that was ever used would fill the server.
     """
 
-    def __init__(self, stream: MetricStream, table: SeriesTable, grid: Bounds) -> None:
+    def __init__(self, stream: MetricStream, table: remote.SeriesTable, grid: Bounds) -> None:
         super().__init__(stream, table)
         self._layout = BucketLayout(grid)
-        self._newest: dict[PartedSeries, tuple[Bounds, int, int]] = {}
+        self._newest: dict[histograms.PartedSeries, tuple[Bounds, int, int]] = {}
         """The bounds, the start and the time of the newest point, in ms."""
 
     def forget(self) -> None:
         super().forget()
         self._newest.clear()
 
-    def _on_layout(self, series: PartedSeries, buckets: Buckets, time_ms: int, start_ms: int) -> Buckets:
+    def _on_layout(self, series: histograms.PartedSeries, buckets: Buckets, time_ms: int, start_ms: int) -> Buckets:
         """The buckets, on the grid if the sender moves its bounds."""
         bounds, counts = buckets
         former, self._newest[series] = self._newest.get(series), (bounds, start_ms, time_ms)
@@ -196,29 +172,29 @@ class ClassicStream(WrittenStream[PartedSeries]):
         grid = self._layout.grid
         return (grid, grid.moved(bounds, counts)) if self._layout.sender_moves else buckets
 
-    def _write(self, writes: Writes, point: Any, sample: tuple[int, int, int]) -> None:
-        buckets = None if has_no_value(point) else explicit_buckets(point)
+    def _write(self, writes: remote.Writes, point: Any, sample: tuple[int, int, int]) -> None:
+        buckets = None if has_no_value(point) else histograms.explicit_buckets(point)
         series = self._of(point, attributes_key(point.attributes))
         if buckets is None:
             series.end(writes, sample)
         else:
             buckets = self._on_layout(series, buckets, *sample[:2])
-            write_explicit(series, writes, point, *buckets, sample, _exemplars(point.exemplars, sample[0]))
+            histograms.write_explicit(series, writes, point, *buckets, sample, _exemplars(point.exemplars, sample[0]))
 
-    def _create(self, labels: Mapping[str, str]) -> PartedSeries:
+    def _create(self, labels: Mapping[str, str]) -> histograms.PartedSeries:
         return self._parted(labels, "le")
 
 
-class NativeStream(WrittenStream[WrittenSeries]):
+class NativeStream(WrittenStream[remote.WrittenSeries]):
     """Exponential histograms, or those with explicit bounds in custom buckets, as native histograms."""
 
-    def __init__(self, stream: MetricStream, table: SeriesTable, grid: Bounds) -> None:
+    def __init__(self, stream: MetricStream, table: remote.SeriesTable, grid: Bounds) -> None:
         """`grid` has the classic bounds of exponential histograms."""
         super().__init__(stream, table)
         self._grid = grid
-        self._newest: dict[WrittenSeries, tuple[int, int]] = {}
+        self._newest: dict[remote.WrittenSeries, tuple[int, int]] = {}
         """The start of counting and the time of the newest point, in ms."""
-        self._coarse: set[WrittenSeries] = set()
+        self._coarse: set[remote.WrittenSeries] = set()
         """The series that have been written in classic buckets, since their native ones were too coarse."""
 
     def forget(self) -> None:
@@ -226,7 +202,7 @@ class NativeStream(WrittenStream[WrittenSeries]):
         self._newest.clear()
         self._coarse.clear()
 
-    def _write(self, writes: Writes, point: Any, sample: tuple[int, int, int]) -> None:
+    def _write(self, writes: remote.Writes, point: Any, sample: tuple[int, int, int]) -> None:
         value = self._value(point)
         series = self._of(point, attributes_key(point.attributes))
         time_ms, start_ms, number = sample
@@ -237,32 +213,32 @@ class NativeStream(WrittenStream[WrittenSeries]):
         written = time_ms, value, start_ms, number, exemplars
         if value.schema is None:
             self._coarse.add(series)
-        if value.schema is None or (series in self._coarse and is_stale(value.total)):
-            write_native_as_classic(series, writes, written)
+        if value.schema is None or (series in self._coarse and remote.is_stale(value.total)):
+            histograms.write_native_as_classic(series, writes, written)
         else:
             writes.add(series, written)
 
-    def _value(self, point: Any) -> WrittenHistogram:
+    def _value(self, point: Any) -> remote.WrittenHistogram:
         if has_no_value(point):
-            return stale_histogram(self._grid)
+            return histograms.stale_histogram(self._grid)
         if isinstance(point, HistogramDataPoint):
-            return custom_histogram(point)
-        return exponential_histogram(point, self._grid)
+            return histograms.custom_histogram(point)
+        return histograms.exponential_histogram(point, self._grid)
 
-    def _create(self, labels: Mapping[str, str]) -> WrittenSeries:
-        pairs = sorted_pairs(self._stream.name, labels)
+    def _create(self, labels: Mapping[str, str]) -> remote.WrittenSeries:
+        pairs = remote.sorted_pairs(self._stream.name, labels)
         series = self._table.find(pairs, self._metadata, native=True)
         if series.classic is None:
             series.classic = self._parted(labels, "le")
         return series
 
 
-def _exemplars(exemplars: Iterable[Exemplar], time_ms: int) -> Exemplars:
+def _exemplars(exemplars: Iterable[Exemplar], time_ms: int) -> remote.Exemplars:
     """The exemplars in the order of time. Those without a time have the time of their point."""
     written = [
-        WrittenExemplar(
+        remote.WrittenExemplar(
             one.time_unix_nano // _NS or time_ms,
-            recorded(float(exemplar_value(one))),
+            remote.recorded(float(exemplar_value(one))),
             tuple(text for pair in sorted(exemplar_labels(one).items()) if pair[1] for text in pair),
         )
         for one in exemplars
@@ -270,20 +246,20 @@ def _exemplars(exemplars: Iterable[Exemplar], time_ms: int) -> Exemplars:
     return tuple(sorted(written))
 
 
-def with_classic_histograms(entries: Iterable[Entry], *, custom_only: bool) -> list[Entry]:
+def with_classic_histograms(entries: Iterable[remote.Entry], *, custom_only: bool) -> list[remote.Entry]:
     """The entries with classic buckets in place of native histograms.
 
     If `custom_only`, only in place of those with custom buckets, which protocol 1.0 does not have.
     """
-    writes = Writes(0)
+    writes = remote.Writes(0)
     for series, samples in entries:
         for sample in samples:
             value = sample[1]
-            is_kept = isinstance(value, float) or (custom_only and value.schema != CUSTOM_BUCKETS)
+            is_kept = isinstance(value, float) or (custom_only and value.schema != histograms.CUSTOM_BUCKETS)
             if is_kept:
                 writes.samples.setdefault(series, []).append(sample)
             else:
-                write_native_as_classic(series, writes, sample)
+                histograms.write_native_as_classic(series, writes, sample)
     writes.put_in_order()
     return list(writes.samples.items())
 
@@ -292,7 +268,7 @@ _IDLE_BATCHES = 1000
 """Batches after which a series that none of them had is forgotten. Its next point costs a little more."""
 _MOST_SERIES = 500_000
 """Series in memory, beyond which those are forgotten that the current batch does not have."""
-_TARGET_METADATA = FamilyMetadata(TARGET_INFO, "info", "Resource attributes other than job and instance.", "")
+_TARGET_METADATA = remote.FamilyMetadata(TARGET_INFO, "info", "Resource attributes other than job and instance.", "")
 
 
 class _OriginState:
@@ -335,9 +311,9 @@ class Translation:
         self._drop = drop
         self._target_info = target_info
         self._custom_buckets = custom_buckets
-        self._table = SeriesTable()
+        self._table = remote.SeriesTable()
         self._origins: dict[tuple[bytes, bytes, str], _OriginState] = {}
-        self._targets: dict[str, WrittenSeries] = {}
+        self._targets: dict[str, remote.WrittenSeries] = {}
         """The `target_info` of each target."""
         self._target_times: dict[str, int] = {}
         """The time of the newest one, in ms."""
@@ -348,10 +324,10 @@ class Translation:
         """The number of series in memory."""
         return len(self._table)
 
-    def entries(self, metrics: MetricsData, now_ns: int) -> list[Entry]:
+    def entries(self, metrics: MetricsData, now_ns: int) -> list[remote.Entry]:
         """The samples of a batch. Points without a time get `now_ns`."""
         self._table.batch += 1
-        writes = Writes(self._table.batch)
+        writes = remote.Writes(self._table.batch)
         now_ms, number = now_ns // 1_000_000, 0
         for resource in metrics.resource_metrics:
             encoded = resource.resource.SerializeToString()
@@ -378,7 +354,7 @@ class Translation:
             self._infos = None
         return state
 
-    def _write_metric(self, state: _OriginState, metric: Metric, writes: Writes, first: int, now_ms: int) -> int:
+    def _write_metric(self, state: _OriginState, metric: Metric, writes: remote.Writes, first: int, now_ms: int) -> int:
         """The number of points of the metric."""
         kind = metric.WhichOneof("data")
         if kind is None:
@@ -410,7 +386,7 @@ class Translation:
         is_native = kind == "exponential_histogram" or self._custom_buckets
         return (NativeStream if is_native else ClassicStream)(stream, self._table, grid)
 
-    def _write_target_info(self, writes: Writes) -> None:
+    def _write_target_info(self, writes: remote.Writes) -> None:
         """Adds a sample of `target_info` for each target of the batch. A target whose labels change ends the former."""
         times: dict[str, int] = {}
         for state in self._origins.values():
@@ -423,14 +399,14 @@ class Translation:
                 self._target_times[target] = time_ms
                 self._write_target(writes, target, time_ms)
 
-    def _write_target(self, writes: Writes, target: str, time_ms: int) -> None:
+    def _write_target(self, writes: remote.Writes, target: str, time_ms: int) -> None:
         labels, former = (self._infos or {}).get(target), self._targets.get(target)
-        series = self._table.find(sorted_pairs(TARGET_INFO, labels), _TARGET_METADATA) if labels else None
+        series = self._table.find(remote.sorted_pairs(TARGET_INFO, labels), _TARGET_METADATA) if labels else None
         if series:
             self._targets[target] = series
             writes.add(series, (time_ms, 1.0, 0, -1, ()))
         if former and former is not series:
-            writes.add(former, (time_ms, STALE, 0, -1, ()))
+            writes.add(former, (time_ms, remote.STALE, 0, -1, ()))
 
     def _forget(self, before: int) -> None:
         """Forgets the series and origins that no batch has had since the number `before`."""

@@ -14,16 +14,8 @@ from typing import Final
 
 from otel_zernel.storage import Damage
 from otel_zernel_extensions.file_storage.disk import Disk
+from otel_zernel_extensions.file_storage.journal import layout
 from otel_zernel_extensions.file_storage.journal.acknowledgements import Acknowledged
-from otel_zernel_extensions.file_storage.journal.layout import (
-    MARKER_SIZE,
-    RECORD_HEADER_SIZE,
-    SEGMENT_HEADER_SIZE,
-    RecordHeader,
-    SegmentHeader,
-    UnknownVersion,
-    crc32,
-)
 from otel_zernel_extensions.file_storage.journal.ranges import Range, count, merged, of, without
 from otel_zernel_extensions.file_storage.journal.segments import SegmentFile, StoredRecord, first_by_name, segment_files
 
@@ -38,12 +30,12 @@ class SegmentScan:
     """The content of one segment."""
 
     path: Path
-    header: SegmentHeader | None
+    header: layout.SegmentHeader | None
     """None if no record can be found, because both copies of the header and the first record are damaged."""
     size: int = 0
-    intact: list[tuple[RecordHeader, int]] = field(default_factory=list)
+    intact: list[tuple[layout.RecordHeader, int]] = field(default_factory=list)
     """Complete records, each with the offset of its data."""
-    changed: list[RecordHeader] = field(default_factory=list)
+    changed: list[layout.RecordHeader] = field(default_factory=list)
     """Records whose data were changed."""
     unreadable: int = 0
     """Bytes between records."""
@@ -77,20 +69,20 @@ def scan(path: Path, disk: Disk) -> SegmentScan:
         os.close(file)
 
 
-def _header(reader: "_Reader", path: Path) -> SegmentHeader | None:
-    start = reader.read(0, SEGMENT_HEADER_SIZE + RECORD_HEADER_SIZE)
-    if header := SegmentHeader.decode(start):
+def _header(reader: "_Reader", path: Path) -> layout.SegmentHeader | None:
+    start = reader.read(0, layout.SEGMENT_HEADER_SIZE + layout.RECORD_HEADER_SIZE)
+    if header := layout.SegmentHeader.decode(start):
         return header
-    record = start[SEGMENT_HEADER_SIZE:]
-    guess = SegmentHeader(first_by_name(path), record[:MARKER_SIZE])
-    return guess if RecordHeader.decode(record, guess.marker) else None
+    record = start[layout.SEGMENT_HEADER_SIZE :]
+    guess = layout.SegmentHeader(first_by_name(path), record[: layout.MARKER_SIZE])
+    return guess if layout.RecordHeader.decode(record, guess.marker) else None
 
 
 def _scan_records(reader: "_Reader", result: SegmentScan, marker: bytes) -> None:
-    at = SEGMENT_HEADER_SIZE
+    at = layout.SEGMENT_HEADER_SIZE
     while at < reader.size:
-        record = RecordHeader.decode(reader.read(at, RECORD_HEADER_SIZE), marker)
-        data = at + RECORD_HEADER_SIZE
+        record = layout.RecordHeader.decode(reader.read(at, layout.RECORD_HEADER_SIZE), marker)
+        data = at + layout.RECORD_HEADER_SIZE
         if record and data + record.length <= reader.size:
             if reader.checksum(data, record.length) == record.checksum:
                 result.intact.append((record, data))
@@ -143,7 +135,7 @@ class _Reader:
             piece = self.read(start, min(_PIECE, end - start))
             if not piece:
                 return -1  # the file became shorter meanwhile
-            value, start = crc32(piece, value), start + len(piece)
+            value, start = layout.crc32(piece, value), start + len(piece)
         return value
 
     def find(self, marker: bytes, start: int) -> int:
@@ -159,7 +151,7 @@ class _Reader:
 
     def is_torn(self, start: int) -> bool:
         """Whether the rest of the file is the begin of a header, or has zeros only, as after a power failure."""
-        if self.size - start < RECORD_HEADER_SIZE:
+        if self.size - start < layout.RECORD_HEADER_SIZE:
             return True
         while (piece := self.read(start, _PIECE)) and not piece.strip(b"\0"):
             start += len(piece)
@@ -203,8 +195,8 @@ def _scans(folder: Path, disk: Disk) -> Iterator[SegmentScan]:
             yield scan(path, disk)
         except FileNotFoundError:  # a running collector has finished it
             continue
-        except UnknownVersion as error:
-            raise UnknownVersion(f"{path} {error}") from error
+        except layout.UnknownVersion as error:
+            raise layout.UnknownVersion(f"{path} {error}") from error
 
 
 def _live(

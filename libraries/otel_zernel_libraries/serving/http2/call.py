@@ -5,17 +5,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from otel_zernel_libraries.serving.http2 import wire
 from otel_zernel_libraries.serving.http2.limits import FORGIVEN_A_REQUEST, UNREAD, Http2Limits, Nuisances, Pings
 from otel_zernel_libraries.serving.http2.wire import (
-    DATA,
-    DEFAULT_WINDOW,
-    END_HEADERS,
-    END_STREAM,
-    FRAME_HEAD,
-    HEADERS,
-    LEAST_FRAME,
-    RST_STREAM,
-    UINT32,
     ErrorCode,
     frame,
     message_of,
@@ -32,17 +24,17 @@ _PREFIX = 5
 _SUCCESS = trailers(0, "")
 """The trailers of a call that succeeds."""
 _FRAMES = (
-    frame(HEADERS, END_HEADERS, 0, response_headers()),
-    frame(DATA, 0, 0, message_of(b"")),
-    frame(HEADERS, END_STREAM | END_HEADERS, 0, _SUCCESS),
+    frame(wire.HEADERS, wire.END_HEADERS, 0, response_headers()),
+    frame(wire.DATA, 0, 0, message_of(b"")),
+    frame(wire.HEADERS, wire.END_STREAM | wire.END_HEADERS, 0, _SUCCESS),
 )
-_EMPTY_SUCCESS = b"".join(one[:5] + b"\xff" * 4 + one[FRAME_HEAD:] for one in _FRAMES).split(b"\xff" * 4)
+_EMPTY_SUCCESS = b"".join(one[:5] + b"\xff" * 4 + one[wire.FRAME_HEAD :] for one in _FRAMES).split(b"\xff" * 4)
 """The usual answer, an empty message and success: the id of the stream belongs between the pieces."""
 
 
 def refusal(stream: int, failure: RequestFailure, *, half_closed: bool) -> bytes:
     """The frames that end a call before any answer."""
-    end = frame(HEADERS, END_STREAM | END_HEADERS, stream, response_headers() + _status_of(failure))
+    end = frame(wire.HEADERS, wire.END_STREAM | wire.END_HEADERS, stream, response_headers() + _status_of(failure))
     return end if half_closed else end + _stop(stream)
 
 
@@ -54,7 +46,7 @@ def _status_of(failure: RequestFailure) -> bytes:
 
 def _stop(stream: int) -> bytes:
     """After an early answer: the client need not send the rest."""
-    return frame(RST_STREAM, 0, stream, UINT32.pack(ErrorCode.NO_ERROR))
+    return frame(wire.RST_STREAM, 0, stream, wire.UINT32.pack(ErrorCode.NO_ERROR))
 
 
 class Peer:
@@ -223,7 +215,7 @@ class Call:
     def _give_window_back(self, size: int) -> None:
         """Lets the client send on: the window of a stream has room for one message, and a stream has many."""
         self._consumed += size
-        if self._consumed > DEFAULT_WINDOW // 2 and not self.half_closed:
+        if self._consumed > wire.DEFAULT_WINDOW // 2 and not self.half_closed:
             self._connection.write(window_update(self.id, self._consumed))
             self._consumed = 0
 
@@ -271,7 +263,7 @@ class Call:
         """Ends the call with success, after one more message if it is given."""
         if message == b"" and self._may_answer_at_once():
             self._connection.send_window -= _PREFIX
-            self._connection.write(UINT32.pack(self.id).join(_EMPTY_SUCCESS))
+            self._connection.write(wire.UINT32.pack(self.id).join(_EMPTY_SUCCESS))
             self.close()
             return
         self._answer(message_of(message) if message is not None else b"", _SUCCESS)
@@ -318,19 +310,19 @@ class Call:
             data, end = self._answers.popleft()
             self._connection.queued -= len(data)
             while data:
-                size = min(len(data), LEAST_FRAME, self.send_window, self._connection.send_window)
+                size = min(len(data), wire.LEAST_FRAME, self.send_window, self._connection.send_window)
                 if size <= 0:
                     self._answers.appendleft((data, end))
                     self._connection.queued += len(data)
                     self.waits = True
                     return
-                self._connection.write(frame(DATA, 0, self.id, data[:size]))
+                self._connection.write(frame(wire.DATA, 0, self.id, data[:size]))
                 self._connection.send_window -= size
                 self.send_window -= size
                 data = data[size:]
             if end is not None:
                 reset = b"" if self.half_closed else _stop(self.id)
-                self._connection.write(frame(HEADERS, END_STREAM | END_HEADERS, self.id, end) + reset)
+                self._connection.write(frame(wire.HEADERS, wire.END_STREAM | wire.END_HEADERS, self.id, end) + reset)
                 self.close()
 
     def _may_answer_at_once(self) -> bool:
@@ -343,7 +335,7 @@ class Call:
             return
         if not self._begun:
             self._begun = True
-            self._connection.write(frame(HEADERS, END_HEADERS, self.id, response_headers()))
+            self._connection.write(frame(wire.HEADERS, wire.END_HEADERS, self.id, response_headers()))
         self._answers.append((data, end))
         self._connection.queued += len(data)
         self.flush()

@@ -7,24 +7,8 @@ from typing import Final, Protocol
 import hpack
 
 from otel_zernel_libraries.serving.http2 import limits as bounds
-from otel_zernel_libraries.serving.http2.wire import (
-    DATA,
-    ENABLE_PUSH,
-    END_HEADERS,
-    END_STREAM,
-    FRAME_HEAD,
-    HAS_PRIORITY,
-    INITIAL_WINDOW_SIZE,
-    LEAST_FRAME,
-    MAX_FRAME_SIZE,
-    PADDED,
-    PREFACE,
-    SETTING,
-    ConnectionBroken,
-    ErrorCode,
-    StreamBroken,
-    read_frame_head,
-)
+from otel_zernel_libraries.serving.http2 import wire
+from otel_zernel_libraries.serving.http2.wire import ConnectionBroken, ErrorCode, StreamBroken, read_frame_head
 
 
 class FrameSink(Protocol):
@@ -71,10 +55,10 @@ class FrameReader:
             self._rest = data[position:]
 
     def _read_preface(self, data: bytes) -> int:
-        if not PREFACE.startswith(data[: len(PREFACE)]):
+        if not wire.PREFACE.startswith(data[: len(wire.PREFACE)]):
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "this port speaks gRPC over HTTP/2 only")
-        self.has_preface = len(data) >= len(PREFACE)
-        return len(PREFACE) if self.has_preface else 0
+        self.has_preface = len(data) >= len(wire.PREFACE)
+        return len(wire.PREFACE) if self.has_preface else 0
 
     def _read_all(self, data: bytes, position: int) -> int:
         """Reads frames, and parts of a body. The result is the position of the first frame that is not complete."""
@@ -88,20 +72,22 @@ class FrameReader:
                 self._padding_left -= skipped
                 position += skipped
                 continue
-            begin = position + FRAME_HEAD
+            begin = position + wire.FRAME_HEAD
             if begin > end:
                 break
             length, kind, flags, stream = read_frame_head(data, position)
-            if length > (bounds.FRAME if kind == DATA else bounds.HEADER_BLOCK):
+            if length > (bounds.FRAME if kind == wire.DATA else bounds.HEADER_BLOCK):
                 raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes is too long")
             sink.check(kind, flags, stream)
-            if kind == DATA and not flags & PADDED:
-                self._begin_body(stream, length, 0, ends=bool(flags & END_STREAM))
+            if kind == wire.DATA and not flags & wire.PADDED:
+                self._begin_body(stream, length, 0, ends=bool(flags & wire.END_STREAM))
                 position = begin
-            elif kind == DATA:
+            elif kind == wire.DATA:
                 if begin == end and length:  # the length of the padding has not arrived
                     break
-                self._begin_padded_body(stream, length, data[begin] if length else 0, ends=bool(flags & END_STREAM))
+                self._begin_padded_body(
+                    stream, length, data[begin] if length else 0, ends=bool(flags & wire.END_STREAM)
+                )
                 position = begin + 1
             elif begin + length > end:
                 break
@@ -215,10 +201,10 @@ class HeaderBlocks:
 
     def begin(self, flags: int, stream: int, payload: bytes) -> Headers | None:
         """HEADERS: the headers, or None if more frames follow. Raises `ConnectionBroken` and `StreamBroken`."""
-        block = unpadded(payload) if flags & PADDED else payload
-        self._block = block[_PRIORITY:] if flags & HAS_PRIORITY else block
+        block = unpadded(payload) if flags & wire.PADDED else payload
+        self._block = block[_PRIORITY:] if flags & wire.HAS_PRIORITY else block
         self.stream = stream
-        self.ends = bool(flags & END_STREAM)
+        self.ends = bool(flags & wire.END_STREAM)
         return self._finish(flags)
 
     def extend(self, flags: int, payload: bytes) -> Headers | None:
@@ -235,7 +221,7 @@ class HeaderBlocks:
         return self.ends and not any(name.startswith(":") for name in headers)
 
     def _finish(self, flags: int) -> Headers | None:
-        if not flags & END_HEADERS:
+        if not flags & wire.END_HEADERS:
             return None
         block, self._block, self.stream = self._block, b"", 0
         return self._decoder.decode(block)
@@ -254,7 +240,7 @@ def check_request(headers: Headers) -> None:
         raise StreamBroken(ErrorCode.PROTOCOL_ERROR, f"a request lacks one of {', '.join(_REQUIRED)}")
 
 
-_VALUES: Final = {ENABLE_PUSH: range(2), MAX_FRAME_SIZE: range(LEAST_FRAME, 2**24)}
+_VALUES: Final = {wire.ENABLE_PUSH: range(2), wire.MAX_FRAME_SIZE: range(wire.LEAST_FRAME, 2**24)}
 """The valid values of settings (6.5.2). The window's size is checked where it is used; for the others, any is valid."""
 _WRONG_SIZE: Final = "SETTINGS has a wrong size"
 
@@ -267,12 +253,12 @@ def check_acknowledgement(payload: bytes) -> None:
 
 def initial_window(payload: bytes) -> int | None:
     """The initial window of streams, if the frame sets it. Raises `ConnectionBroken` for invalid settings."""
-    if len(payload) % SETTING.size:
+    if len(payload) % wire.SETTING.size:
         raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, _WRONG_SIZE)
     window = None
-    for name, value in SETTING.iter_unpack(payload):
+    for name, value in wire.SETTING.iter_unpack(payload):
         if value not in _VALUES.get(name, (value,)):
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, f"the setting {name} has the value {value}")
-        if name == INITIAL_WINDOW_SIZE:
+        if name == wire.INITIAL_WINDOW_SIZE:
             window = value
     return window

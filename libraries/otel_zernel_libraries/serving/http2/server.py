@@ -11,24 +11,11 @@ from typing import Any, Final, cast
 
 from otel_zernel.component import Logger
 from otel_zernel_libraries.serving.http2 import limits as bounds
+from otel_zernel_libraries.serving.http2 import wire
 from otel_zernel_libraries.serving.http2.call import Peer
 from otel_zernel_libraries.serving.http2.reading import FrameReader
 from otel_zernel_libraries.serving.http2.streams import ServerParts, Streams
-from otel_zernel_libraries.serving.http2.wire import (
-    DEFAULT_WINDOW,
-    INITIAL_WINDOW_SIZE,
-    LARGEST_WINDOW,
-    MAX_CONCURRENT_STREAMS,
-    MAX_FRAME_SIZE,
-    MAX_HEADER_LIST_SIZE,
-    PING,
-    ConnectionBroken,
-    ErrorCode,
-    frame,
-    goaway,
-    settings,
-    window_update,
-)
+from otel_zernel_libraries.serving.http2.wire import ConnectionBroken, ErrorCode, frame, goaway, settings, window_update
 from otel_zernel_libraries.serving.misdirected import Misdirected, protocol_of
 from otel_zernel_libraries.serving.requests.failures import overloaded, too_slow
 from otel_zernel_libraries.serving.server import Server
@@ -87,12 +74,12 @@ class Http2Connection(asyncio.Protocol):
             self.abort()
             return
         ours = {
-            MAX_CONCURRENT_STREAMS: self._limits.streams,
-            INITIAL_WINDOW_SIZE: min(self._limits.message + DEFAULT_WINDOW, LARGEST_WINDOW),
-            MAX_FRAME_SIZE: bounds.FRAME,
-            MAX_HEADER_LIST_SIZE: bounds.HEADER_BLOCK,
+            wire.MAX_CONCURRENT_STREAMS: self._limits.streams,
+            wire.INITIAL_WINDOW_SIZE: min(self._limits.message + wire.DEFAULT_WINDOW, wire.LARGEST_WINDOW),
+            wire.MAX_FRAME_SIZE: bounds.FRAME,
+            wire.MAX_HEADER_LIST_SIZE: bounds.HEADER_BLOCK,
         }
-        self.write(settings(ours) + window_update(0, bounds.CONNECTION_WINDOW - DEFAULT_WINDOW))
+        self.write(settings(ours) + window_update(0, bounds.CONNECTION_WINDOW - wire.DEFAULT_WINDOW))
 
     def data_received(self, data: bytes) -> None:
         self._streams.pings.heard()
@@ -205,7 +192,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self._end_slow_calls(now)
         if pings.is_due(now):
-            self.write(frame(PING, 0, 0, bytes(8)))
+            self.write(frame(wire.PING, 0, 0, bytes(8)))
         self._retire(now)
 
     def _end_slow_calls(self, now: float) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from otel_zernel_libraries.serving.http2 import limits as bounds
+from otel_zernel_libraries.serving.http2 import wire
 from otel_zernel_libraries.serving.http2.call import Call, Peer, Route, refusal
 from otel_zernel_libraries.serving.http2.limits import Http2Limits, Nuisances, Pings
 from otel_zernel_libraries.serving.http2.reading import (
@@ -17,33 +18,12 @@ from otel_zernel_libraries.serving.http2.reading import (
     check_request,
     initial_window,
 )
-from otel_zernel_libraries.serving.http2.wire import (
-    ACK,
-    CONTINUATION,
-    DATA,
-    DEFAULT_WINDOW,
-    FRAME_SIZES,
-    GOAWAY,
-    HEADERS,
-    LARGEST_WINDOW,
-    PING,
-    PRIORITY,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS,
-    UINT32,
-    WINDOW_UPDATE,
-    ConnectionBroken,
-    ErrorCode,
-    StreamBroken,
-    frame,
-    window_update,
-)
+from otel_zernel_libraries.serving.http2.wire import ConnectionBroken, ErrorCode, StreamBroken, frame, window_update
 from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_libraries.serving.requests.room import Room
 
-_OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
-_OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
+_OF_CONNECTION: Final = frozenset({wire.SETTINGS, wire.PING, wire.GOAWAY})
+_OF_STREAM: Final = frozenset({wire.DATA, wire.HEADERS, wire.PRIORITY, wire.RST_STREAM})
 _EVEN: Final = "a client has odd streams"
 
 
@@ -93,8 +73,8 @@ class Streams:
         self.calls: dict[int, Call] = {}
         self.pings = Pings(limits, now)
         self.nuisances = Nuisances()
-        self.send_window = DEFAULT_WINDOW
-        self.initial_send_window = DEFAULT_WINDOW
+        self.send_window = wire.DEFAULT_WINDOW
+        self.initial_send_window = wire.DEFAULT_WINDOW
         """The window of new streams."""
         self.last = 0
         """The newest stream of the client."""
@@ -111,32 +91,32 @@ class Streams:
         self._unacknowledged = 0
         """Bytes of data that the connection's window lacks."""
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
-            HEADERS: self._begin_block,
-            CONTINUATION: self._extend_block,
-            RST_STREAM: self._reset,
-            SETTINGS: self._settings,
-            PUSH_PROMISE: self._promise,
-            PING: self._ping,
-            WINDOW_UPDATE: self._window,
+            wire.HEADERS: self._begin_block,
+            wire.CONTINUATION: self._extend_block,
+            wire.RST_STREAM: self._reset,
+            wire.SETTINGS: self._settings,
+            wire.PUSH_PROMISE: self._promise,
+            wire.PING: self._ping,
+            wire.WINDOW_UPDATE: self._window,
         }
 
     # Frames
 
     def check(self, kind: int, flags: int, stream: int) -> None:
         if self._blocks.stream:
-            if kind != CONTINUATION or stream != self._blocks.stream:
+            if kind != wire.CONTINUATION or stream != self._blocks.stream:
                 raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
         elif self.head_deadline is not None:
-            if kind != SETTINGS or flags & ACK:
+            if kind != wire.SETTINGS or flags & wire.ACK:
                 raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "the first frame must be SETTINGS")
             self.head_deadline = None
         if kind in (_OF_CONNECTION if stream else _OF_STREAM):
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a frame is on a wrong stream")
 
     def handle(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if len(payload) != FRAME_SIZES.get(kind, len(payload)):
+        if len(payload) != wire.FRAME_SIZES.get(kind, len(payload)):
             raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of kind {kind} has {len(payload)} bytes")
-        if kind not in (DATA, HEADERS):
+        if kind not in (wire.DATA, wire.HEADERS):
             self.nuisances.add()
         if handler := self._handlers.get(kind):
             handler(flags, stream, payload)
@@ -211,7 +191,7 @@ class Streams:
         self.nuisances.add()
         if call := self.calls.get(stream):
             call.give_up()
-        self.write(frame(RST_STREAM, 0, stream, UINT32.pack(code)))
+        self.write(frame(wire.RST_STREAM, 0, stream, wire.UINT32.pack(code)))
 
     def _finish_block(self, stream: int, headers: Headers | None) -> None:
         if headers is None:
@@ -239,7 +219,7 @@ class Streams:
     def _open(self, stream: int, headers: Headers, *, ends: bool) -> None:
         if len(self.calls) >= self.limits.streams:
             self.nuisances.add()
-            self.write(frame(RST_STREAM, 0, stream, UINT32.pack(ErrorCode.REFUSED_STREAM)))
+            self.write(frame(wire.RST_STREAM, 0, stream, wire.UINT32.pack(ErrorCode.REFUSED_STREAM)))
             return
         try:
             method = self._route(headers)
@@ -266,20 +246,20 @@ class Streams:
             call.give_up()
 
     def _settings(self, flags: int, _: int, payload: bytes) -> None:
-        if flags & ACK:
+        if flags & wire.ACK:
             check_acknowledgement(payload)
             return
         if (window := initial_window(payload)) is not None:
             self._resize_windows(window)
-        self.write(frame(SETTINGS, ACK, 0))
+        self.write(frame(wire.SETTINGS, wire.ACK, 0))
 
     def _resize_windows(self, size: int) -> None:
-        if size > LARGEST_WINDOW:
+        if size > wire.LARGEST_WINDOW:
             raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
         change, self.initial_send_window = size - self.initial_send_window, size
         for call in self.calls.values():
             call.send_window += change
-            if call.send_window > LARGEST_WINDOW:
+            if call.send_window > wire.LARGEST_WINDOW:
                 raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "the window of a stream is too large")
         self._flush()
 
@@ -287,19 +267,19 @@ class Streams:
         raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
 
     def _window(self, _: int, stream: int, payload: bytes) -> None:
-        change = int.from_bytes(payload) & LARGEST_WINDOW
+        change = int.from_bytes(payload) & wire.LARGEST_WINDOW
         if stream > self.last or (not change and not stream):
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a window update is not valid")
         if not stream:
             self.send_window += change
-            if self.send_window > LARGEST_WINDOW:
+            if self.send_window > wire.LARGEST_WINDOW:
                 raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
             self._flush()
         elif call := self.calls.get(stream):
             call.send_window += change
             if not change:
                 self._break(stream, ErrorCode.PROTOCOL_ERROR)
-            elif call.send_window > LARGEST_WINDOW:
+            elif call.send_window > wire.LARGEST_WINDOW:
                 self._break(stream, ErrorCode.FLOW_CONTROL_ERROR)
             else:
                 call.flush()
@@ -309,9 +289,9 @@ class Streams:
             call.flush()
 
     def _ping(self, flags: int, _: int, payload: bytes) -> None:
-        if not flags & ACK:
+        if not flags & wire.ACK:
             self.pings.check(has_calls=bool(self.calls))
-            self.write(frame(PING, ACK, 0, payload))
+            self.write(frame(wire.PING, wire.ACK, 0, payload))
 
     # The ends of calls
 

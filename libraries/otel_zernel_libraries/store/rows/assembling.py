@@ -4,26 +4,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    Exemplar,
-    ExponentialHistogramDataPoint,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    SummaryDataPoint,
-)
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.rows.points import Row, unsigned32, unsigned64
 from otel_zernel_libraries.store.rows.tables import PointTable, TableName
 
-AnyPoint = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
+AnyPoint = pb.NumberDataPoint | pb.HistogramDataPoint | pb.ExponentialHistogramDataPoint | pb.SummaryDataPoint
 
 
-def fill_number(point: NumberDataPoint, row: Row) -> None:
+def fill_number(point: pb.NumberDataPoint, row: Row) -> None:
     """Sets the time and the columns of `points`."""
     _, time, value_double, value_int, start, flags = row
     _begin(point, time, start, flags)
@@ -33,14 +23,14 @@ def fill_number(point: NumberDataPoint, row: Row) -> None:
         point.as_int = value_int
 
 
-def fill_histogram(point: HistogramDataPoint, row: Row) -> None:
+def fill_histogram(point: pb.HistogramDataPoint, row: Row) -> None:
     """Sets the time and the columns of `histograms`."""
     _totals(point, row)
     point.explicit_bounds.extend(row[8])
     point.bucket_counts.extend(map(unsigned64, row[9]))
 
 
-def fill_exponential(point: ExponentialHistogramDataPoint, row: Row) -> None:
+def fill_exponential(point: pb.ExponentialHistogramDataPoint, row: Row) -> None:
     """Sets the time and the columns of `exponential_histograms`."""
     _totals(point, row)
     point.scale, point.zero_count, point.zero_threshold = row[8], unsigned64(row[9]), row[10]
@@ -51,7 +41,7 @@ def fill_exponential(point: ExponentialHistogramDataPoint, row: Row) -> None:
             buckets.bucket_counts.extend(map(unsigned64, counts))
 
 
-def fill_summary(point: SummaryDataPoint, row: Row) -> None:
+def fill_summary(point: pb.SummaryDataPoint, row: Row) -> None:
     """Sets the time and the columns of `summaries`."""
     _, time, start, flags, count, total, quantiles, values = row
     _begin(point, time, start, flags)
@@ -70,7 +60,7 @@ FILL: Final[dict[TableName, Callable[[Any, Row], None]]] = {
 
 def add_exemplars(point: Any, encoded: Iterable[bytes]) -> None:
     """Appends the exemplars of a point."""
-    point.exemplars.extend(map(Exemplar.FromString, encoded))
+    point.exemplars.extend(map(pb.Exemplar.FromString, encoded))
 
 
 def _begin(point: AnyPoint, time: int, start: int | None, flags: int | None) -> None:
@@ -81,7 +71,7 @@ def _begin(point: AnyPoint, time: int, start: int | None, flags: int | None) -> 
         point.flags = unsigned32(flags)
 
 
-def _totals(point: HistogramDataPoint | ExponentialHistogramDataPoint, row: Row) -> None:
+def _totals(point: pb.HistogramDataPoint | pb.ExponentialHistogramDataPoint, row: Row) -> None:
     _, time, start, flags, count, total, least, most, *_ = row
     _begin(point, time, start, flags)
     point.count = unsigned64(count)
@@ -126,11 +116,11 @@ class _Assembly:
     """Metrics that grow by points. Series of one metric are in one message."""
 
     def __init__(self, series: Mapping[int, EncodedSeries]) -> None:
-        self.data = MetricsData()
+        self.data = pb.MetricsData()
         self._series = series
-        self._resources: dict[int, ResourceMetrics] = {}
-        self._scopes: dict[tuple[int, int], ScopeMetrics] = {}
-        self._metrics: dict[tuple[int, int, bytes], Metric] = {}
+        self._resources: dict[int, pb.ResourceMetrics] = {}
+        self._scopes: dict[tuple[int, int], pb.ScopeMetrics] = {}
+        self._metrics: dict[tuple[int, int, bytes], pb.Metric] = {}
         self._points: dict[int, tuple[Any, Any]] = {}
         """By series: the points of its metric, and a point with only the attributes."""
 
@@ -142,7 +132,7 @@ class _Assembly:
         return point
 
     def _begin(self, series: EncodedSeries) -> tuple[Any, Any]:
-        metric = Metric.FromString(series.metric)
+        metric = pb.Metric.FromString(series.metric)
         type_ = str(metric.WhichOneof("data"))
         template = getattr(metric, type_).data_points.pop()
         key = (series.resource_id, series.scope_id, metric.SerializeToString(deterministic=True))
@@ -153,14 +143,14 @@ class _Assembly:
         self._points[series.id] = points, template
         return points, template
 
-    def _scope(self, series: EncodedSeries) -> ScopeMetrics:
+    def _scope(self, series: EncodedSeries) -> pb.ScopeMetrics:
         key = (series.resource_id, series.scope_id)
         if key not in self._scopes:
             self._scopes[key] = self._resource(series).scope_metrics.add()
             self._scopes[key].MergeFromString(series.scope)
         return self._scopes[key]
 
-    def _resource(self, series: EncodedSeries) -> ResourceMetrics:
+    def _resource(self, series: EncodedSeries) -> pb.ResourceMetrics:
         if series.resource_id not in self._resources:
             added = self.data.resource_metrics.add()
             added.MergeFromString(series.resource)

@@ -5,17 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
-from otel_zernel_libraries.gpu_names.dcgm import (
-    INTEGERS,
-    KUBERNETES,
-    LABELS,
-    RESOURCE,
-    TYPE,
-    TYPES,
-    UNIT,
-    Measure,
-    implied_descriptor,
-)
+from otel_zernel_libraries.gpu_names import dcgm
 from otel_zernel_libraries.gpu_names.dcgm_blanks import TEXTS, blank_from
 from otel_zernel_libraries.gpu_names.descriptions import DESCRIPTIONS
 from otel_zernel_libraries.gpu_names.newer_dcgm import MEASURES, NEWER_LABELS
@@ -60,7 +50,7 @@ class DcgmLayout(CsvLayout):
     timestamp = "timestamp"
     required = ("metric_name",)
     either = (("uuid", "gpu_id"),)
-    optional = ("Hostname", "hostname", "device", "modelName", *KUBERNETES, *_MIG, "labels_raw")
+    optional = ("Hostname", "hostname", "device", "modelName", *dcgm.KUBERNETES, *_MIG, "labels_raw")
     numbers = ("value",)
     sparse = False
 
@@ -109,23 +99,23 @@ def _pop_resource(texts: Mapping[str, str], labels: dict[str, str]) -> dict[str,
         hostname=texts["Hostname"],
         device=texts["device"],
     )
-    for label, attribute in LABELS.items():
+    for label, attribute in dcgm.LABELS.items():
         resource[attribute] = labels.pop(label, "") or resource.get(attribute, "")
-    for column, attribute in KUBERNETES.items():
+    for column, attribute in dcgm.KUBERNETES.items():
         label = labels.pop(column, "")
         resource[attribute] = texts.get(column) or label
-    prefixed = sorted(label for label in labels if label.startswith(RESOURCE))
-    resource |= _typed({label.removeprefix(RESOURCE): labels.pop(label) for label in prefixed})
+    prefixed = sorted(label for label in labels if label.startswith(dcgm.RESOURCE))
+    resource |= _typed({label.removeprefix(dcgm.RESOURCE): labels.pop(label) for label in prefixed})
     return {name: value for name, value in resource.items() if value != ""}
 
 
-def _pop_measure(name: str, labels: dict[str, str]) -> Measure:
+def _pop_measure(name: str, labels: dict[str, str]) -> dcgm.Measure:
     """A metric that is no DCGM field, with type and unit from the labels. Removes these labels."""
-    kind, unit = labels.pop(TYPE, ""), labels.pop(UNIT, "")
-    if not (kind or unit) and (implied := implied_descriptor(name)):
-        return Measure(implied)
-    return Measure(Descriptor(name, unit, TYPES.get(kind, "gauge"), DESCRIPTIONS.get(name, "")))
+    kind, unit = labels.pop(dcgm.TYPE, ""), labels.pop(dcgm.UNIT, "")
+    if not (kind or unit) and (implied := dcgm.implied_descriptor(name)):
+        return dcgm.Measure(implied)
+    return dcgm.Measure(Descriptor(name, unit, dcgm.TYPES.get(kind, "gauge"), DESCRIPTIONS.get(name, "")))
 
 
 def _typed(labels: Mapping[str, str]) -> dict[str, AttributeValue]:
-    return {name: int(text) if name in INTEGERS and text.isdecimal() else text for name, text in labels.items()}
+    return {name: int(text) if name in dcgm.INTEGERS and text.isdecimal() else text for name, text in labels.items()}

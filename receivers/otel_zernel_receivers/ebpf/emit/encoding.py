@@ -5,16 +5,7 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Literal
 
-from otel_zernel.otlp.points import (
-    Attributes,
-    AttributeValue,
-    Descriptor,
-    Period,
-    Scope,
-    encode_metric,
-    encode_resource,
-    encode_resource_metrics,
-)
+from otel_zernel.otlp import points as otlp
 from otel_zernel_libraries.histograms.hdr import (
     Floats,
     HdrLayout,
@@ -26,17 +17,17 @@ from otel_zernel_libraries.histograms.hdr import (
 from otel_zernel_libraries.job_environment import host_name
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
-SCOPE = Scope("otel_zernel_receivers.ebpf")
+SCOPE = otlp.Scope("otel_zernel_receivers.ebpf")
 _NS = 1e9  # nanoseconds to the second
 
 
-def metric(name: str, unit: str, kind: Literal["gauge", "sum", "histogram"], description: str) -> Descriptor:
+def metric(name: str, unit: str, kind: Literal["gauge", "sum", "histogram"], description: str) -> otlp.Descriptor:
     """A metric of this receiver: its sums and histograms are deltas, and histograms have bounds near their values."""
-    return Descriptor(name, unit, kind, description, "delta", moving_bounds=kind == "histogram")
+    return otlp.Descriptor(name, unit, kind, description, "delta", moving_bounds=kind == "histogram")
 
 
 def encode_histogram_points(
-    attributes: Iterable[bytes], readings: Sequence[SeriesReading], layout: HdrLayout, period: Period
+    attributes: Iterable[bytes], readings: Sequence[SeriesReading], layout: HdrLayout, period: otlp.Period
 ) -> list[bytes]:
     """The `data_points` of histograms in seconds, one for each reading. Every reading must have counted a value.
 
@@ -51,7 +42,7 @@ def encode_histogram_points(
     ]
 
 
-def _encode(attributes: bytes, reading: SeriesReading, bounds: Floats, counts: Ints, period: Period) -> bytes:
+def _encode(attributes: bytes, reading: SeriesReading, bounds: Floats, counts: Ints, period: otlp.Period) -> bytes:
     return encode_histogram_point(
         attributes,
         period,
@@ -62,17 +53,17 @@ def _encode(attributes: bytes, reading: SeriesReading, bounds: Floats, counts: I
     )
 
 
-def encode_resources(points: Mapping[bytes, Mapping[Descriptor, list[bytes]]]) -> bytes:
+def encode_resources(points: Mapping[bytes, Mapping[otlp.Descriptor, list[bytes]]]) -> bytes:
     """Encoded points, by encoded resource and metric, as `MetricsData`."""
     return b"".join(starmap(_encode_resource_points, points.items()))
 
 
-def _encode_resource_points(resource: bytes, points: Mapping[Descriptor, list[bytes]]) -> bytes:
-    metrics = [encode_metric(family, b"".join(of_family)) for family, of_family in points.items()]
-    return encode_resource_metrics(resource, SCOPE, metrics)
+def _encode_resource_points(resource: bytes, points: Mapping[otlp.Descriptor, list[bytes]]) -> bytes:
+    metrics = [otlp.encode_metric(family, b"".join(of_family)) for family, of_family in points.items()]
+    return otlp.encode_resource_metrics(resource, SCOPE, metrics)
 
 
-def process_resource(attributes: Attributes) -> bytes:
+def process_resource(attributes: otlp.Attributes) -> bytes:
     """The encoded resource of a process, which its spans and log records have, too."""
     return _encode_attributes(tuple(attributes.items()))
 
@@ -81,9 +72,9 @@ def process_resource(attributes: Attributes) -> bytes:
 def service_resource(service: str) -> bytes:
     """The encoded resource of points that are about a service on this host, and not about one process."""
     host = host_name()
-    return encode_resource({"host.name": host, "service.name": service, "service.instance.id": host})
+    return otlp.encode_resource({"host.name": host, "service.name": service, "service.instance.id": host})
 
 
 @lru_cache(maxsize=1024)
-def _encode_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> bytes:
-    return encode_resource(dict(attributes))
+def _encode_attributes(attributes: tuple[tuple[str, otlp.AttributeValue], ...]) -> bytes:
+    return otlp.encode_resource(dict(attributes))

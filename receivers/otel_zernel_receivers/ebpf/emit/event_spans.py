@@ -6,16 +6,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from otel_zernel.otlp.points import LARGEST_INTEGER
-from otel_zernel_libraries.training.interval_spans import (
-    CollectiveSpan,
-    DeviceSpan,
-    Ending,
-    OperatorKind,
-    OperatorsSpan,
-    ProcessSpan,
-    ThreadSpan,
-    WorkerSpan,
-)
+from otel_zernel_libraries.training import interval_spans as spans
 from otel_zernel_receivers.ebpf.emit.ends import signal_name
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     COMMUNICATION_FACTS,
@@ -40,7 +31,7 @@ assert (_RUN.size, _COMMUNICATION.size, _END.size) == (  # noqa: S101  # a mista
     COMMUNICATION_FACTS.itemsize,
     END_FACTS.itemsize,
 )
-_RUN_KINDS: dict[RunKind, OperatorKind] = {
+_RUN_KINDS: dict[RunKind, spans.OperatorKind] = {
     RunKind.OF_MODEL: "model",
     RunKind.OF_UPDATE: "update",
     RunKind.OF_LOSS: "loss",
@@ -66,26 +57,26 @@ class EventFields(NamedTuple):
     """`kernel_structs.FACTS` without the zero bytes at its end."""
 
 
-def span_of(fields: EventFields) -> ThreadSpan | CollectiveSpan | ProcessSpan | WorkerSpan:
+def span_of(fields: EventFields) -> spans.ThreadSpan | spans.CollectiveSpan | spans.ProcessSpan | spans.WorkerSpan:
     """The span of an event that is no run of operators."""
     match Interval(fields.interval):
         case Interval.COLLECTIVE:
             return _collective(fields)
         case Interval.PROCESS:
-            return ProcessSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
+            return spans.ProcessSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
         case Interval.WORKER:
-            return WorkerSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
+            return spans.WorkerSpan(fields.tid, 0, 0, _ending(fields), _phase_of(fields))
         case interval:
             kind, text = interval.name.lower(), fields.facts.decode(errors="replace")
             is_user = interval is Interval.USER
             name = kind if is_user or interval is Interval.BACKWARD else text or function_of(fields.flags)
-            return ThreadSpan(kind, name, fields.tid, 0, 0, _phase_of(fields), scope_name=text if is_user else "")
+            return spans.ThreadSpan(kind, name, fields.tid, 0, 0, _phase_of(fields), scope_name=text if is_user else "")
 
 
-def run_of(fields: EventFields, edges: bytes | None) -> OperatorsSpan:
+def run_of(fields: EventFields, edges: bytes | None) -> spans.OperatorsSpan:
     """The span of a run of operators. `edges`: the beginnings and ends of its parts, from an event of its own."""
     covered, count, parts, ending, is_without_grad, kind = _unpacked(_RUN, fields.facts)
-    return OperatorsSpan(
+    return spans.OperatorsSpan(
         thread=fields.tid,
         start_ns=0,
         end_ns=0,
@@ -100,9 +91,9 @@ def run_of(fields: EventFields, edges: bytes | None) -> OperatorsSpan:
     )
 
 
-def device_span_of(fields: EventFields) -> DeviceSpan:
+def device_span_of(fields: EventFields) -> spans.DeviceSpan:
     """The span of the work of a device."""
-    return DeviceSpan(fields.tid, 0, 0, fields.facts.ljust(FACTS.itemsize, b"\0"), _phase_of(fields))
+    return spans.DeviceSpan(fields.tid, 0, 0, fields.facts.ljust(FACTS.itemsize, b"\0"), _phase_of(fields))
 
 
 def rank_of(fields: EventFields) -> tuple[int, int]:
@@ -117,10 +108,10 @@ def status_of(fields: EventFields) -> int:
     return int(status)
 
 
-def _collective(fields: EventFields) -> CollectiveSpan:
+def _collective(fields: EventFields) -> spans.CollectiveSpan:
     operation, timing = COLLECTIVES[fields.operation]
     number, communicator, size, rank, ranks = _unpacked(_COMMUNICATION, fields.facts)
-    return CollectiveSpan(
+    return spans.CollectiveSpan(
         operation=operation,
         thread=fields.tid,
         start_ns=0,
@@ -144,15 +135,15 @@ def communicator_name(unique_id: int) -> str:
     return blake2b(content, digest_size=8).hexdigest() if unique_id and content != _FIXED_ID else ""
 
 
-def _ending(fields: EventFields) -> Ending:
+def _ending(fields: EventFields) -> spans.Ending:
     status, program = _unpacked(_END, fields.facts)
     if fields.operation == KernelEnding.EXECED:
-        return Ending("exec", program=program.rstrip(b"\0").decode(errors="replace"))
+        return spans.Ending("exec", program=program.rstrip(b"\0").decode(errors="replace"))
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         is_out_of_memory = bool(fields.flags & OUT_OF_MEMORY)
-        return Ending("signal", signal=number, signal_name=signal_name(number), is_out_of_memory=is_out_of_memory)
-    return Ending("exit", exit_code=os.WEXITSTATUS(status))
+        return spans.Ending("signal", signal=number, signal_name=signal_name(number), is_out_of_memory=is_out_of_memory)
+    return spans.Ending("exit", exit_code=os.WEXITSTATUS(status))
 
 
 def _phase_of(fields: EventFields) -> str:

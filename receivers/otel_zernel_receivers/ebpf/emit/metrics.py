@@ -5,31 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.emit.points import BatchPoints, MetricEncoding, ReadingInfo
-from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
-from otel_zernel_receivers.ebpf.tables.failures import FailureReading
-from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, LimitsReading, TakersReading, WatchedProcess
-from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
-from otel_zernel_receivers.ebpf.tables.series import SeriesReading
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
-from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
-
-ReadingT = TypeVar(
-    "ReadingT",
-    SeriesReading,
-    MemoryReading,
-    CpuReading,
-    ThreadsReading,
-    SamplesReading,
-    FailureReading,
-    WorkersReading,
-    TakersReading,
-    LimitsReading,
-)
 
 SERIES_PER_BATCH = 64
 """Above this number of series, a batch ends with its current process. A process without series counts as one. A batch
@@ -57,22 +38,19 @@ class MetricEncoder:
             points[numbers[process] if process else 0].add_missing_marks(pid, process, marks)
         for number, series in groupby(_numbered(readings.series, numbers), itemgetter(0)):
             points[number].add_series(one for _, one in series)
-        for number, memory in _numbered(readings.memory, numbers):
-            points[number].add_memory(memory)
-        for number, cpu in _numbered(readings.cpu, numbers):
-            points[number].add_cpu(cpu)
-        for number, threads in _numbered(readings.threads, numbers):
-            points[number].add_threads(threads)
-        for number, samples in _numbered(readings.samples, numbers):
-            points[number].add_samples(samples.process, samples.counts)
-        for number, takers in _numbered(readings.takers, numbers):
-            points[number].add_takers(takers)
-        for number, limits in _numbered(info.limits, numbers):
-            points[number].add_limits(limits)
-        for number, failure in _numbered(readings.failures, numbers):
-            points[number].add_failure(failure)
-        for number, workers in _numbered(info.workers, numbers):
-            points[number].add_workers(workers)
+        parts: tuple[tuple[Iterable[Any], Callable[[BatchPoints, Any], None]], ...] = (
+            (readings.memory, BatchPoints.add_memory),
+            (readings.cpu, BatchPoints.add_cpu),
+            (readings.threads, BatchPoints.add_threads),
+            (readings.samples, BatchPoints.add_samples),
+            (readings.takers, BatchPoints.add_takers),
+            (info.limits, BatchPoints.add_limits),
+            (readings.failures, BatchPoints.add_failure),
+            (info.workers, BatchPoints.add_workers),
+        )
+        for part, add in parts:
+            for number, reading in _numbered(part, numbers):
+                add(points[number], reading)
         points[0].add_ends(info.ends)
         for process, lost in readings.lost_events.items():
             points[numbers.get(process, 0)].add_lost_events(process, lost)
@@ -87,6 +65,6 @@ class MetricEncoder:
         return {process: count // SERIES_PER_BATCH for process, count in zip(processes, before, strict=False)}
 
 
-def _numbered(part: Iterable[ReadingT], numbers: Mapping[WatchedProcess, int]) -> list[tuple[int, ReadingT]]:
+def _numbered(part: Iterable[Any], numbers: Mapping[WatchedProcess, int]) -> list[tuple[int, Any]]:
     """The readings of wanted processes with the numbers of their batches, sorted by number."""
     return sorted(((numbers[one.process], one) for one in part if one.process in numbers), key=itemgetter(0))

@@ -19,52 +19,9 @@ from otel_zernel_libraries.training import CpuTaker, TakerKind, semconv
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
+from otel_zernel_receivers.ebpf.emit import families as f
 from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, encode_resources, service_resource
 from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
-from otel_zernel_receivers.ebpf.emit.families import (
-    ALLOCATIONS,
-    CPU_BURST,
-    CPU_PRESSURE,
-    CPU_TAKEN,
-    CPUS,
-    CUDA_ERRORS,
-    FREES,
-    IO_WAIT,
-    LEAD_THREAD_TIME,
-    LEFT_OUT,
-    LOST_EVENTS,
-    MEMORY,
-    MEMORY_LEFT,
-    MEMORY_PEAK,
-    MEMORY_USED,
-    MISSING_MARKS,
-    NCCL_ERRORS,
-    OFF_CPU,
-    OPERATION_FAMILIES,
-    PERIODS,
-    PHASE_ELAPSED,
-    PROBE_EXCESS,
-    PROBE_FLOOR,
-    PROBE_HITS,
-    PROBE_SAMPLED,
-    PROBE_TIME,
-    PROCESS_ENDS,
-    READ_COUNT,
-    READ_SIZE,
-    READING_SEQUENCE,
-    RUNNABLE,
-    SAMPLES,
-    THREAD_TIME,
-    THROTTLED,
-    THROTTLED_PERIODS,
-    WORKER_CPU,
-    WORKER_ENDS,
-    WORKER_IO_WAIT,
-    WORKER_MEMORY,
-    WORKER_READ_COUNT,
-    WORKER_READ_SIZE,
-    WORKERS,
-)
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Phase
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
@@ -79,6 +36,7 @@ from otel_zernel_receivers.ebpf.tables.process_table import (
     TakersReading,
     WatchedProcess,
 )
+from otel_zernel_receivers.ebpf.tables.samples import SamplesReading
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
 from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
@@ -185,24 +143,24 @@ class BatchPoints:
 
     def add_receiver(self) -> None:
         """The points that are about no process."""
-        self._add_own(READING_SEQUENCE, b"", self._info.number)
-        self._add_own(PROBE_FLOOR, b"", self._cost.floor_ns / 1e9)
+        self._add_own(f.READING_SEQUENCE, b"", self._info.number)
+        self._add_own(f.PROBE_FLOOR, b"", self._cost.floor_ns / 1e9)
         for group in Group:
             attributes = encode_attributes({semconv.PROBE_NAME: group}, NUMBER_ATTRIBUTES)
-            self._add_own(PROBE_SAMPLED, attributes, self._coverage.shares.get(group, 1.0))
-        self._add_own(PROBE_EXCESS, b"", self._coverage.excess)
+            self._add_own(f.PROBE_SAMPLED, attributes, self._coverage.shares.get(group, 1.0))
+        self._add_own(f.PROBE_EXCESS, b"", self._coverage.excess)
         for reason in Reason:
             attributes = encode_attributes({"error.type": reason}, NUMBER_ATTRIBUTES)
-            self._add_own(LEFT_OUT, attributes, self._info.skipped.get(reason, 0))
+            self._add_own(f.LEFT_OUT, attributes, self._info.skipped.get(reason, 0))
 
     def add_series(self, readings: Iterable[SeriesReading]) -> None:
-        scaled = self._coverage.scaled(one for one in readings if one.operation in OPERATION_FAMILIES)
+        scaled = self._coverage.scaled(one for one in readings if one.operation in f.OPERATION_FAMILIES)
         if not scaled:
             return
         attributes = [self._attributes_of(one, HISTOGRAM_ATTRIBUTES) for one in scaled]
         points = encode_histogram_points(attributes, scaled, self._layout, self._period)
         for reading, of_point, point in zip(scaled, attributes, points, strict=True):
-            families = OPERATION_FAMILIES[reading.operation]
+            families = f.OPERATION_FAMILIES[reading.operation]
             resource = self._resource_of(reading.process)
             self._on_series(reading.process.pid, resource, families.duration, of_point)
             self._points[resource][families.duration].append(point)
@@ -212,25 +170,25 @@ class BatchPoints:
 
     def add_memory(self, reading: MemoryReading) -> None:
         process, attributes = reading.process, of_device(reading.process.pid, reading.device)
-        self._add_number_of(process, MEMORY_USED, attributes, reading.used)
-        self._add_number_of(process, MEMORY_PEAK, attributes, reading.peak)
+        self._add_number_of(process, f.MEMORY_USED, attributes, reading.used)
+        self._add_number_of(process, f.MEMORY_PEAK, attributes, reading.peak)
         if reading.allocations:
-            self._add_number_of(process, ALLOCATIONS, attributes, reading.allocations)
+            self._add_number_of(process, f.ALLOCATIONS, attributes, reading.allocations)
         if reading.frees:
-            self._add_number_of(process, FREES, attributes, reading.frees)
+            self._add_number_of(process, f.FREES, attributes, reading.frees)
 
     def add_cpu(self, reading: CpuReading) -> None:
         process, attributes = reading.process, of_process(reading.process.pid)
-        self._add_number_of(process, PROBE_HITS, attributes, reading.hits.all)
-        self._add_number_of(process, PROBE_TIME, attributes, self._probe_s(reading))
-        self._add_number_of(process, OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
-        self._add_number_of(process, IO_WAIT, attributes, reading.io_wait_ns / 1e9)
-        self._add_number_of(process, CPU_BURST, attributes, reading.last_burst_ns / 1e9)
+        self._add_number_of(process, f.PROBE_HITS, attributes, reading.hits.all)
+        self._add_number_of(process, f.PROBE_TIME, attributes, self._probe_s(reading))
+        self._add_number_of(process, f.OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
+        self._add_number_of(process, f.IO_WAIT, attributes, reading.io_wait_ns / 1e9)
+        self._add_number_of(process, f.CPU_BURST, attributes, reading.last_burst_ns / 1e9)
         if reading.phase_ns:
-            self._add_number_of(process, PHASE_ELAPSED, of_phase(process.pid, reading.phase), reading.phase_ns / 1e9)
+            self._add_number_of(process, f.PHASE_ELAPSED, of_phase(process.pid, reading.phase), reading.phase_ns / 1e9)
         if reading.reads:
-            self._add_number_of(process, READ_COUNT, attributes, reading.reads)
-            self._add_number_of(process, READ_SIZE, attributes, reading.bytes_read)
+            self._add_number_of(process, f.READ_COUNT, attributes, reading.reads)
+            self._add_number_of(process, f.READ_SIZE, attributes, reading.bytes_read)
 
     def _probe_s(self, reading: CpuReading) -> float:
         """The time that probes took."""
@@ -240,13 +198,13 @@ class BatchPoints:
 
     def add_threads(self, reading: ThreadsReading) -> None:
         is_sample = not self._coverage.shares.keys().isdisjoint(STATE_GROUPS)
-        for family, times in ((THREAD_TIME, reading.all_ns), (LEAD_THREAD_TIME, reading.lead_ns)):
+        for family, times in ((f.THREAD_TIME, reading.all_ns), (f.LEAD_THREAD_TIME, reading.lead_ns)):
             for state, time_ns in times.items():
                 attributes = of_thread_state(reading.process.pid, state, is_sample)
                 self._add_number_of(reading.process, family, attributes, time_ns / 1e9)
 
     def add_failure(self, reading: FailureReading) -> None:
-        family = NCCL_ERRORS if reading.flags & Flag.NCCL else CUDA_ERRORS
+        family = f.NCCL_ERRORS if reading.flags & Flag.NCCL else f.CUDA_ERRORS
         pid, error = reading.process.pid, error_type(reading.code, reading.flags)
         attributes = encode_attributes({"process.pid": pid, "error.type": error}, NUMBER_ATTRIBUTES)
         self._add_number_of(reading.process, family, attributes, reading.count)
@@ -257,23 +215,23 @@ class BatchPoints:
             is_sampled = mark is Mark.OPERATORS and Group.OPERATORS in self._coverage.shares
             sampled = {semconv.SAMPLED: True} if is_sampled else {}
             attributes = encode_attributes({"process.pid": pid, semconv.MARK: mark, **sampled}, NUMBER_ATTRIBUTES)
-            self._on_series(pid, resource, MISSING_MARKS, attributes)
-            self._add_number(resource, MISSING_MARKS, attributes, 1)
+            self._on_series(pid, resource, f.MISSING_MARKS, attributes)
+            self._add_number(resource, f.MISSING_MARKS, attributes, 1)
 
-    def add_samples(self, process: WatchedProcess, counts: Mapping[tuple[int, str], int]) -> None:
-        """`counts` of samples are by thread id and activity."""
-        for (tid, activity), count in counts.items():
-            self._add_number_of(process, SAMPLES, of_running(process.pid, tid, activity), count)
+    def add_samples(self, reading: SamplesReading) -> None:
+        process = reading.process
+        for (tid, activity), count in reading.counts.items():
+            self._add_number_of(process, f.SAMPLES, of_running(process.pid, tid, activity), count)
 
     def add_workers(self, reading: WorkersReading) -> None:
         process, attributes = reading.process, of_process(reading.process.pid)
-        self._add_number_of(process, WORKERS, attributes, reading.count)
-        self._add_number_of(process, WORKER_CPU, attributes, reading.cpu_s)
-        self._add_number_of(process, WORKER_IO_WAIT, attributes, reading.io_wait_s)
-        self._add_number_of(process, WORKER_MEMORY, attributes, reading.memory)
+        self._add_number_of(process, f.WORKERS, attributes, reading.count)
+        self._add_number_of(process, f.WORKER_CPU, attributes, reading.cpu_s)
+        self._add_number_of(process, f.WORKER_IO_WAIT, attributes, reading.io_wait_s)
+        self._add_number_of(process, f.WORKER_MEMORY, attributes, reading.memory)
         if reading.reads:
-            self._add_number_of(process, WORKER_READ_COUNT, attributes, reading.reads)
-            self._add_number_of(process, WORKER_READ_SIZE, attributes, reading.bytes_read)
+            self._add_number_of(process, f.WORKER_READ_COUNT, attributes, reading.reads)
+            self._add_number_of(process, f.WORKER_READ_SIZE, attributes, reading.bytes_read)
 
     def add_takers(self, reading: TakersReading) -> None:
         """Another thread of the process is one taker, and each of the processes that took most is another."""
@@ -291,35 +249,35 @@ class BatchPoints:
         rest += by_taker.total() - sum(ns for _, ns in most)
         unnamed = {CpuTaker(TakerKind.SELF): reading.own_ns, CpuTaker(TakerKind.OTHER): rest}
         for (taker, cgroup), ns in [*most, *(((one, ""), ns) for one, ns in unnamed.items() if ns)]:
-            self._add_number_of(process, CPU_TAKEN, of_taker(process.pid, taker, cgroup), ns / 1e9)
+            self._add_number_of(process, f.CPU_TAKEN, of_taker(process.pid, taker, cgroup), ns / 1e9)
 
     def add_limits(self, reading: LimitsReading) -> None:
         process, attributes, throttling = reading.process, of_process(reading.process.pid), reading.throttling
-        self._add_number_of(process, CPUS, attributes, reading.cpus)
-        self._add_number_of(process, RUNNABLE, attributes, reading.runnable)
-        self._add_number_of(process, MEMORY, attributes, reading.memory)
+        self._add_number_of(process, f.CPUS, attributes, reading.cpus)
+        self._add_number_of(process, f.RUNNABLE, attributes, reading.runnable)
+        self._add_number_of(process, f.MEMORY, attributes, reading.memory)
         if reading.memory_left is not None:
-            self._add_number_of(process, MEMORY_LEFT, attributes, reading.memory_left)
+            self._add_number_of(process, f.MEMORY_LEFT, attributes, reading.memory_left)
         if throttling and throttling.periods:
-            self._add_number_of(process, THROTTLED, attributes, throttling.throttled_s)
-            self._add_number_of(process, PERIODS, attributes, throttling.periods)
-            self._add_number_of(process, THROTTLED_PERIODS, attributes, throttling.throttled_periods)
+            self._add_number_of(process, f.THROTTLED, attributes, throttling.throttled_s)
+            self._add_number_of(process, f.PERIODS, attributes, throttling.periods)
+            self._add_number_of(process, f.THROTTLED_PERIODS, attributes, throttling.throttled_periods)
         if throttling and throttling.pressure_s is not None:
-            self._add_number_of(process, CPU_PRESSURE, attributes, throttling.pressure_s)
+            self._add_number_of(process, f.CPU_PRESSURE, attributes, throttling.pressure_s)
 
     def add_ends(self, ends: Iterable[ProcessEnd]) -> None:
         """One point for each way to end. The series have no pid: those of ranks that end repeatedly go on."""
         for (service, is_worker, encoded), count in Counter(map(of_end, ends)).items():
-            family = WORKER_ENDS if is_worker else PROCESS_ENDS
+            family = f.WORKER_ENDS if is_worker else f.PROCESS_ENDS
             self._add_number(service_resource(service), family, encoded, count)
 
     def add_lost_events(self, process: WatchedProcess, lost: LostEvents) -> None:
         """The point covers the time in which events were lost."""
         resource, attributes = self._resource_of(process), of_process(process.pid)
-        self._on_series(process.pid, resource, LOST_EVENTS, attributes)
+        self._on_series(process.pid, resource, f.LOST_EVENTS, attributes)
         offset_ns = self._info.offset_ns
         period = Period(lost.begin + offset_ns, lost.end + offset_ns) if lost.begin else self._period
-        self._points[resource][LOST_EVENTS].append(encode_number_point(attributes, lost.number, period))
+        self._points[resource][f.LOST_EVENTS].append(encode_number_point(attributes, lost.number, period))
 
     def batch(self) -> Batch:
         encoded = encode_resources(self._points)
@@ -356,7 +314,7 @@ def of_taker(pid: int, taker: CpuTaker, cgroup: str) -> bytes:
 def of_series(pid: int, operation: int, phase: int, is_sample: bool, field: int) -> bytes:
     attributes: dict[str, str | int] = {
         "process.pid": pid,
-        **OPERATION_FAMILIES[operation].attributes,
+        **f.OPERATION_FAMILIES[operation].attributes,
         semconv.PHASE: Phase(phase).name.lower(),
     }
     if is_sample:

@@ -9,16 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_zernel_libraries.histograms.hdr import HdrLayout
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
-    ADDRESS,
-    COUNTERS_PER_ELEMENT,
-    DEVICES,
-    HIGHEST_NS,
-    PENDING_COLLECTIVES,
-    TAKEN_TIME,
-    TAKER_KEY,
-    Loss,
-)
+from otel_zernel_receivers.ebpf.kernel import kernel_structs as structs
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.kernel.ring import RingBuffer
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
@@ -46,7 +37,7 @@ class TakerTable:
 
     def read(self) -> list[TakersReading]:
         """The takers since the last call."""
-        keys, values = self._takers.drain(TAKER_KEY, TAKEN_TIME)
+        keys, values = self._takers.drain(structs.TAKER_KEY, structs.TAKEN_TIME)
         own: defaultdict[WatchedProcess, int] = defaultdict(int)
         others: defaultdict[WatchedProcess, dict[tuple[int, str], int]] = defaultdict(dict)
         for (row, generation, tgid, _), (ns, name) in zip(keys.tolist(), values.tolist(), strict=True):
@@ -72,7 +63,7 @@ FUNCTIONS_OF_PROCESS = 64
 
 def counted_layout(significant_figures: int = 2) -> HdrLayout:
     """The layout of the histograms in which the kernel counts."""
-    return HdrLayout(HIGHEST_NS, significant_figures)
+    return HdrLayout(structs.HIGHEST_NS, significant_figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +94,9 @@ class Limits:
         for name in ("thread_times", "free_thread_times"):
             maps[name].max_entries = self.max_processes * THREADS_OF_PROCESS
         maps["frame_positions"].max_entries = self.max_processes * FUNCTIONS_OF_PROCESS
-        maps["memory"].max_entries = self.max_processes * DEVICES
-        maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES
-        maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT
+        maps["memory"].max_entries = self.max_processes * structs.DEVICES
+        maps["collectives"].max_entries = self.max_processes * structs.PENDING_COLLECTIVES
+        maps["counters"].max_entries = self.max_series * self.layout.length // structs.COUNTERS_PER_ELEMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +108,7 @@ class TableReadings:
     cpu: list[CpuReading]
     threads: list[ThreadsReading]
     failures: list[FailureReading]
-    losses: dict[Loss, int]
+    losses: dict[structs.Loss, int]
     """Calls and objects that could not be recorded, by reason."""
     lost_events: dict[WatchedProcess, LostEvents]
     """Events of each process that the ring buffer had no room for."""
@@ -190,10 +181,10 @@ class Tables:
 
     def _forget_addresses(self, rows: frozenset[int]) -> None:
         for table in self._by_address if rows else ():
-            keys = table.keys(ADDRESS)
+            keys = table.keys(structs.ADDRESS)
             table.delete_all(keys[np.isin(keys["row"], list(rows))])
 
-    def _read_losses(self) -> dict[Loss, int]:
+    def _read_losses(self) -> dict[structs.Loss, int]:
         now = self._losses.copy()
         new, self._losses_read = now - self._losses_read, now
-        return {reason: int(new[reason]) for reason in Loss if new[reason]}
+        return {reason: int(new[reason]) for reason in structs.Loss if new[reason]}

@@ -11,26 +11,18 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel.component import Emit
 from otel_zernel.errors import Refused, Rejected
-from otel_zernel.otlp.points import (
-    NUMBER_ATTRIBUTES,
-    Period,
-    Scope,
-    encode_attributes,
-    encode_metric,
-    encode_number_point,
-    encode_resource_metrics,
-)
+from otel_zernel.otlp import points as otlp
 from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.heartbeat.fleet.descriptors import ACTIVE, CAPACITIES, LAST_SEEN, USAGES, WorkerMetric
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.worker import Worker, WorkerSample
 
-_SCOPE: Final = Scope("otel_zernel_receivers.heartbeat")
+_SCOPE: Final = otlp.Scope("otel_zernel_receivers.heartbeat")
 _CUMULATIVE: Final = frozenset({2})
 """The temporality of the sums: `AGGREGATION_TEMPORALITY_CUMULATIVE`."""
 _ATTRIBUTES: Final = {
-    metric: encode_attributes(dict(metric.attributes), NUMBER_ATTRIBUTES)
+    metric: otlp.encode_attributes(dict(metric.attributes), otlp.NUMBER_ATTRIBUTES)
     for metric in (*USAGES.values(), ACTIVE, LAST_SEEN, *CAPACITIES.values())
 }
 
@@ -60,14 +52,14 @@ def points_of(worker: Worker, time_ns: int) -> WorkerPoints:
     if worker.seen_ns:
         state.append(_one(LAST_SEEN, worker.seen_ns / 1e9, time_ns))
     state += [_one(metric, round(value), time_ns) for metric, value in _capacities(worker)]
-    encoded = encode_resource_metrics(worker.resource, _SCOPE, [*metrics, *state])
+    encoded = otlp.encode_resource_metrics(worker.resource, _SCOPE, [*metrics, *state])
     return WorkerPoints(encoded, count + len(state))
 
 
 def ends_of(worker: Worker, time_ns: int) -> WorkerPoints:
     """Staleness points for all series of a removed worker."""
     series = [*_shown(worker), ACTIVE, LAST_SEEN, *(metric for metric, _ in _capacities(worker))]
-    encoded = encode_resource_metrics(worker.resource, _SCOPE, [_ended(metric, time_ns) for metric in series])
+    encoded = otlp.encode_resource_metrics(worker.resource, _SCOPE, [_ended(metric, time_ns) for metric in series])
     return WorkerPoints(encoded, len(series))
 
 
@@ -75,14 +67,14 @@ def _usages(worker: Worker) -> Iterator[bytes]:
     """The metrics of the heartbeats that wait."""
     if not worker.samples:
         return
-    periods = [Period(0, sample.time_ns) for sample in worker.samples]
+    periods = [otlp.Period(0, sample.time_ns) for sample in worker.samples]
     for name, metric in USAGES.items():
         if name == "gpu" and _has_no_gpu(worker):
             continue
         pick = _PICK[name]
         values = zip(worker.samples, periods, strict=True)
-        points = [encode_number_point(_ATTRIBUTES[metric], pick(sample), period) for sample, period in values]
-        yield encode_metric(metric.descriptor, b"".join(points))
+        points = [otlp.encode_number_point(_ATTRIBUTES[metric], pick(sample), period) for sample, period in values]
+        yield otlp.encode_metric(metric.descriptor, b"".join(points))
 
 
 _PICK: Final[dict[str, Callable[[WorkerSample], float]]] = {
@@ -111,12 +103,14 @@ def _capacities(worker: Worker) -> Iterator[tuple[WorkerMetric, float]]:
 
 
 def _one(metric: WorkerMetric, value: float, time_ns: int) -> bytes:
-    return encode_metric(metric.descriptor, encode_number_point(_ATTRIBUTES[metric], value, Period(0, time_ns)))
+    return otlp.encode_metric(
+        metric.descriptor, otlp.encode_number_point(_ATTRIBUTES[metric], value, otlp.Period(0, time_ns))
+    )
 
 
 def _ended(metric: WorkerMetric, time_ns: int) -> bytes:
     point = _ATTRIBUTES[metric] + encode_staleness(metric.descriptor.kind, time_ns)
-    return encode_metric(metric.descriptor, delimited(1, point))
+    return otlp.encode_metric(metric.descriptor, delimited(1, point))
 
 
 _AT_ONCE: Final = 10

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from otel_zernel_libraries.training import semconv
+from otel_zernel_receivers.host import metrics as m
 from otel_zernel_receivers.host.config import CgroupConfig, PressureConfig
 from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
-from otel_zernel_receivers.host.metrics import PRESSURE_OF, PRESSURE_SHARE, PRESSURE_TIME, RESOURCE, STALL
 from otel_zernel_receivers.host.reading import Reading
 
 _V1_UNLIMITED = 1 << 62
@@ -143,6 +143,6 @@ def _pressure(path: Path, resource: str, scope: str) -> Iterator[Reading]:
         return
     for stall, *words in map(str.split, lines):
         values = dict(word.split("=") for word in words)
-        attributes = ((RESOURCE, resource), (STALL, stall), (PRESSURE_OF, scope))
-        yield Reading(PRESSURE_TIME, int(values["total"]) / 1e6, attributes)
-        yield Reading(PRESSURE_SHARE, float(values["avg10"]) / 100, attributes)
+        attributes = ((m.RESOURCE, resource), (m.STALL, stall), (m.PRESSURE_OF, scope))
+        yield Reading(m.PRESSURE_TIME, int(values["total"]) / 1e6, attributes)
+        yield Reading(m.PRESSURE_SHARE, float(values["avg10"]) / 100, attributes)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from otel_zernel.clock import Clock
+from otel_zernel_receivers.host import metrics as m
 from otel_zernel_receivers.host.config import DiskConfig, HostConfig, LoadConfig, NetworkConfig, selects
 from otel_zernel_receivers.host.linux.cgroup import CgroupReader, PressureReader
 from otel_zernel_receivers.host.linux.cpu import CpuReader
@@ -17,14 +18,6 @@ from otel_zernel_receivers.host.linux.filesystem import FilesystemReader
 from otel_zernel_receivers.host.linux.memory import MemoryReader, PagingReader
 from otel_zernel_receivers.host.linux.process_table import ProcessTable
 from otel_zernel_receivers.host.linux.processes import ProcessesReader, ProcessReader
-from otel_zernel_receivers.host.metrics import (
-    CONNECTION_STATE,
-    DEVICE,
-    DISK_DIRECTION,
-    INTERFACE,
-    NET_DIRECTION,
-    TRANSPORT,
-)
 from otel_zernel_receivers.host.reading import ManySubjectsReader, Reader, Reading
 
 # include/net/tcp_states.h
@@ -71,14 +64,14 @@ class NetworkReader(FileReader[NetworkConfig]):
                 continue
             states.update(_STATES.get(line.split(None, 4)[3], "closed") for line in lines)
         for state, count in states.items():
-            attributes = ((TRANSPORT, "tcp"), (CONNECTION_STATE, state))
+            attributes = ((m.TRANSPORT, "tcp"), (m.CONNECTION_STATE, state))
             yield Reading("system.network.connection.count", count, attributes)
 
 
 def _of_interface(name: str, numbers: list[int]) -> Iterator[Reading]:
     for direction, at in (("receive", 0), ("transmit", 8)):
         octets, packets, errors, dropped = numbers[at : at + 4]
-        attributes = ((INTERFACE, name), (NET_DIRECTION, direction))
+        attributes = ((m.INTERFACE, name), (m.NET_DIRECTION, direction))
         yield Reading("system.network.io", octets, attributes)
         yield Reading("system.network.packet.count", packets, attributes)
         yield Reading("system.network.packet.dropped", dropped, attributes)
@@ -122,12 +115,12 @@ class DiskReader(FileReader[DiskConfig]):
 def _of_disk(name: str, fields: list[int]) -> Iterator[Reading]:
     for direction, at in (("read", 0), ("write", 4)):
         operations, merged, sectors, milliseconds = fields[at : at + 4]
-        attributes = ((DEVICE, name), (DISK_DIRECTION, direction))
+        attributes = ((m.DEVICE, name), (m.DISK_DIRECTION, direction))
         yield Reading("system.disk.io", sectors * _SECTOR, attributes)
         yield Reading("system.disk.operations", operations, attributes)
         yield Reading("system.disk.operation_time", milliseconds / 1000, attributes)
         yield Reading("system.disk.merged", merged, attributes)
-    yield Reading("system.disk.io_time", fields[9] / 1000, ((DEVICE, name),))
+    yield Reading("system.disk.io_time", fields[9] / 1000, ((m.DEVICE, name),))
 
 
 _READERS: Mapping[str, Callable[[Any, HostFiles], Reader]] = {

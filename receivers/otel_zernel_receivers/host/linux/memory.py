@@ -2,17 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
+from otel_zernel_receivers.host import metrics as m
 from otel_zernel_receivers.host.config import MemoryConfig, PagingConfig
 from otel_zernel_receivers.host.linux.files import FileReader, HostFiles
-from otel_zernel_receivers.host.metrics import (
-    DEVICE,
-    FAULT_TYPE,
-    HUGEPAGES_STATE,
-    MEMORY_STATE,
-    PAGING_DIRECTION,
-    PAGING_STATE,
-    SLAB_STATE,
-)
 from otel_zernel_receivers.host.reading import Reading
 
 
@@ -27,8 +19,8 @@ class MemoryReader(FileReader[MemoryConfig]):
         available = found.get("MemAvailable", free + buffers + cached)
         states = {"used": total - available, "free": free, "buffers": buffers, "cached": cached}
         for state, size in states.items():
-            yield Reading("system.memory.usage", size, ((MEMORY_STATE, state),))
-            yield Reading("system.memory.utilization", size / total, ((MEMORY_STATE, state),))
+            yield Reading("system.memory.usage", size, ((m.MEMORY_STATE, state),))
+            yield Reading("system.memory.utilization", size / total, ((m.MEMORY_STATE, state),))
         yield Reading("system.memory.limit", total)
         yield Reading("system.memory.linux.available", available)
         yield Reading("system.memory.linux.shared", found.get("Shmem", 0))
@@ -44,12 +36,12 @@ def meminfo(files: HostFiles) -> dict[str, int]:
 def _details(found: Mapping[str, int]) -> Iterator[Reading]:
     for state, name in (("reclaimable", "SReclaimable"), ("unreclaimable", "SUnreclaim")):
         if name in found:
-            yield Reading("system.memory.linux.slab.usage", found[name], ((SLAB_STATE, state),))
+            yield Reading("system.memory.linux.slab.usage", found[name], ((m.SLAB_STATE, state),))
     if "HugePages_Total" in found:
         total, free = found["HugePages_Total"], found["HugePages_Free"]
         yield Reading("system.memory.linux.hugepages.limit", total)
-        yield Reading("system.memory.linux.hugepages.usage", free, ((HUGEPAGES_STATE, "free"),))
-        yield Reading("system.memory.linux.hugepages.usage", total - free, ((HUGEPAGES_STATE, "used"),))
+        yield Reading("system.memory.linux.hugepages.usage", free, ((m.HUGEPAGES_STATE, "free"),))
+        yield Reading("system.memory.linux.hugepages.usage", total - free, ((m.HUGEPAGES_STATE, "used"),))
 
 
 class PagingReader(FileReader[PagingConfig]):
@@ -58,13 +50,13 @@ class PagingReader(FileReader[PagingConfig]):
     def read(self, problems: list[str]) -> Iterator[Reading]:
         for device, _, size, used, *_ in [*self._files.lines("swaps")][1:]:
             for state, kib in (("used", int(used)), ("free", int(size) - int(used))):
-                attributes = ((DEVICE, device), (PAGING_STATE, state))
+                attributes = ((m.DEVICE, device), (m.PAGING_STATE, state))
                 yield Reading("system.paging.usage", kib * 1024, attributes)
                 yield Reading("system.paging.utilization", kib / max(int(size), 1), attributes)
         counts = {name: int(value) for name, value in self._files.lines("vmstat")}
         for direction in ("in", "out"):
             swapped = counts.get(f"pswp{direction}", 0)
-            yield Reading("system.paging.operations", swapped, ((PAGING_DIRECTION, direction),))
+            yield Reading("system.paging.operations", swapped, ((m.PAGING_DIRECTION, direction),))
         major = counts.get("pgmajfault", 0)
-        yield Reading("system.paging.faults", major, ((FAULT_TYPE, "major"),))
-        yield Reading("system.paging.faults", counts.get("pgfault", 0) - major, ((FAULT_TYPE, "minor"),))
+        yield Reading("system.paging.faults", major, ((m.FAULT_TYPE, "major"),))
+        yield Reading("system.paging.faults", counts.get("pgfault", 0) - major, ((m.FAULT_TYPE, "minor"),))

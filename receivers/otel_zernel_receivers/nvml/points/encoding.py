@@ -9,20 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import (
-    HISTOGRAM_ATTRIBUTES,
-    NUMBER_ATTRIBUTES,
-    Attributes,
-    Descriptor,
-    Period,
-    Scope,
-    Series,
-    Temporality,
-    encode_attributes,
-    encode_metric,
-    encode_resource,
-    encode_resource_metrics,
-)
+from otel_zernel.otlp import points as otlp
 from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel.protobuf import delimited
 from otel_zernel_libraries.arrays import KnownSeries
@@ -30,7 +17,7 @@ from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, Samp
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
 
-SCOPE = Scope("otel_zernel_receivers.nvml")
+SCOPE = otlp.Scope("otel_zernel_receivers.nvml")
 _TEMPLATES = 16  # sets of series remembered: they change when slow queries are skipped and processes come and go
 _ORDER = {name: position for position, name in enumerate(METRICS)}
 
@@ -46,9 +33,9 @@ class Point:
 class Encoder:
     """Encodes the points of one device. Its resource and its series are encoded once."""
 
-    def __init__(self, resource: Attributes, identity: Attributes) -> None:
+    def __init__(self, resource: otlp.Attributes, identity: otlp.Attributes) -> None:
         """`identity` are the attributes of every point."""
-        self._resource = encode_resource(resource)
+        self._resource = otlp.encode_resource(resource)
         self._identity = identity
         self._template = lru_cache(_TEMPLATES)(self._new_template)
         self._histogram_attributes = lru_cache(1024)(self._encode_histogram_attributes)
@@ -64,19 +51,19 @@ class Encoder:
         """Staleness points of series of numbers."""
         points: defaultdict[str, list[bytes]] = defaultdict(list)
         for one in series:
-            attributes = encode_attributes({**self._identity, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
+            attributes = otlp.encode_attributes({**self._identity, **dict(one.attributes)}, otlp.NUMBER_ATTRIBUTES)
             points[one.metric].append(delimited(1, attributes + encode_staleness(METRICS[one.metric].kind, time_ns)))
         if not points:
             return Batch()
-        metrics = [encode_metric(_descriptor(name), b"".join(of_metric)) for name, of_metric in points.items()]
+        metrics = [otlp.encode_metric(_descriptor(name), b"".join(of_metric)) for name, of_metric in points.items()]
         count = sum(map(len, points.values()))
-        return Batch.encoded("metrics", encode_resource_metrics(self._resource, SCOPE, metrics), count)
+        return Batch.encoded("metrics", otlp.encode_resource_metrics(self._resource, SCOPE, metrics), count)
 
     def histograms(
         self, counted: Iterable[tuple[NvmlSeries, SampleHistogram | DurationHistogram]], start_ns: int, time_ns: int
     ) -> Batch:
         """The values counted from `start_ns` to `time_ns`. The histograms then start again from 0."""
-        period = Period(start_ns, time_ns)
+        period = otlp.Period(start_ns, time_ns)
         points = [
             (one.metric, histogram.flush(self._histogram_attributes(one), period))
             for one, histogram in counted
@@ -86,26 +73,26 @@ class Encoder:
             return Batch()
         points.sort(key=lambda point: _ORDER[point[0]])
         metrics = [
-            encode_metric(_descriptor(name), b"".join(point for _, point in group))
+            otlp.encode_metric(_descriptor(name), b"".join(point for _, point in group))
             for name, group in groupby(points, key=lambda point: point[0])
         ]
-        return Batch.encoded("metrics", encode_resource_metrics(self._resource, SCOPE, metrics), len(points))
+        return Batch.encoded("metrics", otlp.encode_resource_metrics(self._resource, SCOPE, metrics), len(points))
 
     def _new_template(self, series: Sequence[NvmlSeries]) -> tuple[KnownSeries, list[int]]:
         """The encoder of these series in the order of the metrics, and their positions in `series`."""
         order = sorted(range(len(series)), key=lambda position: _ORDER[series[position].metric])
         return KnownSeries([self._series(series[position]) for position in order]), order
 
-    def _series(self, one: NvmlSeries) -> Series:
+    def _series(self, one: NvmlSeries) -> otlp.Series:
         assert METRICS[one.metric].kind != "histogram"  # noqa: S101  # `histograms` encodes those
-        attributes = encode_attributes({**self._identity, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
-        return Series(self._resource, SCOPE, _descriptor(one.metric), attributes)
+        attributes = otlp.encode_attributes({**self._identity, **dict(one.attributes)}, otlp.NUMBER_ATTRIBUTES)
+        return otlp.Series(self._resource, SCOPE, _descriptor(one.metric), attributes)
 
     def _encode_histogram_attributes(self, one: NvmlSeries) -> bytes:
-        return encode_attributes({**self._identity, **dict(one.attributes)}, HISTOGRAM_ATTRIBUTES)
+        return otlp.encode_attributes({**self._identity, **dict(one.attributes)}, otlp.HISTOGRAM_ATTRIBUTES)
 
 
-def _descriptor(name: str) -> Descriptor:
+def _descriptor(name: str) -> otlp.Descriptor:
     metric = METRICS[name]
-    temporality: Temporality = "delta" if metric.kind == "histogram" else "cumulative"
-    return Descriptor(metric.name, metric.unit, metric.kind, metric.description, temporality)
+    temporality: otlp.Temporality = "delta" if metric.kind == "histogram" else "cumulative"
+    return otlp.Descriptor(metric.name, metric.unit, metric.kind, metric.description, temporality)

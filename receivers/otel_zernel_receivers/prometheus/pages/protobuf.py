@@ -16,17 +16,7 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from otel_zernel.once import once
 from otel_zernel_libraries.prometheus.formats.messages import FIELDS, message_file
 from otel_zernel_libraries.protobuf import message_of
-from otel_zernel_receivers.prometheus.pages.page import (
-    NAME,
-    Labels,
-    MetricType,
-    NativeHistogram,
-    NotAPage,
-    PageExemplar,
-    PageFamily,
-    ProtoKey,
-    ScrapedPage,
-)
+from otel_zernel_receivers.prometheus.pages import page as pages
 
 
 @cache
@@ -46,7 +36,7 @@ _NO_ZERO_THRESHOLD = 1e-128
 
 The exporter prometheus writes it, and so does Prometheus' own OTLP receiver (`defaultZeroThreshold`).
 """
-_TYPES: Mapping[int, MetricType] = {
+_TYPES: Mapping[int, pages.MetricType] = {
     0: "counter",
     1: "gauge",
     2: "summary",
@@ -67,18 +57,18 @@ class ProtobufReader:
         """`native`: whether to read native histograms; `classic_too`: their classic buckets too."""
         self._native = native
         self._classic_too = classic_too
-        self._families: dict[str, PageFamily] = {}
+        self._families: dict[str, pages.PageFamily] = {}
 
-    def read(self, body: bytes) -> ScrapedPage:
+    def read(self, body: bytes) -> pages.ScrapedPage:
         """The page in `body`: messages `MetricFamily`, each after its length. Raises `NotAPage`."""
-        page = ScrapedPage()
-        families: dict[str, PageFamily] = {}
+        page = pages.ScrapedPage()
+        families: dict[str, pages.PageFamily] = {}
         for encoded in _delimited_messages(body):
             try:
                 family = message_class("MetricFamily").FromString(encoded)
             except ProtobufDecodeError as error:
-                raise NotAPage(f"not a page in Prometheus' protobuf format: {error}") from error
-            families[family.name] = PageFamily(_TYPES.get(family.type, "unknown"), family.unit, family.help)
+                raise pages.NotAPage(f"not a page in Prometheus' protobuf format: {error}") from error
+            families[family.name] = pages.PageFamily(_TYPES.get(family.type, "unknown"), family.unit, family.help)
             for metric in family.metric:
                 self._add(family.name, families[family.name].type, metric, page)
         if families != self._families:
@@ -86,7 +76,7 @@ class ProtobufReader:
         page.families = self._families
         return page
 
-    def _add(self, name: str, type_: MetricType, metric: Any, page: ScrapedPage) -> None:
+    def _add(self, name: str, type_: pages.MetricType, metric: Any, page: pages.ScrapedPage) -> None:
         first, labels = len(page.keys), tuple(metric.label)
         if type_ in ("histogram", "gaugehistogram"):
             self._add_histogram(name, labels, metric.histogram, page, gauge=type_ == "gaugehistogram")
@@ -101,7 +91,7 @@ class ProtobufReader:
                 page.times_ns[position] = metric.timestamp_ms * 1_000_000
 
     def _add_histogram(
-        self, name: str, labels: tuple[bytes, ...], histogram: Any, page: ScrapedPage, *, gauge: bool
+        self, name: str, labels: tuple[bytes, ...], histogram: Any, page: pages.ScrapedPage, *, gauge: bool
     ) -> None:
         is_native = self._native and _is_native(histogram)
         if is_native:
@@ -115,16 +105,16 @@ class ProtobufReader:
             _add_classic(name, labels, histogram, page, "g" if gauge else "")
 
 
-def read_label_pairs(key: ProtoKey) -> Labels:
+def read_label_pairs(key: pages.ProtoKey) -> pages.Labels:
     """The labels of a sample. Raises `ValueError`."""
     name, encoded, extra = key
-    labels = {NAME: name} | _pairs(encoded)
+    labels = {pages.NAME: name} | _pairs(encoded)
     if extra:
         labels[extra[0]] = extra[1]
     return labels
 
 
-def _pairs(encoded: Iterable[bytes]) -> Labels:
+def _pairs(encoded: Iterable[bytes]) -> pages.Labels:
     try:
         pairs = [message_class("LabelPair").FromString(one) for one in encoded]
         return {pair.name: pair.value for pair in pairs}
@@ -138,7 +128,7 @@ def _delimited_messages(body: bytes) -> Iterator[bytes]:
         size = shift = 0
         while True:
             if position >= end or shift > 28:
-                raise NotAPage("not a page in Prometheus' protobuf format: a length is damaged")
+                raise pages.NotAPage("not a page in Prometheus' protobuf format: a length is damaged")
             byte = body[position]
             position += 1
             size |= (byte & 0x7F) << shift
@@ -146,24 +136,24 @@ def _delimited_messages(body: bytes) -> Iterator[bytes]:
                 break
             shift += 7
         if position + size > end:
-            raise NotAPage("the page is not complete: its last message is cut off")
+            raise pages.NotAPage("the page is not complete: its last message is cut off")
         yield body[position : position + size]
         position += size
 
 
-def _put(page: ScrapedPage, key: ProtoKey, value: float) -> None:
+def _put(page: pages.ScrapedPage, key: pages.ProtoKey, value: float) -> None:
     page.keys.append(key)
     page.values.append(value)
 
 
-def _add_counter(name: str, labels: tuple[bytes, ...], counter: Any, page: ScrapedPage) -> None:
+def _add_counter(name: str, labels: tuple[bytes, ...], counter: Any, page: pages.ScrapedPage) -> None:
     if counter.HasField("exemplar"):
         page.exemplars[len(page.keys)] = _exemplar(counter.exemplar)
     _put(page, (name, labels, None), counter.value)
     _put_created(name, labels, counter, page)
 
 
-def _add_summary(name: str, labels: tuple[bytes, ...], summary: Any, page: ScrapedPage) -> None:
+def _add_summary(name: str, labels: tuple[bytes, ...], summary: Any, page: pages.ScrapedPage) -> None:
     for one in summary.quantile:
         _put(page, (name, labels, ("quantile", _float_text(one.quantile))), one.value)
     _put(page, (f"{name}_sum", labels, None), summary.sample_sum)
@@ -171,7 +161,7 @@ def _add_summary(name: str, labels: tuple[bytes, ...], summary: Any, page: Scrap
     _put_created(name, labels, summary, page)
 
 
-def _add_classic(name: str, labels: tuple[bytes, ...], histogram: Any, page: ScrapedPage, prefix: str) -> None:
+def _add_classic(name: str, labels: tuple[bytes, ...], histogram: Any, page: pages.ScrapedPage, prefix: str) -> None:
     for one in histogram.bucket:
         if one.HasField("exemplar"):
             page.exemplars[len(page.keys)] = _exemplar(one.exemplar)
@@ -185,7 +175,7 @@ def _add_classic(name: str, labels: tuple[bytes, ...], histogram: Any, page: Scr
     _put_created(name, labels, histogram, page)
 
 
-def _put_created(name: str, labels: tuple[bytes, ...], metric: Any, page: ScrapedPage) -> None:
+def _put_created(name: str, labels: tuple[bytes, ...], metric: Any, page: pages.ScrapedPage) -> None:
     if metric.HasField("created_timestamp"):
         _put(page, (f"{name.removesuffix('_total')}_created", labels, None), _time_ns(metric.created_timestamp) / 1e9)
 
@@ -194,9 +184,9 @@ def _time_ns(time: Any) -> int:
     return int(time.seconds * 1_000_000_000 + time.nanos)
 
 
-def _exemplar(exemplar: Any) -> PageExemplar:
+def _exemplar(exemplar: Any) -> pages.PageExemplar:
     time_ns = _time_ns(exemplar.timestamp) if exemplar.HasField("timestamp") else None
-    return PageExemplar(_pairs(exemplar.label), exemplar.value, time_ns)
+    return pages.PageExemplar(_pairs(exemplar.label), exemplar.value, time_ns)
 
 
 def _is_native(histogram: Any) -> bool:
@@ -210,10 +200,10 @@ def _is_native(histogram: Any) -> bool:
     )
 
 
-def _native(histogram: Any) -> NativeHistogram:
+def _native(histogram: Any) -> pages.NativeHistogram:
     if histogram.schema not in _SCHEMAS:
         raise ValueError(f"schema {histogram.schema} is not one of -4 to 8")
-    return NativeHistogram(
+    return pages.NativeHistogram(
         histogram.schema,
         histogram.sample_count or round(histogram.sample_count_float),
         histogram.sample_sum,

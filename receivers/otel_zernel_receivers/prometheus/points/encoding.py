@@ -4,41 +4,32 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    ExponentialHistogramDataPoint,
-    HistogramDataPoint,
-    Metric,
-    NumberDataPoint,
-    ScopeMetrics,
-    Sum,
-    SummaryDataPoint,
-)
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from otel_zernel.otlp.points import MetricKind, encode_attributes, encode_resource, key_values
 from otel_zernel.protobuf import delimited
 from otel_zernel_receivers.prometheus.points.sample import MetricHead, Pairs, SampleScope
 
 _ATTRIBUTES: dict[MetricKind, int] = {
-    "gauge": NumberDataPoint.ATTRIBUTES_FIELD_NUMBER,
-    "sum": NumberDataPoint.ATTRIBUTES_FIELD_NUMBER,
-    "up_down": NumberDataPoint.ATTRIBUTES_FIELD_NUMBER,
-    "histogram": HistogramDataPoint.ATTRIBUTES_FIELD_NUMBER,
-    "exponential_histogram": ExponentialHistogramDataPoint.ATTRIBUTES_FIELD_NUMBER,
-    "summary": SummaryDataPoint.ATTRIBUTES_FIELD_NUMBER,
+    "gauge": pb.NumberDataPoint.ATTRIBUTES_FIELD_NUMBER,
+    "sum": pb.NumberDataPoint.ATTRIBUTES_FIELD_NUMBER,
+    "up_down": pb.NumberDataPoint.ATTRIBUTES_FIELD_NUMBER,
+    "histogram": pb.HistogramDataPoint.ATTRIBUTES_FIELD_NUMBER,
+    "exponential_histogram": pb.ExponentialHistogramDataPoint.ATTRIBUTES_FIELD_NUMBER,
+    "summary": pb.SummaryDataPoint.ATTRIBUTES_FIELD_NUMBER,
 }
 _DATA: dict[MetricKind, int] = {
-    "gauge": Metric.GAUGE_FIELD_NUMBER,
-    "sum": Metric.SUM_FIELD_NUMBER,
-    "up_down": Metric.SUM_FIELD_NUMBER,
-    "histogram": Metric.HISTOGRAM_FIELD_NUMBER,
-    "exponential_histogram": Metric.EXPONENTIAL_HISTOGRAM_FIELD_NUMBER,
-    "summary": Metric.SUMMARY_FIELD_NUMBER,
+    "gauge": pb.Metric.GAUGE_FIELD_NUMBER,
+    "sum": pb.Metric.SUM_FIELD_NUMBER,
+    "up_down": pb.Metric.SUM_FIELD_NUMBER,
+    "histogram": pb.Metric.HISTOGRAM_FIELD_NUMBER,
+    "exponential_histogram": pb.Metric.EXPONENTIAL_HISTOGRAM_FIELD_NUMBER,
+    "summary": pb.Metric.SUMMARY_FIELD_NUMBER,
 }
 _CUMULATIVE = bytes(
-    (Sum.AGGREGATION_TEMPORALITY_FIELD_NUMBER << 3, AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE)
+    (pb.Sum.AGGREGATION_TEMPORALITY_FIELD_NUMBER << 3, pb.AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE)
 )
-_MONOTONIC = bytes((Sum.IS_MONOTONIC_FIELD_NUMBER << 3, 1))
+_MONOTONIC = bytes((pb.Sum.IS_MONOTONIC_FIELD_NUMBER << 3, 1))
 _AFTER_POINTS: dict[MetricKind, bytes] = {
     "gauge": b"",
     "summary": b"",
@@ -75,7 +66,7 @@ def _metadata(head: MetricHead) -> tuple[bytes, bytes]:
     texts = ((1, descriptor.name), (2, descriptor.description), (3, descriptor.unit))
     before = b"".join(delimited(number, text.encode("utf-8", "replace")) for number, text in texts if text)
     (pair,) = key_values({"prometheus.type": head.type})
-    return before, delimited(Metric.METADATA_FIELD_NUMBER, pair.SerializeToString())
+    return before, delimited(pb.Metric.METADATA_FIELD_NUMBER, pair.SerializeToString())
 
 
 def encode_section(resource: bytes, scope: bytes, metrics: Iterable[bytes]) -> bytes:
@@ -88,7 +79,7 @@ def encode_scope_fields(scope: SampleScope, attributes: Pairs = ()) -> bytes:
     message = InstrumentationScope(
         name=scope.name, version=scope.version, attributes=key_values(dict(attributes) | dict(scope.attributes))
     )
-    url = ScopeMetrics(schema_url=scope.schema_url).SerializeToString()
+    url = pb.ScopeMetrics(schema_url=scope.schema_url).SerializeToString()
     return delimited(1, message.SerializeToString()) + url
 
 
