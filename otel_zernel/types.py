@@ -84,11 +84,12 @@ def format_duration(seconds: float) -> str:
 Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="always")]
 """Seconds, written `10s`, `200ms`, `1m30s`. Class defaults are plain floats."""
 
-PositiveDuration = Annotated[Duration, AfterValidator(lambda value: _positive(value))]
+PositiveDuration = Annotated[Duration, AfterValidator(lambda value: positive(value))]
 """A duration greater than zero."""
 
 
-def _positive(seconds: float) -> float:
+def positive(seconds: float) -> float:
+    """The same number. Raises `ValueError` if it is not above 0."""
     if seconds <= 0:
         raise ValueError("must be greater than 0")
     return seconds

@@ -5,7 +5,7 @@ They are on the page of own metrics (`service::telemetry::metrics`). Components 
 
 from collections.abc import Iterator
 
-from otel_zernel.component.declaration import DeclaredMetric, by_name
+from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 
 _NOUNS = {
     "metric_points": "{datapoints}",
@@ -29,25 +29,18 @@ def _gauge(name: str, unit: str, description: str, attributes: tuple[str, ...], 
     return DeclaredMetric(name, unit, "gauge", description, attributes, when, own=True)
 
 
-def _sum(
-    name: str, unit: str, description: str, attributes: tuple[str, ...] = (), when: str = "always"
-) -> DeclaredMetric:
-    return DeclaredMetric(name, unit, "sum", description, attributes, when, own=True)
-
-
-DROPPED_ITEMS = _sum(
+DROPPED_ITEMS = own(
     "zernel.dropped_items",
     "{item}",
     "Dropped metric points, spans, log records and profile samples, by component and reason.",
     ("kind", "component", "reason"),
     "from the first loss on",
 )
-RECEIVER_RESTARTS = _sum(
+RECEIVER_RESTARTS = own(
     "zernel.receiver.restarts",
     "{restart}",
     "Restarts of crashed receivers.",
     ("receiver",),
-    "from the first one on",
 )
 QUEUE_BYTES = _gauge("zernel.exporter.queue.bytes", "By", "Memory of the waiting batches.", _EXPORTER, _REMOTE)
 QUEUE_AGE = _gauge(
@@ -61,33 +54,31 @@ METRICS = by_name(
         _RECEIVER,
         "from the first one on",
     ),
-    _sum(
+    own(
         "otelcol_scraper_scraped_metric_points",
         "{datapoints}",
         "Metric points that a scraper read.",
         ("receiver", "scraper"),
         "from the first scrape on",
     ),
-    _sum(
+    own(
         "otelcol_scraper_errored_metric_points",
         "{datapoints}",
         "Metric points that a scraper failed to read.",
         ("receiver", "scraper"),
         "from the first failure on",
     ),
-    _sum(
+    own(
         "otelcol_processor_incoming_items",
         "{items}",
         "Items into a processor.",
         ("processor", "pipeline"),
-        "from the first one on",
     ),
-    _sum(
+    own(
         "otelcol_processor_outgoing_items",
         "{items}",
         "Items out of a processor.",
         ("processor", "pipeline"),
-        "from the first one on",
     ),
     *_items("exporter_sent", "{} that the exporter delivered.", _EXPORTER, "from the first one on"),
     *_items("exporter_send_failed", "{} that the exporter gave up.", _EXPORTER, "from the first one on"),
@@ -100,7 +91,7 @@ METRICS = by_name(
     QUEUE_AGE,
     DROPPED_ITEMS,
     RECEIVER_RESTARTS,
-    _sum("otelcol_process_uptime", "s", "Time since the collector started."),
-    _sum("otelcol_process_cpu_seconds", "s", "CPU time of the collector's process, user and system."),
+    own("otelcol_process_uptime", "s", "Time since the collector started.", when="always"),
+    own("otelcol_process_cpu_seconds", "s", "CPU time of the collector's process, user and system.", when="always"),
     _gauge("otelcol_process_memory_rss", "By", "Resident memory of the collector's process.", (), "always"),
 )

@@ -28,11 +28,11 @@ class LostPoint(Exception):
     """A point cannot be converted. The message is the reason, as `zernel.dropped_items` counts it."""
 
 
-class Conversion(ABC, Generic[AnyTrack]):
-    """Converts sums and histograms of the temporality `source` to `target`. Other metrics stay as they are."""
+class Converter(ABC, Generic[AnyTrack]):
+    """Converts the metrics of batches, and remembers their series."""
 
     source: ClassVar[int]
-    target: ClassVar[int]
+    """The one of `Batch.temporalities` that it converts."""
     counts_dropped: ClassVar[bool]
     """Whether to convert also the batches that a full queue drops: later points then include them. If not, the next
     point includes them because the conversion has not seen them."""
@@ -52,11 +52,24 @@ class Conversion(ABC, Generic[AnyTrack]):
         except DecodeError:  # the bytes stay as they are: the backend reports the error
             return False
 
+    def limit(self, config: SeriesMemoryConfig) -> None:
+        """Changes the limits of the memory."""
+        self._memory.limit(config)
+
+    @abstractmethod
     def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Batch:
-        """The batch, converted.
+        """The batch, converted. It edits the batch only if it must.
 
         `drop(count, reason)` counts lost points: `max_series`, `out_of_order` or `invalid`.
         """
+
+
+class Conversion(Converter[AnyTrack]):
+    """Converts sums and histograms of the temporality `source` to `target`. Other metrics stay as they are."""
+
+    target: ClassVar[int]
+
+    def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Batch:
         lost: Counter[str] = Counter()
         metrics = batch.edit_metrics()
         now_ns = self._clock.time_ns()
@@ -71,10 +84,6 @@ class Conversion(ABC, Generic[AnyTrack]):
         for reason, count in lost.items():
             drop(count, reason)
         return batch
-
-    def limit(self, config: SeriesMemoryConfig) -> None:
-        """Changes the limits of the memory."""
-        self._memory.limit(config)
 
     def expire(self, now_ns: int) -> None:
         """Forgets idle series."""

@@ -13,16 +13,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metri
 from otel_zernel.batch import EXPLICIT_HISTOGRAMS, Batch
 from otel_zernel.clock import Clock
 from otel_zernel.component import Context
-from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.points import forget_moving_bounds, has_moving_bounds
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
 from otel_zernel_libraries.histograms.explicit import ExplicitAmount, bounds_of
 from otel_zernel_libraries.histograms.exponential import exponential_of
-from otel_zernel_libraries.histograms.temporality.conversion import CUMULATIVE, LostPoint, remove_empty
+from otel_zernel_libraries.histograms.temporality.conversion import CUMULATIVE, Converter, LostPoint, remove_empty
 from otel_zernel_libraries.histograms.temporality.memory import (
     MovingBounds,
-    SeriesMemory,
     SeriesMemoryConfig,
     StreamIdentity,
 )
@@ -84,41 +82,23 @@ Grid = Callable[[str, str], Sequence[float]]
 """The fixed bounds of a metric, by its name and its unit."""
 
 
-class SettledBounds:
-    """Replaces moving bounds in the histograms of batches. Histograms whose bounds stay are not touched."""
+class SettledBounds(Converter[Any]):
+    """Replaces moving bounds in the histograms of batches. Histograms whose bounds stay are not touched.
 
+    Remembers a track or `WatchedSeries` by series, and `MovingMetric` by metric.
+    """
+
+    source = EXPLICIT_HISTOGRAMS
     counts_dropped = True
-    """As that of `Conversion`."""
 
     def __init__(
         self, form: Literal["exponential", "fixed"], grid: Grid, config: SeriesMemoryConfig, clock: Clock
     ) -> None:
+        super().__init__(config, clock)
         self.form = form
         self._grid = grid
-        self._clock = clock
-        self._memory: SeriesMemory[Track | WatchedSeries | MovingMetric] = SeriesMemory(config)
-        """By series, and by metric for the metrics whose bounds have moved."""
-
-    def limit(self, config: SeriesMemoryConfig) -> None:
-        """Changes the limits of the memory."""
-        self._memory.limit(config)
-
-    def __len__(self) -> int:
-        """The number of series and metrics in memory."""
-        return len(self._memory)
-
-    def concerns(self, batch: Batch) -> bool:
-        """Whether the batch has histograms with explicit bounds. Cheap for a batch that was received."""
-        try:
-            return EXPLICIT_HISTOGRAMS in batch.temporalities
-        except DecodeError:  # the bytes stay as they are: the backend reports the error
-            return False
 
     def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Batch:
-        """The batch with settled bounds. It edits the batch only if it must.
-
-        `drop(count, reason)` counts lost points: `max_series`, `out_of_order` or `invalid`.
-        """
         now_ns = self._clock.time_ns()
         self._memory.expire(now_ns)
         explicit = _explicit(batch.metrics.resource_metrics)

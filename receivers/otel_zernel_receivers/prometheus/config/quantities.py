@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
-from otel_zernel.types import format_duration, parse_duration
+from otel_zernel.types import format_duration, parse_duration, positive
 
 _LONG_UNITS = {"y": 365 * 24, "w": 7 * 24, "d": 24}
 """Hours."""
@@ -31,16 +31,10 @@ def parse_size(value: object) -> int:
     return int(float(found[1]) * 1024 ** (_POWERS.find(found[2].upper()) + 1 if found[2] else 0))
 
 
-def _positive(seconds: float) -> float:
-    if seconds <= 0:
-        raise ValueError("must be greater than 0")
-    return seconds
-
-
 LongDuration = Annotated[
     float,
     BeforeValidator(parse_long_duration),
-    AfterValidator(_positive),
+    AfterValidator(positive),
     PlainSerializer(format_duration, when_used="always"),
 ]
 """Seconds, greater than zero, written `15s`, `1m30s` or `1d`."""
