@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -187,7 +186,7 @@ class ProcessReader:
         deadline = self._monotonic() + self._budget
         folder = self._folder_of(process.pid)
         pids = dict.fromkeys((*process.workers, *children_of(folder)))
-        children = {pid: self._folder_of(pid) for pid in islice(pids, _MOST_CHILDREN)}
+        children = {pid: self._folder_of(pid) for pid in list(pids)[:_MOST_CHILDREN]}
         tasks = self._tasks(folder, process, deadline)
         threads = tuple(self._threads(tasks, children, deadline))
         return ProcessThreads(
@@ -197,7 +196,9 @@ class ProcessReader:
             is_traced=read_status(folder).is_traced,
             has_lost_ranks=self._has_lost_ranks(folder, process, deadline),
             threads=threads,
-            collectives=tuple(islice(self._collectives(tasks, threads), MOST_COLLECTIVES)),
+            collectives=tuple(
+                one for _, one in zip(range(MOST_COLLECTIVES), self._collectives(tasks, threads), strict=False)
+            ),
             children=tuple(self._read_children(children, process.workers, deadline)),
         )
 
