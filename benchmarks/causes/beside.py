@@ -21,7 +21,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks import BenchmarkRow
-from benchmarks.causes.real import HEALTHY, REAL
+from benchmarks.causes.real import HEALTHY, OF_MACHINE, REAL
 from benchmarks.training.runs import ROOT
 from otel_zernel import __version__
 from tests.receivers.ebpf.jobs.pytorch.torches import INSTALLED, OLD
@@ -49,7 +49,7 @@ ENDLESS: Final = 10_000_000
 PROGRAM: Final = "benchmarks/training/endless.py"
 PATIENCE: Final = 120.0
 """Seconds for a program to train."""
-LINES: Final = 2
+LINES: Final = 3
 """Of py-spy."""
 LONGEST: Final = 300
 """Seconds of a tool."""
@@ -137,12 +137,16 @@ def said_by_why(pid: int) -> Mapping[str, Any]:
 
 
 def _why(name: str) -> str:
-    """The first sentence, and of the first cause its line and its first advice."""
+    """The first sentence, and the first cause that is one of the job: its place, its line and its first advice."""
     with _planted(name) as pid:
         job = said_by_why(pid)
-    first = job["causes"][0] if job["causes"] else {"code": [], "advice": []}
-    lines = [f"`{line}`." for line in first["code"][:1]]
-    return " ".join([job["why"], *lines, *(f'"{advice}"' for advice in first["advice"][:1])])
+    own = next((one for one in job["causes"] if one["cause"] not in OF_MACHINE), None)
+    if own is None:
+        return str(job["why"])
+    place = "/".join(str(own[key]) for key in ("cause", "position", "activity") if own[key])
+    lines = [f"`{line}`" for line in own["code"][:1]]
+    text = f"{place} {own['share']:.0%}, {', '.join([*lines, *own['advice'][:1]])}"
+    return f"{job['why']} {'First' if own is job['causes'][0] else 'Then'}: {text}"
 
 
 def _traceml(name: str) -> str:
