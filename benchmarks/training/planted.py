@@ -163,7 +163,7 @@ def database() -> Work:
     connection.execute("create table metrics (step, loss)")
 
     def work(training: Training) -> None:
-        for at in range(3):
+        for at in range(10):
             connection.execute("insert into metrics values (?, ?)", (training.steps, at))
             connection.commit()
 
@@ -185,7 +185,7 @@ def evaluate(batches: int, training: Training) -> None:
 def average(training: Training) -> None:
     model = getattr(training.model, "module", training.model)
     with torch.no_grad():
-        for _ in range(6):
+        for _ in range(60):
             for ours, theirs in zip(training.average.parameters(), model.layers.parameters(), strict=True):
                 ours.mul_(0.99).add_(theirs, alpha=0.01)
 
@@ -242,29 +242,30 @@ def run_command(*_: Training) -> None:
 
 
 def histograms(training: Training) -> None:
-    for parameter in training.model.parameters():
-        numpy.histogram(parameter.detach().numpy(), bins=64)
+    for _ in range(4):
+        for parameter in training.model.parameters():
+            numpy.histogram(parameter.detach().numpy(), bins=64)
 
 
 def copy_state(training: Training) -> None:
-    for _ in range(4):
+    for _ in range(20):
         copy.deepcopy(training.model.state_dict())
 
 
 def few_collectives(*training: Training) -> None:
     values = [torch.zeros(1) for _ in range(dist.get_world_size())]
-    for _ in range(4):
+    for _ in range(8):
         dist.all_gather(values, torch.ones(1))
 
 
 def gather_objects(*_: Training) -> None:
     values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, {f"metric {number}": float(number) for number in range(5_000)})
+    dist.all_gather_object(values, {f"metric {number}": float(number) for number in range(40_000)})
 
 
 def slow_reader() -> Work:
     """Writes a log to a program that reads it slowly."""
-    program = "import sys, time\nwhile sys.stdin.buffer.read1(4_096): time.sleep(0.01)"
+    program = "import sys, time\nwhile sys.stdin.buffer.read1(4_096): time.sleep(0.08)"
     reader = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
 
     def work(training: Training) -> None:
@@ -377,6 +378,8 @@ PERIODS: Mapping[str, int] = {
     "ranks late in turns": 2,
     "evaluation on rank 0": 50,
     "checkpoint on rank 0": 20,
+    "log on rank 0 every 10 steps": 10,
+    "shuffle buffer of workers that stay": 25,
 }
 """The steps after which a cause comes again: a block has all of its parts."""
 ALWAYS: Mapping[str, Change] = {
