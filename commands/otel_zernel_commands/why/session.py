@@ -11,35 +11,11 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import printable, quoted
+from otel_zernel_commands.why import watch
 from otel_zernel_commands.why.findings import Circumstances, JobFindings, WhyReport, groups_of, report_on
 from otel_zernel_commands.why.prerequisites import check_prerequisites, gpu_notes, sentence
 from otel_zernel_commands.why.progress import ReplayProgress, WatchProgress
 from otel_zernel_commands.why.started_program import StartedProgram
-from otel_zernel_commands.why.watch import (
-    Slices,
-    StepBlocks,
-    ThreadSampler,
-    Watching,
-    collecting,
-    command_of,
-    count_processes,
-    family_of,
-    is_reading,
-    is_running,
-    nccl_notes,
-    programs,
-    py_spy_code,
-    py_spy_note,
-    replay,
-    replay_settings,
-    runs_mps,
-    sampling,
-    shows_steps,
-    uses_rocm,
-    watch,
-    watch_settings,
-    watched_state,
-)
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.pid_namespace import unseen_processes
 from otel_zernel_libraries.training.chosen_jobs import ancestors_of
@@ -58,7 +34,7 @@ class WatchOptions:
     choice: JobChoice
     program: StartedProgram | None = None
     """If the command starts the program that it watches, the choice is its pid."""
-    slices: Slices | None = None
+    slices: watch.Slices | None = None
     """Takes the steps and their parts, if a trace of them is wanted."""
 
 
@@ -69,31 +45,32 @@ def watched_report(options: WatchOptions, installed: Registry, progress: TextIO)
     A program that has been started runs on, unless a signal has ended the watch.
     """
     started, choice, program = time.time_ns(), options.choice, options.program
-    sampler = ThreadSampler(partial(_chosen, options) if choice.pid else programs)
-    if not choice.pid and not programs() and not check_prerequisites(installed):
+    sampler = watch.ThreadSampler(partial(_chosen, options) if choice.pid else watch.programs)
+    if not choice.pid and not watch.programs() and not check_prerequisites(installed):
         unseen = unseen_processes()
         where = "that are seen" if unseen else "of this machine"
-        sentence = (
-            f"no training job is running: none of the {count_processes()} processes {where} uses PyTorch, CUDA or NCCL"
-        )
+        count = watch.count_processes()
+        sentence = f"no training job is running: none of the {count} processes {where} uses PyTorch, CUDA or NCCL"
         raise CannotStart(f"{sentence}. {unseen}" if unseen else sentence)
-    state, attached, blocks = watched_state(command_of, ancestors_of), Event(), StepBlocks()
+    state, attached, blocks = watch.watched_state(watch.command_of, ancestors_of), Event(), watch.StepBlocks()
 
     def arrived(batch: Batch) -> None:
-        if is_reading(batch):
+        if watch.is_reading(batch):
             attached.set()
         if options.slices is not None:
             options.slices.take(batch)
         blocks.take(state)
 
-    may_show_steps = partial(_family_shows_steps, choice.pid) if choice.pid else lambda: shows_steps(programs())
-    following = WatchProgress(progress, state, choice, is_running, may_show_steps, program)
-    settings = watch_settings(
-        options.seconds, collecting(state, arrived), installed, starts_program=program is not None
+    may_show_steps = (
+        partial(_family_shows_steps, choice.pid) if choice.pid else lambda: watch.shows_steps(watch.programs())
+    )
+    following = WatchProgress(progress, state, choice, watch.is_running, may_show_steps, program)
+    settings = watch.watch_settings(
+        options.seconds, watch.collecting(state, arrived), installed, starts_program=program is not None
     )
     try:
-        with sampling(sampler, lambda: following.found_steps):
-            watching = watch(settings, options.seconds, following, attached)
+        with watch.sampling(sampler, lambda: following.found_steps):
+            watching = watch.watch(settings, options.seconds, following, attached)
     finally:
         following.clear()
     if watching.obstacle:
@@ -114,22 +91,22 @@ def _with_others(job: JobFindings) -> JobFindings:
     hangs."""
     if not job.hang:
         unread = next((rank.pid for rank in job.ranks if rank.steps and not rank.code), 0)
-        note = py_spy_note(unread) if unread else ""
+        note = watch.py_spy_note(unread) if unread else ""
         return replace(job, notes=(*job.notes, note)) if note else job
     if job.hang.is_stop:
         return job
-    code = {rank.pid: py_spy_code(rank.pid) for rank in job.hang.ranks if rank.pid and not rank.code}
+    code = {rank.pid: watch.py_spy_code(rank.pid) for rank in job.hang.ranks if rank.pid and not rank.code}
     ranks = tuple(replace(rank, code=rank.code or code.get(rank.pid, ())) for rank in job.hang.ranks)
     read = ", ".join(str(pid) for pid, lines in code.items() if lines)
     notes = [f"py-spy has read the lines of code of pid {read}: the receiver cannot read its Python."] if read else []
-    notes += nccl_notes(rank.pid for rank in ranks)
+    notes += watch.nccl_notes(rank.pid for rank in ranks)
     return replace(job, hang=replace(job.hang, ranks=ranks), notes=(*job.notes, *notes))
 
 
-def replayed_report(path: Path, name: str | None, slices: Slices | None, progress: TextIO) -> WhyReport:
+def replayed_report(path: Path, name: str | None, slices: watch.Slices | None, progress: TextIO) -> WhyReport:
     """Replays a recording, and returns the report on its jobs, or on those with this name. Raises `CannotStart` if it
     has none."""
-    state, blocks, choice = watched_state(), StepBlocks(), JobChoice(name=name)
+    state, blocks, choice = watch.watched_state(), watch.StepBlocks(), JobChoice(name=name)
 
     def arrived(batch: Batch) -> None:
         if slices is not None:
@@ -138,7 +115,9 @@ def replayed_report(path: Path, name: str | None, slices: Slices | None, progres
 
     following = ReplayProgress(progress, path, state)
     try:
-        replaying = replay(replay_settings(path, collecting(state, arrived), Registry.installed()), following.show)
+        replaying = watch.replay(
+            watch.replay_settings(path, watch.collecting(state, arrived), Registry.installed()), following.show
+        )
     finally:
         following.clear()
     bars = [bar for process in state.processes for bar in process.bars.bars]
@@ -165,30 +144,32 @@ def replayed_report(path: Path, name: str | None, slices: Slices | None, progres
 def _chosen(options: WatchOptions) -> list[int]:
     """The processes whose threads are sampled: none as long as the program is held."""
     is_held = options.program is not None and not options.program.started_ns
-    return [] if is_held or options.choice.pid is None else family_of(options.choice.pid)
+    return [] if is_held or options.choice.pid is None else watch.family_of(options.choice.pid)
 
 
 def _family_shows_steps(pid: int) -> bool:
-    return shows_steps(family_of(pid))
+    return watch.shows_steps(watch.family_of(pid))
 
 
-def _circumstances(started_ns: int, installed: Registry, watching: Watching, sampler: ThreadSampler) -> Circumstances:
+def _circumstances(
+    started_ns: int, installed: Registry, watching: watch.Watching, sampler: watch.ThreadSampler
+) -> Circumstances:
     sampled = sampler.programs()
     warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `gpu_notes` has the same
     return Circumstances(
         started_ns=started_ns,
         seconds=watching.elapsed or watching.searched,
         is_interrupted=watching.is_interrupted,
-        processes=count_processes(),
+        processes=watch.count_processes(),
         notes=tuple(map(sentence, warnings)),
         gpu_notes=gpu_notes(installed),
         sampled=tuple(sampled),
-        on_rocm=frozenset(one.pid for one in sampled if uses_rocm(one.pid)),
-        runs_mps=runs_mps(),
+        on_rocm=frozenset(one.pid for one in sampled if watch.uses_rocm(one.pid)),
+        runs_mps=watch.runs_mps(),
     )
 
 
-def _no_job(state: TrainingState, options: WatchOptions, watching: Watching) -> str:
+def _no_job(state: TrainingState, options: WatchOptions, watching: watch.Watching) -> str:
     """The sentence for the user who gets no report."""
     groups = groups_of(state.processes, state.jobs)
     found = ", ".join(f"{one.title} (pid {one.processes[0].pid})" for one in groups[:_MOST_NAMES])
@@ -203,6 +184,6 @@ def _no_job(state: TrainingState, options: WatchOptions, watching: Watching) -> 
     uses = "uses" if idle == 1 else "use"
     using = f"{idle} of them {uses} PyTorch, CUDA or NCCL, but took no training step" if idle else _NO_STEP
     return (
-        f"no training job was found {in_time}: looked for {_LOOKED_FOR} among {count_processes()} processes; {using}; "
-        "if its steps are long, watch longer with --for 5m"
+        f"no training job was found {in_time}: looked for {_LOOKED_FOR} among {watch.count_processes()} processes; "
+        f"{using}; if its steps are long, watch longer with --for 5m"
     )

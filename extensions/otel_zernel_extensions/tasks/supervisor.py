@@ -17,17 +17,7 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.declared import DURATION, ENDED_TASKS, TASKS, WAIT
 from otel_zernel_extensions.tasks.engines.engine import Engine, TaskRejected, TaskSpec
-from otel_zernel_extensions.tasks.states.machine import (
-    Cancel,
-    Event,
-    Gone,
-    NotStarted,
-    Refusal,
-    Report,
-    Start,
-    Submitted,
-    after,
-)
+from otel_zernel_extensions.tasks.states import machine
 from otel_zernel_extensions.tasks.states.store import TaskStore
 from otel_zernel_extensions.tasks.states.task import Status, StoredTask
 
@@ -153,7 +143,7 @@ class Supervisor:
 
     async def cancel(self, id_: str) -> StoredTask | None:
         """Asks for the end of a task. Returns its state, or None if there is no such task."""
-        task = await self._apply(id_, Cancel())
+        task = await self._apply(id_, machine.Cancel())
         self._due.set()
         return task
 
@@ -228,7 +218,7 @@ class Supervisor:
             self._ask(task, self._start)
 
     async def _start(self, task: StoredTask) -> None:
-        started = await self._apply(task.spec.id, Start())
+        started = await self._apply(task.spec.id, machine.Start())
         if started and started.status == "starting":
             await self._submit(started)
 
@@ -240,13 +230,13 @@ class Supervisor:
             return
         if not current.cancel_requested:
             try:
-                await self._apply(id_, Submitted(await self._engine.submit(current.spec)))
+                await self._apply(id_, machine.Submitted(await self._engine.submit(current.spec)))
             except TaskRejected as refused:
-                await self._apply(id_, Refusal(str(refused)))
+                await self._apply(id_, machine.Refusal(str(refused)))
         elif handle := (await self._engine.recover([id_])).get(id_):
-            await self._apply(id_, Submitted(handle))
+            await self._apply(id_, machine.Submitted(handle))
         else:
-            await self._apply(id_, NotStarted())
+            await self._apply(id_, machine.NotStarted())
         self._due.set()
 
     async def _look_at(self, tasks: list[StoredTask]) -> None:
@@ -256,7 +246,7 @@ class Supervisor:
         found = await self._engine.states([task.handle for task in tasks if task.handle])
         for task in tasks:
             observed = found.get(task.handle or "")
-            current = await self._apply_if_changed(task, Report(observed) if observed else Gone())
+            current = await self._apply_if_changed(task, machine.Report(observed) if observed else machine.Gone())
             if current and current.is_final:
                 self._unreleased[current.spec.id] = current
             elif current and current.cancel_requested:
@@ -311,7 +301,7 @@ class Supervisor:
         finally:
             del self._asking[task.spec.id]
 
-    async def _apply(self, id_: str, event: Event) -> StoredTask | None:
+    async def _apply(self, id_: str, event: machine.Event) -> StoredTask | None:
         changed = await self._stored(lambda: self._store.apply(id_, event, self._now()))
         if changed is None:
             return None
@@ -320,9 +310,9 @@ class Supervisor:
             self._metrics.changed(before, task)
         return task
 
-    async def _apply_if_changed(self, task: StoredTask, event: Event) -> StoredTask | None:
+    async def _apply_if_changed(self, task: StoredTask, event: machine.Event) -> StoredTask | None:
         """As `_apply`, without a transaction for a report that is no news."""
-        return task if after(task, event, self._now()) is task else await self._apply(task.spec.id, event)
+        return task if machine.after(task, event, self._now()) is task else await self._apply(task.spec.id, event)
 
     async def _stored(self, work: Callable[[], T]) -> T:
         if not self._is_open:

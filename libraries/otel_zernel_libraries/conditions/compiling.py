@@ -14,6 +14,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from otel_zernel.batch import Signal, points
 from otel_zernel.text import one_line, quoted, suggestion
+from otel_zernel_libraries.conditions import syntax
 from otel_zernel_libraries.conditions.errors import ConditionFailed, InvalidCondition
 from otel_zernel_libraries.conditions.fields import (
     ALIASES,
@@ -30,19 +31,6 @@ from otel_zernel_libraries.conditions.fields import (
 )
 from otel_zernel_libraries.conditions.item import Item
 from otel_zernel_libraries.conditions.patterns import Pattern
-from otel_zernel_libraries.conditions.syntax import (
-    AllOf,
-    AnyOf,
-    Comparison,
-    ConditionNode,
-    Constant,
-    FieldPath,
-    FunctionCall,
-    Negation,
-    ValueList,
-    ValueNode,
-    parse_condition,
-)
 from otel_zernel_libraries.conditions.values import Value, compare, from_any_value, text_of
 
 Evaluate = Callable[[Item], Value]
@@ -204,7 +192,7 @@ def compile_condition(text: str, context: Context | None = None, signal: Signal 
     with its context, such as `span.name`.
     """
     values = Values(text, context, signal)
-    holds = values.test(parse_condition(text))
+    holds = values.test(syntax.parse_condition(text))
     return Condition(text, values.context, holds)
 
 
@@ -222,38 +210,38 @@ class Values:
         """The given context, else that of the innermost field compiled so far."""
         return self._given or inferred_context(self._used, self._signal or "metrics")
 
-    def test(self, node: ConditionNode) -> Test:
+    def test(self, node: syntax.ConditionNode) -> Test:
         """The function of a condition. Raises `InvalidCondition`."""
         match node:
-            case AnyOf():
+            case syntax.AnyOf():
                 return _any(*(self.test(part) for part in node.parts))
-            case AllOf():
+            case syntax.AllOf():
                 return _all(*(self.test(part) for part in node.parts))
-            case Negation():
+            case syntax.Negation():
                 inner = self.test(node.inner)
                 return lambda item: not inner(item)
-            case Comparison():
+            case syntax.Comparison():
                 return _comparison(self.value(node.left), node.operation, node.right, self.value(node.right))
-            case FunctionCall():
+            case syntax.FunctionCall():
                 return self._boolean(node)
-            case Constant():
+            case syntax.Constant():
                 return lambda item: node.value is True
 
-    def value(self, node: ValueNode) -> Reader:
+    def value(self, node: syntax.ValueNode) -> Reader:
         """The function of a value. Raises `InvalidCondition`."""
         match node:
-            case Constant():
+            case syntax.Constant():
                 constant = node.value
                 return lambda item: constant
-            case FieldPath():
+            case syntax.FieldPath():
                 return self._field(node)
-            case ValueList():
+            case syntax.ValueList():
                 readers = [self.value(one) for one in node.values]
                 return lambda item: [read(item) for read in readers]
-            case FunctionCall():
+            case syntax.FunctionCall():
                 return self._call(node, self._converter(node))
 
-    def resolve(self, path: FieldPath) -> tuple[Context, str]:
+    def resolve(self, path: syntax.FieldPath) -> tuple[Context, str]:
         """The context and the name of a field within it: `span` and `status.code`. Raises `InvalidCondition`."""
         first = ALIASES.get(path.names[0], path.names[0])
         contexts = visible_from(self._given) if self._given else CONTEXTS_OF[self._signal or "metrics"]
@@ -271,11 +259,11 @@ class Values:
         """Notes that a function is about this context, as if one of its fields was read."""
         self._used.add(context)
 
-    def mistake(self, problem: str, node: ValueNode) -> InvalidCondition:
+    def mistake(self, problem: str, node: syntax.ValueNode) -> InvalidCondition:
         """The error for a mistake at a node."""
         return InvalidCondition(problem, self._text, node.position)
 
-    def _field(self, path: FieldPath) -> Reader:
+    def _field(self, path: syntax.FieldPath) -> Reader:
         context, name = self.resolve(path)
         if name == "attributes" and context in WITH_ATTRIBUTES:
             first, *others = path.keys or (None,)
@@ -293,13 +281,13 @@ class Values:
         message, read = message_of(context), fields[name]
         return _indexed(lambda item: read(message(item)), list(path.keys))
 
-    def _boolean(self, call: FunctionCall) -> Test:
+    def _boolean(self, call: syntax.FunctionCall) -> Test:
         converter = self._converter(call)
         if not converter.boolean:
             raise self.mistake(f"compare the result of {call.name}, for example with ==", call)
         return self._call(call, converter)
 
-    def _converter(self, call: FunctionCall) -> Converter:
+    def _converter(self, call: syntax.FunctionCall) -> Converter:
         if call.name not in CONVERTERS:
             hint = suggestion(call.name, CONVERTERS, "functions")
             raise self.mistake(f"the function {quoted(call.name)} is not supported{hint}", call)
@@ -309,7 +297,7 @@ class Values:
             raise self.mistake(f"{call.name} has {len(call.arguments)} arguments; it needs: {needed}", call)
         return converter
 
-    def _call(self, call: FunctionCall, converter: Converter) -> Reader:
+    def _call(self, call: syntax.FunctionCall, converter: Converter) -> Reader:
         if converter.context:
             if self._given and self._given != converter.context:
                 raise self.mistake(f"{call.name} is for conditions on a {converter.context}", call)
@@ -321,10 +309,10 @@ class Values:
         except ValueError as error:
             raise self.mistake(str(error), call) from None
 
-    def _argument(self, call: FunctionCall, name: str, node: ValueNode) -> Reader | str:
+    def _argument(self, call: syntax.FunctionCall, name: str, node: syntax.ValueNode) -> Reader | str:
         if name not in CONSTANT_ARGUMENTS:
             return self.value(node)
-        if not isinstance(node, Constant) or not isinstance(node.value, str):
+        if not isinstance(node, syntax.Constant) or not isinstance(node.value, str):
             raise self.mistake(f"the {name} of {call.name} must be a text in double quotes", node)
         return node.value
 
@@ -345,8 +333,8 @@ def _all(*tests: Test) -> Test:
             return lambda item: all(test(item) for test in tests)
 
 
-def _comparison(left: Reader, operation: str, node: ValueNode, right: Reader) -> Test:
-    if isinstance(node, Constant) and isinstance(node.value, str) and operation in ("==", "!="):
+def _comparison(left: Reader, operation: str, node: syntax.ValueNode, right: Reader) -> Test:
+    if isinstance(node, syntax.Constant) and isinstance(node.value, str) and operation in ("==", "!="):
         text, equals = node.value, operator.eq if operation == "==" else operator.ne
         return lambda item: bool(equals(left(item), text))  # no other type equals a text
     return lambda item: compare(operation, left(item), right(item))
