@@ -80,11 +80,12 @@ class OtlpReceiver(Receiver):
         from otel_zernel_receivers.otlp.grpc.server import serve_grpc
 
         section = f"{self.context.path}::protocols::grpc"
-        place: Any = await resolve(config, f"{section}::endpoint")
+        setting = f"{section}::endpoint"
+        place: Any = await resolve(config, setting)
         authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
-        warn_if_open(place, f"{section}::endpoint", self.context.logger, config.tls, config.auth)
+        warn_if_open(place, setting, self.context.logger, config.tls, config.auth)
         async with served_tls(config.tls, f"{section}::tls", self.context) as tls:
-            with listening(place, f"{section}::endpoint") as (listeners, actual):
+            with listening(place, setting) as (listeners, actual):
                 async with serve_grpc(config, listeners, tls, intake, self.context, authenticator):
                     yield actual
 
@@ -93,13 +94,14 @@ class OtlpReceiver(Receiver):
         from otel_zernel_receivers.otlp.http.app import HttpApp
 
         section = f"{self.context.path}::protocols::http"
-        place: Any = await resolve(config, f"{section}::endpoint")
+        setting = f"{section}::endpoint"
+        place: Any = await resolve(config, setting)
         authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
         app = HttpApp(config, intake, authenticator)
-        warn_if_open(place, f"{section}::endpoint", self.context.logger, config.tls, config.auth)
+        warn_if_open(place, setting, self.context.logger, config.tls, config.auth)
         async with (
             served_tls(config.tls, f"{section}::tls", self.context) as tls,
-            serve(app, place, f"{section}::endpoint", tls=tls, limits=_limits(config)) as actual,
+            serve(app, place, setting, tls=tls, limits=_limits(config)) as actual,
         ):
             yield actual
 
