@@ -207,6 +207,6 @@ async def serve_guarded(
     guarded = protected(app, server_authenticator(auth, context, f"{section}::auth"))
     async with (
         served_tls(tls, f"{section}::tls", context) as certificate,
-        serve(guarded, place, f"{section}::endpoint", tls=certificate, limits=limits) as actual,
+        serve(guarded, place, setting=f"{section}::endpoint", tls=certificate, limits=limits) as actual,
     ):
         yield actual
