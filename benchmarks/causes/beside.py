@@ -95,12 +95,17 @@ def training(program: str, *words: str, ranks: int = 1) -> Iterator[int]:
                 time.sleep(0.1)
             yield job.pid
         finally:
+            _end(job)
+
+
+def _end(program: subprocess.Popen[Any]) -> None:
+    """Kills a program with all that it has started."""
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(program.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                for process in psutil.Process(job.pid).children(recursive=True):
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
-            job.kill()
-            job.wait()
+                process.kill()
+    program.kill()
+    program.wait()
 
 
 def environment(*folders: Path) -> dict[str, str]:
@@ -118,14 +123,18 @@ def _ranks(name: str) -> int:
 
 
 def said_by(command: Iterable[object], *folders: Path) -> str:
-    """The output of a tool, which may import packages of these folders. Raises RuntimeError if it fails."""
+    """The output of a tool, which may import packages of these folders. Raises RuntimeError if it fails, and
+    TimeoutExpired."""
     words = list(map(str, command))
-    ended = subprocess.run(
-        words, cwd=ROOT, env=environment(*folders), check=False, capture_output=True, text=True, timeout=LONGEST
-    )
-    if ended.returncode:
-        raise RuntimeError(f"{' '.join(words)} failed: {ended.stderr[-1_000:]}")
-    return ended.stdout
+    pipe = subprocess.PIPE
+    tool = subprocess.Popen(words, cwd=ROOT, env=environment(*folders), stdout=pipe, stderr=pipe, text=True)
+    try:
+        output, errors = tool.communicate(timeout=LONGEST)
+    finally:
+        _end(tool)
+    if tool.returncode:
+        raise RuntimeError(f"{' '.join(words)} failed: {errors[-1_000:]}")
+    return output
 
 
 def said_by_why(pid: int) -> Mapping[str, Any]:
