@@ -46,7 +46,7 @@ _GROWING_COPY: Final = (
 _CALLS: Final = (
     # parts of PyTorch; other parts are the model itself, or load data for it
     _anywhere(
-        r"torch/(?:profiler|autograd/profiler)|(?:cProfile|profile|tracemalloc)\.py|(?:line|memory)_profiler"
+        r"torch/profiler/|(?:cProfile|profile|tracemalloc)\.py|(?:line|memory)_profiler"
         r"|pyinstrument/|viztracer/",
         "Profile a few steps only (`torch.profiler.schedule`): the profiler takes time in each step.",
     ),
