@@ -295,7 +295,7 @@ _ADVICE: Final = (
     ),
     Advice(
         "Start this program less often, or go on while it runs (`subprocess.Popen`).",
-        _at(doing=frozenset({Activity.CHILD})),
+        lambda case: _at(doing=frozenset({Activity.CHILD}))(case) and case.call is None,
     ),
     Advice(
         "Give the job more memory, or read less through memory maps: pages that it needs are not in memory.",
