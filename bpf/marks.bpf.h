@@ -63,6 +63,7 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 	snapshot->forks = thread->forks;
 	snapshot->hits = thread->hits;
 	snapshot->giving = thread->giving;
+	__builtin_memcpy(snapshot->before_backward, thread->before_backward, sizeof(snapshot->before_backward));
 	snapshot->backward_blocked = thread->backward.blocked;
 	snapshot->backward_first_launch = thread->backward.first;
 	snapshot->backward_last_launch = thread->backward.last;

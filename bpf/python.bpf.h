@@ -4,6 +4,8 @@
 
 #define PLACES 32 /* a power of two */
 #define TAG 7ULL  /* Python 3.14 has flags in the lowest bits of references */
+#define ROLE(frames) (1 << ((frames) & (FRAME_POSITIONS - 1))) /* of FRAMES_OF_GIVING and those after it */
+#define BACKWARD_INTERVAL 100000000 /* ns: a loop calls backward at the same place each time */
 
 /* Offsets in the structs of a process's interpreter, bytes. */
 struct python {
@@ -68,7 +70,7 @@ struct stack {
 	__u32 is_cut;	 /* it has more frames */
 	__u32 is_broken; /* a frame could not be read */
 	__u16 position;	 /* enum frame_position, of the innermost frame that shows one */
-	__u16 gives;	 /* a frame shows FRAMES_OF_GIVING */
+	__u16 roles;	 /* the ROLEs that frames show */
 	struct place places[PLACES];
 };
 
@@ -84,6 +86,7 @@ struct {
 enum collector {
 	COLLECTS_BY_CLOCK,
 	COLLECTS_AFTER_WAIT,
+	COLLECTS_AT_BACKWARD,
 	COLLECTORS,
 };
 
@@ -155,7 +158,7 @@ static __always_inline __u64 collect(const struct python *python, __u64 frame, s
 
 	stack->is_broken = 0;
 	stack->position = FRAMES_OF_ELSE;
-	stack->gives = 0;
+	stack->roles = 0;
 	for (depth = 0; depth < PLACES && frame; depth++) {
 		struct place *place = &stack->places[depth & (PLACES - 1)];
 		__u64 code, instruction, called = frame;
@@ -172,8 +175,8 @@ static __always_inline __u64 collect(const struct python *python, __u64 frame, s
 		place->code = code;
 		place->instruction = instruction;
 		position = position_of_code(code, tgid);
-		if (position == FRAMES_OF_GIVING)
-			stack->gives = 1;
+		if (position >= FRAME_POSITIONS)
+			stack->roles |= ROLE(position);
 		else if (stack->position == FRAMES_OF_ELSE)
 			stack->position = position;
 		hash = hashed(hashed(hash, code), instruction);
@@ -211,9 +214,77 @@ static __always_inline __u32 position_of_stack(__u64 hash, __u32 collector)
 	return hash && stack ? stack->position & (FRAME_POSITIONS - 1) : FRAMES_OF_ELSE;
 }
 
-static __always_inline int gives_in_stack(__u64 hash, __u32 collector)
-{
-	struct stack *stack = bpf_map_lookup_elem(&collected, &collector);
+/* 1 while the clock runs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} samples_waits SEC(".maps");
 
-	return hash && stack && stack->gives;
+/* Collects the stack with which the thread's loop calls backward. */
+static __always_inline void note_backward(struct thread *thread, __u64 now)
+{
+	__u32 zero = 0, *is_sampled = bpf_map_lookup_elem(&samples_waits, &zero);
+
+	if (!is_sampled || !*is_sampled || now < thread->next_backward_stack)
+		return;
+	thread->next_backward_stack = now + BACKWARD_INTERVAL;
+	thread->backward_stack = python_stack(current_tgid(), COLLECTS_AT_BACKWARD);
+}
+
+enum loop_order {
+	NO_ORDER,
+	BEFORE_BACKWARD,
+	AFTER_BACKWARD,
+};
+
+/* Whether the code of a wait stands before the call of backward in the innermost function that runs both, which has the loop: then
+ * the wait belongs to the batch that follows. */
+static __always_inline __u32 order_in_loop(const struct stack *wait, __u64 backward)
+{
+	const struct stack *call = bpf_map_lookup_elem(&stacks, &backward);
+
+	if (!call || wait->is_cut || wait->is_broken || call->is_cut || call->is_broken)
+		return NO_ORDER;
+	for (__u32 outer = 1; outer <= PLACES && outer <= wait->depth && outer <= call->depth; outer++) {
+		const struct place *waits = &wait->places[(wait->depth - outer) & (PLACES - 1)];
+		const struct place *calls = &call->places[(call->depth - outer) & (PLACES - 1)];
+
+		if (waits->code != calls->code)
+			break;
+		if (waits->code && waits->instruction != calls->instruction)
+			return waits->instruction < calls->instruction ? BEFORE_BACKWARD : AFTER_BACKWARD;
+	}
+	return NO_ORDER;
+}
+
+static __always_inline void count_before_backward(struct thread *thread, __u32 state, __u64 waited)
+{
+	__u32 wait = state - THREAD_GIL;
+
+	if (state == THREAD_UNKNOWN || state == THREAD_POLLING)
+		wait = WAITS - 1;
+	else if (wait > THREAD_TIMER - THREAD_GIL)
+		return;
+	thread->before_backward[wait & (WAITS - 1)] += waited / 1000;
+}
+
+/* Counts a wait whose stack has just been collected. A thread that waits for a lock gets no batch if it hands something on, or if the
+ * wait stands after the backward pass and not in a function that gets something. Not static: see `lose`. */
+__noinline int count_for_batch(struct thread *thread, __u32 state, __u64 waited)
+{
+	__u32 collector = COLLECTS_AFTER_WAIT, order = NO_ORDER;
+	const struct stack *wait = bpf_map_lookup_elem(&collected, &collector);
+
+	if (!thread || !wait)
+		return 0;
+	if (!(wait->roles & ROLE(FRAMES_OF_SWITCHING)))
+		order = order_in_loop(wait, thread->backward_stack);
+	if (order == BEFORE_BACKWARD)
+		count_before_backward(thread, state, waited);
+	if (state == THREAD_LOCK && (wait->roles & ROLE(FRAMES_OF_GIVING) ||
+				     (order == AFTER_BACKWARD && !(wait->roles & ROLE(FRAMES_OF_TAKING)))))
+		thread->giving += waited;
+	return 0;
 }

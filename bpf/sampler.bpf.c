@@ -206,14 +206,6 @@ int sample(struct tick *tick)
 #define WAIT_INTERVAL 5000000 /* ns: at most 200 stacks a second of one thread, */
 #define WAIT_BURST 100000000  /* ns: after a pause that many at once as fit into this time */
 
-/* 1 while the clock runs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} samples_waits SEC(".maps");
-
 /* Whether the thread on this CPU has waited. Every system call of the machine asks this. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -271,8 +263,8 @@ __noinline int count_wait(void)
 	key.state = thread->off_state;
 	key.stack = python_stack(tgid, COLLECTS_AFTER_WAIT);
 	thread->frame_times[position_of_stack(key.stack, COLLECTS_AFTER_WAIT)] += waited / 1000;
-	if (key.state == THREAD_LOCK && gives_in_stack(key.stack, COLLECTS_AFTER_WAIT))
-		thread->giving += waited;
+	if (key.stack)
+		count_for_batch(thread, key.state, waited);
 	count_sample(&key, began, waited);
 	return 0;
 }

@@ -43,16 +43,19 @@ enum code {
 
 #define CODES 4 /* that a thread has samples of; a power of two */
 
-/* What Python frames show: positions in the loop, and the direction of a wait for another thread. */
+/* What Python frames show: positions in the loop, and of waits what they are for. */
 enum frame_position {
 	FRAMES_OF_ELSE,
 	FRAMES_OF_CHECKPOINT,
 	FRAMES_OF_COMPILE,
 	FRAMES_OF_ENVIRONMENT,
-	FRAMES_OF_GIVING, /* hands something to another thread, or waits for its end: no position */
+	FRAMES_OF_GIVING, /* hands something to another thread, or waits for its end */
+	FRAMES_OF_TAKING, /* gets something from another thread */
+	FRAMES_OF_SWITCHING, /* an event loop: what it runs next does not follow from the order of the code */
 };
 
-#define FRAME_POSITIONS 4 /* a power of two */
+#define FRAME_POSITIONS 4 /* a power of two. The others are no positions */
+#define WAITS 8 /* the states of waits in system calls: THREAD_GIL to THREAD_TIMER, and unknown ones; a power of two */
 
 struct snapshot {
 	__u64 time; /* CLOCK_MONOTONIC, ns */
@@ -80,7 +83,8 @@ struct snapshot {
 	__u32 backward_launches;
 	__u32 forks; /* processes that the thread has started */
 	__u64 hits; /* of probes */
-	__u64 giving; /* ns in waits for a lock whose frames show FRAMES_OF_GIVING */
+	__u64 giving; /* ns in waits for a lock whose frames show that the thread gets no batch */
+	__u32 before_backward[WAITS]; /* us in waits in code that the loop runs before its backward pass, by state */
 };
 
 /* Launches by autograd's threads for a backward pass that another thread has begun. */

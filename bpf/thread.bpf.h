@@ -132,7 +132,9 @@ struct thread {
 	__u32 has_shared_fault; /* it has waited for shared memory, and the kind of this wait is not settled */
 	struct other_launches backward; /* of its backward passes that are over */
 	__u64 writing;	       /* ns off the CPU in system calls that write, the sum so far */
-	__u64 giving;	       /* ns in waits for a lock, to hand something to another thread; see sampler.bpf.c */
+	__u64 giving;	       /* ns, as in a snapshot; see sampler.bpf.c */
+	__u64 backward_stack;  /* see python.bpf.h */
+	__u64 next_backward_stack; /* when it may be collected again, ns */
 	__u32 is_off_writing;  /* whether it left the CPU in one */
 	__u32 forks;
 	__u64 hits; /* of probes, as those of its process */
@@ -159,6 +161,7 @@ struct thread {
 	__u64 run_delay; /* ns in the queues of CPUs, up to its latest run; see cpu_takers.bpf.h */
 	__u16 samples[CODES]; /* see sampler.bpf.c */
 	__u32 frame_times[FRAME_POSITIONS];
+	__u32 before_backward[WAITS]; /* as in a snapshot; see sampler.bpf.c */
 	__u64 active; /* when it last made a mark or got a result, ns */
 	__u64 active_cpu_wait; /* the time that it had waited for a CPU by then, ns */
 	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */

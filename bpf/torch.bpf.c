@@ -244,6 +244,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 		return;
 	end_run(hit->thread, 0);
 	take_boundary(hit->thread, &frame->begin, bpf_ktime_get_ns());
+	note_backward(hit->thread, frame->begin.time);
 	if (!process->backward_thread) {
 		process->backward_thread = hit->thread->tid;
 		process->backward = (struct other_launches){};

@@ -1,6 +1,7 @@
 """The functions that show the position of a thread in its loop, because no mark does, and for what it waits."""
 
 import re
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -18,6 +19,17 @@ class _Rule(NamedTuple):
     """A pattern that the end of a file's path matches; of a file of PyTorch, `torch/...`: its path in the library."""
     name: str = _ANY
     """A pattern that the whole name of a function matches, without its class; empty for all."""
+
+
+class Role(Enum):
+    """What a thread in a function waits for."""
+
+    GIVING = auto()
+    """It hands something to another thread, or waits for its end: it gets no data."""
+    TAKING = auto()
+    """It gets something from another thread."""
+    SWITCHING = auto()
+    """An event loop waits for any of its tasks."""
 
 
 _RULES: Final = (
@@ -56,16 +68,27 @@ _RULES: Final = (
     _Rule(_ENVIRONMENT, "/(vec_env|envs?|environments?)/[^/]+[.]py", "(async_)?(step|reset)(_.*)?"),
     _Rule(_ENVIRONMENT, "/([a-z0-9_]+_)?env(ironment)?s?[.]py", "step|reset"),
 )
-_GIVES: Final = re.compile(
-    r".*/(?:"
-    r"queue[.]py:(?:put|join)"
-    r"|threading[.]py:join"
-    r"|multiprocessing/(?:queues|pool)[.]py:(?:put|join|join_thread)"
-    r"|concurrent/futures/(?:thread|process)[.]py:shutdown"
-    r"|logging/[a-z_]+[.]py:.*"
-    r")"
+
+_ROLES: Final = (
+    (
+        Role.GIVING,
+        re.compile(
+            r".*/(?:"
+            r"queue[.]py:(?:put|join)"
+            r"|threading[.]py:join"
+            r"|multiprocessing/(?:queues|pool)[.]py:(?:put|join|join_thread)"
+            r"|concurrent/futures/(?:thread|process)[.]py:shutdown"
+            r"|logging/[a-z_]+[.]py:.*"
+            r")"
+        ),
+    ),
+    (
+        Role.TAKING,
+        re.compile(r".*/(?:queue[.]py:get|multiprocessing/(?:queues|pool)[.]py:(?:get|next)|[^/]*:__(next|getitem)__)"),
+    ),
+    (Role.SWITCHING, re.compile(r".*/(?:asyncio/base_events|trio/_core/_run|eventlet/hubs/hub)[.]py:.*")),
 )
-"""FILE:FUNCTION of Python's standard library."""
+"""FILE:FUNCTION of Python's standard library, of event loops, and of iterators and sequences."""
 _PYTORCH: Final = "torch/"
 _PATTERNS: Final = [
     (
@@ -93,7 +116,7 @@ def _position_of(file: str, path: str, function: str) -> Position | None:
 
 
 @lru_cache(maxsize=8_192)
-def gives(file: str, function: str) -> bool:
-    """Whether a thread in this function hands something to another thread, or waits for its end: it gets no data."""
+def role_of(file: str, function: str) -> Role | None:
+    """What a thread in this function waits for; None if the function does not say so."""
     path, name = file.replace("\\", "/"), function.rpartition(".")[2]
-    return _GIVES.fullmatch(f"{path}:{name}") is not None
+    return next((role for role, pattern in _ROLES if pattern.fullmatch(f"{path}:{name}")), None)

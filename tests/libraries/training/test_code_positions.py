@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_zernel_libraries.training.code_positions import gives, position_of
+from otel_zernel_libraries.training.code_positions import Role, position_of, role_of
 from otel_zernel_libraries.training.ledger import Position
 from otel_zernel_libraries.training.stacks import CodeLine
 
@@ -74,17 +74,19 @@ def test_a_checkout_of_pytorch_has_the_positions_of_pytorch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "is_given"),
+    ("file", "name", "role"),
     [
-        ("/usr/lib/python3.11/queue.py", "Queue.put", True),
-        ("/usr/lib/python3.11/queue.py", "Queue.join", True),
-        ("/usr/lib/python3.11/queue.py", "Queue.get", False),
-        ("/usr/lib/python3.11/threading.py", "Thread.join", True),
-        ("/usr/lib/python3.11/threading.py", "Condition.wait", False),
-        ("/usr/lib/python3.11/logging/__init__.py", "Handler.acquire", True),
-        ("/usr/lib/python3.11/concurrent/futures/_base.py", "Future.result", False),
-        ("/srv/train.py", "put", False),
+        ("/usr/lib/python3.11/queue.py", "Queue.put", Role.GIVING),
+        ("/usr/lib/python3.11/queue.py", "Queue.join", Role.GIVING),
+        ("/usr/lib/python3.11/queue.py", "Queue.get", Role.TAKING),
+        ("/usr/lib/python3.11/threading.py", "Thread.join", Role.GIVING),
+        ("/usr/lib/python3.11/threading.py", "Condition.wait", None),
+        ("/usr/lib/python3.11/logging/__init__.py", "Handler.acquire", Role.GIVING),
+        ("/usr/lib/python3.11/concurrent/futures/_base.py", "Future.result", None),
+        ("/usr/lib/python3.11/asyncio/base_events.py", "BaseEventLoop._run_once", Role.SWITCHING),
+        ("/srv/data.py", "Prefetcher.__next__", Role.TAKING),
+        ("/srv/train.py", "put", None),
     ],
 )
-def test_functions_that_hand_something_to_another_thread_get_no_data(file: str, name: str, is_given: bool) -> None:
-    assert gives(file, name) is is_given
+def test_functions_of_libraries_show_what_a_wait_is_for(file: str, name: str, role: Role | None) -> None:
+    assert role_of(file, name) is role

@@ -32,7 +32,7 @@ from otel_zernel_libraries.training.interval_spans import (
     interval_of,
 )
 from otel_zernel_libraries.training.ledger import STATES, Snapshot
-from otel_zernel_libraries.training.ledger.snapshots import FRAME_POSITIONS, SAMPLED
+from otel_zernel_libraries.training.ledger.snapshots import FRAME_POSITIONS, SAMPLED, WAITS
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.step_spans import (
     CriticalPath,
@@ -73,6 +73,7 @@ SNAPSHOT = st.builds(
     *[U64] * 5,
     *[U32] * 2,
     *[U64] * 2,
+    st.tuples(*[U32] * len(WAITS)),
 )
 SNAPSHOTS = st.just(b"") | st.builds(lambda begin, end: begin.to_bytes() + end.to_bytes(), SNAPSHOT, SNAPSHOT)
 COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
@@ -194,7 +195,12 @@ TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "
 SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
 ENDING = {"process.exit.code", "process.signal"}
 ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
-BOTH = Snapshot._make((1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(9))).to_bytes() * 2
+BOTH = (
+    Snapshot._make(
+        (1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(9), tuple(range(8)))
+    ).to_bytes()
+    * 2
+)
 SNAPS = {"zernel.snapshot.begin", "zernel.snapshot.end"}
 KINDS: dict[str, Kind] = {
     "data_loading": Kind(

@@ -40,7 +40,12 @@ SAMPLED: Final = (None, Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 """The activities of `Snapshot.samples`. The first, in a call of CUDA or NCCL, is known by its state."""
 FRAME_POSITIONS: Final = (None, Position.CHECKPOINT, Position.COMPILE, Position.ENVIRONMENT)
 """The positions of `Snapshot.frame_times`. They have no marks; Python frames show them. The first is any other."""
-LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2I2Q")
+WAITS: Final = (
+    *(Activity.GIL, Activity.FILE, Activity.SOCKET, Activity.PIPE, Activity.LOCK, Activity.CHILD, Activity.TIMER),
+    Activity.UNKNOWN,
+)
+"""The states of `Snapshot.before_backward`. A wait whose state was settled late counts in the last one."""
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2I2Q{len(WAITS)}I")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
 _SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
@@ -111,8 +116,10 @@ class Snapshot(NamedTuple):
     hits: int = 0
     """Hits of the receiver's probes in the thread, as `zernel.probe.hits` counts them."""
     giving: int = 0
-    """ns in waits for a lock by functions that hand something to another thread, or wait for its end. They also count
-    in `times`."""
+    """ns in waits for a lock whose frames show that the thread gets no batch. They also count in `times`."""
+    before_backward: tuple[int, ...] = (0,) * len(WAITS)
+    """The time by `WAITS` in code that the loop runs before its backward pass, us modulo 2^32. It also counts in
+    `times`."""
 
     def since(self, earlier: "Snapshot") -> tuple[int, ...] | None:
         """The time (ns) in each of `STATES` since an earlier snapshot.
@@ -170,6 +177,7 @@ class Snapshot(NamedTuple):
                 *(later.backward_first_launch, later.backward_last_launch),
                 *between(self[_BACKWARD:_GIVING], later[_BACKWARD:_GIVING], COUNTS),  # type: ignore[arg-type]
                 *between((self.giving,), (later.giving,)),
+                between(self.before_backward, later.before_backward, COUNTS),
             )
         )
 
@@ -179,7 +187,10 @@ class Snapshot(NamedTuple):
         return self[_FIRST_COUNT:_KNOWN]  # type: ignore[return-value]
 
     def to_bytes(self) -> bytes:
-        return LAYOUT.pack(self.time, *self.times, *self[2:_LISTS], *self.samples, *self.frame_times, *self[_WRITTEN:])
+        lists = *self.samples, *self.frame_times
+        return LAYOUT.pack(
+            self.time, *self.times, *self[2:_LISTS], *lists, *self[_WRITTEN:_BEFORE], *self.before_backward
+        )
 
 
 def joined_snapshots(begin: bytes, end: bytes) -> bytes:
@@ -226,7 +237,8 @@ def read_snapshots(joined: bytes) -> list[Snapshot]:
                 *row[_COUNTERS:_SAMPLES],
                 row[_SAMPLES:_FRAMES],
                 row[_FRAMES:_LATER],
-                *row[_LATER:],
+                *row[_LATER:_WAITS],
+                row[_WAITS:],
             )
         )
         for row in LAYOUT.iter_unpack(joined)
@@ -236,11 +248,12 @@ def read_snapshots(joined: bytes) -> list[Snapshot]:
 _FIRST_COUNT, _KNOWN = Snapshot._fields.index("operators"), Snapshot._fields.index("known")
 _LISTS, _WRITTEN = Snapshot._fields.index("samples"), Snapshot._fields.index("written")
 _BACKWARD_FIRST, _BACKWARD = (Snapshot._fields.index(name) for name in ("backward_first_launch", "backward_launches"))
-_GIVING = Snapshot._fields.index("giving")
+_GIVING, _BEFORE = Snapshot._fields.index("giving"), Snapshot._fields.index("before_backward")
 _COUNTERS = 1 + len(STATES)
 _SAMPLES = _COUNTERS + _LISTS - 2
 _FRAMES = _SAMPLES + len(SAMPLED)
 _LATER = _FRAMES + len(FRAME_POSITIONS)
+_WAITS = _LATER + _BEFORE - _WRITTEN
 """Where these fields begin in a row."""
 _snapshot = partial(tuple.__new__, Snapshot)
 """Makes a snapshot in half the time that its class needs."""

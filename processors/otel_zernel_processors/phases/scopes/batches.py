@@ -4,8 +4,8 @@ Only facts decide. Data moves in reads, in page faults on mapped files, and in c
 the other direction, so a thread that loads reads more than it writes. Files of /proc have no data. A
 wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself, and
 does not hand something to that thread. A read from a pipe is a wait for a process that prepares them, unless the thread
-has just started one: then it is a command. Sleeps, waits for a child, and writes move no data. docs/phases.md has the
-limits.
+has just started one: then it is a command. Sleeps, waits for a child, and writes move no data: they belong to the load
+only if their Python code stands before the backward pass in the loop. docs/phases.md has the limits.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from otel_zernel_libraries.training.interval_spans import Evidence
 from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot, ThreadClock
-from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS
+from otel_zernel_libraries.training.ledger.snapshots import KNOWS_FILE_FAULTS, WAITS
 
 _BATCH: Final = 4096
 """Bytes that a thread reads, or copies to a device, in a gap if it loads data. Fewer are, for example, a header or a
@@ -47,6 +47,8 @@ _COMPUTING: Final = (0, *(_STATE[activity] for activity in (Activity.GPU_WAIT, A
 _IDLE: Final = frozenset({_STATE[Activity.TIMER], _CHILD})
 _TRANSFERS: Final = frozenset({_STATE[Activity.FILE], _STATE[Activity.SOCKET], _PIPE})
 _BLOCKED: Final = (*sorted(_IDLE | _TRANSFERS), _LOCK)
+_WITH_CODE: Final = tuple(_STATE[activity] for activity in WAITS)
+"""The waits whose Python code is known: those in system calls."""
 
 
 class Load(NamedTuple):
@@ -59,13 +61,21 @@ class Load(NamedTuple):
 
 
 def load_before(
-    end: int, start: int, clock: ThreadClock, evidence: Evidence, bridge_ns: int, *, few: bool, is_fed: bool
+    end: int,
+    start: int,
+    clock: ThreadClock,
+    evidence: Evidence,
+    bridge_ns: int,
+    *,
+    few: bool,
+    is_fed: bool,
+    by_code: bool = False,
 ) -> Load | None:
     """The load at the end of a gap (ns); None if the thread loads nothing. What comes before it is other code.
 
     `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough. `is_fed`:
     whether another thread of the process loads data. A thread that computes for less than `bridge_ns`, or for a small
-    part of its wait, makes no batch.
+    part of its wait, makes no batch. `by_code`: whether waits in code before the backward pass belong to the load.
     """
     if not clock.knows(start, end):
         return _by_evidence(evidence, start, end, bridge_ns, few=few)
@@ -76,6 +86,8 @@ def load_before(
         if not (first and last):
             continue
         part = _part_of_load(first, last, few=few, has_feeder=has_feeder)
+        if by_code:
+            part = _with_code(first, last, part)
         if part is None:
             continue
         times = tuple(map(sub, last.times, part))
@@ -150,6 +162,27 @@ def _part_of_load(
     else:
         return None
     return [lasted if state in states else 0 for state, lasted in enumerate(reading)]
+
+
+def _with_code(first: Snapshot, last: Snapshot, part: list[int] | None) -> list[int] | None:
+    """The ns of a gap in each state that belong to its load, with the waits in code before the backward pass. Time on a
+    CPU, or in a wait for one, is divided as these waits are, if the thread waits for longer than it computes."""
+    spent = list(map(sub, last.times, first.times))
+    of_code, unsettled = [0] * len(spent), 0
+    for state, before, after in zip(_WITH_CODE, first.before_backward, last.before_backward, strict=True):
+        counted = (after - before) % _COUNTS * 1000
+        of_code[state] = min(counted, spent[state])
+        unsettled = counted - of_code[state]  # only the last state has such waits
+    for state in _WITH_CODE:
+        rest = min(unsettled, spent[state] - of_code[state])
+        of_code[state] += rest
+        unsettled -= rest
+    waits, loads = sum(spent[state] for state in _WITH_CODE), sum(of_code)
+    if loads < _SHORTEST_NS:
+        return part
+    for state in (0, _CPU_WAIT) if waits > spent[0] else ():
+        of_code[state] = spent[state] * loads // waits
+    return list(map(max, of_code, part)) if part else of_code
 
 
 def _reads(first: Snapshot, last: Snapshot, reading: Sequence[int]) -> bool:

@@ -163,7 +163,7 @@ class Gaps:
         is_rollout = before == "inference" or run.kind == "inference"
         if is_rollout and waits_for_child(begin, mark.start, self._clock):
             return [(begin, mark.start, UNKNOWN[Position.ENVIRONMENT])]
-        load = self._load(begin, mark.start, run) if run.operators else None
+        load = self._load(begin, mark.start, run, by_code=not is_rollout) if run.operators else None
         if before != "inference":
             load = self._made(begin, mark.start, load)
         elif load is None:
@@ -174,17 +174,20 @@ class Gaps:
         is_pass = run.kind == "forward" and self._is_compiled(of_run, begin)
         return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_pass else other)]
 
-    def _load(self, begin: int, end: int, run: ThreadMark) -> Load | None:
+    def _load(self, begin: int, end: int, run: ThreadMark, *, by_code: bool) -> Load | None:
         """The load before a run. Before an evaluation whose later batches come from mapped memory, few page faults are
         enough: its first batch does, too."""
         gap = run.operators.gap if run.operators else NO_EVIDENCE
-        load = self._load_between(begin, end, gap, few=False)
+        load = self._load_between(begin, end, gap, few=False, by_code=by_code)
         if load is None and run.kind == "inference" and self._loads:
             return self._load_between(begin, end, gap, few=True)
         return load
 
-    def _load_between(self, begin: int, end: int, evidence: Evidence, *, few: bool) -> Load | None:
-        return load_before(end, begin, self._clock, evidence, self._bridge_ns, few=few, is_fed=self._step.is_fed)
+    def _load_between(
+        self, begin: int, end: int, evidence: Evidence, *, few: bool, by_code: bool = False
+    ) -> Load | None:
+        is_fed = self._step.is_fed
+        return load_before(end, begin, self._clock, evidence, self._bridge_ns, few=few, is_fed=is_fed, by_code=by_code)
 
     def _made(self, begin: int, end: int, load: Load | None) -> Load | None:
         """The load, or the making of a batch if that begins before. Nothing blocks the thread from there on, and what

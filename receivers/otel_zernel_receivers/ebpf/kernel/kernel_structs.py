@@ -175,6 +175,8 @@ STATES = 16
 """The states in a snapshot."""
 CODES = 4
 FRAME_POSITIONS = 4
+WAITS = 8
+"""The states of waits in system calls."""
 
 SNAPSHOT = np.dtype(
     [
@@ -204,6 +206,7 @@ SNAPSHOT = np.dtype(
         ("forks", "<u4"),
         ("hits", "<u8"),
         ("giving", "<u8"),
+        ("before_backward", "<u4", (WAITS,)),
     ]
 )
 
@@ -281,13 +284,15 @@ EXECUTABLE = np.dtype([("count", "<u4"), ("reserved", "<u4"), ("ranges", CODE_RA
 
 
 class FramePosition(IntEnum):
-    """What Python frames show: a position in the loop, or that a wait for a lock is no load."""
+    """What Python frames show: a position in the loop, or what a wait is for."""
 
     ELSE = 0
     CHECKPOINT = 1
     COMPILE = 2
     ENVIRONMENT = 3
     GIVING = 4
+    TAKING = 5
+    SWITCHING = 6
 
 
 SAMPLE_KEY = np.dtype(
@@ -328,7 +333,7 @@ STACK = np.dtype(
         ("is_cut", "<u4"),
         ("is_broken", "<u4"),
         ("position", "<u2"),
-        ("gives", "<u2"),
+        ("roles", "<u2"),
         ("places", PLACE, (PLACES,)),
     ]
 )

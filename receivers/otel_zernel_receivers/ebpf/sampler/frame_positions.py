@@ -1,4 +1,4 @@
-"""Tells the kernel which functions show a position in the loop, or the direction of a wait, once a stack had them."""
+"""Tells the kernel which functions show a position in the loop, or what a wait is for, once a stack had them."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from otel_zernel_libraries.training.code_positions import gives, position_of
+from otel_zernel_libraries.training.code_positions import position_of, role_of
 from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import CODE_KEY, NUMBER, FramePosition
@@ -68,9 +68,8 @@ class FramePositions:
 
 
 def _shown_by(code: CodeObject, folders: LibraryFolders) -> FramePosition:
-    if shown := position_of(CodeLine(*code, 0, folders.path_of(code.file))):
-        return FramePosition[shown.name]
-    return FramePosition.GIVING if gives(code.file, code.name) else FramePosition.ELSE
+    shown = position_of(CodeLine(*code, 0, folders.path_of(code.file))) or role_of(code.file, code.name)
+    return FramePosition[shown.name] if shown else FramePosition.ELSE
 
 
 def _key(tgid: int, address: int) -> bytes:

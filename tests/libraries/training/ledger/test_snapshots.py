@@ -11,7 +11,15 @@ from otel_zernel_libraries.training.ledger import (
 from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
 
 SNAPSHOT = Snapshot._make(
-    (1, tuple(range(len(STATES))), *range(2, 15), (1, 2, 3, 65_535), (1, 2, 3, 2**32 - 1), *range(15, 24))
+    (
+        1,
+        tuple(range(len(STATES))),
+        *range(2, 15),
+        (1, 2, 3, 65_535),
+        (1, 2, 3, 2**32 - 1),
+        *range(15, 24),
+        tuple(range(8)),
+    )
 )
 LATER = SNAPSHOT._replace(time=2)
 
@@ -34,22 +42,23 @@ def test_a_span_with_a_piece_of_a_snapshot_has_none() -> None:
     whole, piece = SNAPSHOT.to_bytes(), SNAPSHOT.to_bytes()[:207]
     assert joined_snapshots(whole, piece) == joined_snapshots(piece, whole) == b""
     assert read_snapshots(b"") == []
-    assert LAYOUT.size == 296
+    assert LAYOUT.size == 328
 
 
 def test_a_snapshot_of_an_earlier_version_has_only_the_fields_of_that() -> None:
     nothing = (0, 0, 0, 0)
-    fourth = SNAPSHOT._replace(giving=0)
+    fifth = SNAPSHOT._replace(before_backward=(0,) * 8)
+    fourth = fifth._replace(giving=0)
     third = fourth._replace(hits=0)
-    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 9))
+    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 9, (0,) * 8))
     first = second._replace(samples=nothing, frame_times=nothing)
-    for version, length in ((first, 208), (second, 232), (third, 280), (fourth, 288)):
+    for version, length in ((first, 208), (second, 232), (third, 280), (fourth, 288), (fifth, 296)):
         data = SNAPSHOT.to_bytes()[:length]
         assert read_snapshots(joined_snapshots(data, data)) == [version, version]
 
 
 def test_packed_snapshots_are_those_of_each_span_without_their_zeros() -> None:
-    nothing = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4, *[0] * 9))
+    nothing = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4, *[0] * 9, (0,) * 8))
     spans = [(SNAPSHOT, LATER), (nothing, nothing), (nothing._replace(time=2**63), nothing._replace(hits=1))]
     pieces = [joined_snapshots(begin.to_bytes(), end.to_bytes()) for begin, end in spans]
     packed = packed_snapshots(pieces)

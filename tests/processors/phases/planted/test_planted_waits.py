@@ -56,11 +56,10 @@ WAITS = {
 }
 """What the thread waits for. For a command, this is its output, and then its end."""
 OF_SWAP = ("swap", "shared_swap")
-LIKE_LOADS = frozenset(
-    {"cold_file", "cold_map", "shared_swap", "receive", "resolve", "pipe", "queue", "lock", "lock_file"}
-)
-"""Without a DataLoader, no fact says where a load begins between two steps. There these count as loads, and all others
-as other code."""
+LIKE_LOADS = frozenset({"cold_file", "cold_map", "shared_swap", "receive", "resolve", "pipe", "queue"})
+WITHOUT_CODE = frozenset({"swap", "event_loop", "python", "neighbour", "interpreter", "threads"})
+"""Without a DataLoader, data that moves after a step counts as a batch. What is no wait in a system call, and waits of
+an event loop, have no code that shows them before the pass."""
 LEAST = 0.98
 _ON_CPU = (Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 
@@ -142,7 +141,8 @@ def _possible(swap_problem: str) -> list[str]:
 
 def hidden_places(waits: Sequence[str]) -> set[str]:
     """The pairs of a wait and its place that no fact shows without a loader."""
-    return {f"{wait}:{Position.AFTER_STEP if wait in LIKE_LOADS else Position.LOAD}" for wait in waits}
+    sides = ((Position.AFTER_STEP, LIKE_LOADS), (Position.LOAD, WITHOUT_CODE))
+    return {f"{wait}:{place}" for place, hidden in sides for wait in waits if wait in hidden}
 
 
 def check(loop: str, plants: Sequence[str], hidden: Collection[str] = ()) -> None:

@@ -18,10 +18,13 @@ class CountedThread:
     snapshot: Snapshot = NOTHING
     intervals: list[ThreadInterval] = field(default_factory=list)
 
-    def spend(self, on_cpu: float = 0, waits: Mapping[str, float] = MappingProxyType({}), **counted: int) -> None:
-        """Spends time on a CPU and in waits, by activity."""
+    def spend(
+        self, on_cpu: float = 0, waits: Mapping[str, float] = MappingProxyType({}), *, before: float = 0, **counted: int
+    ) -> None:
+        """Spends time on a CPU and in waits, by activity. `before` is the part of the waits in code before the backward
+        pass, 0 to 1."""
         states = {Activity(name): round(lasts * MS) for name, lasts in waits.items()}
-        self.snapshot = after(self.snapshot, round(on_cpu * MS), waits=states, **counted)
+        self.snapshot = after(self.snapshot, round(on_cpu * MS), waits=states, before=before, **counted)
 
     def scope(
         self,

@@ -45,15 +45,18 @@ class Program:
         compiled: int = 0,
         writes: float = 0,
         gives: float = 0,
+        before: float = 0,
         **counted: int,
     ) -> None:
         """Spends about these times on a CPU and in waits. Compiled operators are not counted. `writes` is the part
-        of the waits in system calls that write, `gives` that for a lock to hand something to another thread."""
+        of the waits in system calls that write, `gives` that for a lock by which the thread gets no batch.
+        `before` is the part of the waits in code before the backward pass, 0 to 1."""
         scale = self.random.uniform(0.7, 1.5)
         waits = {name: time * scale for name, time in waits.items()}
         start = START + self.thread.snapshot.time
         writing, giving = (round(part * scale * MS) for part in (writes, gives))
-        self.thread.spend(on_cpu * scale, waits, operators=operators, writing=writing, giving=giving, **counted)
+        of_part = {"writing": writing, "giving": giving, **counted}
+        self.thread.spend(on_cpu * scale, waits, before=before, operators=operators, **of_part)
         computes = operators or compiled or position is Position.BACKWARD
         spent = {Activity.OPERATOR if computes else Activity.PYTHON: round(on_cpu * scale * MS)}
         spent |= {Activity(name): round(time * MS) for name, time in waits.items()}
@@ -212,6 +215,14 @@ def full_queue_before_a_batch(program: Program) -> None:
     program.part(Position.LOAD, 0.05, {"lock": 8})
 
 
+def waits_on_both_sides(program: Program) -> None:
+    """After the step a line is synchronized to the disk. The next step begins with a sleep, as of a simulator."""
+    program.forward()
+    program.learn()
+    program.part(Position.AFTER_STEP, 0.02, {"file": 12}, writes=12, written=100)
+    program.part(Position.LOAD, 0.02, {"timer": 9}, before=1)
+
+
 def log_before_files(program: Program) -> None:
     """After the step the program sleeps. Then it reads a batch from cached files."""
     program.forward()
@@ -357,6 +368,9 @@ PROGRAMS: Mapping[str, Step] = {
     # The queue of a logger's thread is full.
     "full_queue": after_step(0.1, {"lock": 14}, gives=14),
     "full_queue_before_a_batch": full_queue_before_a_batch,
+    "waits_on_both_sides": waits_on_both_sides,
+    # A batch of 3,000 bytes from a server, which gets a token of 900 bytes. Python frames show where the loop waits.
+    "record_for_a_token_by_its_frames": makes_batch(0.3, {"socket": 9}, read=3_400, written=900, before=1),
     # A new learning rate is computed, and copied to the device.
     "copied_learning_rate": after_step(12, {"copy": 0.02}, copies=1, copied=4),
     # A command runs. Its output of 100 bytes comes through a pipe.
