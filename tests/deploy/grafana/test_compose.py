@@ -113,6 +113,7 @@ def test_the_image_has_all_that_the_collector_is_built_from(tmp_path: Path) -> N
     rules = (DEPLOY / "compose" / "Dockerfile.dockerignore").read_text().splitlines()
     assert rules[0] == "*"
     for name in (rule.removeprefix("!") for rule in rules[1:]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "dist"), "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
