@@ -70,8 +70,8 @@ async def test_each_way_into_prometheus_has_all_steps_and_their_p90(
     scrapes = [{"job_name": "page", "static_configs": [{"targets": [f"127.0.0.1:{page}"]}]}]
     receivers = "--web.enable-otlp-receiver", "--web.enable-remote-write-receiver"
     async with (
-        configured(find_prometheus_3(), tmp_path, api, scrapes, ("exemplar-storage",), *receivers) as prometheus,
         collector(tmp_path / "collector", settings, port, page),
+        configured(find_prometheus_3(), tmp_path, api, scrapes, ("exemplar-storage",), *receivers) as prometheus,
     ):
         begin = time.time_ns() - REPORTS * SECOND
         await send(port, *(request(metric) for metric in sender(begin)))
