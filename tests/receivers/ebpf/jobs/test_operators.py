@@ -333,7 +333,8 @@ def test_launches_since_the_last_snapshot_are_counted(watch: Watch, standin: Sta
 
 
 def test_launches_of_autograd_s_threads_are_counted_in_their_backward_pass(watch: Watch, standin: Standin) -> None:
-    count, work = 1024 + 40, MILLISECOND
+    waiting = 120
+    count, work = 1024 + waiting, MILLISECOND
     commands = [
         "addmm",
         "cudaLaunchKernel times=3",
@@ -347,7 +348,8 @@ def test_launches_of_autograd_s_threads_are_counted_in_their_backward_pass(watch
     assert end.launches == begin.launches
     assert after.backward_launches == end.backward_launches
     assert begin.time < end.backward_first_launch < end.backward_last_launch < end.time
-    assert end.backward_blocked - begin.backward_blocked > 0.5 * 40 * work, "a queue has room for 1,024 launches"
+    blocked = end.backward_blocked - begin.backward_blocked
+    assert blocked > 0.1 * waiting * work, "a queue has room for 1,024 launches; a busy machine is late with them"
 
 
 def test_launches_of_autograd_s_threads_count_only_for_the_thread_that_waits(watch: Watch, standin: Standin) -> None:

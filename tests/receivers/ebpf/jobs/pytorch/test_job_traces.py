@@ -71,12 +71,14 @@ def pytorch(python: str) -> Iterator[None]:
 
 
 def read_until(is_met: Callable[[], bool], collectors: Iterable[Watch]) -> None:
-    """Reads as receivers do until the condition is met."""
+    """Attaches and reads as receivers do until the condition is met: to search a library on a cold disk takes more than
+    one scan."""
     patient_until = time.monotonic() + PATIENCE_S
     while not is_met():
         assert time.monotonic() < patient_until, "the job trains too slowly"
-        for one in collectors:
-            one.read()
+        for collector in collectors:
+            collector.attach()
+            collector.read()
         time.sleep(0.2)
 
 
