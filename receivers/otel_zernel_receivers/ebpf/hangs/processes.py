@@ -154,7 +154,8 @@ class _Wait:
 class ProcessReader:
     """Reads processes. One thread at a time may use it.
 
-    A call blocks for about a millisecond. The first one for a process blocks for up to 30 ms.
+    A call blocks for about a millisecond, and for 7 ms if the process waits in gloo. The first one for a process blocks
+    for up to 35 ms.
     """
 
     def __init__(
