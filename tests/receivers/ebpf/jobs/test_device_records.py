@@ -58,8 +58,8 @@ def test_the_records_of_a_device_decide_when_it_was_busy(
     assert recorded == pytest.approx(busy_between(begins[0], until, begins, ends), rel=0.02)
     made = run(read)
     ((_, undetermined),) = values_of(made, "zernel.gpu.undetermined.time")[-1:]
-    assert undetermined < 0.1
     ((_, busy),) = values_of(made, "zernel.gpu.busy.time")[-1:]
     starved = sum(s for _, s in values_of(made, "zernel.gpu.starved.time"))
+    assert undetermined < 0.25 * (busy + starved), "only the time after the last record that the program passed on"
     truth = 1 - busy_between(begins[0], until, begins, ends) / ((until - begins[0]) / 1e9)
     assert starved / (starved + busy) == pytest.approx(truth, abs=0.02)
