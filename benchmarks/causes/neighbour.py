@@ -60,7 +60,7 @@ def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
 
 
 def _is_inside(result: Result, errors: float) -> bool:
-    """Whether the bounds contain all truths, of which each is known to so many of its standard errors."""
+    """Whether the bounds contain all truths, within so many standard errors of each."""
     room = errors * result.noise
     for planted, truth in result.truths.items():
         cause = result.cause(planted)

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from benchmarks import BenchmarkRow
 from benchmarks.ebpf.ebpf_torch import Estimate, estimate
-from benchmarks.ebpf.probe_cost import first_in_line
+from benchmarks.ebpf.probe_cost import Model, first_in_line
 from benchmarks.training.watched_training import Training, collector, training, why_not
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 
@@ -31,24 +31,14 @@ BLOCK_S = 1.2
 LIMIT = EbpfConfig.model_fields["max_overhead"].default
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The arguments of `training`, and the share of a CPU that its probes may take."""
-
-    width: int
-    batch: int
-    steps: int
-    layers: int
-    is_limited: bool = True
-    """False if the probes that are never sampled take more than the limit."""
-
-
 MODELS = {
-    "step of 0.8 ms, scopes above the limit": Model(16, 32, 300, 2, is_limited=False),
+    "step of 0.8 ms, scopes above the limit": Model(16, 32, 300, 2),
     "step of 3 ms": Model(256, 128, 100, 2),
     "step of 37 ms with 77 hits": Model(176, 64, 10, 64),
     "step of 5 ms with 77 hits": Model(8, 8, 60, 64),
 }
+UNLIMITED = {"step of 0.8 ms, scopes above the limit"}
+"""The jobs whose probes that are never sampled take more than the limit."""
 
 
 @dataclass(slots=True)
@@ -92,7 +82,7 @@ def run() -> list[BenchmarkRow]:
                     cpu, wall = _train(job, BLOCK_S)
                     measured[name].watched.append(cpu)
                     measured[name].wall.append(wall)
-    return [row for name, model in MODELS.items() for row in _rows(name, measured[name], is_limited=model.is_limited)]
+    return [row for name in MODELS for row in _rows(name, measured[name])]
 
 
 def _train(job: Training, seconds: float) -> tuple[float, float]:
@@ -105,11 +95,11 @@ def _train(job: Training, seconds: float) -> tuple[float, float]:
     return statistics.fmean(cpu), statistics.fmean(wall)
 
 
-def _rows(name: str, measured: Measured, *, is_limited: bool) -> list[BenchmarkRow]:
+def _rows(name: str, measured: Measured) -> list[BenchmarkRow]:
     added, noise = measured.added(), measured.noise()
     value = f"{added.middle:+.2%} ({added.low:+.2%} to {added.high:+.2%}) in {PAIRS} pairs"
     control = BenchmarkRow("  control", f"{noise.middle:+.2%} ({noise.low:+.2%} to {noise.high:+.2%})")
-    if not is_limited:
+    if name in UNLIMITED:
         return [BenchmarkRow(f"eBPF: CPU of probes, {name}", value), control]
     is_decided = added.high <= LIMIT or added.low > LIMIT
     ok = added.high <= LIMIT if is_decided else None

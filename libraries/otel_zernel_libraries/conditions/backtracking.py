@@ -61,7 +61,7 @@ class _Ways(NamedTuple):
     choices: int = 1
     """The product of its bounded choices."""
     open: int = 0
-    """Repetitions without a bound, each of which has as many choices as the text has characters."""
+    """Repetitions without a bound. Each has as many choices as the text has characters."""
     steps: int = 0
     """Characters, classes and places of one way."""
 
