@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_libraries.training.stacks import STANDARD_INPUT, THREADS, CodeLine, ProcessThreads, ThreadNow
+from otel_zernel_libraries.training.stacks import STANDARD_INPUT, THREADS, ChildNow, CodeLine, ProcessThreads, ThreadNow
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
 from otel_zernel_receivers.ebpf.hangs.tasks import children_of, is_rank, scheduler_clock
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
@@ -122,9 +122,13 @@ def test_a_mutex_that_its_waiter_holds_is_named(tmp_path: Path) -> None:
 def test_the_child_at_the_other_end_of_a_pipe_is_named(tmp_path: Path) -> None:
     with running("pipe_of_child", tmp_path) as program:
         main = program.main(lambda main: "(sleep)" in main.detail)
-        (child,) = program.read().children
+
+        def sleeping_children() -> list[ChildNow]:
+            children = program.read().children
+            return [child for child in children if [thread.activity for thread in child.threads] == [Activity.TIMER]]
+
+        (child,) = wait_for(sleeping_children, "the child is loaded and sleeps")
     assert (main.activity, main.detail) == (Activity.PIPE, f"reads a pipe of child {child.pid} (sleep)")
-    assert [thread.activity for thread in child.threads] == [Activity.TIMER]
 
 
 def test_a_pipe_that_nobody_writes_is_named_by_its_path(tmp_path: Path) -> None:
