@@ -63,6 +63,9 @@ _ADVICE: Final = {
     81: KafkaFailed("the group is full: stop a member, or raise group.max.size of the brokers"),
     82: FENCED,
 }
+_TLS, _CONNECTION_LOST = -181, -195
+_WORDS_OF_OPENSSL: Final = "SSL routines"
+"""The client may report a handshake that fails as a connection that is lost."""
 _COUNTERS: Final = re.compile(r" \(after \d+ms in state [^)]*\)")
 """The part of librdkafka's words that differs at each repetition."""
 
@@ -83,7 +86,8 @@ def is_correctable(code: int) -> bool:
 def kafka_reason(error: "KafkaError") -> str:
     """The cause, with the words of the library in parentheses."""
     words = _COUNTERS.sub("", error.str() or error.name()).strip()
-    advice = _ADVICE.get(error.code())
+    is_tls = error.code() == _CONNECTION_LOST and _WORDS_OF_OPENSSL in words
+    advice = _ADVICE.get(_TLS if is_tls else error.code())
     if advice and error.code() == ALL_BROKERS_DOWN:  # its words count brokers, wrongly
         return str(advice)
     return f"{advice} ({words})" if advice else words

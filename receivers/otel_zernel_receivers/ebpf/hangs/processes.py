@@ -44,13 +44,13 @@ from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
 from otel_zernel_receivers.ebpf.hangs.gloo_works import SIZE, Work, WorkLayout, words_of, works_on
 from otel_zernel_receivers.ebpf.hangs.native import TorchCode, is_on_stack, torch_code
 from otel_zernel_receivers.ebpf.hangs.tasks import (
+    SchedulerClocks,
     Task,
     children_of,
     ending_of,
     own_ids,
     read_status,
     read_task,
-    scheduler_clock,
     task_ids,
 )
 from otel_zernel_receivers.ebpf.hangs.waits import Waits
@@ -167,7 +167,7 @@ class ProcessReader:
     ) -> None:
         """`folder_of` gives the folder in /proc of a process by its pid in the collector's pid namespace."""
         self._folder_of, self._proc_root, self._budget, self._monotonic = folder_of, proc_root, budget, monotonic
-        self._lines = CodeLines()
+        self._lines, self._clocks = CodeLines(), SchedulerClocks()
         self._pythons: dict[tuple[int, int], PythonThreads | None] = {}
         """By pid and start time."""
         self._folders: dict[tuple[int, int], LibraryFolders] = {}
@@ -263,12 +263,12 @@ class ProcessReader:
         own = own_ids(folder, ids)
         states = python.states(own) if python else {}
         found = _Tasks(folder, process, python, states, own)
-        shown, clock = {folder.pid, *states, *process.threads}, scheduler_clock()
+        shown = {folder.pid, *states, *process.threads}
         for tid in sorted(ids, key=lambda tid: (tid != folder.pid, tid not in shown, tid)):
             if len(found.tasks) == MOST_THREADS or (found.tasks and self._monotonic() > deadline):
                 break
             with suppress(OSError, ValueError):
-                task = read_task(folder, tid, clock if tid in shown else 0.0)
+                task = read_task(folder, tid, self._clocks if tid in shown else None)
                 if tid in shown or (task.state in _LISTED and not task.is_of_transport):
                     found.tasks[tid] = task
                 elif task.call == "futex":

@@ -3,7 +3,10 @@
 Nothing is stopped, and no file of the process is opened or examined: the file system of a hung process may hang, too.
 """
 
+import os
 import re
+import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
@@ -23,6 +26,12 @@ _EXEC_START: Final = re.compile(rb"^se[.]exec_start +: +([0-9.]+)$", re.MULTILIN
 """In `sched`, in ms. A kernel without CONFIG_SCHED_DEBUG has no such file."""
 _OF_TRANSPORT: Final = ("gloo_", "pt_gloo", "pt_nccl", "pt_tcpstore")
 """The beginnings of the names of threads that PyTorch starts in a rank. They move data and look after other threads."""
+_PROCESSOR: Final = 36
+"""The field `processor` of proc_pid_stat(5), counted from the state."""
+_FRESH: Final = 1.0
+"""Seconds for which the clock of a CPU is not read again: a hypervisor may take a part of each of them."""
+_PATIENCE: Final = 0.05
+"""Seconds in which a CPU must run a thread that reads its clock. A thread with real-time priority may prevent that."""
 
 
 class Task(NamedTuple):
@@ -132,28 +141,56 @@ def is_rank(folder: ProcessFolder) -> bool:
     return False
 
 
-def scheduler_clock() -> float:
-    """The time (s) of the scheduler's clock; 0 if the kernel does not show it."""
-    return _last_run(Path("/proc/thread-self"))
+class SchedulerClocks:
+    """The clock of each CPU's scheduler. What a hypervisor takes of a CPU is left out of its clock, so two of them may
+    differ by many seconds. Each is read by a thread on its CPU."""
+
+    def __init__(self) -> None:
+        self._looks: dict[int, _Look] = {}
+
+    def now(self, cpu: int) -> float:
+        """The time (s); 0 if the kernel does not show it, or this process may not run there or does not get to."""
+        look = self._looks.get(cpu)
+        if not look or (not look.is_alive() and time.monotonic() - look.begun > _FRESH):
+            look = self._looks[cpu] = _Look(cpu)
+            look.start()
+            look.join(_PATIENCE)
+        return time.monotonic() + look.ahead if look.ahead is not None else 0.0
 
 
-def read_task(folder: ProcessFolder, tid: int, clock: float = 0.0) -> Task:
-    """The state of a thread; `clock` is that of the scheduler.
+class _Look(threading.Thread):
+    def __init__(self, cpu: int) -> None:
+        super().__init__(name="clock of a CPU", daemon=True)
+        self.begun, self._cpu = time.monotonic(), cpu
+        self.ahead: float | None = None
+        """Seconds by which the clock is ahead of the monotonic one."""
+
+    def run(self) -> None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, {self._cpu})  # of this thread alone
+            if now := _last_run(Path("/proc/thread-self")):
+                self.ahead = now - time.monotonic()
+
+
+def read_task(folder: ProcessFolder, tid: int, clocks: SchedulerClocks | None = None) -> Task:
+    """The state of a thread. `clocks`: to say how long it sleeps.
 
     Raises OSError or ValueError if it has ended, or if /proc denies access.
     """
     path = folder.path / "task" / str(tid)
     stat = (path / "stat").read_bytes()
     begin, end = stat.index(b"("), stat.rindex(b")")
-    name, state = stat[begin + 1 : end].decode(errors="replace"), chr(stat[end + 2])
+    name, fields = stat[begin + 1 : end].decode(errors="replace"), stat[end + 2 :].split()
+    state = fields[0].decode()
     call, arguments, stack = _system_call((path / "syscall").read_text())
     place = "" if state == "R" else (path / "wchan").read_text().strip("0")
-    last = _last_run(path) if clock and state != "R" else 0.0
-    return Task(tid, name, state, call, arguments, stack, place, _runs(path), max(clock - last, 0.0) if last else 0.0)
+    last = _last_run(path) if clocks and state != "R" else 0.0
+    slept = max(clocks.now(int(fields[_PROCESSOR])) - last, 0.0) if clocks and last else 0.0
+    return Task(tid, name, state, call, arguments, stack, place, _runs(path), slept)
 
 
 def _last_run(task: Path) -> float:
-    """When the thread last had a CPU, by the scheduler's clock; 0 if the kernel does not show it."""
+    """When the thread last had a CPU, by the clock of that CPU's scheduler; 0 if the kernel does not show it."""
     with suppress(OSError):
         found = _EXEC_START.search((task / "sched").read_bytes())
         return float(found[1]) / 1e3 if found else 0.0
