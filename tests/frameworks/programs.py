@@ -1,4 +1,9 @@
-"""The programs, and what each of them must show."""
+"""The programs, and what each of them must show.
+
+To add one: write a function in `jobs` that trains for about five seconds between `run.get_ready()` and the end of
+`run.truth.loop()`, calls `run.truth.stepped()` for each step, and marks the forward pass. Add it to `PROGRAMS`, and its
+package to `tests/interop/install-frameworks.sh`. `python -m tests.frameworks NAME` prints the seconds that are wrong.
+"""
 
 from dataclasses import dataclass
 

@@ -8,15 +8,11 @@ from datetime import date
 from pathlib import Path
 
 from tests.frameworks.programs import PROGRAMS
-from tests.frameworks.running import TORCH
 from tests.frameworks.scoring import Score
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEPT, PAGE = DOCS / "frameworks.csv", DOCS / "frameworks.md"
-_FENCES = {
-    name: re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-    for name in ("programs", "versions")
-}
+_FENCE = re.compile(r"(<!-- programs: [^>]*-->\n).*?(<!-- end of programs -->)", re.DOTALL)
 _HEAD = ("program", "versions", "steps true", "steps found", "by", "agreement", "at least", "verdict", "scored")
 
 
@@ -84,21 +80,10 @@ def keep(results: Iterable[Result]) -> None:
 
 
 def written_into(page: str, results: Sequence[Result]) -> str:
-    """The text of the page with the tables of these results."""
-    usual = [_row(result) for result in results if result.torch in (TORCH, "")]
-    for name, rows in (("programs", [_HEAD, *usual]), ("versions", _by_version(results))):
-        table = "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ("---",) * len(rows[0]), *rows[1:]])
-        page = _FENCES[name].sub(rf"\1\n{table}\n\n\2", page)
-    return page
-
-
-def _by_version(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    """The agreement of the programs on PyTorch alone, by its version."""
-    versions = sorted({result.torch for result in results if result.torch}, key=_numbers)
-    shares = {(result.program, result.torch): f"{float(result.agreement):.2%}" for result in results}
-    names = dict.fromkeys(result.program for result in results if PROGRAMS[result.program].package == "torch")
-    rows = [(name, *(shares.get((name, version), "-") for version in versions)) for name in names]
-    return [("program", *versions), *rows]
+    """The text of the page with the table of these results."""
+    rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, results)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return _FENCE.sub(rf"\1\n{table}\n\n\2", page)
 
 
 def _numbers(version: str) -> list[int]:

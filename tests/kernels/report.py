@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,25 +18,14 @@ PAGE = DOCS / "kernels.md"
 _HEAD = """# Kernels
 
 `make kernels` boots Debian's kernels in an emulator, loads every variant of the BPF objects there and runs the ebpf
-receiver's tests. This page is generated from its results, which are in [kernels.json](kernels.json).
+receiver's tests. This page is made of its results ([kernels.json](kernels.json)).
 
-`ns per call` is the time that a probe adds to a call. An emulator is slower than a real processor: compare these times
-within a row only. Tests are skipped if they need PyTorch, or a mode that the kernel does not have. A row with about 20
-tests is a run of the short list, which `make test` also uses. [bpf/README.md](../bpf/README.md) explains which kernel
-needs which variant. `boots` is more than 1 if the emulated machine stood still and was booted again; tests that fail
-are not repeated.
+`ns per call` is the time that a probe adds to a call: compare it within a row only. Tests are skipped if they need
+PyTorch, or a mode that the kernel does not have. `boots` is more than 1 if the emulated machine stood still and was
+booted again.
 
 | kernel | architecture | modes that work | not counted | tests passed | failed | skipped | ns per call | boots | date |
 |---|---|---|---|---|---|---|---|---|---|
-"""
-_NOTES = """
-## Output of doctor on Linux {release}
-
-This kernel is too old for the receiver. `otel-zernel doctor` prints:
-
-```
-{doctor}
-```
 """
 
 
@@ -67,10 +55,7 @@ def here() -> Kernel:
 
 def page() -> str:
     """The text of docs/kernels.md, from the stored results."""
-    found = stored_results()
-    too_old = next((one.result for one in found.values() if one.result.kernel.mode is None), None)
-    notes = _NOTES.format(release=too_old.release, doctor=_findings(too_old.doctor)) if too_old else ""
-    return _HEAD + "".join(map(_row, found.values())) + notes
+    return _HEAD + "".join(map(_row, stored_results().values()))
 
 
 def _without_paths(result: Result) -> Result:
@@ -98,12 +83,6 @@ def _row(stored: StoredResult) -> str:
         stored.date,
     )
     return f"| {' | '.join(map(str, cells))} |\n"
-
-
-def _findings(doctor: str) -> str:
-    """The findings of doctor about the ebpf receiver."""
-    found = re.search(r"receivers::ebpf\n(.*?)(?=^\S|\Z)", doctor, re.DOTALL | re.MULTILINE)
-    return found[1].rstrip() if found else doctor
 
 
 def stored_results() -> dict[str, StoredResult]:
