@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from otel_zernel.types import Address
+from otel_zernel_libraries.serving.limits import ServerLimits
+from otel_zernel_libraries.serving.serving import serve
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
@@ -25,6 +27,13 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     for start in range(0, len(body), 1 << 18):
         more = start + (1 << 18) < len(body)
         await send({"type": "http.response.body", "body": body[start : start + (1 << 18)], "more_body": more})
+
+
+@asynccontextmanager
+async def served(application: Any = app, **limits: Any) -> AsyncIterator[Address]:
+    """A server on a free port of localhost, with limits other than the defaults."""
+    async with serve(application, Address("localhost", 0), "a::b", limits=ServerLimits(**limits)) as address:
+        yield address
 
 
 @asynccontextmanager

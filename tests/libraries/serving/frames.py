@@ -6,16 +6,14 @@ import contextlib
 import os
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from websockets.asyncio.client import connect
 
 from otel_zernel.types import Address
-from otel_zernel_libraries.serving.limits import ServerLimits
-from otel_zernel_libraries.serving.serving import serve
+from tests.libraries.serving.clients import served
 
-LIMITS = ServerLimits(message_size=1 << 16)
 TEXT, BINARY, CONTINUATION, CLOSE, PING = 1, 2, 0, 8, 9
 
 
@@ -51,10 +49,9 @@ class Echo:
         self.codes.append(message["code"])
 
 
-@asynccontextmanager
-async def served(echo: Echo, limits: ServerLimits = LIMITS) -> AsyncIterator[Address]:
-    async with serve(echo, Address("localhost", 0), "a::b", limits=limits) as address:
-        yield address
+def echoing(echo: Echo, **limits: Any) -> AbstractAsyncContextManager[Address]:
+    """A server whose clients may send messages of 64 KiB."""
+    return served(echo, **{"message_size": 1 << 16, **limits})
 
 
 def connected(address: Address, path: str = "/", **options: Any) -> connect:

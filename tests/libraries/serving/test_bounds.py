@@ -21,7 +21,9 @@ from otel_zernel_libraries.serving.requests.room import Room
 from otel_zernel_libraries.serving.serving import listen, serve
 from tests.exporters.otlp.certificates import Authority
 from tests.libraries.serving.clients import GET, app
-from tests.libraries.serving.conftest import Run
+from tests.libraries.serving.conftest import ON_BOTH_LOOPS
+
+pytestmark = ON_BOTH_LOOPS
 
 LIMIT = 4
 BURSTS, CLIENTS = 4, 40
@@ -129,43 +131,35 @@ async def most_files(burst: Burst) -> AsyncIterator[Callable[[], int]]:
 
 
 @pytest.mark.parametrize("protocol", SERVERS)
-def test_bursts_of_clients_that_say_nothing_take_no_more_files_than_the_limit(
-    run: Run, protocol: str, tls: Tls
-) -> None:
+async def test_bursts_of_clients_that_say_nothing_take_no_more_files_than_the_limit(protocol: str, tls: Tls) -> None:
     """With TLS, they never shake hands."""
 
-    async def test() -> None:
-        with bursts() as burst:
-            async with SERVERS[protocol](tls) as address, most_files(burst) as most:
-                for _ in range(BURSTS):
-                    burst.connect(address)
-                    await until(lambda: burst.open <= LIMIT)
-                assert burst.open == LIMIT
-                assert most() <= LIMIT + CLOSING
-
-    run(test())
+    with bursts() as burst:
+        async with SERVERS[protocol](tls) as address, most_files(burst) as most:
+            for _ in range(BURSTS):
+                burst.connect(address)
+                await until(lambda: burst.open <= LIMIT)
+            assert burst.open == LIMIT
+            assert most() <= LIMIT + CLOSING
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_a_client_that_loses_its_place_while_its_connection_opens_leaves_none_behind(run: Run, steps: int) -> None:
+async def test_a_client_that_loses_its_place_while_its_connection_opens_leaves_none_behind(steps: int) -> None:
     """The next client comes some steps of the event loop later."""
 
-    async def test() -> None:
-        listener = listen(Address("127.0.0.1", 0), "a::b")
-        address, server = Address(*listener.getsockname()[:2]), http2_server(None, connections=1)
-        with bursts() as burst:
-            async with server.serving([listener]):
-                for _ in range(50):
-                    burst.connect(address, clients=1)
-                    for _ in range(steps):
-                        await asyncio.sleep(0)
-                await until(lambda: burst.open == 1)
-                await until(lambda: len(server.connections) == 1)
+    listener = listen(Address("127.0.0.1", 0), "a::b")
+    address, server = Address(*listener.getsockname()[:2]), http2_server(None, connections=1)
+    with bursts() as burst:
+        async with server.serving([listener]):
+            for _ in range(50):
                 burst.connect(address, clients=1)
-                await until(lambda: _is_closed(burst.clients[-2]))
-            assert not server.connections
-
-    run(test())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+            await until(lambda: burst.open == 1)
+            await until(lambda: len(server.connections) == 1)
+            burst.connect(address, clients=1)
+            await until(lambda: _is_closed(burst.clients[-2]))
+        assert not server.connections
 
 
 def client_tls(tls: Tls, protocol: str) -> ssl.SSLContext | None:
@@ -179,59 +173,53 @@ def client_tls(tls: Tls, protocol: str) -> ssl.SSLContext | None:
 
 
 @pytest.mark.parametrize("protocol", SERVERS)
-def test_a_burst_takes_the_places_of_idle_connections_and_no_more(run: Run, protocol: str, tls: Tls) -> None:
+async def test_a_burst_takes_the_places_of_idle_connections_and_no_more(protocol: str, tls: Tls) -> None:
     """The connections that have no request are closed, the longest idle one first."""
 
-    async def test() -> None:
-        own = client_tls(tls, protocol)
-        with bursts() as burst:
-            async with SERVERS[protocol](tls) as address:
-                idle = [await asyncio.open_connection(address.host, address.port, ssl=own) for _ in range(LIMIT)]
-                for reader, writer in idle:
-                    writer.write(FIRST_BYTES[protocol])
-                    assert await reader.read(1)
-                async with most_files(burst) as most:
-                    burst.connect(address)
-                    await until(lambda: burst.open <= LIMIT)
-                    for reader, _ in idle:
-                        await reader.read()
-                    assert burst.open == LIMIT
-                    assert most() <= CLOSING
-                for _, writer in idle:
-                    writer.close()
-
-    run(test())
+    own = client_tls(tls, protocol)
+    with bursts() as burst:
+        async with SERVERS[protocol](tls) as address:
+            idle = [await asyncio.open_connection(address.host, address.port, ssl=own) for _ in range(LIMIT)]
+            for reader, writer in idle:
+                writer.write(FIRST_BYTES[protocol])
+                assert await reader.read(1)
+            async with most_files(burst) as most:
+                burst.connect(address)
+                await until(lambda: burst.open <= LIMIT)
+                for reader, _ in idle:
+                    await reader.read()
+                assert burst.open == LIMIT
+                assert most() <= CLOSING
+            for _, writer in idle:
+                writer.close()
 
 
-def test_a_burst_to_a_busy_server_takes_no_more_files_than_twice_the_limit(run: Run, tls: Tls) -> None:
+async def test_a_burst_to_a_busy_server_takes_no_more_files_than_twice_the_limit(tls: Tls) -> None:
     """Without TLS, as many clients again hear 503."""
 
-    async def test() -> None:
-        release, running = asyncio.Event(), 0
+    release, running = asyncio.Event(), 0
 
-        async def busy(scope: Any, receive: Any, send: Any) -> None:
-            nonlocal running
-            running += 1
-            await release.wait()
-            await app(scope, receive, send)
+    async def busy(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal running
+        running += 1
+        await release.wait()
+        await app(scope, receive, send)
 
-        with bursts() as burst:
-            async with http1(tls, busy) as address:
-                working = [
-                    await asyncio.open_connection(address.host, address.port, ssl=client_tls(tls, "http1"))
-                    for _ in range(LIMIT)
-                ]
-                for _, writer in working:
-                    writer.write(GET)
-                await until(lambda: running == LIMIT)
-                async with most_files(burst) as most:
-                    for _ in range(BURSTS):
-                        burst.connect(address)
-                        await until(lambda: burst.open == 0)
-                    assert most() <= LIMIT + CLOSING
-                release.set()
-                for reader, writer in working:
-                    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-                    writer.close()
-
-    run(test())
+    with bursts() as burst:
+        async with http1(tls, busy) as address:
+            working = [
+                await asyncio.open_connection(address.host, address.port, ssl=client_tls(tls, "http1"))
+                for _ in range(LIMIT)
+            ]
+            for _, writer in working:
+                writer.write(GET)
+            await until(lambda: running == LIMIT)
+            async with most_files(burst) as most:
+                for _ in range(BURSTS):
+                    burst.connect(address)
+                    await until(lambda: burst.open == 0)
+                assert most() <= LIMIT + CLOSING
+            release.set()
+            for reader, writer in working:
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+                writer.close()

@@ -8,33 +8,26 @@ import psutil
 import pytest
 
 from otel_zernel.testing import until
-from otel_zernel.types import Address
 from otel_zernel_libraries.serving.limits import ServerLimits
-from otel_zernel_libraries.serving.serving import serve
-from tests.libraries.serving.clients import GET, answer, app, ask, client
-from tests.libraries.serving.conftest import Run
+from tests.libraries.serving.clients import GET, answer, app, ask, client, served
+from tests.libraries.serving.conftest import ON_BOTH_LOOPS
+
+pytestmark = ON_BOTH_LOOPS
 
 HEADERS = ServerLimits().headers
 
 
-def test_a_request_with_a_body_is_answered_and_the_connection_is_kept(run: Run) -> None:
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address, client(address) as (reader, writer):
-            for _ in range(3):
-                writer.write(b"POST / HTTP/1.1\r\ncontent-length: 200000\r\n\r\n" + b"x" * 200_000)
-                assert await answer(reader) == b"HTTP/1.1 200 OK 200000"
-
-    run(test())
+async def test_a_request_with_a_body_is_answered_and_the_connection_is_kept() -> None:
+    async with served() as address, client(address) as (reader, writer):
+        for _ in range(3):
+            writer.write(b"POST / HTTP/1.1\r\ncontent-length: 200000\r\n\r\n" + b"x" * 200_000)
+            assert await answer(reader) == b"HTTP/1.1 200 OK 200000"
 
 
-def test_a_connection_has_one_request_if_keep_alive_is_off(run: Run) -> None:
-    async def test() -> None:
-        limits = ServerLimits(keep_alive=False)
-        async with serve(app, Address("localhost", 0), "a::b", limits=limits) as address:
-            answer = await ask(address, GET)
-            assert b"\r\nconnection: close\r\n" in answer
-
-    run(test())
+async def test_a_connection_has_one_request_if_keep_alive_is_off() -> None:
+    async with served(keep_alive=False) as address:
+        answer = await ask(address, GET)
+        assert b"\r\nconnection: close\r\n" in answer
 
 
 @pytest.mark.parametrize(
@@ -48,21 +41,15 @@ def test_a_connection_has_one_request_if_keep_alive_is_off(run: Run) -> None:
     ],
     ids=["url", "header", "headers", "many short headers", "empty lines"],
 )
-def test_a_long_head_is_answered_with_431(run: Run, request_: bytes) -> None:
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address:
-            assert (await ask(address, request_)).startswith(b"HTTP/1.1 431 ")
-
-    run(test())
+async def test_a_long_head_is_answered_with_431(request_: bytes) -> None:
+    async with served() as address:
+        assert (await ask(address, request_)).startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_head_with_as_many_headers_as_allowed_is_answered(run: Run) -> None:
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address:
-            headers = b"host: a\r\nconnection: close\r\n" + b"a: b\r\n" * (HEADERS - 2)
-            assert (await ask(address, b"GET / HTTP/1.1\r\n" + headers + b"\r\n")).startswith(b"HTTP/1.1 200 ")
-
-    run(test())
+async def test_a_head_with_as_many_headers_as_allowed_is_answered() -> None:
+    async with served() as address:
+        headers = b"host: a\r\nconnection: close\r\n" + b"a: b\r\n" * (HEADERS - 2)
+        assert (await ask(address, b"GET / HTTP/1.1\r\n" + headers + b"\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -76,27 +63,24 @@ def test_a_head_with_as_many_headers_as_allowed_is_answered(run: Run) -> None:
     ],
     ids=["url", "header", "headers", "trailer", "chunk extension"],
 )
-def test_an_endless_head_costs_neither_memory_nor_time(run: Run, start: bytes) -> None:
+async def test_an_endless_head_costs_neither_memory_nor_time(start: bytes) -> None:
     """Fault 3: 200 MB in one header made exports late by 20 s, and took 200 MB of memory."""
     part = b"a:b\r\n" * 13_000 if start.endswith(b"1.1\r\n") else b"a" * 65_000
 
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address, client(address) as (_, writer):
-            before = psutil.Process().memory_info().rss
-            writer.write(start)
-            sent = 0
-            with contextlib.suppress(ConnectionError):
-                while sent < 200_000_000 and not writer.transport.is_closing():
-                    writer.write(part)
-                    sent += len(part)
-                    await writer.drain()
-            assert sent < 200_000_000  # the buffers of the kernel, and the second in which input is discarded
-            assert psutil.Process().memory_info().rss - before < 100_000_000
-
-    run(test())
+    async with served() as address, client(address) as (_, writer):
+        before = psutil.Process().memory_info().rss
+        writer.write(start)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 200_000_000 and not writer.transport.is_closing():
+                writer.write(part)
+                sent += len(part)
+                await writer.drain()
+        assert sent < 200_000_000  # the buffers of the kernel, and the second in which input is discarded
+        assert psutil.Process().memory_info().rss - before < 100_000_000
 
 
-LIMITS = ServerLimits(head_time=0.3, body_time=0.3, idle_time=0.3, write_time=0.3, linger_time=0.2)
+IMPATIENT = {"head_time": 0.3, "body_time": 0.3, "idle_time": 0.3, "write_time": 0.3, "linger_time": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -109,60 +93,42 @@ LIMITS = ServerLimits(head_time=0.3, body_time=0.3, idle_time=0.3, write_time=0.
     ],
     ids=["silent", "half a head", "half a body", "idle after an answer"],
 )
-def test_a_slow_client_is_disconnected(run: Run, request_: bytes, expected: bytes) -> None:
+async def test_a_slow_client_is_disconnected(request_: bytes, expected: bytes) -> None:
     """Fault 7: a thousand slow connections stayed for ever."""
 
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b", limits=LIMITS) as address:
-            heard = await ask(address, request_)
-            assert heard.split(b"\r\n")[0] == expected
-
-    run(test())
+    async with served(**IMPATIENT) as address:
+        heard = await ask(address, request_)
+        assert heard.split(b"\r\n")[0] == expected
 
 
-def test_a_client_that_never_reads_is_disconnected(run: Run) -> None:
+async def test_a_client_that_never_reads_is_disconnected() -> None:
     ended = asyncio.Event()
 
     async def watched(scope: Any, receive: Any, send: Any) -> None:
         await app(scope, receive, send)
         ended.set()
 
-    async def test() -> None:
-        async with (
-            serve(watched, Address("localhost", 0), "a::b", limits=LIMITS) as address,
-            client(address) as (_, writer),
-        ):
-            writer.transport.pause_reading()  # type: ignore[attr-defined]  # every socket transport has it
-            writer.write(GET.replace(b"/", b"/big", 1))
-            await ended.wait()
-
-    run(test())
+    async with served(watched, **IMPATIENT) as address, client(address) as (_, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # every socket transport has it
+        writer.write(GET.replace(b"/", b"/big", 1))
+        await ended.wait()
 
 
-def test_drops_of_a_body_longer_than_body_time_are_not_accepted(run: Run) -> None:
-    async def test() -> None:
-        async with (
-            serve(app, Address("localhost", 0), "a::b", limits=LIMITS) as address,
-            client(address) as (_, writer),
-        ):
-            writer.write(b"POST / HTTP/1.1\r\ncontent-length: 1000000\r\n\r\n")
-            with contextlib.suppress(ConnectionError):
-                while not writer.transport.is_closing():
-                    writer.write(b"x")
-                    await writer.drain()
-                    await asyncio.sleep(0.02)
-
-    run(test())
+async def test_drops_of_a_body_longer_than_body_time_are_not_accepted() -> None:
+    async with served(**IMPATIENT) as address, client(address) as (_, writer):
+        writer.write(b"POST / HTTP/1.1\r\ncontent-length: 1000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while not writer.transport.is_closing():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.02)
 
 
-def test_an_early_answer_reaches_a_client_that_sends_its_whole_request_first(run: Run) -> None:
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address, client(address) as (reader, writer):
-            writer.write(b"POST /early HTTP/1.1\r\ncontent-length: 4000000\r\n\r\n" + b"x" * 4_000_000)
-            await until(lambda: writer.transport.get_write_buffer_size() == 0)
-            assert await answer(reader) == b"HTTP/1.1 200 OK 0"
-
-    run(test())
+async def test_an_early_answer_reaches_a_client_that_sends_its_whole_request_first() -> None:
+    async with served() as address, client(address) as (reader, writer):
+        writer.write(b"POST /early HTTP/1.1\r\ncontent-length: 4000000\r\n\r\n" + b"x" * 4_000_000)
+        await until(lambda: writer.transport.get_write_buffer_size() == 0)
+        assert await answer(reader) == b"HTTP/1.1 200 OK 0"
 
 
 @pytest.mark.parametrize(
@@ -170,43 +136,34 @@ def test_an_early_answer_reaches_a_client_that_sends_its_whole_request_first(run
     [b"\x16\x03\x01\x02\x00\x01\x00", b"GET /\xff HTTP/1.1\r\n\r\n", b"\x00" * 100],
     ids=["tls", "url", "zeros"],
 )
-def test_garbage_is_answered_with_400(run: Run, garbage: bytes) -> None:
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address:
-            assert (await ask(address, garbage)).startswith(b"HTTP/1.1 400 ")
-
-    run(test())
+async def test_garbage_is_answered_with_400(garbage: bytes) -> None:
+    async with served() as address:
+        assert (await ask(address, garbage)).startswith(b"HTTP/1.1 400 ")
 
 
-def test_an_upgrade_is_ignored(run: Run) -> None:
-    async def test() -> None:
-        upgrade = b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
-        async with serve(app, Address("localhost", 0), "a::b") as address, client(address) as (reader, writer):
-            writer.write(upgrade)
-            assert (await answer(reader)).startswith(b"HTTP/1.1 200")
-
-    run(test())
+async def test_an_upgrade_is_ignored() -> None:
+    upgrade = b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    async with served() as address, client(address) as (reader, writer):
+        writer.write(upgrade)
+        assert (await answer(reader)).startswith(b"HTTP/1.1 200")
 
 
-def test_the_end_of_a_server_ends_every_connection_and_request(run: Run) -> None:
+async def test_the_end_of_a_server_ends_every_connection_and_request() -> None:
     """Requests that do not finish within the grace period are cancelled, without a traceback."""
 
-    async def test() -> None:
-        asked = asyncio.Event()
+    asked = asyncio.Event()
 
-        async def never(scope: Any, receive: Any, send: Any) -> None:
-            asked.set()
-            await asyncio.Event().wait()
+    async def never(scope: Any, receive: Any, send: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
 
-        async with serve(never, Address("localhost", 0), "a::b") as address:
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            idle = await asyncio.open_connection(address.host, address.port)
-            writer.write(GET)
-            await asked.wait()
-        assert await reader.read() == b""
-        assert await idle[0].read() == b""
-        for each in (writer, idle[1]):
-            each.close()
-            await each.wait_closed()
-
-    run(test())
+    async with served(never) as address:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        idle = await asyncio.open_connection(address.host, address.port)
+        writer.write(GET)
+        await asked.wait()
+    assert await reader.read() == b""
+    assert await idle[0].read() == b""
+    for each in (writer, idle[1]):
+        each.close()
+        await each.wait_closed()

@@ -3,17 +3,16 @@
 import asyncio
 import contextlib
 import random
-from dataclasses import replace
 
 import pytest
 
 from otel_zernel.testing import until
 from otel_zernel.types import Address
-from otel_zernel_libraries.serving.limits import ServerLimits
-from otel_zernel_libraries.serving.serving import serve
-from tests.libraries.serving.clients import GET, app, ask
-from tests.libraries.serving.conftest import Run
+from tests.libraries.serving.clients import GET, ask, served
+from tests.libraries.serving.conftest import ON_BOTH_LOOPS
 from tests.libraries.serving.frames import Echo, frame, handshake
+
+pytestmark = ON_BOTH_LOOPS
 
 _PIECES = [
     *(
@@ -59,12 +58,12 @@ async def _send(address: Address, request: bytes, chance: random.Random) -> None
         await writer.wait_closed()
 
 
-_LIMITS = ServerLimits(head_time=0.2, body_time=0.2, idle_time=0.2, write_time=0.2, linger_time=0.1, connections=50)
+_TIMES = {"head_time": 0.2, "body_time": 0.2, "idle_time": 0.2, "write_time": 0.2, "linger_time": 0.1}
 
 
 async def _fuzz(requests: int, seed: int) -> None:
     chance = random.Random(seed)
-    async with serve(app, Address("localhost", 0), "a::b", limits=_LIMITS) as address:
+    async with served(**_TIMES, connections=50) as address:
         for _ in range(0, requests, 20):
             await asyncio.gather(*(_send(address, _request(chance), chance) for _ in range(20)))
         assert (await ask(address)).startswith(b"HTTP/1.1 200")
@@ -101,19 +100,19 @@ async def _send_frames(address: Address, sent: bytes, chance: random.Random) -> 
 
 async def _fuzz_frames(connections: int, seed: int) -> None:
     chance, echo = random.Random(seed), Echo()
-    limits = replace(_LIMITS, message_size=1 << 16, ping_interval=0.1, ping_timeout=0.1)
-    async with serve(echo, Address("localhost", 0), "a::b", limits=limits) as address:
+    limits = {**_TIMES, "message_size": 1 << 16, "ping_interval": 0.1, "ping_timeout": 0.1}
+    async with served(echo, **limits, connections=50) as address:
         for _ in range(0, connections, 20):
             await asyncio.gather(*(_send_frames(address, _frames(chance), chance) for _ in range(20)))
         await until(lambda: not echo.open)
         assert (await ask(address)).startswith(b"HTTP/1.1 200")
 
 
-def test_random_frames_leave_the_server_working(run: Run) -> None:
-    run(_fuzz_frames(500, seed=1), within=60)
+async def test_random_frames_leave_the_server_working() -> None:
+    await _fuzz_frames(500, seed=1)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("requests", [1_000, pytest.param(100_000, marks=pytest.mark.soak)])
-def test_random_requests_leave_the_server_working(run: Run, requests: int) -> None:
-    run(_fuzz(requests, seed=1), within=0.06 * requests)
+async def test_random_requests_leave_the_server_working(requests: int) -> None:
+    await _fuzz(requests, seed=1)

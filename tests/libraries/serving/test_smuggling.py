@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.types import Address
-from otel_zernel_libraries.serving.serving import serve
-from tests.libraries.serving.clients import app, ask
-from tests.libraries.serving.conftest import Run
+from tests.libraries.serving.clients import app, ask, served
+from tests.libraries.serving.conftest import ON_BOTH_LOOPS
+
+pytestmark = ON_BOTH_LOOPS
 
 POST = b"POST / HTTP/1.1\r\nhost: a\r\n"
 HIDDEN = b"GET /hidden HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
@@ -39,26 +39,20 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("request_", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_a_request_with_an_ambiguous_end_is_the_last_of_its_connection(run: Run, request_: bytes) -> None:
+async def test_a_request_with_an_ambiguous_end_is_the_last_of_its_connection(request_: bytes) -> None:
     paths: list[str] = []
 
     async def listening(scope: Any, receive: Any, send: Any) -> None:
         paths.append(scope["path"])
         await app(scope, receive, send)
 
-    async def test() -> None:
-        async with serve(listening, Address("localhost", 0), "a::b") as address:
-            heard = await ask(address, request_ + HIDDEN)
-        assert "/hidden" not in paths
-        assert len(re.findall(rb"^HTTP", heard, re.MULTILINE)) <= 1
-
-    run(test())
+    async with served(listening) as address:
+        heard = await ask(address, request_ + HIDDEN)
+    assert "/hidden" not in paths
+    assert len(re.findall(rb"^HTTP", heard, re.MULTILINE)) <= 1
 
 
-def test_a_request_behind_an_unambiguous_one_is_answered(run: Run) -> None:
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address:
-            for first in (POST + b"content-length: 5\r\n\r\nhello", POST + CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"):
-                assert (await ask(address, first + HIDDEN)).count(b"HTTP/1.1 200 ") == 2
-
-    run(test())
+async def test_a_request_behind_an_unambiguous_one_is_answered() -> None:
+    async with served() as address:
+        for first in (POST + b"content-length: 5\r\n\r\nhello", POST + CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"):
+            assert (await ask(address, first + HIDDEN)).count(b"HTTP/1.1 200 ") == 2

@@ -3,18 +3,16 @@
 import asyncio
 import contextlib
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import websockets
 from websockets.asyncio.client import ClientConnection
 
 from otel_zernel.testing import until
-from otel_zernel.types import Address
-from otel_zernel_libraries.serving.limits import ServerLimits
-from otel_zernel_libraries.serving.serving import serve
-from tests.libraries.serving.clients import GET
-from tests.libraries.serving.conftest import Run
+from tests.libraries.serving.clients import GET, served
+from tests.libraries.serving.conftest import ON_BOTH_LOOPS
 from tests.libraries.serving.frames import (
     BINARY,
     CONTINUATION,
@@ -23,65 +21,55 @@ from tests.libraries.serving.frames import (
     Echo,
     close_code,
     connected,
+    echoing,
     frame,
     handshake,
     raw,
-    served,
 )
 
-
-def test_a_foreign_client_gets_its_messages_back(run: Run) -> None:
-    async def test() -> None:
-        echo = Echo()
-        async with served(echo) as address, connected(address) as client:
-            for message in ("", "hello", "€" * 10_000, b"\0\xff" * 30_000):
-                await client.send(message)
-                assert await client.recv() == message
-            await client.send(["in ", "three ", "pieces"])
-            assert await client.recv() == "in three pieces"
-            assert await (await client.ping()) >= 0
-            assert client.response
-            assert "Sec-WebSocket-Extensions" not in client.response.headers
-            await client.close(4000)
-            await until(lambda: echo.codes == [4000])
-
-    run(test())
+pytestmark = ON_BOTH_LOOPS
 
 
-def test_a_server_without_websockets_answers_by_http(run: Run) -> None:
-    async def test() -> None:
-        async with serve(Echo(), Address("localhost", 0), "a::b") as address:
-            with pytest.raises(websockets.InvalidStatus, match="200"):
-                await connected(address)
-
-    run(test())
-
-
-def test_the_end_of_the_server_closes_a_websocket_at_once(run: Run) -> None:
-    async def test() -> None:
-        echo = Echo()
-        async with contextlib.AsyncExitStack() as stack:
-            async with served(echo) as address:
-                client = await stack.enter_async_context(connected(address))
-                await until(lambda: echo.open)
-            with pytest.raises(websockets.ConnectionClosed) as closed:
-                await client.recv()
-            assert closed.value.rcvd
-            assert closed.value.rcvd.code == 1012
-            await until(lambda: not echo.open)
-
-    run(test())
+async def test_a_foreign_client_gets_its_messages_back() -> None:
+    echo = Echo()
+    async with echoing(echo) as address, connected(address) as client:
+        for message in ("", "hello", "€" * 10_000, b"\0\xff" * 30_000):
+            await client.send(message)
+            assert await client.recv() == message
+        await client.send(["in ", "three ", "pieces"])
+        assert await client.recv() == "in three pieces"
+        assert await (await client.ping()) >= 0
+        assert client.response
+        assert "Sec-WebSocket-Extensions" not in client.response.headers
+        await client.close(4000)
+        await until(lambda: echo.codes == [4000])
 
 
-def test_a_client_that_goes_without_a_word_is_noticed(run: Run) -> None:
-    async def test() -> None:
-        echo = Echo()
-        async with served(echo) as address:
-            async with raw(address):
-                await until(lambda: echo.open == 1)
-            await until(lambda: echo.open == 0)
+async def test_a_server_without_websockets_answers_by_http() -> None:
+    async with served(Echo()) as address:
+        with pytest.raises(websockets.InvalidStatus, match="200"):
+            await connected(address)
 
-    run(test())
+
+async def test_the_end_of_the_server_closes_a_websocket_at_once() -> None:
+    echo = Echo()
+    async with contextlib.AsyncExitStack() as stack:
+        async with echoing(echo) as address:
+            client = await stack.enter_async_context(connected(address))
+            await until(lambda: echo.open)
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await client.recv()
+        assert closed.value.rcvd
+        assert closed.value.rcvd.code == 1012
+        await until(lambda: not echo.open)
+
+
+async def test_a_client_that_goes_without_a_word_is_noticed() -> None:
+    echo = Echo()
+    async with echoing(echo) as address:
+        async with raw(address):
+            await until(lambda: echo.open == 1)
+        await until(lambda: echo.open == 0)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +92,12 @@ def test_a_client_that_goes_without_a_word_is_noticed(run: Run) -> None:
         *("unknown opcode", "long ping", "not masked", "reserved bits", "thirty thousand at once"),
     ],
 )
-def test_a_violation_closes_the_connection_with_the_code_of_the_standard(run: Run, sent: bytes, code: int) -> None:
-    async def test() -> None:
-        echo = Echo()
-        async with served(echo) as address, raw(address) as (reader, writer):
-            writer.write(sent)
-            assert await close_code(reader) == code
-            await until(lambda: not echo.open)
-
-    run(test())
+async def test_a_violation_closes_the_connection_with_the_code_of_the_standard(sent: bytes, code: int) -> None:
+    echo = Echo()
+    async with echoing(echo) as address, raw(address) as (reader, writer):
+        writer.write(sent)
+        assert await close_code(reader) == code
+        await until(lambda: not echo.open)
 
 
 @pytest.mark.parametrize(
@@ -128,98 +113,79 @@ def test_a_violation_closes_the_connection_with_the_code_of_the_standard(run: Ru
     ],
     ids=["two keys", "old version", "path", "long header", "many headers", "long head", "early frame"],
 )
-def test_a_handshake_that_is_wrong_gets_an_error(run: Run, request_: bytes, status: bytes) -> None:
-    async def test() -> None:
-        async with served(Echo()) as address:
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            writer.write(request_)
-            assert (await reader.readline()).split(b" ")[1] == status
-            await reader.read()
-            writer.close()
-
-    run(test())
+async def test_a_handshake_that_is_wrong_gets_an_error(request_: bytes, status: bytes) -> None:
+    async with echoing(Echo()) as address:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(request_)
+        assert (await reader.readline()).split(b" ")[1] == status
+        await reader.read()
+        writer.close()
 
 
-def test_an_upgrade_by_post_or_behind_another_request_is_ignored(run: Run) -> None:
-    async def test() -> None:
-        async with served(Echo()) as address:
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            writer.write(handshake().replace(b"GET", b"POST"))
-            assert b" 200 " in await reader.readline()
-            writer.close()
-
-    run(test())
+async def test_an_upgrade_by_post_or_behind_another_request_is_ignored() -> None:
+    async with echoing(Echo()) as address:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(handshake().replace(b"GET", b"POST"))
+        assert b" 200 " in await reader.readline()
+        writer.close()
 
 
-def test_a_websocket_may_follow_another_request(run: Run) -> None:
-    async def test() -> None:
-        async with served(Echo()) as address:
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            writer.write(GET)
-            assert b" 200 " in await reader.readline()
-            await reader.readuntil(b"http")
-            writer.write(handshake())
-            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-            writer.write(frame(TEXT, b"hi"))
-            assert await reader.readexactly(4) == b"\x81\x02hi"
-            writer.close()
-
-    run(test())
+async def test_a_websocket_may_follow_another_request() -> None:
+    async with echoing(Echo()) as address:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(GET)
+        assert b" 200 " in await reader.readline()
+        await reader.readuntil(b"http")
+        writer.write(handshake())
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        writer.write(frame(TEXT, b"hi"))
+        assert await reader.readexactly(4) == b"\x81\x02hi"
+        writer.close()
 
 
-def test_a_frame_before_the_answer_of_the_handshake_ends_the_connection(run: Run) -> None:
-    async def test() -> None:
-        echo = Echo()
-        async with served(echo) as address, raw(address, "/silent") as (reader, writer):
-            await until(lambda: echo.silent)
-            writer.write(frame(3))
-            with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""
-
-    run(test())
+async def test_a_frame_before_the_answer_of_the_handshake_ends_the_connection() -> None:
+    echo = Echo()
+    async with echoing(echo) as address, raw(address, "/silent") as (reader, writer):
+        await until(lambda: echo.silent)
+        writer.write(frame(3))
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
 
 
 @pytest.mark.parametrize("sent", [b"\x81", b"\x81\xfe\xff\xff\0\0\0\0half"], ids=["half a head", "half a frame"])
-def test_a_client_that_stops_in_a_frame_is_disconnected(run: Run, sent: bytes) -> None:
-    async def test() -> None:
-        echo = Echo()
-        limits = ServerLimits(message_size=1 << 16, ping_interval=0.1, ping_timeout=0.1)
-        async with served(echo, limits) as address, raw(address) as (reader, writer):
-            writer.write(sent)
-            assert await close_code(reader) == 1011
-            await until(lambda: not echo.open)
-
-    run(test())
+async def test_a_client_that_stops_in_a_frame_is_disconnected(sent: bytes) -> None:
+    echo = Echo()
+    async with echoing(echo, ping_interval=0.1, ping_timeout=0.1) as address, raw(address) as (reader, writer):
+        writer.write(sent)
+        assert await close_code(reader) == 1011
+        await until(lambda: not echo.open)
 
 
-def allocated(work: Callable[[], None]) -> int:
-    """The most bytes that Python allocated at once meanwhile. Unlike resident memory, independent of earlier tests."""
+@contextmanager
+def allocating_at_most(size: int) -> Iterator[None]:
+    """Python allocates so many bytes at once. Unlike resident memory, that does not depend on earlier tests."""
     tracemalloc.start()
     try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
     finally:
         tracemalloc.stop()
 
 
-def test_a_client_that_reads_nothing_is_disconnected_and_costs_little(run: Run) -> None:
-    async def test() -> None:
-        echo = Echo()
-        limits = ServerLimits(message_size=1 << 16, write_time=0.5, ping_interval=60)
-        async with served(echo, limits) as address, raw(address) as (_, writer):
+async def test_a_client_that_reads_nothing_is_disconnected_and_costs_little() -> None:
+    echo = Echo()
+    with allocating_at_most(64 << 20):
+        async with echoing(echo, write_time=0.5, ping_interval=60) as address, raw(address) as (_, writer):
             with contextlib.suppress(ConnectionError):
                 for _ in range(200):
                     writer.write(frame(TEXT, b"big") + frame(PING, b"x" * 125) * 300)
                     await asyncio.wait_for(writer.drain(), 30)
             await until(lambda: not echo.open)
 
-    assert allocated(lambda: run(test())) < 64 << 20
 
-
-def test_empty_fragments_without_an_end_take_no_memory(run: Run) -> None:
-    async def test() -> None:
-        limits = ServerLimits(message_size=1 << 16, ping_interval=60)
-        async with served(Echo(), limits) as address, raw(address) as (reader, writer):
+async def test_empty_fragments_without_an_end_take_no_memory() -> None:
+    with allocating_at_most(16 << 20):  # the fragments that are underway take 6 MiB
+        async with echoing(Echo(), ping_interval=60) as address, raw(address) as (reader, writer):
             writer.write(frame(TEXT, b"a", end=False))
             for _ in range(20):
                 writer.write(frame(CONTINUATION, end=False) * 5_000)
@@ -227,23 +193,17 @@ def test_empty_fragments_without_an_end_take_no_memory(run: Run) -> None:
             writer.write(frame(CONTINUATION, b"b"))
             assert await reader.readexactly(4) == b"\x81\x02ab"
 
-    assert allocated(lambda: run(test())) < 16 << 20  # the fragments that are underway take 6
 
-
-def test_all_places_are_served_and_the_next_client_gets_503(run: Run) -> None:
-    async def test() -> None:
-        echo = Echo()
-        limits = ServerLimits(message_size=1 << 16, connections=200)
-        async with contextlib.AsyncExitStack() as stack, served(echo, limits) as address:
-            clients: list[ClientConnection] = []
-            for _ in range(20):
-                new = (stack.enter_async_context(connected(address, proxy=None)) for _ in range(10))
-                clients += await asyncio.gather(*new)
-            with pytest.raises(websockets.InvalidStatus, match="503"):
-                await connected(address)
-            await asyncio.gather(*(client.send(str(number)) for number, client in enumerate(clients)))
-            assert await asyncio.gather(*(client.recv() for client in clients)) == [str(one) for one in range(200)]
-            await asyncio.gather(*(client.close() for client in clients))
-            await until(lambda: not echo.open)
-
-    run(test(), within=60)
+async def test_all_places_are_served_and_the_next_client_gets_503() -> None:
+    echo = Echo()
+    async with contextlib.AsyncExitStack() as stack, echoing(echo, connections=200) as address:
+        clients: list[ClientConnection] = []
+        for _ in range(20):
+            new = (stack.enter_async_context(connected(address, proxy=None)) for _ in range(10))
+            clients += await asyncio.gather(*new)
+        with pytest.raises(websockets.InvalidStatus, match="503"):
+            await connected(address)
+        await asyncio.gather(*(client.send(str(number)) for number, client in enumerate(clients)))
+        assert await asyncio.gather(*(client.recv() for client in clients)) == [str(one) for one in range(200)]
+        await asyncio.gather(*(client.close() for client in clients))
+        await until(lambda: not echo.open)

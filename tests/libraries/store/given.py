@@ -1,6 +1,7 @@
 """Metrics for the tests of the store, and their comparison."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,33 +56,58 @@ def new_stores(request: pytest.FixtureRequest) -> Callable[[Path], WritableStore
     return lambda _: postgres_config(server)
 
 
-async def write_twice(settings: WritableStoreConfig, batch: Batch) -> None:
-    """The second time, the store has everything already."""
-    store = writer(settings)
+def writer(settings: WritableStoreConfig, **options: int) -> StoreWriter:
+    return writer_for(settings, WriterOptions("exporters::sql", **{"series": 10_000, **options}))
+
+
+@asynccontextmanager
+async def writing(settings: WritableStoreConfig, **options: int) -> AsyncIterator[StoreWriter]:
+    """A writer, which is closed at the end."""
+    store = writer(settings, **options)
     try:
-        await store.open()
-        await store.write(batch, 0)
-        assert (await store.write(batch, 0)).stored == 0
+        yield store
     finally:
         await store.close()
 
 
-def writer(settings: WritableStoreConfig, **options: int) -> StoreWriter:
-    return writer_for(settings, WriterOptions("exporters::sql", **{"series": 10_000, **options}))
+async def make(settings: WritableStoreConfig) -> None:
+    """Makes the tables of a store."""
+    async with writing(settings) as store:
+        await store.open()
+
+
+async def write_twice(settings: WritableStoreConfig, batch: Batch) -> None:
+    """The second time, the store has everything already."""
+    async with writing(settings) as store:
+        await store.write(batch, 0)
+        assert (await store.write(batch, 0)).stored == 0
 
 
 def reader(settings: WritableStoreConfig) -> StoreReader:
     return reader_for(settings, "extensions::rest")
 
 
-async def read_all(settings: WritableStoreConfig, wanted: PointRange | None = None, size: int = 7) -> list[Batch]:
-    """All that a store has, in small batches."""
+@asynccontextmanager
+async def reading(settings: WritableStoreConfig) -> AsyncIterator[StoreReader]:
+    """An open reader, which is closed at the end."""
     store = reader(settings)
     await store.open()
     try:
-        return [batch async for batch in store.read(wanted, size)]
+        yield store
     finally:
         await store.close()
+
+
+async def read_all(settings: WritableStoreConfig, wanted: PointRange | None = None, size: int = 7) -> list[Batch]:
+    """All that a store has, in small batches."""
+    async with reading(settings) as store:
+        return [batch async for batch in store.read(wanted, size)]
+
+
+async def rows_in(settings: WritableStoreConfig, table: str) -> int:
+    """The number of rows of a table."""
+    async with reading(settings) as store:
+        return int((await store.fetch(f"SELECT count(*) FROM {store.table(table)}"))[0][0])
 
 
 async def points_in(settings: WritableStoreConfig) -> int:

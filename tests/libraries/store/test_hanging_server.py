@@ -8,8 +8,18 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Retryable
+from otel_zernel_libraries.store.config import WritableStoreConfig
 from otel_zernel_libraries.store.writer import StoreWriter
-from tests.libraries.store.given import DAY_NS, NOW_NS, config, gauges, points_in, postgres_config, reader, writer
+from tests.libraries.store.given import (
+    DAY_NS,
+    NOW_NS,
+    config,
+    gauges,
+    points_in,
+    postgres_config,
+    reader,
+    writing,
+)
 from tests.postgres import PASSWORD, PostgresServer
 
 
@@ -64,6 +74,16 @@ async def proxy(postgres: PostgresServer) -> AsyncIterator[Proxy]:
         yield proxy
 
 
+def behind(
+    proxy: Proxy, postgres: PostgresServer, connect_timeout: str
+) -> tuple[WritableStoreConfig, WritableStoreConfig]:
+    """One store, reached directly and through the proxy."""
+    direct = postgres_config(postgres)
+    postgres.sql(f"CREATE SCHEMA {direct.schema_name} AUTHORIZATION tester")
+    url = f"postgresql://tester@127.0.0.1:{proxy.port}/postgres"
+    return direct, config(url=url, password=PASSWORD, schema_name=direct.schema_name, connect_timeout=connect_timeout)
+
+
 async def insist(store: StoreWriter, batch: Batch) -> None:
     """Writes a batch. A busy machine may need several connections of 300 ms."""
     while True:
@@ -75,43 +95,35 @@ async def insist(store: StoreWriter, batch: Batch) -> None:
 async def test_a_cancelled_write_to_a_server_that_hangs_ends_and_is_repeated(
     postgres: PostgresServer, proxy: Proxy
 ) -> None:
-    direct = postgres_config(postgres)
-    postgres.sql(f"CREATE SCHEMA {direct.schema_name} AUTHORIZATION tester")
-    url = f"postgresql://tester@127.0.0.1:{proxy.port}/postgres"
-    settings = config(url=url, password=PASSWORD, schema_name=direct.schema_name, connect_timeout="300ms")
-    store = writer(settings)
-    await insist(store, gauges(50, times=5))
-    for delay in (0.0, 0.002, 0.01):
-        writing = asyncio.create_task(store.write(gauges(50, times=50, first=5), 0))
-        await asyncio.sleep(delay)
-        proxy.hang()
-        await asyncio.sleep(0.05)
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)  # the test's own limit ends it if this hangs
-        with pytest.raises((Retryable, TimeoutError)):
-            await asyncio.wait_for(store.write(gauges(50, times=5), 0), 0.5)
-        proxy.go_on()
-    await insist(store, gauges(50, times=50, first=5))
-    await store.close()
+    direct, settings = behind(proxy, postgres, "300ms")
+    async with writing(settings) as store:
+        await insist(store, gauges(50, times=5))
+        for delay in (0.0, 0.002, 0.01):
+            task = asyncio.create_task(store.write(gauges(50, times=50, first=5), 0))
+            await asyncio.sleep(delay)
+            proxy.hang()
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)  # the test's own limit ends it if this hangs
+            with pytest.raises((Retryable, TimeoutError)):
+                await asyncio.wait_for(store.write(gauges(50, times=5), 0), 0.5)
+            proxy.go_on()
+        await insist(store, gauges(50, times=50, first=5))
     assert await points_in(direct) == 50 * 55
 
 
 async def test_a_cancelled_removal_from_a_server_that_hangs_ends(postgres: PostgresServer, proxy: Proxy) -> None:
-    direct = postgres_config(postgres)
-    postgres.sql(f"CREATE SCHEMA {direct.schema_name} AUTHORIZATION tester")
-    url = f"postgresql://tester@127.0.0.1:{proxy.port}/postgres"
-    settings = config(url=url, password=PASSWORD, schema_name=direct.schema_name, connect_timeout="60s")
-    store = writer(settings, retention_ns=DAY_NS)
-    for delay in (0.0, 0.002, 0.01, 0.03):
-        await store.maintain(NOW_NS)
-        removing = asyncio.create_task(store.maintain(NOW_NS))
-        await asyncio.sleep(delay)
-        proxy.hang()
-        await asyncio.sleep(0.05)
-        removing.cancel()
-        await asyncio.gather(removing, return_exceptions=True)  # the test's own limit ends it if this hangs
-        proxy.go_on()
-    await store.close()
+    _, settings = behind(proxy, postgres, "60s")
+    async with writing(settings, retention_ns=DAY_NS) as store:
+        for delay in (0.0, 0.002, 0.01, 0.03):
+            await store.maintain(NOW_NS)
+            removing = asyncio.create_task(store.maintain(NOW_NS))
+            await asyncio.sleep(delay)
+            proxy.hang()
+            await asyncio.sleep(0.05)
+            removing.cancel()
+            await asyncio.gather(removing, return_exceptions=True)  # the test's own limit ends it if this hangs
+            proxy.go_on()
 
 
 async def test_a_cancelled_query_to_a_server_that_hangs_gives_its_connection_back(proxy: Proxy) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from otel_zernel_libraries.store.config import WritableStoreConfig
 from tests.libraries.store.endless import SIZE, numbered
-from tests.libraries.store.given import postgres_config, read_all, sqlite_config, writer
+from tests.libraries.store.given import postgres_config, read_all, sqlite_config, writing
 
 TIMES = (4, pytest.param(int(os.environ.get("SOAK_KILLS", "100")), marks=pytest.mark.soak))
 
@@ -59,10 +59,9 @@ async def kill_often(settings: WritableStoreConfig, times: int) -> None:
         assert acknowledged <= stored.keys()
         assert set(stored.values()) == {SIZE}
         assert stored.keys() - acknowledged <= {first}
-    store = writer(settings)
-    for number in sorted(acknowledged | {first}):
-        assert (await store.write(numbered(number), 0)).conflicting == 0
-    await store.close()
+    async with writing(settings) as store:
+        for number in sorted(acknowledged | {first}):
+            assert (await store.write(numbered(number), 0)).conflicting == 0
     stored = await batches_in(settings)
     assert stored == dict.fromkeys(acknowledged | {first}, SIZE)
 

@@ -21,10 +21,16 @@ from otel_zernel_libraries.store.address import PostgresAddress, parse_url
 from otel_zernel_libraries.store.config import WritableStoreConfig
 from otel_zernel_libraries.store.postgres.failures import translated
 from otel_zernel_libraries.store.postgres.schema import VERSION
+from otel_zernel_libraries.store.writer import StoreWriter
 from tests.exporters.otlp.certificates import Authority
-from tests.libraries.store.given import config, gauges, points_in, postgres_config, reader, writer
+from tests.libraries.store.given import config, gauges, make, points_in, postgres_config, reader, writer, writing
 from tests.postgres import PASSWORD, PostgresServer, new_schema, postgres_server
 from tests.reliability.journals.disks import fill, small_disk
+
+
+@pytest.fixture
+def settings(postgres: PostgresServer) -> WritableStoreConfig:
+    return postgres_config(postgres)
 
 
 @pytest.fixture
@@ -57,111 +63,105 @@ def test_an_error_of_the_client_library_is_a_sentence_about_the_connection(raise
 
 async def test_a_server_that_is_away_delays_a_start_and_a_batch(own_server: PostgresServer) -> None:
     settings = postgres_config(own_server)
-    store = writer(settings)
-    own_server.stop()
-    with pytest.raises(Retryable, match=r"no connection to .*postgres: "):
-        await store.open()
-    with pytest.raises(Retryable, match=r"no connection to .*postgres: "):
-        await store.write(gauges(5, times=1), 0)
-    own_server.start()
-    assert (await store.write(gauges(5, times=1), 0)).stored == 5
-    await store.close()
+    async with writing(settings) as store:
+        own_server.stop()
+        with pytest.raises(Retryable, match=r"no connection to .*postgres: "):
+            await store.open()
+        with pytest.raises(Retryable, match=r"no connection to .*postgres: "):
+            await store.write(gauges(5, times=1), 0)
+        own_server.start()
+        assert (await store.write(gauges(5, times=1), 0)).stored == 5
 
 
 async def test_a_server_that_restarts_or_crashes_in_the_middle_loses_and_doubles_nothing(
     own_server: PostgresServer,
 ) -> None:
     settings = postgres_config(own_server)
-    store = writer(settings)
-    acknowledged = 0
+    async with writing(settings) as store:
+        acknowledged = 0
 
-    async def insist(number: int) -> None:
-        nonlocal acknowledged
-        while True:
-            try:
-                written = await store.write(gauges(100, times=5, first=5 * number), 0)
-            except Retryable:
-                await asyncio.sleep(0.05)
-            else:
-                assert written.conflicting == 0
-                acknowledged += written.stored + written.repeated
-                return
+        async def insist(number: int) -> None:
+            nonlocal acknowledged
+            while True:
+                try:
+                    written = await store.write(gauges(100, times=5, first=5 * number), 0)
+                except Retryable:
+                    await asyncio.sleep(0.05)
+                else:
+                    assert written.conflicting == 0
+                    acknowledged += written.stored + written.repeated
+                    return
 
-    async def insist_on(numbers: range) -> None:
-        for number in numbers:
-            await insist(number)
+        async def insist_on(numbers: range) -> None:
+            for number in numbers:
+                await insist(number)
 
-    writing = [asyncio.create_task(insist_on(range(begin, 90, 3))) for begin in range(3)]
-    for signal, enough in (("fast", 1000), ("immediate", 3000)):
-        while acknowledged < enough:  # noqa: ASYNC110  # the number, not an event
-            await asyncio.sleep(0.001)
-        await asyncio.to_thread(own_server.stop, signal)
-        await asyncio.sleep(0.1)
-        await asyncio.to_thread(own_server.start)
-    await asyncio.gather(*writing)
-    await store.close()
+        tasks = [asyncio.create_task(insist_on(range(begin, 90, 3))) for begin in range(3)]
+        for signal, enough in (("fast", 1000), ("immediate", 3000)):
+            while acknowledged < enough:  # noqa: ASYNC110  # the number, not an event
+                await asyncio.sleep(0.001)
+            await asyncio.to_thread(own_server.stop, signal)
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(own_server.start)
+        await asyncio.gather(*tasks)
     assert acknowledged == 90 * 500
     assert await points_in(settings) == 90 * 500
 
 
 async def test_a_wrong_password_is_an_error_at_the_start_and_is_never_printed(postgres: PostgresServer) -> None:
-    store = writer(config(url=postgres.tcp_url(), password="hunter2secret"))
-    with pytest.raises(CannotStart, match="the server does not accept the user or the password") as refused:
-        await store.open()
-    assert "hunter2secret" not in str(refused.value)
-    with pytest.raises(Retryable, match="the server does not accept the user or the password"):
-        await store.write(gauges(1, times=1), 0)
-    await store.close()
+    async with writing(config(url=postgres.tcp_url(), password="hunter2secret")) as store:
+        with pytest.raises(CannotStart, match="the server does not accept the user or the password") as refused:
+            await store.open()
+        assert "hunter2secret" not in str(refused.value)
+        with pytest.raises(Retryable, match="the server does not accept the user or the password"):
+            await store.write(gauges(1, times=1), 0)
 
 
 async def test_a_password_comes_from_a_file_that_may_change(postgres: PostgresServer, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("wrong\n")
     settings = config(url=postgres.tcp_url(), password_file=str(file), schema_name=new_schema())
-    store = writer(settings)
-    with pytest.raises(CannotStart):
+    async with writing(settings) as store:
+        with pytest.raises(CannotStart):
+            await store.open()
+        file.write_text(f"{PASSWORD}\n")
         await store.open()
-    file.write_text(f"{PASSWORD}\n")
-    await store.open()
-    assert (await store.write(gauges(5, times=1), 0)).stored == 5
-    await store.close()
+        assert (await store.write(gauges(5, times=1), 0)).stored == 5
     file.unlink()
     with pytest.raises(CannotStart, match=r"exporters::sql::password_file: cannot read .*: No such file or directory"):
         await writer(settings).open()
 
 
 async def test_a_missing_database_is_an_error_at_the_start(postgres: PostgresServer) -> None:
-    store = writer(config(url=postgres.url("nowhere")))
-    with pytest.raises(CannotStart, match=r"/nowhere: the database does not exist; create it, or correct the url"):
-        await store.open()
-    await store.close()
+    async with writing(config(url=postgres.url("nowhere"))) as store:
+        with pytest.raises(CannotStart, match=r"/nowhere: the database does not exist; create it, or correct the url"):
+            await store.open()
 
 
 async def test_a_user_without_rights_is_an_error_at_the_start(postgres: PostgresServer) -> None:
     postgres.sql("CREATE DATABASE strict")
     postgres.sql("CREATE ROLE guest LOGIN PASSWORD 'guest'")
-    store = writer(config(url=postgres.tcp_url("strict", "guest"), password="guest"))
-    with pytest.raises(CannotStart, match=r"the user lacks a right; grant it .permission denied for database strict"):
-        await store.open()
-    await store.close()
+    async with writing(config(url=postgres.tcp_url("strict", "guest"), password="guest")) as store:
+        with pytest.raises(
+            CannotStart, match=r"the user lacks a right; grant it .permission denied for database strict"
+        ):
+            await store.open()
 
 
-async def test_a_server_that_accepts_no_writes_delays_a_batch(postgres: PostgresServer) -> None:
-    settings = postgres_config(postgres)
-    store = writer(settings)
-    await store.open()
-    await store.close()
+async def test_a_server_that_accepts_no_writes_delays_a_batch(
+    settings: WritableStoreConfig, postgres: PostgresServer
+) -> None:
+    await make(settings)
     postgres.sql("CREATE ROLE standby LOGIN SUPERUSER; ALTER ROLE standby SET default_transaction_read_only = on")
     url = settings.url.replace("postgres@", "standby@")
-    store = writer(settings.model_copy(update={"url": url}))
-    with pytest.raises(Retryable, match="the server accepts no writes, and may be a standby"):
-        await store.write(gauges(1, times=1), 0)
-    await store.close()
+    async with writing(settings.model_copy(update={"url": url})) as store:
+        with pytest.raises(Retryable, match="the server accepts no writes, and may be a standby"):
+            await store.write(gauges(1, times=1), 0)
 
 
-async def test_a_connection_that_is_ended_in_the_middle_delays_a_batch(postgres: PostgresServer) -> None:
-    settings = postgres_config(postgres)
-    store = writer(settings)
+async def test_a_connection_that_is_ended_in_the_middle_delays_a_batch(
+    settings: WritableStoreConfig, store: StoreWriter, postgres: PostgresServer
+) -> None:
     await store.write(gauges(5, times=1), 0)
     postgres.sql(f"BEGIN; LOCK {settings.schema_name}.ingest; COMMIT")
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'otel-zernel'"
@@ -170,27 +170,24 @@ async def test_a_connection_that_is_ended_in_the_middle_delays_a_batch(postgres:
         await store.write(gauges(5, times=1, first=1), 0)
     except Retryable:
         await store.write(gauges(5, times=1, first=1), 0)
-    await store.close()
     assert await points_in(settings) == 10
 
 
-async def test_a_schema_that_is_dropped_or_emptied_is_made_again(postgres: PostgresServer) -> None:
-    settings = postgres_config(postgres)
-    store = writer(settings)
+async def test_a_schema_that_is_dropped_or_emptied_is_made_again(
+    settings: WritableStoreConfig, store: StoreWriter, postgres: PostgresServer
+) -> None:
     await store.write(gauges(5, times=1), 0)
     postgres.sql(f"DROP SCHEMA {settings.schema_name} CASCADE")
     with pytest.raises(Retryable, match="missing"):
         await store.write(gauges(5, times=1), 0)
     assert (await store.write(gauges(5, times=1), 0)).stored == 5
-    await store.close()
     assert await points_in(settings) == 5
 
 
-async def test_the_schema_of_a_newer_release_is_refused(postgres: PostgresServer) -> None:
-    settings = postgres_config(postgres)
-    store = writer(settings)
-    await store.open()
-    await store.close()
+async def test_the_schema_of_a_newer_release_is_refused(
+    settings: WritableStoreConfig, postgres: PostgresServer
+) -> None:
+    await make(settings)
     postgres.sql(f"UPDATE {settings.schema_name}.schema_version SET version = {VERSION + 1}")
     for opening in (writer(settings), reader(settings)):
         with pytest.raises(CannotStart, match=f"has version {VERSION + 1}, and this release knows {VERSION}"):
@@ -219,22 +216,21 @@ async def test_a_full_disk_of_the_server_stores_nothing_of_a_batch_and_all_of_it
         own_server.sql("ALTER SYSTEM SET default_tablespace = 'small'; ")
         own_server.sql("SELECT pg_reload_conf()")
         settings = postgres_config(own_server)
-        store = writer(settings)
-        await store.write(gauges(10, times=1), 0)
-        filler = fill(disk)
+        async with writing(settings) as store:
+            await store.write(gauges(10, times=1), 0)
+            filler = fill(disk)
 
-        async def write_until_it_fails() -> None:
-            for first in range(1, 100):
-                await store.write(gauges(500, times=10, first=10 * first), 0)
+            async def write_until_it_fails() -> None:
+                for first in range(1, 100):
+                    await store.write(gauges(500, times=10, first=10 * first), 0)
 
-        with pytest.raises(Retryable, match="the disk of the server is full; make room or shorten the retention"):
-            await write_until_it_fails()
-        stored = await points_in(settings)
-        assert (stored - 10) % 5000 == 0
-        filler.unlink()
-        assert (await store.write(gauges(500, times=10, first=10_000), 0)).stored == 5000
-        assert await points_in(settings) == stored + 5000
-        await store.close()
+            with pytest.raises(Retryable, match="the disk of the server is full; make room or shorten the retention"):
+                await write_until_it_fails()
+            stored = await points_in(settings)
+            assert (stored - 10) % 5000 == 0
+            filler.unlink()
+            assert (await store.write(gauges(500, times=10, first=10_000), 0)).stored == 5000
+            assert await points_in(settings) == stored + 5000
 
 
 @pytest.mark.parametrize(
@@ -266,9 +262,7 @@ CREATE TRIGGER fail BEFORE INSERT ON {schema}.ingest FOR EACH ROW WHEN (NEW.slot
 async def failing(server: PostgresServer, times: int, code: str) -> WritableStoreConfig:
     """A store whose first transactions fail at their ends."""
     settings = postgres_config(server)
-    store = writer(settings)
-    await store.open()
-    await store.close()
+    await make(settings)
     server.sql(_FAIL.format(schema=settings.schema_name, times=times, code=code))
     return settings
 
@@ -276,9 +270,8 @@ async def failing(server: PostgresServer, times: int, code: str) -> WritableStor
 @pytest.mark.parametrize("code", ["40P01", "40001"])
 async def test_a_deadlock_is_repeated_at_once(postgres: PostgresServer, code: str) -> None:
     settings = await failing(postgres, 2, code)
-    store = writer(settings)
-    assert (await store.write(gauges(10, times=3), 0)).stored == 30
-    await store.close()
+    async with writing(settings) as store:
+        assert (await store.write(gauges(10, times=3), 0)).stored == 30
     assert await points_in(settings) == 30
 
 
@@ -298,21 +291,19 @@ async def test_an_error_is_retried_or_final_and_leaves_nothing_behind(
     postgres: PostgresServer, code: str, error: type[Exception], words: str
 ) -> None:
     settings = await failing(postgres, 1000, code)
-    store = writer(settings)
-    with pytest.raises(error, match=re.escape(words)):
-        await store.write(gauges(10, times=3), 0)
-    assert await points_in(settings) == 0
-    postgres.sql(f"DROP TRIGGER fail ON {settings.schema_name}.ingest")
-    assert (await store.write(gauges(10, times=3), 0)).stored == 30
-    await store.close()
+    async with writing(settings) as store:
+        with pytest.raises(error, match=re.escape(words)):
+            await store.write(gauges(10, times=3), 0)
+        assert await points_in(settings) == 0
+        postgres.sql(f"DROP TRIGGER fail ON {settings.schema_name}.ingest")
+        assert (await store.write(gauges(10, times=3), 0)).stored == 30
 
 
 async def test_of_several_servers_the_one_that_answers_is_used(postgres: PostgresServer) -> None:
     url = f"postgresql://tester@127.0.0.1:1,127.0.0.1:{postgres.port}/postgres"
     settings = config(url=url, password=PASSWORD, schema_name=new_schema(), connect_timeout="60s")
-    store = writer(settings)
-    assert (await store.write(gauges(10, times=3), 0)).stored == 30
-    await store.close()
+    async with writing(settings) as store:
+        assert (await store.write(gauges(10, times=3), 0)).stored == 30
 
 
 @pytest.mark.parametrize(("synchronous", "value"), [("full", "on"), ("normal", "off")])
@@ -320,23 +311,23 @@ async def test_a_power_failure_may_cost_the_last_batches_only_if_that_is_configu
     postgres: PostgresServer, synchronous: str, value: str
 ) -> None:
     settings = postgres_config(postgres, synchronous=synchronous)
-    store = writer(settings)
-    await store.open()
-    schema = settings.schema_name
-    postgres.sql(
-        f"CREATE TABLE {schema}.seen (value text); CREATE FUNCTION {schema}.see() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN INSERT INTO {schema}.seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;"
-        f"CREATE TRIGGER see BEFORE INSERT ON {schema}.ingest FOR EACH ROW WHEN (NEW.slot >= 0) "
-        f"EXECUTE FUNCTION {schema}.see()"
-    )
-    await store.write(gauges(1, times=1), 0)
-    await store.close()
+    async with writing(settings) as store:
+        await store.open()
+        schema = settings.schema_name
+        postgres.sql(
+            f"CREATE TABLE {schema}.seen (value text); "
+            f"CREATE FUNCTION {schema}.see() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN INSERT INTO {schema}.seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;"
+            f"CREATE TRIGGER see BEFORE INSERT ON {schema}.ingest FOR EACH ROW WHEN (NEW.slot >= 0) "
+            f"EXECUTE FUNCTION {schema}.see()"
+        )
+        await store.write(gauges(1, times=1), 0)
     assert postgres.sql(f"SELECT value FROM {schema}.seen") == value
 
 
-async def test_a_connection_that_ends_between_batches_costs_nothing(postgres: PostgresServer) -> None:
-    settings = postgres_config(postgres)
-    store = writer(settings)
+async def test_a_connection_that_ends_between_batches_costs_nothing(
+    store: StoreWriter, postgres: PostgresServer
+) -> None:
     await store.write(gauges(10, times=1), 0)
     connection = await asyncpg.connect(
         host=str(postgres.folder), port=postgres.port, user="postgres", database="postgres"
@@ -352,7 +343,6 @@ async def test_a_connection_that_ends_between_batches_costs_nothing(postgres: Po
     except Retryable:  # the end of the connection had not arrived yet
         written = await store.write(gauges(10, times=1, first=1), 0)
     assert written.stored == 10
-    await store.close()
 
 
 @pytest.fixture(scope="module")

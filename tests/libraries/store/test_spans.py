@@ -1,21 +1,19 @@
 """Spans: each once, and exactly as they were."""
 
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
-from itertools import count
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.config import WritableStoreConfig
-from otel_zernel_libraries.store.reading import PointRange, StoreReader
+from otel_zernel_libraries.store.writer import StoreWriter
 from tests.libraries.store.given import (
     ATTRIBUTES,
     DAY_NS,
@@ -26,78 +24,13 @@ from tests.libraries.store.given import (
     gauges,
     normal,
     postgres_config,
-    reader,
+    reading,
+    rows_in,
     sqlite_config,
     write_twice,
-    writer,
+    writing,
 )
 from tests.postgres import PostgresServer
-
-_PAGE: Final = 5000
-_IDS: Final = 500
-"""Ids in one query at most."""
-Owners = dict[int, bytes]
-"""The encoded messages of resources or scopes, by their ids."""
-
-
-async def read_spans(store: StoreReader, wanted: PointRange | None = None, size: int = _PAGE) -> AsyncIterator[Batch]:
-    """The spans that begin in a time, exactly, in batches of at most `size`, by trace, start and id.
-
-    Each batch is a few short queries: spans that are written or removed meanwhile may be missing or not.
-    """
-    wanted = wanted or PointRange()
-    after: tuple[Any, ...] = (b"", -1, b"")
-    sql = (
-        f"SELECT trace_id, time, span_id, resource_id, scope_id, encoded FROM {store.table('spans')} "
-        "WHERE (trace_id, time, span_id) > (?, ?, ?) AND time >= ? AND time <= ? "
-        "ORDER BY trace_id, time, span_id LIMIT ?"
-    )
-    while rows := await _fetch(store, sql, *after, wanted.start_ns, wanted.end_ns - 1, size):
-        after = tuple(rows[-1][:3])
-        resources = await _owners(store, "resources", {row[3] for row in rows})
-        scopes = await _owners(store, "scopes", {row[4] for row in rows})
-        yield Batch(spans=_assembled(rows, resources, scopes))
-        if len(rows) < size:
-            break
-
-
-def _assembled(rows: Iterable[Sequence[Any]], resources: Owners, scopes: Owners) -> TracesData:
-    data = TracesData()
-    of_resources: dict[int, ResourceSpans] = {}
-    of_scopes: dict[tuple[int, int], ScopeSpans] = {}
-    for _, _, _, resource, scope, encoded in rows:
-        if resource not in resources or scope not in scopes:  # removed since the rows were read
-            continue
-        if resource not in of_resources:
-            of_resources[resource] = data.resource_spans.add()
-            of_resources[resource].MergeFromString(resources[resource])
-        key = (resource, scope)
-        if key not in of_scopes:
-            of_scopes[key] = of_resources[resource].scope_spans.add()
-            of_scopes[key].MergeFromString(scopes[scope])
-        of_scopes[key].spans.add().MergeFromString(encoded)
-    return data
-
-
-async def _owners(store: StoreReader, table: str, ids: set[int]) -> Owners:
-    """The messages of metrics and of traces have the same fields for resources, scopes and schema URLs."""
-    found: Owners = {}
-    ordered = sorted(ids)
-    for begin in range(0, len(ordered), _IDS):
-        some = ordered[begin : begin + _IDS]
-        marks = ", ".join("?" * len(some))
-        rows = await _fetch(store, f"SELECT id, encoded FROM {store.table(table)} WHERE id IN ({marks})", *some)
-        found.update((row[0], row[1]) for row in rows)
-    return found
-
-
-async def _fetch(store: StoreReader, sql: str, *values: Any) -> list[Sequence[Any]]:
-    """Runs a query with `?` in the place of values."""
-    if store.dialect == "postgresql":
-        numbers = count(1)
-        sql = "".join(f"${next(numbers)}" if letter == "?" else letter for letter in sql)
-    return await store.fetch(sql, *values)
-
 
 ID = st.sampled_from([b"", b"\1" * 8, b"\2" * 8]) | st.binary(min_size=8, max_size=8)
 TRACE = st.sampled_from([b"", b"\1" * 16]) | st.binary(min_size=16, max_size=16)
@@ -147,13 +80,21 @@ def flat_spans(batches: Iterable[TracesData]) -> dict[Any, Any]:
     return found
 
 
-async def spans_in(settings: WritableStoreConfig, wanted: PointRange | None = None) -> list[TracesData]:
-    store = reader(settings)
-    await store.open()
-    try:
-        return [batch.spans async for batch in read_spans(store, wanted, size=3)]
-    finally:
-        await store.close()
+async def spans_in(settings: WritableStoreConfig, start_ns: int = 0, end_ns: int = 1 << 63) -> list[TracesData]:
+    """The spans that begin in a time, each with its resource and scope."""
+    async with reading(settings) as store:
+        spans, resources, scopes = map(store.table, ("spans", "resources", "scopes"))
+        rows = await store.fetch(
+            f"SELECT r.encoded, s.encoded, x.encoded FROM {spans} x JOIN {resources} r ON r.id = x.resource_id "
+            f"JOIN {scopes} s ON s.id = x.scope_id WHERE time >= {start_ns} AND time < {end_ns} ORDER BY time"
+        )
+    data = TracesData()
+    for resource, scope, span in rows:
+        spans_of = data.resource_spans.add()
+        spans_of.MergeFromString(resource)
+        spans_of.scope_spans.add().MergeFromString(scope)
+        spans_of.scope_spans[0].spans.add().MergeFromString(span)
+    return [data]
 
 
 async def written_and_read(settings: WritableStoreConfig, data: TracesData) -> list[TracesData]:
@@ -186,53 +127,36 @@ def steps(count: int, begin_ns: int = NOW_NS, name: str = "step") -> Batch:
     return Batch(spans=data)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> WritableStoreConfig:
-    return (
-        sqlite_config(tmp_path) if request.param == "sqlite" else postgres_config(request.getfixturevalue("postgres"))
-    )
-
-
 async def test_of_two_spans_with_the_same_ids_the_first_stays_and_the_other_is_counted(
-    settings: WritableStoreConfig,
+    settings: WritableStoreConfig, store: StoreWriter
 ) -> None:
-    store = writer(settings)
     await store.write(steps(5), 0)
     written = await store.write(Batch.join([steps(3), steps(5, name="other")]), 0)
-    await store.close()
     assert (written.stored, written.repeated, written.conflicting) == (0, 3, 5)
     assert flat_spans(await spans_in(settings)) == flat_spans([steps(5).spans])
 
 
-async def test_spans_are_read_by_time(settings: WritableStoreConfig) -> None:
-    store = writer(settings)
+async def test_spans_are_read_by_time(settings: WritableStoreConfig, store: StoreWriter) -> None:
     await store.write(steps(20), 0)
-    await store.close()
-    found = await spans_in(settings, PointRange(NOW_NS + 5 * 10**9, NOW_NS + 9 * 10**9))
+    found = await spans_in(settings, NOW_NS + 5 * 10**9, NOW_NS + 9 * 10**9)
     assert [key[1][-1] for key in flat_spans(found)] == [5, 6, 7, 8]
 
 
 async def test_old_spans_go_away_with_their_resources_and_points_stay(settings: WritableStoreConfig) -> None:
     later = NOW_NS + 4 * DAY_NS
-    store = writer(settings, retention_ns=2 * DAY_NS)
-    await store.write(steps(20), NOW_NS)
-    kept = gauges(3, times=1, begin_ns=later)
-    await store.write(kept, later)
-    assert await store.maintain(later) > 0
-    written = await store.write(Batch.join([steps(2, begin_ns=later), steps(4)]), later)
-    assert (written.stored, written.dropped) == (2, {"too_old": 4})
-    await store.close()
+    async with writing(settings, retention_ns=2 * DAY_NS) as store:
+        await store.write(steps(20), NOW_NS)
+        kept = gauges(3, times=1, begin_ns=later)
+        await store.write(kept, later)
+        assert await store.maintain(later) > 0
+        written = await store.write(Batch.join([steps(2, begin_ns=later), steps(4)]), later)
+        assert (written.stored, written.dropped) == (2, {"too_old": 4})
     found = await spans_in(settings)
     assert flat_spans(found) == flat_spans([steps(2, begin_ns=later).spans])
 
 
-async def test_metrics_and_spans_share_their_resources(settings: WritableStoreConfig) -> None:
-    store = writer(settings)
+async def test_metrics_and_spans_share_their_resources(settings: WritableStoreConfig, store: StoreWriter) -> None:
     both = Batch(metrics=gauges(2, times=1).metrics, spans=steps(2).spans)
     both.edit_spans().resource_spans[0].resource.CopyFrom(both.metrics.resource_metrics[0].resource)
     assert (await store.write(both, 0)).stored == 4
-    await store.close()
-    counting = reader(settings)
-    await counting.open()
-    assert [tuple(row) for row in await counting.fetch(f"SELECT count(*) FROM {counting.table('resources')}")] == [(1,)]
-    await counting.close()
+    assert await rows_in(settings, "resources") == 1

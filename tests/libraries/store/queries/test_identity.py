@@ -19,22 +19,14 @@ from tests.libraries.store.given import (
     gauges,
     histograms,
     points_in,
-    postgres_config,
-    reader,
+    reading,
     sqlite_config,
-    writer,
+    writing,
 )
 
 EVERYTHING = SeriesFilter()
 Execute = Callable[..., None]
 """Runs statements as an administrator. `{s}` stands for the schema with a point, or for nothing in SQLite."""
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def settings(tmp_path: Path, request: pytest.FixtureRequest) -> WritableStoreConfig:
-    if request.param == "sqlite":
-        return sqlite_config(tmp_path, synchronous="normal", connect_timeout="60s")
-    return postgres_config(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture
@@ -52,14 +44,10 @@ def execute(settings: WritableStoreConfig, request: pytest.FixtureRequest) -> Ex
 
 @asynccontextmanager
 async def opened(settings: WritableStoreConfig, **options: int) -> AsyncIterator[tuple[StoreWriter, StoreReader]]:
-    store, reading = writer(settings, **options), reader(settings)
-    await store.open()
-    await reading.open()
-    try:
-        yield store, reading
-    finally:
-        await reading.close()
-        await store.close()
+    async with writing(settings, **options) as store:
+        await store.open()
+        async with reading(settings) as reader:
+            yield store, reader
 
 
 async def metrics_of(catalogue: Catalogue, state: StoreState) -> set[str]:
